@@ -71,8 +71,8 @@ MUTATIONS = (
     Mutation(
         "SFTP lists sessions whose files it does not open",
         "manager/rpc/ssh.py",
-        "has_files(one) and allows(scope, one, Action.FILES)",
-        "has_files(one)",
+        "has_files(item) and allows(scope, item, Action.FILES)",
+        "has_files(item)",
         DOORS,
     ),
     Mutation(

@@ -223,14 +223,14 @@ MUTATIONS = (
     Mutation(
         "a ceiling takes from an endpoint what it has",
         "manager/api/endpoints.py",
-        "recorded = before.priority if one.resource_group in before.groups else 0",
+        "recorded = before.priority if group.resource_group in before.groups else 0",
         "recorded = 0",
         CEILINGS,
     ),
     Mutation(
         "an endpoint takes its priority to another resource group",
         "manager/api/endpoints.py",
-        "recorded = before.priority if one.resource_group in before.groups else 0",
+        "recorded = before.priority if group.resource_group in before.groups else 0",
         "recorded = before.priority",
         CEILINGS,
     ),

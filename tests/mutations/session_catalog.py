@@ -62,7 +62,7 @@ MUTATIONS = (
     Mutation(
         "a retry leaves out what comes after a failed step",
         GRAPH,
-        "again |= {one for one in items(step) if states[one] is not StepState.PENDING}",
+        "again |= {item for item in items(step) if states[item] is not StepState.PENDING}",
         "pass",
         STORED + PURE,
     ),

@@ -69,7 +69,7 @@ class Sites:
         home: Path | None = None,
         tracer: TraceSink | None = None,
     ) -> None:
-        self._settings = {str(one.id): one for one in settings}
+        self._settings = {str(setting.id): setting for setting in settings}
         self._common = common
         self._clock = clock
         self._token = link_token

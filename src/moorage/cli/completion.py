@@ -150,7 +150,9 @@ def _complete(ctx: typer.Context, incomplete: str, *listings: _Listing) -> list[
 
     try:
         with PlainReads(options, timeout_s=_TIMEOUT_S) as reads:
-            names = {name for one in listings for name in one.names(reads.get(one.path))}
+            names = {
+                name for listing in listings for name in listing.names(reads.get(listing.path))
+            }
     except (MoorageError, *FAILURES):
         return []
 

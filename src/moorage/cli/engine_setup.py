@@ -201,7 +201,7 @@ async def _install(cli: Cli, client: Client, node: AgentView, runtime: str) -> N
 
     async def has_engine() -> bool:
         return any(
-            _ENGINE in one.engines for one in await client.list_agents() if one.id == node.id
+            _ENGINE in agent.engines for agent in await client.list_agents() if agent.id == node.id
         )
 
     with timeout_of(

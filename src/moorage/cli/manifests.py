@@ -155,12 +155,12 @@ def _message(error: ValidationError | InvalidInput) -> str:
     if isinstance(error, InvalidInput):
         return error.message
     parts = error.errors(include_url=False)
-    return ", ".join(f"{'.'.join(map(str, one['loc'])) or 'it'}: {one['msg']}" for one in parts)
+    return ", ".join(f"{'.'.join(map(str, part['loc'])) or 'it'}: {part['msg']}" for part in parts)
 
 
 async def read(client: Client, manifests: Sequence[Manifest]) -> list[Planned]:
     """What is there now of each."""
-    return [await _KINDS[one.kind].read(client, one) for one in manifests]
+    return [await _KINDS[manifest.kind].read(client, manifest) for manifest in manifests]
 
 
 async def apply(client: Client, planned: Sequence[Planned]) -> list[tuple[Manifest, Outcome, str]]:
@@ -190,10 +190,10 @@ def render(manifests: Sequence[Manifest]) -> str:
     import yaml
 
     documents = [
-        {"kind": one.kind, "name": one.name}
-        | ({"for_all": True} if one.for_all else {})
-        | {"spec": one.spec.model_dump(mode="json", exclude_defaults=True)}
-        for one in manifests
+        {"kind": manifest.kind, "name": manifest.name}
+        | ({"for_all": True} if manifest.for_all else {})
+        | {"spec": manifest.spec.model_dump(mode="json", exclude_defaults=True)}
+        for manifest in manifests
     ]
     return cast(str, yaml.safe_dump_all(documents, sort_keys=False, allow_unicode=True))
 

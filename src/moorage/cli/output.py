@@ -176,7 +176,12 @@ def endpoint_row(view: EndpointView, now: datetime, *, wide: bool) -> list[str]:
 
     if not why:
         why = next(
-            (one.detail for one in view.sessions if one.state == "loading" and one.detail), ""
+            (
+                session.detail
+                for session in view.sessions
+                if session.state == "loading" and session.detail
+            ),
+            "",
         )
 
     spec = view.spec

@@ -78,7 +78,10 @@ class SessionTerminator:
         stopped = 0
         for start in range(0, len(sessions), TOGETHER):
             some = sessions[start : start + TOGETHER]
-            found = {one.session_id: one for one in await self._store.lifecycle.snapshots(some)}
+            found = {
+                snapshot.session_id: snapshot
+                for snapshot in await self._store.lifecycle.snapshots(some)
+            }
             transitions = [
                 transition
                 for session_id in some

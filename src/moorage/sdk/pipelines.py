@@ -45,7 +45,9 @@ class PipelineBuilder:
             after=[one if isinstance(one, After) else After(step=one.name) for one in earlier],
             array=array,
             outputs=list(outputs),
-            inputs=[Input(step=one.name) if isinstance(one, Step) else one for one in inputs],
+            inputs=[
+                Input(step=input_.name) if isinstance(input_, Step) else input_ for input_ in inputs
+            ],
             spec=SessionSpec.model_validate({"command": list(command)} | spec),
         )
         self._steps.append(step)

@@ -130,7 +130,7 @@ def main() -> int:
             lambda entered: map(agent_member, entered.id.split(", "), settings),
             lambda entered: [agent.dialer for agent in running(entered)],
         )
-        managers = ", ".join(dict.fromkeys(one.manager for one in settings))
+        managers = ", ".join(dict.fromkeys(setting.manager for setting in settings))
         component = _with_tracer(component, tracer)
         return run(
             serve(component, lambda agent: print(f"agent {agent.id} → {managers}", flush=True))

@@ -71,7 +71,7 @@ class Agents:
 
     @property
     def names(self) -> str:
-        return ",".join(one.id or "" for one in self.settings)
+        return ",".join(setting.id or "" for setting in self.settings)
 
 
 def agents_of(loaded: LoadedSettings, home: Path) -> Agents:

@@ -126,9 +126,9 @@ async def with_etcd(
             from moorage.common.etcd.registration import registered
             from moorage.server.shared_settings import SettingsWatch
 
-            for one in members(entered):
-                describe = partial(one.describe, use.register)
-                context = registered(use.register, one.kind, one.name, describe, clock)
+            for member in members(entered):
+                describe = partial(member.describe, use.register)
+                context = registered(use.register, member.kind, member.name, describe, clock)
                 await stack.enter_async_context(context)
 
             watch = SettingsWatch(use.register, use.home, clock)
@@ -141,9 +141,9 @@ async def with_etcd(
 
             async def look() -> None:
                 failing = [
-                    one.redial
-                    for one in dialers(entered)
-                    if one is not None and one.redial.is_failing
+                    dialer.redial
+                    for dialer in dialers(entered)
+                    if dialer is not None and dialer.redial.is_failing
                 ]
                 if failing:
                     await discovery.look(failing)

@@ -179,7 +179,8 @@ def _version_problems(
 
     if older:
         detail = f"more than one minor version behind {version}: {_names(older)}"
-        if contracts := [one.revision for one in migrations if one.kind == "contract"]:
+        contracts = [migration.revision for migration in migrations if migration.kind == "contract"]
+        if contracts:
             detail += f"; migration {', '.join(contracts)} removes what they use"
 
         next_step = f"upgrade them to {oldest_beside(version)} first"
@@ -201,7 +202,7 @@ def _migration_problems(
         )
         yield CheckResult("warn", "backup", f"the last one: {age}", "take one now: step 1")
 
-    locked = {lock.table for one in migrations for lock in one.locks}
+    locked = {lock.table for migration in migrations for lock in migration.locks}
     large = [
         f"{table} ({rows:,} rows)"
         for table, rows in facts["rows"].items()
@@ -214,12 +215,13 @@ def _migration_problems(
         next_step = "choose a quiet hour; try it on a copy: `moorage db restore` with another --dsn"
         yield CheckResult("warn", "locks", detail, next_step)
 
-    for one in facts["transactions"]:
+    for transaction in facts["transactions"]:
         detail = (
-            f"a transaction of {one['user']} has been open for {one['age_s']:.0f} s: a "
+            f"a transaction of {transaction['user']} has been open for {transaction['age_s']:.0f} "
+            "s: a "
             "migration waits for it"
         )
-        next_step = f"let it end, or in psql: SELECT pg_terminate_backend({one['pid']})"
+        next_step = f"let it end, or in psql: SELECT pg_terminate_backend({transaction['pid']})"
         yield CheckResult("warn", "locks", detail, next_step)
 
 
@@ -379,9 +381,9 @@ def plan_lines(plan: UpgradePlan) -> Iterator[str]:
 
 
 def _migration_lines(migrations: Sequence[Migration]) -> Iterator[str]:
-    for one in migrations:
+    for migration in migrations:
         locks = (
-            ", ".join(f"{lock.table} ({lock.blocks})" for lock in one.locks)
+            ", ".join(f"{lock.table} ({lock.blocks})" for lock in migration.locks)
             or "no table that exists"
         )
-        yield f"       {one.revision} {one.kind:<8} {one.title}; locks: {locks}"
+        yield f"       {migration.revision} {migration.kind:<8} {migration.title}; locks: {locks}"

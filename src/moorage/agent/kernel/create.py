@@ -204,7 +204,8 @@ def prepare_launch(
 
     if spec.inputs:
         launch = replace(
-            launch, inputs={one.path: str(context.outputs.path(one)) for one in spec.inputs}
+            launch,
+            inputs={input_.path: str(context.outputs.path(input_)) for input_ in spec.inputs},
         )
 
     if context.devices is None:

@@ -73,4 +73,4 @@ class OutputLink:
             raise_if_cancelled()
             return None
 
-        return frozenset(SessionId(one) for one in answer.session_ids)
+        return frozenset(SessionId(session_id) for session_id in answer.session_ids)

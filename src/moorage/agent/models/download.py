@@ -167,8 +167,12 @@ def _list(hub: HubSettings, name: str, revision: str) -> tuple[str, list[RemoteF
         return None
 
     return str(info.sha or revision), [
-        RemoteFile(one.rfilename, int(one.size or 0), str(one.lfs.sha256) if one.lfs else "")
-        for one in info.siblings or []
+        RemoteFile(
+            sibling.rfilename,
+            int(sibling.size or 0),
+            str(sibling.lfs.sha256) if sibling.lfs else "",
+        )
+        for sibling in info.siblings or []
     ]
 
 

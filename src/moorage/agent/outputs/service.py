@@ -85,7 +85,7 @@ class OutputService:
         await asyncio.to_thread(self._store.keep, spec.session_id, work, spec.outputs)
 
     async def fetch(self, spec: KernelSpec, on_progress: Callable[[str], None]) -> None:
-        self._taken[spec.kernel_id] = frozenset(one.session_id for one in spec.inputs)
+        self._taken[spec.kernel_id] = frozenset(input_.session_id for input_ in spec.inputs)
         try:
             for number, one in enumerate(spec.inputs, 1):
                 async with self._fetching[one.session_id, one.output]:

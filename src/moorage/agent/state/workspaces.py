@@ -69,7 +69,7 @@ class Workspaces:
         path.mkdir(parents=True, exist_ok=True, mode=_OWN)
         path.chmod(_OPEN if contained else _OWN)
         if contained:  # the engine would make them as root, and nobody else could remove them
-            make_directories(path, (one.path for one in spec.inputs))
+            make_directories(path, (input_.path for input_ in spec.inputs))
         if not contained and not work_dir.is_symlink():
             work_dir.parent.mkdir(parents=True, exist_ok=True, mode=_OWN)
             work_dir.symlink_to(path)

@@ -237,7 +237,10 @@ def print_agent(out: Console, view: AgentView, stats: AgentStats, now: datetime)
             "kernels",
             str(view.kernels) + (f" of at most {view.max_kernels}" if view.max_kernels else ""),
         ),
-        *((f"nodes of {one.name}", f"{one.used} of {one.total} in use") for one in view.site_nodes),
+        *(
+            (f"nodes of {site_node.name}", f"{site_node.used} of {site_node.total} in use")
+            for site_node in view.site_nodes
+        ),
     ]
     if stats.cpu is not None and stats.memory is not None:
         facts.append(

@@ -115,7 +115,7 @@ def print_plan(cli: Cli, file: str) -> None:
             + ("" if cli.output is Output.NAME else " would be submitted")
         )
         if cli.output is not Output.NAME:
-            rows = [pipeline_plans.row(one) for one in plans]
+            rows = [pipeline_plans.row(plan) for plan in plans]
             output.print_table(cli.out, ("STEP", "AFTER", "SESSIONS", "WOULD START"), rows)
 
 

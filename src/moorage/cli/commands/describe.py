@@ -273,8 +273,8 @@ def _endpoint_spec(spec: EndpointSpec) -> list[tuple[str, str]]:
         ("group", f"{', else '.join(spec.groups)}, priority {spec.priority}"),
         ("slots", ", ".join(f"{slot}={amount}" for slot, amount in spec.resources.items())),
         ("scaling", _scaling(spec)),
-        ("adapters", ", ".join(f"{one.name} ({one.source})" for one in spec.adapters)),
-        ("falls back to", ", ".join(one.shown for one in spec.routing.fallbacks)),
+        ("adapters", ", ".join(f"{adapter.name} ({adapter.source})" for adapter in spec.adapters)),
+        ("falls back to", ", ".join(fallback.shown for fallback in spec.routing.fallbacks)),
         *_workload(spec),
     ]
 
@@ -311,14 +311,14 @@ def print_endpoint(
         ("next retry in", format_age(view.retry_at, now) if view.retry_at else ""),
         ("next replica in", format_age(view.expected_at, now) if view.expected_at else ""),
         ("late successor", late_text(view, now)),
-        *((f"starts in {one.resource_group}", start_text(one)) for one in view.start_times),
+        *((f"starts in {time.resource_group}", start_text(time)) for time in view.start_times),
         *_reason(view.reason, view.detail),
     ]
     print_facts(out, facts)
 
     if decisions:
         print_heading(out, "scaling decisions")
-        shown = [_decision_row(one, now) for one in decisions[:_DECISIONS]]
+        shown = [_decision_row(decision, now) for decision in decisions[:_DECISIONS]]
         print_table(out, ("AGO", "REPLICAS", "RULE", "WHY", "LOAD"), shown)
 
     if not view.sessions:
@@ -358,7 +358,8 @@ def late_text(view: EndpointView, now: datetime) -> str:
         return ""
 
     name = next(
-        (one.name for one in view.sessions if one.session_id == late.session_id), late.session_id
+        (session.name for session in view.sessions if session.session_id == late.session_id),
+        late.session_id,
     )
     expected = (
         f"in {format_age(late.expected_at, now)}" if late.expected_at else "at an unknown time"

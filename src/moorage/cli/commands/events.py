@@ -105,4 +105,4 @@ def event_facts(kind: str, event: dict[str, Any]) -> tuple[str, ...]:
         index = "" if place["index"] is None else f"[{place['index']}]"
         facts.append(f"{place['name']}/{place['step']}{index}")
 
-    return tuple(str(one) for one in facts if one)
+    return tuple(str(fact) for fact in facts if fact)

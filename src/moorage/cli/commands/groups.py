@@ -44,8 +44,10 @@ def describe(
         if view.start_times is not None:
             facts.append(("starts", start_text(view.start_times)))
 
-        for one in view.site_nodes:
-            facts.append((f"nodes of {one.name}", f"{one.used} of {one.total} in use"))
+        for site_node in view.site_nodes:
+            facts.append(
+                (f"nodes of {site_node.name}", f"{site_node.used} of {site_node.total} in use")
+            )
 
         output.print_facts(
             cli.out,

@@ -83,7 +83,9 @@ async def _reload(
     for view in [await find(client, name) for name in names]:
         if isinstance(view, EndpointView):
             replicas = await live_sessions(client, endpoint=view.name)
-            sessions |= {one.id: one for one in replicas if one.status is Status.RUNNING}
+            sessions |= {
+                replica.id: replica for replica in replicas if replica.status is Status.RUNNING
+            }
         else:
             sessions[view.id] = view
 

@@ -69,7 +69,7 @@ async def _explain(cli: Cli, client: Client, name: str) -> WhyView:
     if not isinstance(found, EndpointView):
         return await client.why(found.id)
 
-    waiting = [one for one in found.sessions if one.status is Status.PENDING]
+    waiting = [session for session in found.sessions if session.status is Status.PENDING]
     shown = waiting or ([] if found.status == "not_loaded" else found.sessions)
     newest = max(shown, key=lambda one: one.session_id, default=None)
     if newest is None:

@@ -52,7 +52,7 @@ class MoorageTools:
         self._writes = not read_only
 
     def tools(self) -> list[types.Tool]:
-        listed = [_tool(one) for one in self._operations.values()]
+        listed = [_tool(operation) for operation in self._operations.values()]
         return [*listed, _APPLY_TOOL] if self._writes else listed
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> types.CallToolResult:

@@ -42,7 +42,11 @@ user.
 
 
 def render(operations: Mapping[str, Operation]) -> str:
-    reads = [(one.name, one.summary) for one in operations.values() if not one.writes]
+    reads = [
+        (operation.name, operation.summary)
+        for operation in operations.values()
+        if not operation.writes
+    ]
     plans = [(PLAN + one.name, one.summary) for one in operations.values() if one.writes]
     tables = [
         f"## {title}\n\n| tool | |\n|---|---|\n"

@@ -140,7 +140,7 @@ def _text(value: Any) -> str:
 
 def operations(document: Mapping[str, Any]) -> dict[str, Operation]:
     """The operations that are tools, by name."""
-    return {one.name: one for one in _operations(document)}
+    return {operation.name: operation for operation in _operations(document)}
 
 
 def _operations(document: Mapping[str, Any]) -> Iterator[Operation]:
@@ -181,7 +181,9 @@ def _is_tool(method: str, described: Mapping[str, Any]) -> bool:
     if described["operationId"] == "list_access_tokens":
         return False
 
-    content = [kind for one in described["responses"].values() for kind in one.get("content", ())]
+    content = [
+        kind for response in described["responses"].values() for kind in response.get("content", ())
+    ]
     return (
         method == "get"
         and described["tags"][0] not in _WITHHELD

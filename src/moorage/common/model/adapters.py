@@ -20,9 +20,14 @@ def adapter_args(endpoint: str, adapters: Sequence[Adapter]) -> list[str]:
     """Arguments of vLLM. They come last: of two ``--lora-modules``, the last one counts."""
     if not adapters:
         return []
+
     given = [
-        {"name": adapter_model(endpoint, one.name), "path": one.source, "base_model_name": endpoint}
-        for one in adapters
+        {
+            "name": adapter_model(endpoint, adapter.name),
+            "path": adapter.source,
+            "base_model_name": endpoint,
+        }
+        for adapter in adapters
     ]
     return ["--enable-lora", _OPTION, *(json.dumps(one) for one in given)]
 

@@ -115,7 +115,7 @@ def conditions(after: list[After], inputs: list[Input]) -> list[After]:
     if not inputs:
         return after
     succeeding = {one.step for one in after if one.on == "success"}
-    wanted = dict.fromkeys(one.step for one in inputs if one.step not in succeeding)
+    wanted = dict.fromkeys(input_.step for input_ in inputs if input_.step not in succeeding)
     return [*after, *(After(step=step, on="success") for step in wanted)]
 
 
@@ -231,6 +231,6 @@ def stored_conditions(text: str) -> dict[str, list[After]]:
     """By step, of a pipeline that was validated before it was stored as ``text``. What the steps
     run is not read."""
     return {
-        one.name: conditions(one.after, one.inputs)
-        for one in _StoredSteps.model_validate_json(text).steps
+        step.name: conditions(step.after, step.inputs)
+        for step in _StoredSteps.model_validate_json(text).steps
     }

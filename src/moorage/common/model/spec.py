@@ -472,12 +472,16 @@ class EndpointSpec(Workload):
                 f"`replicas` is {self.replicas}, but `autoscale` allows {scale.min} to {scale.max}"
             )
 
-        names = [one.name for one in self.adapters]
+        names = [adapter.name for adapter in self.adapters]
         if names and self.engine != "vllm":
             raise ValueError(f"`adapters` requires engine 'vllm', not {self.engine!r}")
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"`adapters` has two of the name {twice[0]!r}")
-        if any(one.url is None and one.model == self.name for one in self.routing.fallbacks):
+
+        if any(
+            fallback.url is None and fallback.model == self.name
+            for fallback in self.routing.fallbacks
+        ):
             raise ValueError(f"`routing.fallbacks` names {self.name!r} itself; name another model")
 
         return self
@@ -492,7 +496,9 @@ class EndpointSpec(Workload):
     @property
     def secrets(self) -> frozenset[str]:
         """Stored secrets that it refers to."""
-        keys = (one.secret for one in self.routing.fallbacks if one.secret is not None)
+        keys = (
+            fallback.secret for fallback in self.routing.fallbacks if fallback.secret is not None
+        )
         return frozenset((*super().secrets, *keys))
 
     def template(self) -> dict[str, Any]:

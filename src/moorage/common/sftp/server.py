@@ -311,9 +311,12 @@ class Server:
             return wire.status(request, Status.OK)
         if name == b"statvfs@openssh.com":
             return self._statvfs(request, r)
+
         if name == b"limits@openssh.com":
             limits = (wire.MAX_PACKET, wire.MAX_DATA, wire.MAX_DATA, MAX_HANDLES)
-            return wire.packet(Kind.EXTENDED_REPLY, request, *(one.to_bytes(8) for one in limits))
+            return wire.packet(
+                Kind.EXTENDED_REPLY, request, *(limit.to_bytes(8) for limit in limits)
+            )
 
         return wire.status(request, Status.OP_UNSUPPORTED, "this extension is not supported")
 
@@ -337,7 +340,7 @@ class Server:
             *(found.f_bsize, found.f_frsize, found.f_blocks, found.f_bfree, found.f_bavail),
             *(found.f_files, found.f_ffree, found.f_favail, 0, found.f_flag & 3, found.f_namemax),
         )
-        return wire.packet(Kind.EXTENDED_REPLY, request, *(one.to_bytes(8) for one in fields))
+        return wire.packet(Kind.EXTENDED_REPLY, request, *(field.to_bytes(8) for field in fields))
 
 
 def attributes_of(found: os.stat_result) -> Attributes:

@@ -70,11 +70,11 @@ def _operation(method: str, path: str, operation: Mapping[str, Any]) -> Iterator
 
     if parameters := operation["parameters"]:
         yield "<dl>"
-        for one in parameters:
-            text = one.get("description", "") or ", ".join(map(str, one["schema"].get("enum", [])))
-            yield (
-                f"<dt><code>{escape(one['name'])}</code> ({one['in']})</dt><dd>{escape(text)}</dd>"
-            )
+        for parameter in parameters:
+            choices = ", ".join(map(str, parameter["schema"].get("enum", [])))
+            text = parameter.get("description", "") or choices
+            shown = f"<code>{escape(parameter['name'])}</code> ({parameter['in']})"
+            yield f"<dt>{shown}</dt><dd>{escape(text)}</dd>"
 
         yield "</dl>"
 

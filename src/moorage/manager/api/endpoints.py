@@ -45,9 +45,9 @@ class DecisionQuery(PageQuery):
 
 async def create_endpoint(call: Call[NewEndpoint, NoQuery]) -> EndpointView:
     await check_secrets(call, call.body)
-    for one in call.body.in_groups():
-        await authorization.check_limits(call, one)
-        await authorization.check_leader_reads(call, one)
+    for group in call.body.in_groups():
+        await authorization.check_limits(call, group)
+        await authorization.check_leader_reads(call, group)
 
     spec = EndpointSpec(**call.body.model_dump(exclude={"shared_with", "user_labels"}))
     view, repeated = await call.deps.endpoints.create(
@@ -81,12 +81,12 @@ async def update_endpoint(call: Call[EndpointPatch, NoQuery]) -> EndpointView:
     async def check(spec: EndpointSpec, before: EndpointSpec, new_work: bool) -> None:
         if call.body.env or call.body.secret_env or call.body.routing:
             await check_secrets(call, spec)
-        for one in spec.in_groups():
-            recorded = before.priority if one.resource_group in before.groups else 0
+        for group in spec.in_groups():
+            recorded = before.priority if group.resource_group in before.groups else 0
             await authorization.check_limits(
-                call, one, new_work=new_work, recorded_priority=recorded
+                call, group, new_work=new_work, recorded_priority=recorded
             )
-            await authorization.check_leader_reads(call, one)
+            await authorization.check_leader_reads(call, group)
 
     try:
         view, repeated = await call.deps.endpoints.update(

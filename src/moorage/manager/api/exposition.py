@@ -48,8 +48,8 @@ class _Endpoints(Collector):
             labels=["model"],
         )
         for view in self._views:
-            for one in EndpointStatus:
-                status.add_metric([view.name, one], view.status is one)
+            for endpointstatu in EndpointStatus:
+                status.add_metric([view.name, endpointstatu], view.status is endpointstatu)
 
             desired.add_metric([view.name], view.replicas)
             ready.add_metric([view.name], view.ready)

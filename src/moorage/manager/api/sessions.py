@@ -62,7 +62,7 @@ def _split_upper(value: Any) -> Any:
     """As ``split_list``, in any case."""
     parts = split_list(value)
     return (
-        [one.upper() if isinstance(one, str) else one for one in parts]
+        [part.upper() if isinstance(part, str) else part for part in parts]
         if isinstance(parts, list)
         else value
     )

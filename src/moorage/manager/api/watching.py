@@ -134,9 +134,9 @@ async def list_occupancy(call: Call[None, OccupancyQuery]) -> Page[AgentOccupanc
     )
     closed = await closed_groups(call)
     shown = [
-        one
-        for one in page.items
-        if may_name(call.scope, one.resource_group) and one.resource_group not in closed
+        item
+        for item in page.items
+        if may_name(call.scope, item.resource_group) and item.resource_group not in closed
     ]
 
     return page.model_copy(update={"items": shown})

@@ -104,7 +104,7 @@ class EventFeed:
         if self._lost and self._streams:
             self._restart()
 
-        self._log.append([_encoded(one) for one in changes])
+        self._log.append([_encoded(change) for change in changes])
         self._log.append([_of_group(name) for name in sorted(groups)])
         if changes or groups:
             self._wake()

@@ -143,7 +143,10 @@ def probe_placement(
     position = queue.index(hold) + 1
     unlimited = sum(items[other.session_id].time_limit is None for other in queue[: position - 1])
     found = replace(found, position=position, waiting=len(queue), unlimited_ahead=unlimited)
-    own = next((one for one in made.reservations if one.session_id == session_id), None)
+    own = next(
+        (reservation for reservation in made.reservations if reservation.session_id == session_id),
+        None,
+    )
     if own is not None:
         return replace(found, reservation=own)
 
@@ -245,7 +248,7 @@ def explain_probe(
         refusals=_refusals(found, names, now),
         position=found.position,
         waiting=found.waiting,
-        blockers=[names.get(one, one) for one in dict.fromkeys(blockers)],
+        blockers=[names.get(blocker, blocker) for blocker in dict.fromkeys(blockers)],
         expected_start=None if starts is None else at_time(starts),
         expected_kind=None if starts is None else _kind(found),
         basis=basis,
@@ -387,7 +390,7 @@ def _conditions(
 
 def waits_for_time(until: int, now: int, text: str) -> PendingExplanation:
     """For a session that is not eligible for scheduling before ``until``."""
-    conditions = [one for one in _conditions((), {}) if one.kind != "time"]
+    conditions = [condition for condition in _conditions((), {}) if condition.kind != "time"]
     not_before = f"not before {_clock(until, now)}"
     return PendingExplanation(
         text=text,
@@ -429,7 +432,7 @@ def _clock(micros: int, now: int) -> str:
 
 
 def _list(sessions: tuple[SessionId, ...], names: Mapping[SessionId, str]) -> str:
-    shown = [names.get(one, one) for one in sessions[:_MAX_NAMES]]
+    shown = [names.get(session, session) for session in sessions[:_MAX_NAMES]]
     others = len(sessions) - len(shown)
     return ", ".join(shown) + (f" and {others} more" if others else "")
 

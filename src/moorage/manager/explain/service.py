@@ -218,7 +218,10 @@ class ExplanationService:
         project."""
         found = await self._store.sessions.names(scope, session_ids - {CANDIDATE_ID})
         unseen = _GONE if scope.projects is None else _OTHER
-        return {one: found[one][0] if one in found else unseen.format(one) for one in session_ids}
+        return {
+            session_id: found[session_id][0] if session_id in found else unseen.format(session_id)
+            for session_id in session_ids
+        }
 
     def _now(self) -> int:
         return round(self._clock.now().timestamp() * 1_000_000)

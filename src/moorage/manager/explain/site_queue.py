@@ -28,7 +28,9 @@ def history_text(history: StartHistory) -> str:
 
 def nodes_text(nodes: Sequence[SiteNodesView]) -> str:
     """``7 of 8 nodes of gpu are in use``; "" if nothing is known of them."""
-    return ", ".join(f"{one.used} of {one.total} nodes of {one.name} are in use" for one in nodes)
+    return ", ".join(
+        f"{node.used} of {node.total} nodes of {node.name} are in use" for node in nodes
+    )
 
 
 def explain_queued(

@@ -64,7 +64,10 @@ def check_proof(
     messages = [spec.challenge.encode() + end for end in (b"", b"\n")]
     try:
         signer = next(
-            filter(None, (signer_of(spec.signature, one, SSH_KEY_NAMESPACE) for one in messages))
+            filter(
+                None,
+                (signer_of(spec.signature, message, SSH_KEY_NAMESPACE) for message in messages),
+            )
         )
     except ValueError as error:
         raise InvalidInput(f"signature proves nothing: {error}", next_step=_NEXT) from None

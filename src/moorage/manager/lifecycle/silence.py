@@ -92,25 +92,27 @@ class SilenceWatch:
         overdue: defaultdict[str, list[Mark]] = defaultdict(list)
         suspects: Counter[str] = Counter()
         agents: Counter[str] = Counter()
-        for one in contacts:
-            status, last_seen, since = before.get(one.agent_id, (None, None, received))
-            if (status, last_seen) != (one.status, one.last_seen):
+        for contact in contacts:
+            status, last_seen, since = before.get(contact.agent_id, (None, None, received))
+            if (status, last_seen) != (contact.status, contact.last_seen):
                 # A jump of the database's clock may have made up a third of its silence, but no
                 # more.
-                counts = one.status is AgentStatus.ALIVE and not begins
-                since = received - (one.silent_s if counts else 0.0)
+                counts = contact.status is AgentStatus.ALIVE and not begins
+                since = received - (contact.silent_s if counts else 0.0)
 
-            self._observed[one.agent_id] = one.status, one.last_seen, since
-            patience_s = max(limits.suspect_after_s, MISSED_REPORTS * one.report_interval_s)
-            if one.status is AgentStatus.ALIVE and sent - since >= patience_s:
-                marks.append(Mark(one.agent_id, one.last_seen, AgentStatus.SUSPECT))
-            elif one.status is AgentStatus.SUSPECT:
-                suspects[one.group] += 1
-                agents[one.group] = max(agents[one.group], one.group_agents)
-                grace_s = max(limits.lost_grace_s, one.grace_s)
+            self._observed[contact.agent_id] = contact.status, contact.last_seen, since
+            patience_s = max(limits.suspect_after_s, MISSED_REPORTS * contact.report_interval_s)
+            if contact.status is AgentStatus.ALIVE and sent - since >= patience_s:
+                marks.append(Mark(contact.agent_id, contact.last_seen, AgentStatus.SUSPECT))
+            elif contact.status is AgentStatus.SUSPECT:
+                suspects[contact.group] += 1
+                agents[contact.group] = max(agents[contact.group], contact.group_agents)
+                grace_s = max(limits.lost_grace_s, contact.grace_s)
                 if sent - since >= grace_s:
-                    mark = Mark(one.agent_id, one.last_seen, AgentStatus.LOST, patience_s + grace_s)
-                    overdue[one.group].append(mark)
+                    mark = Mark(
+                        contact.agent_id, contact.last_seen, AgentStatus.LOST, patience_s + grace_s
+                    )
+                    overdue[contact.group].append(mark)
 
         held = {
             group: len(found)

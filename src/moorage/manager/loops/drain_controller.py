@@ -41,8 +41,8 @@ class DrainController:
         facts, _ = await self._store.lifecycle.unsettled(left)
         moves = [
             m
-            for one in facts
-            if (m := drain_session(one, *left[one.session_id], self._lost_grace_s)) is not None
+            for fact in facts
+            if (m := drain_session(fact, *left[fact.session_id], self._lost_grace_s)) is not None
         ]
         for move in moves:
             log.info("session leaves a drained agent", session_id=move.session_id, step=move.event)

@@ -62,7 +62,8 @@ class IdleController:
 
         sessions = await self._store.idle.sessions()
         rules = {
-            one.session_id: settings_of(one.policy, one.project, one.choice) for one in sessions
+            session.session_id: settings_of(session.policy, session.project, session.choice)
+            for session in sessions
         }
         used = await self._store.idle.use(_windows(rules))
         seen = [

@@ -55,7 +55,7 @@ class LoadWriter:
 
         before = self._newest.get(report.proxy_id)
         if before is not None and not report.whole and before.incarnation == report.incarnation:
-            models = {one.model: one for one in (*before.models, *report.models)}
+            models = {model.model: model for model in (*before.models, *report.models)}
             report = replace(report, models=tuple(models.values()), whole=before.whole)
         if before is not None or len(self._newest) < _PROXIES:
             self._newest[report.proxy_id] = report
@@ -80,7 +80,7 @@ class LoadWriter:
         urgent = False
         for load in report.models:
             key = (report.proxy_id, load.model)
-            busy = frozenset(one.session_id for one in load.replicas)
+            busy = frozenset(replica.session_id for replica in load.replicas)
             urgent |= load.waiting > 0 or bool(self._busy.get(key, frozenset()) - busy)
             self._busy[key] = busy
         return urgent

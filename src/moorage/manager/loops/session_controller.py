@@ -124,7 +124,9 @@ class SessionController:
             snapshots, now = await self._store.lifecycle.unsettled(batch)
             now = min(now, trusted)
             orphaned = {
-                s.session_id for one in snapshots if (s := one.shared) and ended_without_result(s)
+                s.session_id
+                for snapshot in snapshots
+                if (s := snapshot.shared) and ended_without_result(s)
             }
             if orphaned:
                 await self._store.lifecycle.succeed(orphaned)

@@ -70,7 +70,7 @@ class StartTracer:
             self.loop.nudge()
 
     def _applied(self, transitions: Sequence[Transition]) -> None:
-        ended = [one for one in transitions if ends_start(one)]
+        ended = [transition for transition in transitions if ends_start(transition)]
         for one in ended[: _SESSIONS - len(self._ended)]:
             self._ended[one.session_id] = one.revision + 1
             self._holds.pop(one.session_id, None)
@@ -80,7 +80,7 @@ class StartTracer:
     async def run_once(self) -> None:
         while ids := list(dict.fromkeys((*self._placed, *self._ended)))[:_READ_TOGETHER]:
             found = await self._store.lifecycle.traced(ids)
-            placed = {one: self._placed.pop(one) for one in ids if one in self._placed}
+            placed = {id_: self._placed.pop(id_) for id_ in ids if id_ in self._placed}
             ended = {one: self._ended.pop(one) for one in ids if one in self._ended}
             spans: list[Span] = []
             for session in found:

@@ -45,7 +45,7 @@ class _Newest(Generic[V]):
         return len(self._waiting) + len(self._writing)
 
     def fits(self, kernels: Collection[KernelId]) -> bool:
-        return len(self) + sum(one not in self._waiting for one in kernels) <= WAITING
+        return len(self) + sum(kernel not in self._waiting for kernel in kernels) <= WAITING
 
     def put(self, kernel_id: KernelId, value: V) -> None:
         self._waiting[kernel_id] = value
@@ -82,7 +82,7 @@ class UsageWriter:
         engines = report.engines[:_ENGINES]
         progress = report.progress[:_ENGINES]
         fits = (
-            self._engines.fits([one.kernel_id for one in engines])
+            self._engines.fits([engine.kernel_id for engine in engines])
             and self._progress.fits([one.kernel_id for one in progress])
             and len(self._minutes) + len(report.minutes) <= WAITING
         )

@@ -139,7 +139,8 @@ class ManagerLinkClient:
             return dict.fromkeys(manager.agents)
 
         return {
-            one.agent_id: one.answer if one.HasField("answer") else None for one in found.agents
+            agent.agent_id: agent.answer if agent.HasField("answer") else None
+            for agent in found.agents
         }
 
     async def refuse_other_databases(self) -> None:

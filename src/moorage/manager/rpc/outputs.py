@@ -63,7 +63,7 @@ class OutputBroker:
         if wrong := caller.refusal_to_act_as(request.agent_id):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, wrong)
 
-        sessions = [SessionId(one) for one in request.session_ids[:_ASKED_AT_ONCE]]
+        sessions = [SessionId(session_id) for session_id in request.session_ids[:_ASKED_AT_ONCE]]
         try:
             found = await self._store.outputs.needed(sessions, self._kept_s)
         except StoreUnavailable as error:

@@ -170,7 +170,7 @@ class SshBroker:
 
         page = await self._store.sessions.page(scope, Paging(_LISTED), user=scope.user)
         reachable = (
-            one for one in page.items if has_files(one) and allows(scope, one, Action.FILES)
+            item for item in page.items if has_files(item) and allows(scope, item, Action.FILES)
         )
         return ssh_pb2.SshEntries(names=sorted({encoded(one.name) for one in reachable}))
 

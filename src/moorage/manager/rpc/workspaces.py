@@ -43,7 +43,9 @@ class WorkspaceBroker:
                 raise Conflict(f"agent {agent!r} could not delete the workspace: {answer.error}")
 
             items += (
-                [_view(agent, one) for one in answer.workspaces if _is_valid(one)] if answer else []
+                [_view(agent, workspace) for workspace in answer.workspaces if _is_valid(workspace)]
+                if answer
+                else []
             )
 
         return WorkspaceList(items=items, silent=sorted(silent))

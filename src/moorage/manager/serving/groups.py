@@ -70,7 +70,7 @@ def returns_at(endpoint: EndpointSnapshot, r: ReplicaSnapshot, now: datetime) ->
     settled = r.ready_at + timedelta(seconds=SETTLED_S)
     free_at = [
         max(
-            (until for one in endpoint.replicas if (until := _full_until(one, group, now))),
+            (until for replica in endpoint.replicas if (until := _full_until(replica, group, now))),
             default=now,
         )
         for group in preferred

@@ -74,7 +74,7 @@ def model_routes(
             ready_at=_ready_at(facts[name]["ready_at"]),
             max_model_len=min(contexts.get(name, (0,))),
             adapters=tuple(
-                adapter_model(name, one["name"]) for one in facts[name]["adapters"] or ()
+                adapter_model(name, adapter["name"]) for adapter in facts[name]["adapters"] or ()
             ),
             canary=facts[name]["canary"],
             suspended_until=_unix(facts[name]["suspended_until"]),

@@ -54,7 +54,7 @@ class ServingView:
     endpoints: tuple[EndpointInfo, ...]
 
     def endpoint(self, name: str) -> EndpointInfo | None:
-        return next((one for one in self.endpoints if one.name == name), None)
+        return next((endpoint for endpoint in self.endpoints if endpoint.name == name), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ class AgentStore:
         named = (
             resource_group
             if groups is None
-            else {*groups} & {resource_group or one for one in groups}
+            else {*groups} & {resource_group or group for group in groups}
         )
         only = {"resource_group": named, "status": status, "cordon": cordon}
         rows, following = await _LISTING.page(

@@ -136,7 +136,7 @@ class Listing:
 
 
 def _make(sort: str, values: Sequence[Any]) -> str:
-    plain = [one.isoformat() if isinstance(one, datetime) else one for one in values]
+    plain = [value.isoformat() if isinstance(value, datetime) else value for value in values]
     packed = json.dumps([sort, *plain], separators=(",", ":")).encode()
     return base64.urlsafe_b64encode(packed).decode().rstrip("=")
 

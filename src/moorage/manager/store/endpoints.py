@@ -303,7 +303,9 @@ class EndpointStore:
 
 
 def _named(record: EndpointRecord, named: Naming) -> EndpointRecord:
-    replicas = [one.model_copy(update={"detail": named(one.detail)}) for one in record.replicas]
+    replicas = [
+        replica.model_copy(update={"detail": named(replica.detail)}) for replica in record.replicas
+    ]
     return replace(record, replicas=replicas, rollout_detail=named(record.rollout_detail))
 
 

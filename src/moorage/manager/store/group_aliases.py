@@ -143,7 +143,7 @@ class GroupAliases:
             self._notifier.notify_pending([SessionId(one) for one in row["live"]])
             self._notifier.notify_quotas([SessionId(one) for one in row["live"]])
 
-        self._notifier.notify_capacity([AgentId(one) for one in row["agents"]])
+        self._notifier.notify_capacity([AgentId(agent) for agent in row["agents"]])
         return int(row["moved"])
 
     async def release(self, alias: str) -> GroupView:

@@ -59,7 +59,7 @@ class IdleStore:
 
     async def saw_traffic(self, sessions: Collection[str]) -> None:
         """Of running interactive sessions; others are ignored."""
-        ids = sorted({known for one in sessions if (known := as_uuid(one)) is not None})
+        ids = sorted({known for session in sessions if (known := as_uuid(session)) is not None})
         if ids:
             await self._traffic_connection.fetch(SQL["session_traffic_put"], ids)
 

@@ -280,7 +280,7 @@ def _grant(row: Any) -> KeyGrant | None:
         priority=min(priorities, default=None),
         exhausted_until=row["exhausted_until"],
         warned_until=row["warned_until"],
-        budgets=tuple(BudgetGrant(*one) for one in row["budgets"] or ()),
+        budgets=tuple(BudgetGrant(*budget) for budget in row["budgets"] or ()),
     )
 
 

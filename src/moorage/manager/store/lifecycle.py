@@ -150,7 +150,7 @@ class LifecycleStore:
         """Write several transitions independently of each other, as ``apply`` does. Returns how
         many were applied; raises the error of the first one that was rejected."""
         results = await self._transitions.submit_all(
-            [_Submission(one, term) for one in transitions]
+            [_Submission(transition, term) for transition in transitions]
         )
         for result in results:
             if isinstance(result, BaseException):

@@ -100,7 +100,13 @@ class LoadStore:
                 for _, m in loads
             ],
             [
-                json.dumps({one.session_id: one.in_flight for one in m.replicas if one.in_flight})
+                json.dumps(
+                    {
+                        replica.session_id: replica.in_flight
+                        for replica in m.replicas
+                        if replica.in_flight
+                    }
+                )
                 for _, m in loads
             ],
             [r.tells_apps for r in reports],
@@ -151,7 +157,7 @@ class LoadStore:
     async def changed(self, _: Scope, since: datetime) -> tuple[list[EndpointId], datetime]:
         """The autoscaled endpoints whose load changed after ``since``, and what to ask for next."""
         row = (await self._scaling_connection.fetch(SQL["loads_changed"], since))[0]
-        return [EndpointId(one) for one in row["endpoints"]], row["next"]
+        return [EndpointId(endpoint) for endpoint in row["endpoints"]], row["next"]
 
     async def autoscaled(self, _: Scope) -> list[EndpointId]:
         rows = await self._scaling_connection.fetch(SQL["endpoints_autoscaled"])

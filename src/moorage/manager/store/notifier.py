@@ -326,12 +326,12 @@ def _in_parts(ids: Sequence[str]) -> list[list[str]]:
     """Lists of at most ``_IDS_BYTES`` bytes of JSON."""
     parts: list[list[str]] = [[]]
     size = 0
-    for one in ids:
-        size += len(one.encode()) + 4
+    for id_ in ids:
+        size += len(id_.encode()) + 4
         if size > _IDS_BYTES and parts[-1]:
             parts.append([])
-            size = len(one.encode()) + 4
+            size = len(id_.encode()) + 4
 
-        parts[-1].append(one)
+        parts[-1].append(id_)
 
     return parts

@@ -128,7 +128,7 @@ class PipelineStore:
         forced: bool,
     ) -> _Written | None:
         """Once more if an equal session came first: a step shares its run then."""
-        for _ in range(_RACES if any(one.meaning for one in steps) else 0):
+        for _ in range(_RACES if any(step.meaning for step in steps) else 0):
             with suppress(Conflict):
                 return await self._write(
                     scope, pipeline_id, name, text, steps, {}, once, forced=forced
@@ -178,7 +178,7 @@ class PipelineStore:
         *,
         forced: bool = False,
     ) -> _Written | None:
-        new = [self._new(scope, one) for one in steps]
+        new = [self._new(scope, step) for step in steps]
         if not forced and any(one.meaning for one in steps):
             steps, new = await self._with_results(scope, steps, new)
         if once is not None:
@@ -236,7 +236,7 @@ class PipelineStore:
         self, scope: Scope, steps: Sequence[NewStep], new: Sequence[NewSession]
     ) -> tuple[list[NewStep], list[NewSession]]:
         """With the sessions of before that are equal to steps."""
-        asking = [one for one in steps if one.meaning is not None]
+        asking = [step for step in steps if step.meaning is not None]
         found = await self._db.fetch(
             SQL["reuse_find"],
             [scope.owner.project for _ in asking],
@@ -286,7 +286,7 @@ class PipelineStore:
 
     async def counts(self, ids: Sequence[str]) -> dict[str, list[Count]]:
         """How many steps have a session in each status, by pipeline."""
-        found: dict[str, list[Count]] = {one: [] for one in ids}
+        found: dict[str, list[Count]] = {id_: [] for id_ in ids}
         rows = await self._db.fetch(SQL["pipeline_counts"], list(ids))
         for pipeline_id, count in self._unreadable.each(
             "pipeline", rows, _count, key="pipeline_id"
@@ -297,7 +297,7 @@ class PipelineStore:
 
 def _step_columns(steps: Sequence[NewStep]) -> tuple[list[Any], ...]:
     return (
-        [one.step for one in steps],
+        [step.step for step in steps],
         [-1 if one.index is None else one.index for one in steps],
         [one.run for one in steps],
         [one.position for one in steps],
@@ -307,7 +307,7 @@ def _step_columns(steps: Sequence[NewStep]) -> tuple[list[Any], ...]:
 def _reuse_columns(steps: Sequence[NewStep]) -> tuple[list[Any], ...]:
     """Files, and what takes whose results."""
     return (
-        [None if one.files is None else json.dumps(one.files.as_json()) for one in steps],
+        [None if step.files is None else json.dumps(step.files.as_json()) for step in steps],
         [one.meaning for one in steps],
         [one.adopted_from for one in steps],
     )

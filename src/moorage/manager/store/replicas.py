@@ -68,7 +68,7 @@ class ReplicaStore:
 
     async def revive(self, _: Scope, replicas: Sequence[SessionId], term: int) -> int:
         """Draining replicas get requests again."""
-        return await self._set_draining([(one, None) for one in replicas], term)
+        return await self._set_draining([(replica, None) for replica in replicas], term)
 
     async def _set_draining(
         self, replicas: Sequence[tuple[SessionId, str | None]], term: int

@@ -176,7 +176,7 @@ class RouteStore:
         for row in await self._connection.fetch(SQL["app_routes"], list(ids)):
             rows.setdefault(row["session_id"], []).append(row)
 
-        stored = ({"id": one, "rows": rows.get(one, [])} for one in ids)
+        stored = ({"id": id_, "rows": rows.get(id_, [])} for id_ in ids)
         found = self._unreadable.each(
             "session", stored, lambda one: (one["id"], app_routes(one["rows"]))
         )

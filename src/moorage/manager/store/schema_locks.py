@@ -32,7 +32,7 @@ _PAUSE_S = 0.03
 def statements(migrations: Iterable[Migration], existing: Iterable[str]) -> list[str]:
     """They lock those of the ``existing`` tables that one of the migrations locks, in the strongest
     of its modes."""
-    wanted = {(lock.table, lock.blocks) for one in migrations for lock in one.locks}
+    wanted = {(lock.table, lock.blocks) for migration in migrations for lock in migration.locks}
     found: list[str] = []
     locked: set[str] = set()
     for blocks, mode in _MODES.items():

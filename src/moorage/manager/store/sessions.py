@@ -441,7 +441,7 @@ class SessionStore:
         self, scope: Scope, session_ids: Collection[SessionId]
     ) -> dict[SessionId, tuple[str, str]]:
         """Name and status of each session that the caller may see; the status as it is stored."""
-        ids = sorted(one for one in session_ids if rows.as_uuid(one))
+        ids = sorted(session_id for session_id in session_ids if rows.as_uuid(session_id))
         found = await self._db.fetch(SQL["session_names"], ids, scope.projects) if ids else []
         return {SessionId(row["id"]): (row["name"], row["status"]) for row in found}
 

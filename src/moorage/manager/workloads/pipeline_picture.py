@@ -91,7 +91,7 @@ def _box(
     root: ElementTree.Element, name: str, elements: Sequence[StepView], place: tuple[int, int]
 ) -> None:
     x, y = place
-    states = [one.state for one in elements]
+    states = [element.state for element in elements]
     box = _child(root, "g", "")
     _child(box, "title", f"{name}: {_progress(elements, states)}")
     _child(

@@ -197,7 +197,7 @@ def to_rerun(
     again = {one for one, state in states.items() if state in (StepState.FAILED, StepState.STOPPED)}
     for step in reversed(steps):  # as ``check`` returns them, so that an input's own inputs follow
         if step.name in without_input:
-            for source in {one.step for one in step.inputs}:
+            for source in {input_.step for input_ in step.inputs}:
                 again |= {one for one in states if one[0] == source}
 
     waiting = deque(sorted({name for name, _ in again}))
@@ -207,6 +207,6 @@ def to_rerun(
             if step.name not in seen:
                 seen.add(step.name)
                 waiting.append(step.name)
-                again |= {one for one in items(step) if states[one] is not StepState.PENDING}
+                again |= {item for item in items(step) if states[item] is not StepState.PENDING}
 
     return again

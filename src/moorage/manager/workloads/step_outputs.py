@@ -28,7 +28,7 @@ class StepFiles:
     inputs: tuple[tuple[int, str, str], ...]
 
     def as_json(self) -> dict[str, Any]:
-        return {"outputs": list(self.outputs), "inputs": [list(one) for one in self.inputs]}
+        return {"outputs": list(self.outputs), "inputs": [list(input_) for input_ in self.inputs]}
 
 
 def check_inputs(steps: Sequence[Step]) -> None:
@@ -36,8 +36,8 @@ def check_inputs(steps: Sequence[Step]) -> None:
     another. ``steps``: with those that they are after."""
     by_name = {step.name: step for step in steps}
     for step in steps:
-        for one in step.inputs:
-            _output(step, one, by_name[one.step])
+        for input_ in step.inputs:
+            _output(step, input_, by_name[input_.step])
 
         if found := overlap(_path(one, by_name[one.step]) for one in step.inputs):
             raise InvalidInput(
@@ -78,12 +78,16 @@ def files_of(step: Step, by_name: Mapping[str, Step], places: Places) -> StepFil
         return None
 
     inputs = []
-    for one in step.inputs:
-        source = by_name[one.step]
-        path = _path(one, source)
-        for position, index in places[one.step]:
+    for input_ in step.inputs:
+        source = by_name[input_.step]
+        path = _path(input_, source)
+        for position, index in places[input_.step]:
             inputs.append(
-                (position, _output(step, one, source), path if index is None else f"{path}/{index}")
+                (
+                    position,
+                    _output(step, input_, source),
+                    path if index is None else f"{path}/{index}",
+                )
             )
 
     if len(inputs) > MAX_INPUTS:

@@ -75,7 +75,7 @@ class LoadMeter:
             busy = router.in_flight_by_model.get(name, 0)
             waiting = router.held.get(name, 0)
             first_token_ms = of_model.first_token_ms(now)
-            is_failing = any(one.failing_s for one in replicas)
+            is_failing = any(replica.failing_s for replica in replicas)
             if busy or waiting or is_failing or first_token_ms is not None:
                 self._lively.add(name)
 

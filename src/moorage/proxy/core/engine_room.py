@@ -135,5 +135,5 @@ class EngineRoom:
 
     def keep_only(self, kernel_ids: Container[KernelId]) -> None:
         """Forget replicas that are no longer in the table."""
-        for kernel_id in [one for one in self._bounds if one not in kernel_ids]:
+        for kernel_id in [bound for bound in self._bounds if bound not in kernel_ids]:
             del self._bounds[kernel_id]

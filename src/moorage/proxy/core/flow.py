@@ -359,7 +359,7 @@ class RequestFlow:
             self._tried = None
 
             # A request that may have killed a replica is still not sent to one after the other.
-            self._failures = tuple(one for one in self._failures if one in DEATHS)
+            self._failures = tuple(failure for failure in self._failures if failure in DEATHS)
             return self._send(hop.target, now)
 
         return None if refusal is None else self._answer(refusal, now)

@@ -96,7 +96,8 @@ def subjects_of(
 
     subjects = [Subject(name, limits) for name, limits in limited if limits is not None and limits]
     subjects += [
-        Subject(one.subject, RequestLimits(tokens_per_minute=one.hard), one.unit) for one in budgets
+        Subject(budget.subject, RequestLimits(tokens_per_minute=budget.hard), budget.unit)
+        for budget in budgets
     ]
     return tuple(subjects)
 

@@ -174,7 +174,7 @@ class IndexedTable:
 
 
 def _adapter(route: ModelRoute, name: str) -> AdapterRoute:
-    of_parent = {one.name: getattr(route, one.name) for one in fields(route)}
+    of_parent = {field.name: getattr(route, field.name) for field in fields(route)}
     targets = tuple(target for target in route.targets if name in target.adapters)
     return AdapterRoute(
         **of_parent | {"name": name, "targets": targets, "adapters": (), "parent": route.name}

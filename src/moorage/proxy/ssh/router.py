@@ -103,7 +103,7 @@ class SftpRouter:
     async def _route(self, packet: bytes) -> None:
         kind = packet[0]
         if kind == Kind.INIT:
-            pairs = [wire.text(one) for one in _EXTENSIONS]
+            pairs = [wire.text(extension) for extension in _EXTENSIONS]
             self._send(wire.packet(Kind.VERSION, wire.number(wire.VERSION), *pairs))
             return
 
@@ -176,7 +176,7 @@ class SftpRouter:
         if name == b"limits@openssh.com":
             limits = (wire.MAX_PACKET, wire.MAX_DATA, wire.MAX_DATA, 0)
             self._send(
-                wire.packet(Kind.EXTENDED_REPLY, request, *(one.to_bytes(8) for one in limits))
+                wire.packet(Kind.EXTENDED_REPLY, request, *(limit.to_bytes(8) for limit in limits))
             )
         elif name == b"fsync@openssh.com":
             await self._by_handle(packet, Kind.EXTENDED, request, r)
@@ -270,7 +270,7 @@ class SftpRouter:
                 if not (answers := packets.feed(data)):
                     continue
 
-                waiting.difference_update(bytes(one[0][5:9]) for one in answers)
+                waiting.difference_update(bytes(answer[0][5:9]) for answer in answers)
                 await self._room.wait()
                 self._send(whole([piece for one in answers for piece in one]))
         except (MoorageError, Malformed):

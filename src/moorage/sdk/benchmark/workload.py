@@ -134,7 +134,7 @@ def _prompt(given: Any, output_len: int | None) -> Prompt:
     messages = given.get("messages") or [{"role": "user", "content": given.get("prompt")}]
     if not isinstance(messages, list) or not all(isinstance(one, dict) for one in messages):
         raise TypeError("`messages` is no list of objects")
-    if any(not one.get("content") for one in messages):
+    if any(not message.get("content") for message in messages):
         raise ValueError("it has neither `prompt` nor `messages` with `content`")
 
     limit = given.get("max_tokens", given.get("output_tokens", output_len))

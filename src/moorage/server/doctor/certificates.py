@@ -30,8 +30,8 @@ def end_of_validity(path: Path) -> float:
     """When the first certificate of a file in PEM expires, in unix seconds. Raises ``OSError`` and
     ``ValueError``."""
     return min(
-        one.not_valid_after_utc.timestamp()
-        for one in x509.load_pem_x509_certificates(path.read_bytes())
+        certificate.not_valid_after_utc.timestamp()
+        for certificate in x509.load_pem_x509_certificates(path.read_bytes())
     )
 
 

@@ -148,7 +148,11 @@ def _certificates(certificates: Sequence[Mapping[str, Any]], now: float) -> Iter
         yield CheckResult("ok", "certificates", "no agent or proxy has joined")
         return
 
-    expired = [f"{one['kind']} {one['name']}" for one in certificates if one["until"] <= now]
+    expired = [
+        f"{certificate['kind']} {certificate['name']}"
+        for certificate in certificates
+        if certificate["until"] <= now
+    ]
     overdue = [
         f"{one['kind']} {one['name']}"
         for one in certificates

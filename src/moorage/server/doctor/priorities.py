@@ -22,7 +22,7 @@ _NAMED = 5
 
 def check_priorities(facts: Mapping[str, Any]) -> list[CheckResult]:
     """One result for each kind that has any, or one that there is none."""
-    ceilings = {one["group"]: _ceilings(one["ceilings"]) for one in facts["ceilings"]}
+    ceilings = {ceiling["group"]: _ceilings(ceiling["ceilings"]) for ceiling in facts["ceilings"]}
     found = [*_keys(facts["kept_keys"], ceilings), *_templates(facts["templates"], ceilings)]
     found += _queued(facts["queued"], ceilings)
     detail = "no key, template or queued session is above the ceiling of its role"
@@ -62,10 +62,10 @@ def _templates(
 ) -> Iterator[CheckResult]:
     """Those that give members more than they may ask for themselves."""
     above = [
-        f"{one['name']} ({one['priority']}, "
-        f"{'project ' + one['project'] if one['project'] else 'for all'})"
-        for one in templates
-        if one["priority"] > ceilings.get(one["group"], PriorityCeilings()).member
+        f"{template['name']} ({template['priority']}, "
+        f"{'project ' + template['project'] if template['project'] else 'for all'})"
+        for template in templates
+        if template["priority"] > ceilings.get(template["group"], PriorityCeilings()).member
     ]
     if above:
         next_step = (

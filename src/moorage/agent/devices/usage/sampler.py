@@ -215,7 +215,7 @@ class UsageSampler:
             return
 
         for report in made:
-            self._sent_engines |= {one.kernel_id: one for one in report.engines}
+            self._sent_engines |= {engine.kernel_id: engine for engine in report.engines}
             self._sent_progress |= {one.kernel_id: one for one in report.progress}
             sent = set(report.minutes)
             self._completed = [minute for minute in self._completed if minute not in sent]
@@ -252,7 +252,7 @@ class UsageSampler:
 
 def _changed(sent: dict[KernelId, T], values: Iterable[T]) -> tuple[T, ...]:
     """Those that the manager does not know. Forgets what was sent of kernels that are no more."""
-    current = {one.kernel_id: one for one in values}
+    current = {value.kernel_id: value for value in values}
     for kernel_id in sent.keys() - current.keys():
         del sent[kernel_id]
     return tuple(one for k, one in current.items() if sent.get(k) != one)

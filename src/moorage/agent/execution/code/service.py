@@ -130,7 +130,7 @@ class CodeService:
         """Code kernels end with their agent."""
         sessions = self._sessions
         self._sessions = {}
-        await asyncio.gather(*(self._end(one) for one in sessions.values()))
+        await asyncio.gather(*(self._end(session) for session in sessions.values()))
 
     @staticmethod
     async def _end(session: _Session) -> None:

@@ -47,4 +47,4 @@ def handles(rows: list[list[str]], init: int, number: int) -> bool:
     children = sorted((int(pid), sets) for pid, ppid, *sets in rows if int(ppid) == init)
     if not children:
         return True
-    return any(int(one.lstrip("<"), 16) >> (number - 1) & 1 for one in children[0][1])
+    return any(int(child.lstrip("<"), 16) >> (number - 1) & 1 for child in children[0][1])

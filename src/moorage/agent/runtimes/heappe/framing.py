@@ -37,7 +37,12 @@ class Head:
 
 
 def request(key: str, method: str, path: str, headers: Sequence[tuple[str, str]], body: str) -> str:
-    head = {"key": key, "method": method, "path": path, "headers": [list(one) for one in headers]}
+    head = {
+        "key": key,
+        "method": method,
+        "path": path,
+        "headers": [list(header) for header in headers],
+    }
     return f"{_MAGIC.decode()}{json.dumps(head, separators=(',', ':'))}\n{body}"
 
 

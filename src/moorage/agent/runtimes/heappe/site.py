@@ -79,7 +79,9 @@ def find_place(wanted: Wanted, node_types: Sequence[NodeType]) -> Place:
 
 def _has_template(node_type: NodeType, wanted: Wanted) -> bool:
     templates = node_type.projects[wanted.project].templates
-    return any(one.enabled and wanted.template in ("", one.name) for one in templates)
+    return any(
+        template.enabled and wanted.template in ("", template.name) for template in templates
+    )
 
 
 def _choose(what: str, wanted: str, names: Sequence[str]) -> str:

@@ -274,16 +274,16 @@ def parse_project(value: dict[str, Any]) -> Project:
         str(value.get("AccountingString") or ""),
         tuple(
             Template(
-                _int(one.get("Id")),
-                str(one.get("Name") or ""),
-                one.get("IsEnabled") is not False,
+                _int(template.get("Id")),
+                str(template.get("Name") or ""),
+                template.get("IsEnabled") is not False,
                 tuple(
                     str(parameter.get("Identifier") or "")
-                    for parameter in _list(one.get("TemplateParameters"))
+                    for parameter in _list(template.get("TemplateParameters"))
                     if isinstance(parameter, dict)
                 ),
             )
-            for one in templates
+            for template in templates
         ),
         parse_time(value.get("EndDate")),
     )
