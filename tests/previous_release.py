@@ -6,11 +6,14 @@ from __future__ import annotations
 import io
 import subprocess
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
+# Variables that tests set for all components, of settings that the previous release does not know.
+NEWER_SETTINGS = frozenset({"MOORAGE_AGENT__PROCESS_DISK"})
 
 
 def unpack_previous_release(directory: Path) -> Path:
@@ -33,3 +36,8 @@ def unpack_release(directory: Path, commit: str) -> Path:
         files.extractall(directory, filter="data")
 
     return directory / "src"
+
+
+def without_newer_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """For a program of the previous release, which refuses settings that it does not know."""
+    return {name: value for name, value in environment.items() if name not in NEWER_SETTINGS}

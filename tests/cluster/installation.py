@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tests.e2e.harness import until
 from tests.faults.cluster import LOST_GRACE_S, SUSPECT_AFTER_S, Cluster
+from tests.previous_release import without_newer_settings
 
 from .namespaces import Namespaces
 from .postgres_pair import HOSTS, PostgresPair
@@ -97,7 +98,7 @@ class Installation(Cluster):
             command = [sys.executable, "-m", "moorage", kind]
             env = self.env | self._environment(component)
             if previous:
-                env |= {"PYTHONPATH": str(self.previous)}
+                env = without_newer_settings(env | {"PYTHONPATH": str(self.previous)})
             if previous and not self._discovers:
                 env = {name: value for name, value in env.items() if not name.startswith(_SINCE)}
                 env |= {f"MOORAGE_{kind.upper()}__MANAGER": self._link} if kind != "manager" else {}

@@ -25,9 +25,9 @@ from tests.addresses import agent_ports, free_port, port_range
 from tests.databases import copied_postgres
 from tests.forked_command import run_forked
 from tests.kernel_networks import remove_networks
+from tests.previous_release import without_newer_settings
 
 TIMEOUT_S = 60.0
-_DISK = "MOORAGE_AGENT__PROCESS_DISK"
 EXAMPLES = Path(__file__).parents[2] / "examples"
 # What no component may write, whatever happens to it: faults of ours that only a log shows.
 _FAULTS = re.compile(
@@ -70,8 +70,9 @@ def read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
 
 def known_to_its_release(environment: Mapping[str, str]) -> dict[str, str]:
     """Without what a program of the previous release refuses as an unknown setting."""
-    new = () if is_of_this_tree(environment) else (_DISK,)
-    return {name: value for name, value in environment.items() if name not in new}
+    if is_of_this_tree(environment):
+        return dict(environment)
+    return without_newer_settings(environment)
 
 
 def is_of_this_tree(environment: Mapping[str, str]) -> bool:
@@ -137,7 +138,7 @@ class Platform:
             "MOORAGE_AGENT__PORT_RANGE": port_range(agent_ports()),
             # A test that kills everything would leave mounts below its folder; tests/isolation has
             # them.
-            _DISK: "0",
+            "MOORAGE_AGENT__PROCESS_DISK": "0",
             "MOORAGE_PROXY__LISTEN": f"127.0.0.1:{openai}",
             "MOORAGE_PROXY__INTERNAL_LISTEN": f"127.0.0.1:{internal}",
             "MOORAGE_PROXY__MANAGER": f"127.0.0.1:{link}",

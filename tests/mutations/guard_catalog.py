@@ -387,12 +387,8 @@ MUTATIONS = (
     Mutation(
         "a main kernel that is gone gives no reason",
         RECONCILE,
-        (
-            "        return _kernel_failed(\n"
-            "            session, main.reason or Reason.KERNEL_GONE, main.detail, lost_grace_s, event\n"
-            "        )\n"
-        ),
-        "        return _kernel_failed(session, main.reason, main.detail, lost_grace_s, event)",
+        "            main.reason or Reason.KERNEL_GONE,\n            detail=main.detail,",
+        "            main.reason,\n            detail=main.detail,",
         REASONS,
     ),
     Mutation(

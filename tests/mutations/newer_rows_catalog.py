@@ -243,7 +243,7 @@ MUTATIONS = (
     Mutation(
         "a budget that is not known hides the list",
         "manager/store/budgets.py",
-        'read_page(views.BudgetView, "budget", rows, _view, None)',
+        'read_page(views.BudgetView, "budget", rows=rows, read=_view, following=None)',
         "Page[views.BudgetView](items=[_view(row) for row in rows])",
         ROWS,
     ),

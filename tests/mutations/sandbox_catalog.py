@@ -58,8 +58,12 @@ MUTATIONS = (
     Mutation(
         "nothing replaces what is hidden",
         SANDBOX,
-        '            _mount("tmpfs", path, "tmpfs", _MS_NOSUID | _MS_NODEV, f"mode={mode}")',
-        "            pass",
+        (
+            "            _mount(\n"
+            '                "tmpfs", path, kind="tmpfs", flags=_MS_NOSUID | _MS_NODEV, options=f"mode={mode}"\n'  # noqa: E501 - as in the source
+            "            )\n"
+        ),
+        "            pass\n",
         HOSTILE,
     ),
     Mutation(
@@ -214,13 +218,8 @@ MUTATIONS = (
     Mutation(
         "a sandbox that fails counts as one",
         ISOLATION,
-        (
-            "            attempt(\n"
-            '                self._sandbox("trial", self._rules.uids[0], trial / "work", (groups, {}), ()),\n'
-            "                network,\n"
-            "            )"
-        ),
-        '            (self._sandbox("trial", self._rules.uids[0], trial / "work", (groups, {}), ()), network)',  # noqa: E501 - as in the source
+        "            attempt(\n                self._sandbox(",
+        "            (\n                self._sandbox(",
         (PARTS, "-k", "trial"),
     ),
     Mutation(

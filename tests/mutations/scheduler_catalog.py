@@ -182,8 +182,8 @@ MUTATIONS = (
     Mutation(
         "an agent is not held any more when its work has run for a day",
         "manager/scheduling/backfill/reservation.py",
-        "self._now, excluded, self._item.queued_since",
-        "self._now, excluded, self._now",
+        "since=self._item.queued_since,",
+        "since=self._now,",
         RESERVATIONS,
     ),
     Mutation(

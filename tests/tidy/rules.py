@@ -24,6 +24,11 @@ def _nodes(text: str) -> tuple[ast.AST, ...]:
 # Twice a screen. Many lines of a function are arguments, one a line.
 FUNCTION_LINES = 80
 EXPORTS = 10
+# Longer functions that were looked at: they name the parts of a component, one after the other.
+LONG_FUNCTIONS = {
+    ("src/moorage/manager/service.py", "_start"),
+    ("src/moorage/manager/store/store.py", "__init__"),
+}
 # More lines are worth a look: a file holds one concept.
 FILE_LINES = 500
 # Longer files that were looked at, and why each is right as it is.
@@ -148,7 +153,7 @@ def function_length(path: str, text: str) -> list[str]:
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         size = sum(1 for line in lines[node.lineno - 1 : node.end_lineno] if line.strip())
-        if size > FUNCTION_LINES:
+        if size > FUNCTION_LINES and (path, node.name) not in LONG_FUNCTIONS:
             found.append(
                 f"line {node.lineno}: {node.name} has {size} lines, more than {FUNCTION_LINES}"
             )

@@ -51,7 +51,9 @@ def main(root: Path, words: Sequence[str]) -> int:
             chosen = selected(steps, arguments.steps, arguments.tier)
         else:
             budget_core_s = arguments.budget_s * arguments.capacity * BUSY
-            chosen = choose(steps, arguments.tier, changed, number, budget_core_s)
+            chosen = choose(
+                steps, arguments.tier, changed=changed, number=number, budget_core_s=budget_core_s
+            )
     except ValueError as error:
         parser().error(str(error))
 

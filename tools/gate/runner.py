@@ -121,22 +121,34 @@ class Runner:
 
         try:
             if chosen.step.prepare:
-                prepared = await self._execute(chosen.step.prepare, log, lane, limit_s, case_log)
+                prepared = await self._execute(
+                    chosen.step.prepare, log, lane=lane, limit_s=limit_s, case_log=case_log
+                )
                 cpu_s += prepared.cpu_s
                 if prepared.code != 0:
-                    result = StepResult(chosen, State.NOT_RUN, time.monotonic() - start, cpu_s, log)
+                    result = StepResult(
+                        chosen,
+                        State.NOT_RUN,
+                        seconds=time.monotonic() - start,
+                        cpu_s=cpu_s,
+                        log=log,
+                    )
                     result.reason = _last_line(log)
                     return self._told(result)
 
             command = chosen.step.command or self.pytest(chosen)
             began = log.stat().st_size if log.exists() else 0
-            ended = await self._execute(command, log, lane, limit_s, case_log)
+            ended = await self._execute(command, log, lane=lane, limit_s=limit_s, case_log=case_log)
         finally:
             self._free_lanes.append(lane)
             self._free_lanes.sort()
 
         result = StepResult(
-            chosen, State.PASSED, time.monotonic() - start, cpu_s + ended.cpu_s, log
+            chosen,
+            State.PASSED,
+            seconds=time.monotonic() - start,
+            cpu_s=cpu_s + ended.cpu_s,
+            log=log,
         )
         _read_cases(result, case_log)
         if ended.stopped:
@@ -170,7 +182,9 @@ class Runner:
 
             log = self._output / f"{result.chosen.name}-retry-{number + 1}.log"
             self._say(f"again   {failure.name}")
-            ended = await self._execute(command, log, 0, limit_s, Path(os.devnull))
+            ended = await self._execute(
+                command, log, lane=0, limit_s=limit_s, case_log=Path(os.devnull)
+            )
             retried.append(Retried(failure, ended.code == 0, _tail(log, 0)))
 
         return retried

@@ -124,7 +124,9 @@ class Agent:
             reserved_mem=settings.reserved_mem,
             owner=self.id,
         )
-        self._runtimes = RuntimeRegistry(settings, self.state, self._home, logs, clock)
+        self._runtimes = RuntimeRegistry(
+            settings, self.state, home=self._home, logs=logs, clock=clock
+        )
         health = None if simulated else self._monitor_devices()
         self._device_health = health
         self._inventory = FencedInventory(offered, health.fences) if health else offered
@@ -217,14 +219,21 @@ class Agent:
         changed, removed = kernels.take_changes()
         if not whole:
             generation = kernels.applied_generation
-            return ReportDelta(self.incarnation, generation, changed, removed, info, draining)
+            return ReportDelta(
+                self.incarnation,
+                generation,
+                kernels=changed,
+                removed=removed,
+                info=info,
+                draining=draining,
+            )
 
         return Report(
             info,
             self.incarnation,
-            kernels.applied_generation,
-            kernels.observations(),
-            draining,
+            orders_generation=kernels.applied_generation,
+            kernels=kernels.observations(),
+            draining=draining,
             newest_generation=kernels.newest_generation,
         )
 
@@ -277,19 +286,31 @@ class Agent:
             self.state / "code",
             clock,
         )
-        dialout = dial_out(settings, self.id, kernels.observations, ports, dialer, clock)
+        dialout = dial_out(
+            settings, self.id, kernels=kernels.observations, ports=ports, dialer=dialer, clock=clock
+        )
         self._dialout = dialout
         stack.push_async_callback(dialout.close)
         files = FilePorts(ports, None if settings.reach == "dial-out" else settings.address)
         commands = Commands(kernels.running, code, Workspaces(self.state).kept, files)
-        link = self._make_link(dialer, kernels, commands, start, leases, outputs, dialout)
+        link = self._make_link(
+            dialer,
+            kernels,
+            commands=commands,
+            start=start,
+            leases=leases,
+            outputs=outputs,
+            dialout=dialout,
+        )
         self._link = link
         stack.push_async_callback(kernels.close)
         stack.push_async_callback(code.close)
         await kernels.recover()
         stack.push_async_callback(SupervisedTask("agent.link", link.run).close)
         progress = ProgressReader(context, kernels.active_kernels)
-        await self._start_loops(stack, dialer, kernels, link, code, progress, outputs)
+        await self._start_loops(
+            stack, dialer, kernels=kernels, link=link, code=code, progress=progress, outputs=outputs
+        )
         log.info(
             "agent started", agent=self.id, state=str(self.state), engines=",".join(self._engines)
         )
@@ -392,7 +413,11 @@ class Agent:
         interval_s = self._settings.stats_interval_s
         health_s = self._settings.health_interval_s
         health = HealthMonitor(
-            kernels.serving, kernels.set_health, self._clock, health_s, kernels.is_unreachable
+            kernels.serving,
+            kernels.set_health,
+            clock=self._clock,
+            period_s=health_s,
+            is_unreachable=kernels.is_unreachable,
         )
         stack.push_async_callback(health.close)
         sampler = self._make_sampler(kernels, link, health, progress) if interval_s else None

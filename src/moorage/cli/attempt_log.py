@@ -30,7 +30,7 @@ class AttemptLog:
         self._sink = sink
         self._attempt = attempt
         self._cluster = (
-            ClusterLog(cli, client, view, sink, attempt, follow=True)
+            ClusterLog(cli, client, view=view, sink=sink, attempt=attempt, follow=True)
             if view.spec.size > 1
             else None
         )

@@ -81,12 +81,22 @@ class ErrorReportingGroup(QuickParameters, TyperGroup):
         arguments = list(sys.argv[1:] if args is None else args) or ["--help"]
         if not standalone_mode:
             return super().main(
-                arguments, prog_name, complete_var, False, windows_expand_args, **extra
+                arguments,
+                prog_name,
+                complete_var=complete_var,
+                standalone_mode=False,
+                windows_expand_args=windows_expand_args,
+                **extra,
             )
 
         try:
             code = super().main(
-                arguments, prog_name, complete_var, False, windows_expand_args, **extra
+                arguments,
+                prog_name,
+                complete_var=complete_var,
+                standalone_mode=False,
+                windows_expand_args=windows_expand_args,
+                **extra,
             )
         except typer.TyperException as error:
             code = error.exit_code

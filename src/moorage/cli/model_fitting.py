@@ -139,9 +139,9 @@ def _on_cpus(spec: EndpointSpec, model: Model, nodes: Sequence[Node], wanted: Wa
     return Filled(
         {"cpu": "1", "mem": str(needed)},
         args,
-        f"no GPU, {size(needed)} of memory, {context} tokens of context",
-        {"VLLM_CPU_KVCACHE_SPACE": str(cache // GIB)} if spec.engine == "vllm" else {},
-        [] if len(taking) == len(nodes) else sorted(node.name for node in taking),
+        note=f"no GPU, {size(needed)} of memory, {context} tokens of context",
+        env={"VLLM_CPU_KVCACHE_SPACE": str(cache // GIB)} if spec.engine == "vllm" else {},
+        agents=[] if len(taking) == len(nodes) else sorted(node.name for node in taking),
     )
 
 

@@ -89,4 +89,10 @@ def _described(model: str, config: Any, sizes: Mapping[str, int], source: str) -
         ) from None
 
     weights = sum(sizes[name] for name in weight_files(sizes))
-    return Model(model, "vllm", source, architecture, weights or architecture.weight_bytes)
+    return Model(
+        model,
+        "vllm",
+        source=source,
+        architecture=architecture,
+        weights=weights or architecture.weight_bytes,
+    )

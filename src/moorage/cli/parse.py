@@ -137,7 +137,11 @@ def options(given: Sequence[str], model: type[BaseModel], old: Mapping[str, Any]
 
         if dot:
             changed[first] = _put(
-                changed.get(first) or {}, _nested(model, first), rest, text, f"{first}."
+                changed.get(first) or {},
+                _nested(model, first),
+                name=rest,
+                text=text,
+                path=f"{first}.",
             )
         elif text == "none":
             changed[first] = _NONE.get(first)
@@ -168,7 +172,13 @@ def _put(
     kept = {key: value for key, value in old.items() if key != first}
     if dot and model is not None:
         return kept | {
-            first: _put(old.get(first) or {}, _nested(model, first), rest, text, f"{path}{first}.")
+            first: _put(
+                old.get(first) or {},
+                _nested(model, first),
+                name=rest,
+                text=text,
+                path=f"{path}{first}.",
+            )
         }
 
     return kept if text == "none" else kept | {first: text}

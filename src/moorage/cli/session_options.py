@@ -205,10 +205,10 @@ def session_fields(
         **placement_fields(
             given["arch"],
             given["agent_label"],
-            given["on"],
-            given["priority"],
-            given["image"],
-            given["runtime"],
+            agents=given["on"],
+            priority=given["priority"],
+            image=given["image"],
+            runtime=given["runtime"],
         ),
         **own,
     }
@@ -330,6 +330,6 @@ async def create_session(
     one session."""
     key = cli.clock.new_id()
     try:
-        return await _create(client, spec, key, strict, force)
+        return await _create(client, spec, key=key, strict=strict, force=force)
     except Unreachable:
-        return await _create(client, spec, key, strict, force)
+        return await _create(client, spec, key=key, strict=strict, force=force)

@@ -84,7 +84,9 @@ async def run_demo(
     async with platform:
         key = (home / "admin-key").read_text().strip()
         async with Client(platform.url, key) as client:
-            answer = await _unless(shutdown, _serve_and_ask(client, platform, key, model, stages))
+            answer = await _unless(
+                shutdown, _serve_and_ask(client, platform, key=key, model=model, stages=stages)
+            )
 
         if answer is None:
             return 130

@@ -173,13 +173,13 @@ class Manager:
         proxies = ProxyLinks(
             store.usage_records,
             store.limit_shares,
-            clock,
-            load.record_load,
-            load.proxy_gone,
-            load.claim,
+            clock=clock,
+            record_load=load.record_load,
+            proxy_gone=load.proxy_gone,
+            claim=load.claim,
         )
         load.on_refused = proxies.refuse
-        links = AgentLinks(store, metrics, clock, addresses, usage)
+        links = AgentLinks(store, metrics, clock=clock, addresses=addresses, usage=usage)
         guard.on_failover.append(links.begin_again)
         issues_own = self._tls == "ca"
         own = await self._authorities(store) if self.has_tls or issues_own else None
@@ -194,7 +194,9 @@ class Manager:
         workspaces = WorkspaceBroker(links, managers, clock)
         feed = RouteFeed(store, clock)
         for loop in (
-            *await self._loops(store, leader, terminator, metrics, starts),
+            *await self._loops(
+                store, leader, terminator=terminator, metrics=metrics, starts=starts
+            ),
             usage.loop,
             load.loop,
             traffic.loop,
@@ -212,20 +214,20 @@ class Manager:
         await self._serve_links(
             store,
             authenticator,
-            certificate,
-            presence,
-            links,
-            logs,
-            execs,
-            workspaces,
-            feed,
-            usage,
-            proxies,
+            certificate=certificate,
+            presence=presence,
+            links=links,
+            logs=logs,
+            execs=execs,
+            workspaces=workspaces,
+            feed=feed,
+            usage=usage,
+            proxies=proxies,
         )
         await managers.refuse_other_databases()
         await enter(presence)
         self.api_address = await self._serve_api(
-            store, terminator, logs, execs, workspaces, metrics
+            store, terminator, logs=logs, execs=execs, workspaces=workspaces, metrics=metrics
         )
         embedded = settings.dsn is None
         log.info("manager started", api=self.api_address, link=self.link_address, embedded=embedded)
@@ -248,24 +250,36 @@ class Manager:
         silence = settings.suspect_after_s, settings.lost_grace_s, settings.lost_share
 
         return (
-            Scheduler(store, leader, terminator, metrics, clock, recorder, starts).loop,
+            Scheduler(
+                store,
+                leader,
+                terminator=terminator,
+                metrics=metrics,
+                clock=clock,
+                recorder=recorder,
+                tracer=starts,
+            ).loop,
             SessionController(store, leader, clock, settings.lost_grace_s).loop,
             ReplicaController(store, leader, terminator, clock).loop,
             AgentMonitor(store, leader, metrics, clock, *silence).loop,
             GarbageCollector(
                 store,
                 leader,
-                metrics,
-                clock,
-                retention,
-                settings.stats_kept_days * 86_400,
-                settings.sessions_kept_days * 86_400,
-                settings.usage_kept_days * 86_400,
-                settings.audit_kept_days * 86_400,
+                metrics=metrics,
+                clock=clock,
+                decisions=retention,
+                usage_s=settings.stats_kept_days * 86_400,
+                sessions_s=settings.sessions_kept_days * 86_400,
+                records_s=settings.usage_kept_days * 86_400,
+                audit_s=settings.audit_kept_days * 86_400,
             ).loop,
             DrainController(store, leader, clock, settings.lost_grace_s).loop,
             StartCalibrator(
-                store, leader, metrics, clock, settings.expected_starts_kept_days * 86_400
+                store,
+                leader,
+                metrics=metrics,
+                clock=clock,
+                kept_s=settings.expected_starts_kept_days * 86_400,
             ).loop,
             LeaseController(store, leader, clock).loop,
             IdleController(store, leader, terminator, clock).loop,
@@ -319,19 +333,21 @@ class Manager:
         server = LinkServer(
             self._settings.link_listen,
             authenticator,
-            self._registration,
-            certificate,
-            presence,
-            links,
-            logs,
-            execs,
-            workspaces,
-            feed,
-            proxies,
-            usage.take,
-            store.managers.identity,
-            OutputBroker(store, logs, self._settings.outputs_kept_days * 86_400),
-            SshBroker(store, execs, self._clock, file_servers=self._settings.file_servers_per_user),
+            registration=self._registration,
+            certificate=certificate,
+            presence=presence,
+            links=links,
+            logs=logs,
+            execs=execs,
+            workspaces=workspaces,
+            feed=feed,
+            proxies=proxies,
+            usage=usage.take,
+            identity=store.managers.identity,
+            outputs=OutputBroker(store, logs, self._settings.outputs_kept_days * 86_400),
+            ssh=SshBroker(
+                store, execs, self._clock, file_servers=self._settings.file_servers_per_user
+            ),
         )
         self._link_server = server
         self.link_address = (await enter(server)).address
@@ -432,7 +448,11 @@ class Manager:
         )
         settings = self._settings
         tls = server_tls(
-            "manager", settings.tls_certificate, settings.tls_key, self._tls, self._home
+            "manager",
+            settings.tls_certificate,
+            key=settings.tls_key,
+            mode=self._tls,
+            home=self._home,
         )
         self.api_scheme = "https" if tls else "http"
         host, port = split_address(settings.listen)

@@ -58,7 +58,14 @@ class SessionTerminator:
             session = await self._store.lifecycle.snapshot(session_id)
             transition = None
             if session is not None:
-                transition = stop_session(session, scope.actor, reason, self._lost_grace_s, detail)
+                transition = stop_session(
+                    session,
+                    scope.actor,
+                    reason=reason,
+                    lost_grace_s=self._lost_grace_s,
+                    detail=detail,
+                )
+
             if transition is None or await self._store.lifecycle.apply(transition, term=term):
                 break
 
@@ -86,7 +93,15 @@ class SessionTerminator:
                 transition
                 for session_id in some
                 if (session := found.get(session_id)) is not None
-                and (transition := stop_session(session, actor, reason, self._lost_grace_s, detail))
+                and (
+                    transition := stop_session(
+                        session,
+                        actor,
+                        reason=reason,
+                        lost_grace_s=self._lost_grace_s,
+                        detail=detail,
+                    )
+                )
                 is not None
             ]
             stopped += await self._store.lifecycle.apply_all(transitions, term=term)

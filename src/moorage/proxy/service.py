@@ -96,14 +96,23 @@ class Proxy:
         metrics.credentials_age.set_function(lambda: credentials.age_s(clock.monotonic()))
         metrics.table_age.set_function(lambda: routes.age_s(clock.monotonic()))
         tls = server_tls(
-            "proxy", settings.tls_certificate, settings.tls_key, common.tls, self._home
+            "proxy",
+            settings.tls_certificate,
+            key=settings.tls_key,
+            mode=common.tls,
+            home=self._home,
         )
         self.scheme = "https" if tls else "http"
         context = tls.context if tls else None
         self._connector = Connector()
         plane = AsyncioPlane if settings.plane == "asyncio" else SimplePlane
         self._plane: DataPlane = plane(
-            self._router, settings, clock, self._timeouts, context, self._connector
+            self._router,
+            settings,
+            clock=clock,
+            timeouts=self._timeouts,
+            tls=context,
+            connector=self._connector,
         )
         self._accounting = Accounting(
             self._router, clock, self._directory, self.id, metering=settings.metering, slot=slot

@@ -163,8 +163,15 @@ class Session:
             if on_item is not None:
                 for item in view.console:
                     on_item(item)
+
             if view.ended:
-                return Execution(view.run_id, view.status, view.exit_code, view.reason, items)
+                return Execution(
+                    view.run_id,
+                    view.status,
+                    exit_code=view.exit_code,
+                    reason=view.reason,
+                    items=items,
+                )
 
             if view.status is RunStatus.WAITING_INPUT and on_input is not None:
                 wish = next(item for item in reversed(items) if item["type"] == "input")

@@ -20,7 +20,7 @@ class SchedulerCalls(Transport):
         limit: int = 200,
     ) -> DecisionPage:
         """The log segments that cover the decisions between the two times, oldest first."""
-        query = _query(group, since, until, cursor, limit)
+        query = _query(group, since, until=until, cursor=cursor, limit=limit)
         return await self.call(DecisionPage, "GET", "/v1/scheduler/decisions", query=query)
 
     async def list_runs(
@@ -33,7 +33,7 @@ class SchedulerCalls(Transport):
         limit: int = 500,
     ) -> Page[RunView]:
         """The kernels that held resources between the two times."""
-        query = _query(group, since, until, cursor, limit)
+        query = _query(group, since, until=until, cursor=cursor, limit=limit)
         return await self.call(Page[RunView], "GET", "/v1/scheduler/runs", query=query)
 
 

@@ -210,7 +210,11 @@ class SessionCalls(Transport):
             )
 
         wanted = LogQuery(
-            tail, follow, timestamps, None if since is None else since.isoformat(), attempt
+            tail,
+            follow,
+            timestamps=timestamps,
+            since=None if since is None else since.isoformat(),
+            attempt=attempt,
         )
         reader = LogReader(read, wanted, SystemClock(), seen=seen, on_loss=on_loss or warn_of_loss)
         return reader.pieces()

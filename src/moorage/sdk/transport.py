@@ -144,7 +144,9 @@ class Transport:
         repeats = self.retries if method == "GET" or idempotency_key is not None else 0
         for pause_s in pauses_s(repeats):
             try:
-                status, raw = await self._exchange(method, target, headers, data, also_accept)
+                status, raw = await self._exchange(
+                    method, target, headers=headers, data=data, also_accept=also_accept
+                )
                 break
             except (Unreachable, ApiError) as error:
                 if pause_s is None or (

@@ -126,9 +126,9 @@ def main() -> int:
         component = with_etcd(
             component,
             etcd,
-            parts["clock"],
-            lambda entered: map(agent_member, entered.id.split(", "), settings),
-            lambda entered: [agent.dialer for agent in running(entered)],
+            clock=parts["clock"],
+            members=lambda entered: map(agent_member, entered.id.split(", "), settings),
+            dialers=lambda entered: [agent.dialer for agent in running(entered)],
         )
         managers = ", ".join(dict.fromkeys(setting.manager for setting in settings))
         component = _with_tracer(component, tracer)

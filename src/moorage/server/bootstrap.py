@@ -58,7 +58,9 @@ def apply_registration(loaded: LoadedSettings, home: Path, kind: PeerKind) -> Se
     settings = loaded.settings
     given = _given(loaded, kind)
     return settings.model_copy(
-        update={kind: _registered(settings, getattr(settings, kind), kind, home, given)}
+        update={
+            kind: _registered(settings, getattr(settings, kind), kind=kind, home=home, given=given)
+        }
     )
 
 
@@ -84,7 +86,13 @@ def agents_of(loaded: LoadedSettings, home: Path) -> Agents:
     shared = _given(loaded, "agent")
     return Agents(
         tuple(
-            _registered(settings, agent, "agent", home, shared | given_keys(settings.agent, name))
+            _registered(
+                settings,
+                agent,
+                kind="agent",
+                home=home,
+                given=shared | given_keys(settings.agent, name),
+            )
             for name, agent in loaded.sites.items()
         ),
         of_sites=True,

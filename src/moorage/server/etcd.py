@@ -128,7 +128,9 @@ async def with_etcd(
 
             for member in members(entered):
                 describe = partial(member.describe, use.register)
-                context = registered(use.register, member.kind, member.name, describe, clock)
+                context = registered(
+                    use.register, member.kind, name=member.name, describe=describe, clock=clock
+                )
                 await stack.enter_async_context(context)
 
             watch = SettingsWatch(use.register, use.home, clock)

@@ -86,11 +86,11 @@ def plan_upgrade(
     return UpgradePlan(
         version,
         oldest_beside(version),
-        facts["revision"],
-        newest_revision,
-        tuple(migrations),
-        tuple(problems),
-        tuple(steps),
+        revision=facts["revision"],
+        newest_revision=newest_revision,
+        migrations=tuple(migrations),
+        problems=tuple(problems),
+        steps=tuple(steps),
     )
 
 
@@ -252,11 +252,11 @@ def _database_steps(
     yield Step(
         "database",
         (),
-        "back up",
-        "where a manager runs",
-        (),
-        (f"moorage db backup {file}", f"moorage db verify {file}"),
-        "none",
+        action="back up",
+        where="where a manager runs",
+        versions=(),
+        commands=(f"moorage db backup {file}", f"moorage db verify {file}"),
+        effect="none",
     )
     effect = (
         "each lock is waited for 3 s at most, 20 times, and statements on that table wait "
@@ -266,11 +266,11 @@ def _database_steps(
     yield Step(
         "database",
         (),
-        f"migrate the schema {facts['revision']} → {migrations[-1].revision}",
-        "where this release is installed",
-        (),
-        ("moorage db upgrade",),
-        effect,
+        action=f"migrate the schema {facts['revision']} → {migrations[-1].revision}",
+        where="where this release is installed",
+        versions=(),
+        commands=("moorage db upgrade",),
+        effect=effect,
     )
 
 
@@ -289,7 +289,15 @@ def _manager_steps(
 
         commands = ("systemctl restart moorage-manager", "moorage managers")
         host = split_address(one["link"])[0]
-        yield Step("manager", (one["link"],), action, host, (one["version"],), commands, effect)
+        yield Step(
+            "manager",
+            (one["link"],),
+            action=action,
+            where=host,
+            versions=(one["version"],),
+            commands=commands,
+            effect=effect,
+        )
 
 
 def _proxy_steps(
@@ -310,11 +318,11 @@ def _proxy_steps(
         yield Step(
             "proxy",
             (name,),
-            "install, drain and restart",
-            f"host of {name}",
-            (now,),
-            commands,
-            effect,
+            action="install, drain and restart",
+            where=f"host of {name}",
+            versions=(now,),
+            commands=commands,
+            effect=effect,
         )
 
 
@@ -333,11 +341,11 @@ def _agent_steps(agents: Sequence[Mapping[str, Any]], version: str) -> Iterator[
     yield Step(
         "agent",
         tuple(agent["id"] for agent in old),
-        "install and restart, a few at a time",
-        "each node",
-        tuple(sorted({agent["version"] for agent in old})),
-        commands,
-        effect,
+        action="install and restart, a few at a time",
+        where="each node",
+        versions=tuple(sorted({agent["version"] for agent in old})),
+        commands=commands,
+        effect=effect,
     )
 
 

@@ -101,7 +101,10 @@ async def fetch(runtime: BatchRuntime, handle: Handle, path: str, into: Path) ->
             data += piece[1]
     finally:
         copying.disconnect()
-    archive.unpack(io.BytesIO(data), into, "", lambda _: None, archive.Limits(10_000_000))
+
+    archive.unpack(
+        io.BytesIO(data), into, top="", report=lambda _: None, limits=archive.Limits(10_000_000)
+    )
     return into.read_bytes() if into.is_file() else b""
 
 

@@ -39,9 +39,9 @@ class FakeInventory:
                 SlotOffer(
                     "cuda.device",
                     WHOLE_DEVICE,
-                    DeviceId(f"GPU-fake-{owner}-{index}"),
-                    f"NVIDIA {model} (fake)",
-                    _MEMORY_GIB.get(model.upper(), 80) * _GIB,
+                    device_id=DeviceId(f"GPU-fake-{owner}-{index}"),
+                    model=f"NVIDIA {model} (fake)",
+                    memory_bytes=_MEMORY_GIB.get(model.upper(), 80) * _GIB,
                     numa=2 * index // count if nvlink else None,
                     nvlink_domain=str(2 * index // count) if nvlink else "",
                 )

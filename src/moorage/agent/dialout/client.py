@@ -118,13 +118,13 @@ class DialOut:
                 self._links[address] = ProxyLink(
                     address,
                     self._agent_id,
-                    self._host,
-                    self._may_open,
-                    self._dialer,
-                    self._clock,
-                    self._probe,
-                    self._reached,
-                    self._revoked,
+                    host=self._host,
+                    may_open=self._may_open,
+                    dialer=self._dialer,
+                    clock=self._clock,
+                    probe=self._probe,
+                    reached=self._reached,
+                    revoked=self._revoked,
                 )
                 self._all.add(self._links[address])
 
@@ -150,7 +150,14 @@ def dial_out(
 ) -> DialOut:
     """The client of an agent that has these kernels."""
     probe = ProbePort(agent_id, settings.address, ports) if settings.reach == "auto" else None
-    return DialOut(agent_id, settings.address, partial(is_open, kernels), dialer, clock, probe)
+    return DialOut(
+        agent_id,
+        settings.address,
+        may_open=partial(is_open, kernels),
+        dialer=dialer,
+        clock=clock,
+        probe=probe,
+    )
 
 
 class ProxyLink:

@@ -152,7 +152,12 @@ async def no_commands(request: ExecRequest) -> RunningCommand:
 
 def to_command(request: ExecRequest) -> Command:
     return Command(
-        request.command, request.env, request.tty, request.stdin, request.rows, request.cols
+        request.command,
+        request.env,
+        tty=request.tty,
+        stdin=request.stdin,
+        rows=request.rows,
+        cols=request.cols,
     )
 
 

@@ -94,7 +94,15 @@ def allocate_service_ports(
     own pick theirs as they start."""
     if context.capabilities(record.spec).own_address:
         apps = tuple(
-            AppPort(port.name, 0, port.protocol, port.base_path, 0, port.guarded) for port in ports
+            AppPort(
+                port.name,
+                0,
+                protocol=port.protocol,
+                base_path=port.base_path,
+                inner=0,
+                guarded=port.guarded,
+            )
+            for port in ports
         )
         return replace(record, apps=(*record.apps, *apps))
 
@@ -197,8 +205,10 @@ def prepare_launch(
         spec = replace(spec, traceparent=program_traceparent(context.tracer, spec))
 
     launch_context = _launch_context(context, spec)
-    call = build_invocation(engine, spec, record.port, launch_context, record.apps)
-    launch = build_launch(spec, call, record.port, launch_context, record.apps)
+    call = build_invocation(
+        engine, spec, port=record.port, context=launch_context, apps=record.apps
+    )
+    launch = build_launch(spec, call, port=record.port, context=launch_context, apps=record.apps)
     if model is not None and model.folder:
         launch = replace(launch, model_folder=model.folder, paths=())
 
@@ -303,7 +313,9 @@ def readiness_check(
             return ""
 
     interval_s = context.capabilities(record.spec).check_interval_s
-    return ReadinessCheck(engine, probes, f"http://{host}:{port}", read_log, interval_s)
+    return ReadinessCheck(
+        engine, probes, base_url=f"http://{host}:{port}", read_log=read_log, interval_s=interval_s
+    )
 
 
 async def run_while(
@@ -350,4 +362,6 @@ def _launch_context(context: AgentContext, spec: KernelSpec) -> LaunchContext:
 
 def _invocation(context: AgentContext, record: KernelRecord, engine: Engine) -> Invocation:
     spec = record.spec
-    return build_invocation(engine, spec, record.port, _launch_context(context, spec), record.apps)
+    return build_invocation(
+        engine, spec, port=record.port, context=_launch_context(context, spec), apps=record.apps
+    )

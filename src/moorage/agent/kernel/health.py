@@ -135,9 +135,11 @@ class HealthMonitor:
             EngineUse(
                 kernel_id,
                 health.metrics.running,
-                health.metrics.waiting,
-                None if health.metrics.kv_cache is None else round(1000 * health.metrics.kv_cache),
-                health.max_model_len,
+                waiting=health.metrics.waiting,
+                kv_cache=None
+                if health.metrics.kv_cache is None
+                else round(1000 * health.metrics.kv_cache),
+                max_model_len=health.max_model_len,
             )
             for kernel_id, health in self._kernels.items()
             if health is not None and health.metrics is not None

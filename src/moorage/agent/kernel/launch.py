@@ -95,7 +95,7 @@ def build_launch(
     context: LaunchContext,
     apps: tuple[AppPort, ...] = (),
 ) -> Launch:
-    launch = _without_cluster(spec, call, port, context, apps)
+    launch = _without_cluster(spec, call, port=port, context=context, apps=apps)
     cluster = spec.cluster
     if cluster is None:
         return launch
@@ -160,9 +160,9 @@ def _without_cluster(
     return Launch(
         spec.kernel_id,
         call.argv,
-        env,
-        port,
-        spec.stop_grace_s,
+        env=env,
+        port=port,
+        stop_grace_s=spec.stop_grace_s,
         image=spec.image or (context.node.vllm_image if spec.engine == "vllm" else ""),
         slots=spec.slots,
         devices=tuple(filter(None, visible_devices(spec).split(","))),

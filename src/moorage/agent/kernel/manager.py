@@ -227,7 +227,11 @@ class KernelManager:
         kernel_id = request.kernel_id
         kernel = self._kernels.get(request.kernel_id)
         wanted = LogRange(
-            request.tail_lines, request.follow, request.timestamps, request.since_ms, request.offset
+            request.tail_lines,
+            request.follow,
+            timestamps=request.timestamps,
+            since_ms=request.since_ms,
+            offset=request.offset,
         )
         if kernel is not None and kernel.record.handle is not None:
             runtime = self._context.runtimes.get(kernel.record.spec.runtime)
@@ -356,7 +360,9 @@ class KernelManager:
         observed = {kernel_id: kernel.state for kernel_id, kernel in known.items()}
         observed |= {k: ObservedState.UNKNOWN for k in among if k in self._orphans}
         unlisted = self._context.runtimes.keys() - self.listed
-        for action in policy.reconcile(self._ordered, checkpoint, observed, unlisted, among):
+        for action in policy.reconcile(
+            self._ordered, checkpoint, observed=observed, unlisted=unlisted, among=among
+        ):
             self._execute(action)
 
     def _execute(self, action: policy.Action) -> None:

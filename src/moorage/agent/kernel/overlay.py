@@ -29,7 +29,11 @@ def interface(cluster: ClusterMembership, first_port: int) -> Overlay:
     keys = [_private_key(cluster, rank) for rank in range(len(cluster.members))]
     peers = tuple(
         OverlayPeer(
-            peer.hostname, _address(rank), _public_key(keys[rank]), peer.address, first_port + rank
+            peer.hostname,
+            _address(rank),
+            public_key=_public_key(keys[rank]),
+            endpoint=peer.address,
+            port=first_port + rank,
         )
         for rank, peer in enumerate(cluster.members)
     )

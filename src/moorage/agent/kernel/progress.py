@@ -68,7 +68,9 @@ def _parse(kernel_id: KernelId, line: bytes, log: bool) -> KernelProgress | str:
         step = int(bar["step"])
         of = int(bar["of"])
         fraction = min(step / of, 1.0) if of else None
-        return KernelProgress(kernel_id, fraction, step, of, _title(text[: bar.start()]))
+        return KernelProgress(
+            kernel_id, fraction, step=step, of=of, message=_title(text[: bar.start()])
+        )
 
     if log and b'"fraction"' not in line:
         return ""
@@ -118,7 +120,11 @@ def _check(kernel_id: KernelId, value: Any) -> KernelProgress | str:
         return "a line without fraction, step and message was ignored"
 
     return KernelProgress(
-        kernel_id, None if fraction is None else float(fraction), step, of, _text(message)
+        kernel_id,
+        None if fraction is None else float(fraction),
+        step=step,
+        of=of,
+        message=_text(message),
     )
 
 

@@ -96,7 +96,17 @@ class RecordedStart(StartTrace):
 
     def _add(self, name: str, began: float, ended: float, error: str = "") -> None:
         own = self._context._replace(span_id=self._sink.new_span_id())
-        self._spans.append(Span(name, own, self._context.span_id, began, ended, {}, error=error))
+        self._spans.append(
+            Span(
+                name,
+                own,
+                parent_id=self._context.span_id,
+                start=began,
+                end=ended,
+                attributes={},
+                error=error,
+            )
+        )
 
     def _end(self, now: float, spec: KernelSpec, error: str) -> None:
         attributes: dict[str, Value] = {
@@ -114,10 +124,10 @@ class RecordedStart(StartTrace):
         root = Span(
             "kernel start",
             self._context,
-            self._session.span_id,
-            self._created_at,
-            now,
-            attributes,
+            parent_id=self._session.span_id,
+            start=self._created_at,
+            end=now,
+            attributes=attributes,
             error=error,
         )
         self._sink.record([*spans, root])

@@ -119,9 +119,9 @@ def fetch(hub: HubSettings, model: str, revision: str) -> Path:
             _fetch_large(
                 name,
                 commit,
-                file,
-                blobs,
-                lambda here, base=done: report(base + here),  # type: ignore[misc]
+                file=file,
+                blobs=blobs,
+                report=lambda here, base=done: report(base + here),  # type: ignore[misc]
             )
             done += file.size
 

@@ -100,7 +100,9 @@ class OutputStore:
             copied = partial / "files"
             limits = archive.Limits(self._max_bytes)
             try:
-                archive.unpack(cast(IO[bytes], hashed), copied, ".", lambda _: None, limits)
+                archive.unpack(
+                    cast(IO[bytes], hashed), copied, top=".", report=lambda _: None, limits=limits
+                )
             except archive.UnsafeArchive:
                 if is_complete():
                     raise
@@ -139,7 +141,9 @@ class OutputStore:
         with open(reading, "rb") as source, ThreadPoolExecutor(1) as thread:
             packing = thread.submit(pack)
             try:
-                stats = archive.unpack(source, into, "", lambda _: None, archive.Limits(left))
+                stats = archive.unpack(
+                    source, into, top="", report=lambda _: None, limits=archive.Limits(left)
+                )
                 while source.read(_CHUNK):
                     pass
             except archive.UnsafeArchive as error:

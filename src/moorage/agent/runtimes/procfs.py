@@ -33,7 +33,7 @@ def stat(pid: int) -> Stat | None:
             fields = file.read().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    return Stat(pid, fields[0], int(fields[1]), int(fields[3]), int(fields[19]))
+    return Stat(pid, fields[0], ppid=int(fields[1]), sid=int(fields[3]), start=int(fields[19]))
 
 
 def alive(pid: int, start: int) -> bool:

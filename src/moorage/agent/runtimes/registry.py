@@ -59,7 +59,12 @@ class RuntimeRegistry:
         ``ConfigError``, ``StartupError``, and ``OSError``."""
         chosen = self._load()
         parts = AgentParts(
-            self._settings, self._state, self._home, self._logs, self._clock, identity
+            self._settings,
+            self._state,
+            home=self._home,
+            logs=self._logs,
+            clock=self._clock,
+            identity=identity,
         )
         own = ProcessRuntime.name
         self.process = cast(ProcessRuntime, await self._create(own, plugins.load(own), parts))

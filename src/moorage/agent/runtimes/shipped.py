@@ -40,13 +40,17 @@ def _fake(parts: AgentParts, _: None) -> Runtime:
 def _slurm(parts: AgentParts, _: None) -> Runtime:
     from moorage.agent.runtimes.slurm.construction import slurm_runtime
 
-    return slurm_runtime(parts.settings, parts.state, parts.logs, parts.clock, parts.identity)
+    return slurm_runtime(
+        parts.settings, parts.state, logs=parts.logs, clock=parts.clock, identity=parts.identity
+    )
 
 
 def _heappe(parts: AgentParts, _: None) -> Runtime:
     from moorage.agent.runtimes.heappe.construction import heappe_runtime
 
-    return heappe_runtime(parts.settings, parts.state, parts.logs, parts.clock, parts.identity)
+    return heappe_runtime(
+        parts.settings, parts.state, logs=parts.logs, clock=parts.clock, identity=parts.identity
+    )
 
 
 def _celery(parts: AgentParts, _: None) -> Runtime:

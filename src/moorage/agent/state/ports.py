@@ -111,7 +111,12 @@ class PortAllocator:
                 inner = port.port if contained and port.port else node_port
                 apps.append(
                     AppPort(
-                        port.name, node_port, port.protocol, port.base_path, inner, port.guarded
+                        port.name,
+                        node_port,
+                        protocol=port.protocol,
+                        base_path=port.base_path,
+                        inner=inner,
+                        guarded=port.guarded,
                     )
                 )
         except NoFreePort:

@@ -112,17 +112,21 @@ def bench(
 
     at = cli.connection
     extra = {"ignore_eos": True} if ignore_eos else {}
-    target = Target(at.openai_url, at.key, model, cast(Any, api), extra, at.ca_file)
+    target = Target(
+        at.openai_url, at.key, model=model, api=cast(Any, api), extra=extra, ca_file=at.ca_file
+    )
     load = Load(
         request_rate,
         max_concurrency if request_rate is not None else max_concurrency or _CONCURRENCY,
-        num_prompts if num_prompts is not None or duration is not None else _PROMPTS,
-        duration,
-        burstiness,
+        requests=num_prompts if num_prompts is not None or duration is not None else _PROMPTS,
+        duration_s=duration,
+        burstiness=burstiness,
     )
     try:
         measured, summary = cli.run(
-            lambda _: _measure(cli, target, prompts, load, num_warmups, generator)
+            lambda _: _measure(
+                cli, target, prompts=prompts, load=load, warmups=num_warmups, generator=generator
+            )
         )
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None

@@ -68,7 +68,9 @@ def claude(
       moorage claude coder -- -p 'explain this repository'
       eval "$(moorage claude coder --print-env)"
     """
-    _start(cli, CLAUDE, model, arguments or [], print_env, expires)
+    _start(
+        cli, CLAUDE, model=model, arguments=arguments or [], print_env=print_env, expires=expires
+    )
 
 
 @command(app)
@@ -90,7 +92,7 @@ def codex(
       moorage codex coder -- exec 'explain this repository'
       eval "$(moorage codex coder --print-env)"
     """
-    _start(cli, CODEX, model, arguments or [], print_env, expires)
+    _start(cli, CODEX, model=model, arguments=arguments or [], print_env=print_env, expires=expires)
 
 
 def _start(
@@ -107,11 +109,19 @@ def _start(
     kept = False
     try:
         with terminated_like_ctrl_c() as interrupted:
-            key = cli.run(lambda client: _new_key(cli, client, agent, model, expires))
+            key = cli.run(
+                lambda client: _new_key(cli, client, agent=agent, model=model, expires=expires)
+            )
             at = cli.connection
             served = cli.run(lambda _: _served(cli, agent, model, key.secret))
             launch = agent.launch(
-                Target(at.openai_url, model, key.secret, served.max_model_len, at.ca_file)
+                Target(
+                    at.openai_url,
+                    model,
+                    key=key.secret,
+                    max_model_len=served.max_model_len,
+                    ca_file=at.ca_file,
+                )
             )
             if program is None or print_env:
                 _print(cli, agent, launch, key)

@@ -143,7 +143,9 @@ def cp(
             ):
                 copied = _run(
                     cli,
-                    lambda client, report: _send(cli, client, local, remote_target, report),
+                    lambda client, report: _send(
+                        cli, client, source=local, target=remote_target, report=report
+                    ),
                     source,
                 )
         else:
@@ -154,7 +156,9 @@ def cp(
                 limits = Limits(parse_size(max_size) if max_size else _free_bytes(local))
                 copied = _run(
                     cli,
-                    lambda client, report: _fetch(client, remote, local, top, report, limits),
+                    lambda client, report: _fetch(
+                        client, remote, target=local, top=top, report=report, limits=limits
+                    ),
                     source,
                 )
     except (KeyboardInterrupt, asyncio.CancelledError):
@@ -362,7 +366,7 @@ async def _fetch(
                 command,
                 session,
                 lambda file: archive.unpack(
-                    file, staged, "." if top == "." else "", report, limits
+                    file, staged, top="." if top == "." else "", report=report, limits=limits
                 ),
             )
 

@@ -97,12 +97,26 @@ def describe(
             }
             cli.print_json(shown)
         else:
-            print_endpoint(cli.out, found, histories, stats, cli.clock.now(), decisions)
+            print_endpoint(
+                cli.out,
+                found,
+                histories=histories,
+                stats=stats,
+                now=cli.clock.now(),
+                decisions=decisions,
+            )
     elif cli.json:
         shown = {"session": found, "history": histories[found.id], "stats": stats[found.id]}
         cli.print_json(shown | ({"idle": idle} if idle is not None else {}))
     else:
-        print_session(cli.out, found, histories[found.id], stats[found.id], cli.clock.now(), idle)
+        print_session(
+            cli.out,
+            found,
+            history=histories[found.id],
+            stats=stats[found.id],
+            now=cli.clock.now(),
+            idle=idle,
+        )
 
 
 async def _idle(client: Client, found: Any) -> IdleView | None:

@@ -104,7 +104,9 @@ def exec_(
         )
 
     variables = parse.environment(env, env_file) or {}
-    return _run_command(cli, name, command, stdin, tty, variables, kernel)
+    return _run_command(
+        cli, name, command=command, stdin=stdin, tty=tty, env=variables, kernel=kernel
+    )
 
 
 def _run_command(

@@ -108,7 +108,10 @@ def create(
     fields = {"name": name, "user": user, "project": project, "role": role}
     given = {field: value for field, value in fields.items() if value is not None}
     rates = _rates(requests_per_minute, tokens_per_minute, concurrent)
-    limits = _limits(cli, expires, scope, model, group, max_priority) | rates
+    limits = (
+        _limits(cli, expires, scopes=scope, models=model, groups=group, max_priority=max_priority)
+        | rates
+    )
     spec = KeySpec.model_validate(given | limits)
     _print_secret(cli, cli.run(lambda client: client.create_key(spec)))
 
@@ -134,7 +137,10 @@ def set_limits(
       moorage keys set ci --expires 30d
     """
     rates = _rates(requests_per_minute, tokens_per_minute, concurrent)
-    limits = _limits(cli, expires, scope, model, group, max_priority) | rates
+    limits = (
+        _limits(cli, expires, scopes=scope, models=model, groups=group, max_priority=max_priority)
+        | rates
+    )
     view = cli.run(lambda client: client.update_key(name, KeyLimits.model_validate(limits)))
     if cli.json:
         cli.print_json(view)

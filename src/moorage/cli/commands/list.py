@@ -109,7 +109,7 @@ def ps(
         kinds: tuple[EventKind, ...] = ("session", "endpoint")
         cli.run(
             lambda client: watch_list(
-                cli, client, kinds, work, lambda found: _show(cli, listing(found))
+                cli, client, kinds=kinds, read=work, show=lambda found: _show(cli, listing(found))
             )
         )
         return

@@ -83,7 +83,7 @@ def logs(
 
     async def work(client: Client) -> None:
         given = {"tail": tail, "follow": follow, "timestamps": timestamps, "since": since_at}
-        await _print(cli, client, name, log, attempt, kernel, given)
+        await _print(cli, client, name=name, log=log, attempt=attempt, kernel=kernel, given=given)
 
     try:
         cli.run(work)
@@ -110,7 +110,9 @@ async def _print(
         cli.note(f"log of {replica[1]}, the newest replica of {found.name}")
         ref = replica[0]
     elif kernel is None and found.spec.size > 1:
-        await ClusterLog(cli, client, found, log, attempt or found.attempt, **given).copy()
+        await ClusterLog(
+            cli, client, view=found, sink=log, attempt=attempt or found.attempt, **given
+        ).copy()
         return
 
     told = partial(note_loss, cli, name)

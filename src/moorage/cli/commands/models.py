@@ -93,7 +93,7 @@ def show(
     elif cli.output is Output.NAME:
         print(found.id)
     else:
-        _print(cli, found, nodes, wanted, kv_dtype)
+        _print(cli, found, nodes=nodes, wanted=wanted, kv_dtype=kv_dtype)
 
 
 def _nodes(cli: Cli, group: str | None) -> list[Node]:

@@ -57,7 +57,12 @@ def port_forward(
     async def work(client: Client) -> None:
         view = choose_app(await client.list_apps(session), name, session)
         async with PortForward(
-            client, session, view, proxy_url(cli), cli.note, cli.connection.ca_file
+            client,
+            session,
+            view=view,
+            proxy_url=proxy_url(cli),
+            report=cli.note,
+            ca_file=cli.connection.ca_file,
         ) as forward:
             port = await forward.listen(local)
             print(f"127.0.0.1:{port}", flush=True)
@@ -158,7 +163,11 @@ class PortForward:
         access_token = self._access_token
         try:
             await forward_connection(
-                self._http, self._url, access_token.access_token, reader, writer
+                self._http,
+                self._url,
+                access_token=access_token.access_token,
+                reader=reader,
+                writer=writer,
             )
         except ApiError as error:
             if error.status != _UNAUTHORIZED:
@@ -171,5 +180,9 @@ class PortForward:
                 )
 
             await forward_connection(
-                self._http, self._url, self._access_token.access_token, reader, writer
+                self._http,
+                self._url,
+                access_token=self._access_token.access_token,
+                reader=reader,
+                writer=writer,
             )

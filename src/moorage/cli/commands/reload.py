@@ -49,7 +49,9 @@ def reload(
     """
     try:
         with terminated_like_ctrl_c() as interrupted:
-            views = cli.run(lambda client: _reload(cli, client, names, wait, timeout))
+            views = cli.run(
+                lambda client: _reload(cli, client, names=names, wait=wait, timeout_s=timeout)
+            )
     except KeyboardInterrupt:
         cli.note(
             f"moorage: they keep reloading; `moorage describe {names[0]}` shows how far one is"

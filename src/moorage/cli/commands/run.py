@@ -182,7 +182,14 @@ def run(
     if not command and template is None:
         raise InvalidInput("there is no program", next_step="moorage run -- PROGRAM ARGUMENTS")
 
-    how = _Following(wait and not detach, strict, force, stop_on_interrupt or stdin, stdin, remove)
+    how = _Following(
+        wait and not detach,
+        strict,
+        force=force,
+        stop_on_interrupt=stop_on_interrupt or stdin,
+        stdin=stdin,
+        remove=remove,
+    )
     given = _checked(given, how)
     _run(cli, batch_spec(given, cli.clock.now()), how)
 
@@ -331,14 +338,14 @@ async def _follow(cli: Cli, client: Client, created: SessionView) -> SessionView
             )
 
         for attempt in range(copied + 1, view.attempt):  # attempts that ended between two reads
-            await AttemptLog(cli, client, view, sink, attempt).copy()
+            await AttemptLog(cli, client, view=view, sink=sink, attempt=attempt).copy()
             cli.note(f"moorage: {created.name} is retried after attempt {attempt}")
 
         copied = view.attempt - 1
         if view.status in _BEFORE_RUNNING:
             continue
 
-        log = AttemptLog(cli, client, view, sink, view.attempt)
+        log = AttemptLog(cli, client, view=view, sink=sink, attempt=view.attempt)
         await log.copy()
         copied = view.attempt
         view = await until_session(

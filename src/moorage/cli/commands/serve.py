@@ -172,10 +172,12 @@ def serve(
         **{"resource_group": group, "args": arg, "env": parse.environment(env, env_file)},
         **{"secret_env": parse.secret_env(secret), "reload": parse.reload(reload)},
         "user_labels": user_labels(label),
-        **placement_fields(arch, agent_label, on, priority, image, runtime),
+        **placement_fields(
+            arch, agent_label, agents=on, priority=priority, image=image, runtime=runtime
+        ),
     }
-    spec = _spec(model, name, engine, command or [], probe, fields)
-    _run(cli, spec, timeout, wait and spec.replicas > 0, keep, yes)
+    spec = _spec(model, name, engine=engine, command=command or [], probe=probe, fields=fields)
+    _run(cli, spec, timeout_s=timeout, wait=wait and spec.replicas > 0, keep=keep, yes=yes)
 
 
 def _run(
@@ -191,8 +193,13 @@ def _run(
             from moorage.cli.engine_setup import offer_engine
 
             chosen = await offer_engine(cli, client, spec, yes)
+
         created.append(await _create(cli, client, chosen))
-        return await _until_ready(cli, client, created[0], timeout_s, keep) if wait else created[0]
+        return (
+            await _until_ready(cli, client, created=created[0], timeout_s=timeout_s, keep=keep)
+            if wait
+            else created[0]
+        )
 
     try:
         with terminated_like_ctrl_c() as interrupted:
@@ -307,7 +314,7 @@ async def _until_ready(
         )
 
     if isinstance(outcome, ReplicaView):
-        await _report_failure(cli, client, created.name, outcome, keep)
+        await _report_failure(cli, client, name=created.name, failed=outcome, keep=keep)
 
     return outcome
 

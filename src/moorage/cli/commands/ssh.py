@@ -62,7 +62,7 @@ def ssh(
 
         _serve(cli, session, kernel)
     else:
-        _start_openssh(cli, session, command or [], tty, kernel)
+        _start_openssh(cli, session, command=command or [], tty=tty, kernel=kernel)
 
 
 def _start_openssh(cli: Cli, session: str, command: list[str], tty: bool, kernel: str) -> None:

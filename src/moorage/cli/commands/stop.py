@@ -65,7 +65,7 @@ def stop(
             known = {view.id for view in found}
             theirs = [view for view in await _sessions_of(client, user) if view.id not in known]
             await client.stop_sessions(user)
-        return await _stop(cli, client, found, theirs, wait, timeout)
+        return await _stop(cli, client, found=found, asked=theirs, wait=wait, timeout_s=timeout)
 
     try:
         with terminated_like_ctrl_c() as interrupted:

@@ -101,7 +101,14 @@ class MoorageTools:
             operation.target(arguments)
 
         now = self._clock.monotonic()
-        plan = Plan(self._clock.new_id(), operation.name, arguments, now + EXPIRES_S, etag, hours)
+        plan = Plan(
+            self._clock.new_id(),
+            operation.name,
+            arguments=arguments,
+            expires_at=now + EXPIRES_S,
+            etag=etag,
+            gpu_hours=hours,
+        )
         self._book.add(plan, now)
         budget = self._book.budget
 

@@ -87,7 +87,9 @@ def choose(sizes: Sizes, nodes: Sequence[Node], wanted: Wanted = Wanted()) -> Ch
         if fits:
             context, gpu_memory = min((found[0], found[1]) for found in fits.values())
             old = any(without_bfloat16(found[2]) for found in fits.values())
-            return _choice(sizes, wanted, tuple(fits), count, (context, gpu_memory), old)
+            return _choice(
+                sizes, wanted, names=tuple(fits), count=count, fit=(context, gpu_memory), old=old
+            )
 
     counts = _counts(sizes.architecture, wanted)
     most = max(

@@ -230,7 +230,7 @@ def _from_flags(flags: Mapping[str, str], options: Mapping[str, str]) -> dict[st
                 next_step=f"put it into a file, and set {SECRET}_file in its place",
             )
 
-        _add(given, name, value, origin, Path.cwd())
+        _add(given, name, value=value, origin=origin, base=Path.cwd())
 
     return given
 
@@ -260,11 +260,11 @@ def _from_env(env: Mapping[str, str]) -> dict[str, _Given]:
         else:
             continue  # variables of the command line, and those that agents set for kernels
 
-        _add(given, name, value, f"env {variable}", Path.cwd())
+        _add(given, name, value=value, origin=f"env {variable}", base=Path.cwd())
 
     for variable, name in STANDARD_VARIABLES.items():
         if env.get(variable) and name not in given:
-            _add(given, name, env[variable], f"env {variable}", Path.cwd())
+            _add(given, name, value=env[variable], origin=f"env {variable}", base=Path.cwd())
 
     return given
 
@@ -297,7 +297,7 @@ def _from_file(path: Path) -> dict[str, _Given]:
             )
 
         for key, value in keys.items():
-            _add(given, f"{section}.{key}", value, f"file {path}", path.parent)
+            _add(given, f"{section}.{key}", value=value, origin=f"file {path}", base=path.parent)
 
     return given
 

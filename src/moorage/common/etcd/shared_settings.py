@@ -98,7 +98,7 @@ async def write(
     known whether the change was made.
     """
     prefix = client.access.prefix
-    change = Change(before.number + 1, at, by, what, dict(after))
+    change = Change(before.number + 1, at, by=by, what=what, settings=dict(after))
     texts = {name: json.dumps(value) for name, value in after.items()}
     operations = [
         wire.put_operation(prefix + VERSION, str(change.number)),

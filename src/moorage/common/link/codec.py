@@ -200,7 +200,13 @@ def manager_message_from_wire(wire: a.ManagerMessage) -> ManagerMessage | None:
                 return m.Orders(orders.generation, kernels)
 
             withdrawn = frozenset(KernelId(k) for k in orders.withdrawn)
-            return m.OrdersDelta(orders.generation, orders.base, kernels, withdrawn, orders.digest)
+            return m.OrdersDelta(
+                orders.generation,
+                orders.base,
+                added=kernels,
+                withdrawn=withdrawn,
+                digest=orders.digest,
+            )
         case "logs":
             return _log_request.decode(wire.logs)
         case "workspaces":

@@ -60,7 +60,9 @@ def codec(
             )
 
         optional, hint = _unwrap_optional(hints[name])
-        out, back = _conversion(hint, f"v.{name}", f"m.{name}", nested, unknown, names)
+        out, back = _conversion(
+            hint, f"v.{name}", message=f"m.{name}", nested=nested, unknown=unknown, names=names
+        )
         if optional:
             out = f"None if v.{name} is None else {out}"
             present = f"m.HasField({name!r})" if descriptor[name].has_presence else f"m.{name}"
@@ -111,7 +113,9 @@ def _conversion(
         if getattr(args[0], "__supertype__", args[0]) is str:
             return value, f"tuple({message})"
 
-        out, back = _conversion(args[0], "x", "x", nested, unknown, names)
+        out, back = _conversion(
+            args[0], "x", message="x", nested=nested, unknown=unknown, names=names
+        )
         return f"[{out} for x in {value}]", f"tuple([{back} for x in {message}])"
 
     slot = f"c{len(names)}"

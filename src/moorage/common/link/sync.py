@@ -75,12 +75,14 @@ class ReportSender:
         return ReportDelta(
             report.incarnation,
             report.orders_generation,
-            report.kernels,
-            frozenset(map(KernelId, self._digest.ids() - {k.kernel_id for k in report.kernels})),
-            report.info,
-            report.draining,
-            report.orders_wanted,
-            report.sent_at,
+            kernels=report.kernels,
+            removed=frozenset(
+                map(KernelId, self._digest.ids() - {k.kernel_id for k in report.kernels})
+            ),
+            info=report.info,
+            draining=report.draining,
+            orders_wanted=report.orders_wanted,
+            sent_at=report.sent_at,
         )
 
 
@@ -167,7 +169,9 @@ class OrdersSender:
         for kernel_id in withdrawn:
             self._reloads.pop(kernel_id, None)
 
-        return OrdersDelta(generation, base, added, withdrawn, self._digest.value)
+        return OrdersDelta(
+            generation, base, added=added, withdrawn=withdrawn, digest=self._digest.value
+        )
 
     def _differs(self, spec: KernelSpec) -> bool:
         known = spec.kernel_id in self._digest

@@ -96,7 +96,13 @@ class RunItems:
 
         last = self.items[end - 1]
         if last["type"] == "end":
-            return RunPage(RunStatus(last["status"]), items, end, last["exit_code"], last["reason"])
+            return RunPage(
+                RunStatus(last["status"]),
+                items,
+                next=end,
+                exit_code=last["exit_code"],
+                reason=last["reason"],
+            )
 
         return RunPage(_STAGE_ENDS[last["stage"]], items, end, last["exit_code"])
 

@@ -46,4 +46,10 @@ class Port(Model):
     )
 
     def declared(self) -> ServicePort:
-        return ServicePort(self.name, self.port or 0, self.protocol, self.base_path, self.guarded)
+        return ServicePort(
+            self.name,
+            self.port or 0,
+            protocol=self.protocol,
+            base_path=self.base_path,
+            guarded=self.guarded,
+        )

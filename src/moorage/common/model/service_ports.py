@@ -72,7 +72,9 @@ def parse_port(text: str) -> ServicePort:
 
     name, port, protocol, traits = found.groups()
     kind: Protocol = "tcp" if protocol == "tcp" else "http"
-    declared = ServicePort(name, int(port or 0), kind, "+path" in traits, "+key" in traits)
+    declared = ServicePort(
+        name, int(port or 0), protocol=kind, base_path="+path" in traits, guarded="+key" in traits
+    )
     problem = "port 0 is not 1 to 65535" if port and not int(port) else find_problem([declared])
     if problem:
         raise InvalidInput(
@@ -190,7 +192,17 @@ def decode_ports(text: str) -> tuple[AppPort, ...]:
         port, _, end = rest.partition("/")
         protocol, *traits = end.split("+")
         kind: Protocol = "tcp" if protocol == "tcp" else "http"
-        found.append(AppPort(name, int(port), kind, "path" in traits, int(inner), "key" in traits))
+        found.append(
+            AppPort(
+                name,
+                int(port),
+                protocol=kind,
+                base_path="path" in traits,
+                inner=int(inner),
+                guarded="key" in traits,
+            )
+        )
+
     return tuple(found)
 
 

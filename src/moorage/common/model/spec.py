@@ -316,7 +316,9 @@ class SessionSpec(Workload):
         """Why it cannot be reloaded so; "": it can."""
         serves = self.type is SessionType.INFERENCE or self.probe is not None
         ports = [port.declared() for port in self.ports]
-        return find_reload_problem(reload, self.runtime, ports, self.env.items(), serves)
+        return find_reload_problem(
+            reload, self.runtime, ports=ports, env=self.env.items(), serves=serves
+        )
 
     @model_validator(mode="after")
     def _check_type_features(self) -> Self:

@@ -232,9 +232,9 @@ class SessionChannel(_CommandChannel, asyncssh.SSHServerSession[bytes]):
             spec = command_of(
                 self._chan.get_command(),
                 self._chan.get_subsystem(),
-                self._terminal,
-                self._chan.get_environment(),
-                self._kernel,
+                terminal=self._terminal,
+                env=self._chan.get_environment(),
+                kernel=self._kernel,
             )
         except ValueError as error:
             self._fail(f"the session cannot run this command: {error}")

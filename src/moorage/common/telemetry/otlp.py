@@ -50,12 +50,14 @@ class SpanQueue:
             ReadableSpan(
                 span.name,
                 _context(context, context.span_id),
-                _context(context, parent_id) if parent_id else None,
-                self._resource,
-                span.attributes,
-                [Event(name, timestamp=_nanoseconds(at + offset_s)) for name, at in span.events],
-                [Link(_context(link, link.span_id)) for link in span.links],
-                _KINDS[span.kind],
+                parent=_context(context, parent_id) if parent_id else None,
+                resource=self._resource,
+                attributes=span.attributes,
+                events=[
+                    Event(name, timestamp=_nanoseconds(at + offset_s)) for name, at in span.events
+                ],
+                links=[Link(_context(link, link.span_id)) for link in span.links],
+                kind=_KINDS[span.kind],
                 status=Status(StatusCode.ERROR, error) if error else _UNSET,
                 start_time=_nanoseconds(span.start + offset_s),
                 end_time=_nanoseconds(span.end + offset_s),

@@ -274,16 +274,16 @@ def decode_running(
     return Running(
         SessionId(session_id),
         KernelId(kernel_id),
-        held,
-        None if ends_at is None else base + ends_at,
-        base + started_at,
-        priority,
-        user,
-        project,
-        None if endpoint is None else EndpointId(endpoint),
-        preemptible,
-        terminating,
-        stop_time,
+        allocations=held,
+        ends_at=None if ends_at is None else base + ends_at,
+        started_at=base + started_at,
+        priority=priority,
+        user=user,
+        project=project,
+        endpoint_id=None if endpoint is None else EndpointId(endpoint),
+        preemptible=preemptible,
+        terminating=terminating,
+        stop_time=stop_time,
     )
 
 

@@ -149,7 +149,14 @@ class Reader:
         decision = Decision(
             at=base + line["at"],
             took=line["took"],
-            snapshot=Snapshot(group, agents, pending, self._quotas, self._cursors, self._usage),
+            snapshot=Snapshot(
+                group,
+                agents,
+                pending=pending,
+                quotas=self._quotas,
+                cursors=self._cursors,
+                usage=self._usage,
+            ),
             policy=self._policy,
             places=places,
             placed=line["placed"],
@@ -188,7 +195,7 @@ class Reader:
             self._devices[number], changes
         )
         self._agents[number] = encoding.decode_agent(
-            self._agent_templates[number], free, devices, kernels, running
+            self._agent_templates[number], free, devices=devices, kernels=kernels, running=running
         )
 
     def _place(self, row: list[Any]) -> Place:

@@ -178,15 +178,15 @@ class Writer:
         passed = PassDelta(
             at,
             took,
-            whole,
-            agents,
-            gone_agents,
-            sessions,
-            gone,
-            counts,
-            made,
-            placed,
-            self._idle_passes,
+            whole=whole,
+            agents=agents,
+            gone_agents=gone_agents,
+            changed=sessions,
+            gone=gone,
+            counts=counts,
+            plan=made,
+            placed=placed,
+            idle_passes=self._idle_passes,
         )
         changed = whole or agents or gone_agents or sessions or gone or made.places or made.victims
         if noted.policy != policy:

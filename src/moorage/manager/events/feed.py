@@ -95,7 +95,7 @@ class EventFeed:
 
         try:
             changes = await self._store.overviews.changed(
-                Scope.system(), sessions, agents, endpoints, alerts
+                Scope.system(), sessions, agents=agents, endpoints=endpoints, alerts=alerts
             )
         except StoreUnavailable:
             self._lost = True
@@ -192,9 +192,15 @@ def _encoded(change: Change) -> EncodedEvent:
     about = {view.id}
     if view.kind == "session" and view.endpoint_id is not None:
         about.add(view.endpoint_id)
+
     data = view.model_dump_json()
     return EncodedEvent(
-        view.kind, data, change.projects, change.group, frozenset(about), change.user
+        view.kind,
+        data,
+        projects=change.projects,
+        group=change.group,
+        about=frozenset(about),
+        user=change.user,
     )
 
 

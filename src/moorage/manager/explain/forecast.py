@@ -68,13 +68,13 @@ def _start(agents: dict[AgentId, AgentState], item: Pending, place: Place, now: 
         running = Running(
             item.session_id,
             kernel.kernel_id,
-            kernel.allocations,
-            ends_at,
-            now,
-            item.priority,
-            item.user,
-            item.project,
-            item.endpoint_id,
+            allocations=kernel.allocations,
+            ends_at=ends_at,
+            started_at=now,
+            priority=item.priority,
+            user=item.user,
+            project=item.project,
+            endpoint_id=item.endpoint_id,
         )
         agents[kernel.agent_id] = _changed(agents[kernel.agent_id], [running], -1)
 

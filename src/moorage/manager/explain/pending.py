@@ -134,7 +134,9 @@ def probe_placement(
     items = {item.session_id: item for item in snapshot.pending}
     item = items[session_id]
     agents = {agent.agent_id: agent for agent in snapshot.agents}
-    found = PlacementProbe(None, hold, _earliest_fits(hold, item, agents, policy, now))
+    found = PlacementProbe(
+        None, hold, _earliest_fits(hold, item, agents=agents, policy=policy, now=now)
+    )
     if hold.unmet:
         return replace(found, dependencies_end=_dependencies_end(hold.unmet, snapshot.agents, now))
     if not _waits_for_capacity(hold):
@@ -155,14 +157,16 @@ def probe_placement(
     if not hold.attempted:
         # The pass ended before this session, so its refusals are known only from planning it alone.
         tried = alone.holds[0] if alone.holds else hold
-        fits = _earliest_fits(tried, item, agents, policy, now)
+        fits = _earliest_fits(tried, item, agents=agents, policy=policy, now=now)
         found = replace(found, hold=hold._replace(refusals=tried.refusals), earliest_fits=fits)
 
     first = next(iter(alone.reservations), None)
     ahead = [other.session_id for other in queue[: position - 1]] + [
         one.session_id for one in made.places
     ]
-    forecast = forecast_start(snapshot, policy, now, session_id, ahead, selectors)
+    forecast = forecast_start(
+        snapshot, policy, now=now, session_id=session_id, ahead=ahead, selectors=selectors
+    )
     return replace(
         found, reservation=first, alone=True, fits_now=bool(alone.places), forecast=forecast
     )
@@ -201,10 +205,12 @@ def _earliest_fits(
             continue
 
         node = NodeState(agent, 0)
-        at = earliest_fit(node, demands, policy.fraction, now, None)
+        at = earliest_fit(node, demands, fraction=policy.fraction, now=now, before=None)
         unlimited = len({r.session_id for r in agent.running if r.ends_at is None})
         if at is None:
-            found.append(EarliestFit(refusal, None, refusal.available, (), unlimited))
+            found.append(
+                EarliestFit(refusal, None, amount=refusal.available, after=(), unlimited=unlimited)
+            )
             continue
 
         slot = refusal.slot
@@ -214,7 +220,7 @@ def _earliest_fits(
         if slot.endswith(DEVICE_SUFFIX):
             amount = free.get(slot.removesuffix(DEVICE_SUFFIX) + SHARES_SUFFIX, 0) // WHOLE_DEVICE
 
-        found.append(EarliestFit(refusal, at, amount, after, unlimited))
+        found.append(EarliestFit(refusal, at, amount=amount, after=after, unlimited=unlimited))
 
     return tuple(found)
 

@@ -136,7 +136,7 @@ class ExplanationService:
         history = history or await self._store.replicas.start_history(group)
         if session.status is Status.QUEUED:
             nodes = await self._store.groups.site_nodes(group)
-            return explain_queued(outlook, session, history, nodes, now)
+            return explain_queued(outlook, session, history=history, nodes=nodes, now=now)
         if session.status is not Status.PENDING or history is None:
             return outlook
 

@@ -38,13 +38,13 @@ class Scope:
     @staticmethod
     def all(key: ApiKey) -> Scope:
         """Of an administrator or auditor, for all projects."""
-        return Scope(_actor(key), key.owner, key.role, None, key)
+        return Scope(_actor(key), key.owner, role=key.role, projects=None, key=key)
 
     @staticmethod
     def of(key: ApiKey) -> Scope:
         if key.role in PLATFORM_ROLES:
             return Scope.all(key)
-        return Scope(_actor(key), key.owner, key.role, (key.owner.project,), key)
+        return Scope(_actor(key), key.owner, role=key.role, projects=(key.owner.project,), key=key)
 
     def require_all(self, what: str) -> None:
         """For what belongs to no project. Raises ``NotFound`` for a scope of some projects."""

@@ -23,10 +23,10 @@ def idle_event(session: SessionSnapshot, detail: str, now: datetime) -> Transiti
     return Transition(
         session.session_id,
         session.status,
-        session.revision,
-        event,
-        next_status(session.status, event),
-        session.reason,
-        told,
+        revision=session.revision,
+        event=event,
+        new=next_status(session.status, event),
+        reason=session.reason,
+        detail=told,
         deadline_s=left_s,
     )

@@ -115,7 +115,11 @@ def reconcile_session(
     if main.status in TERMINAL:
         event = Event.COMPLETED if main.status is Status.TERMINATED else Event.FAIL
         return _kernel_failed(
-            session, main.reason or Reason.KERNEL_GONE, main.detail, lost_grace_s, event
+            session,
+            main.reason or Reason.KERNEL_GONE,
+            detail=main.detail,
+            lost_grace_s=lost_grace_s,
+            final=event,
         )
 
     if lost and not (session.status is Status.RUNNING and may_degrade(session.spec)):
@@ -182,10 +186,10 @@ def _transition(
     return Transition(
         session.session_id,
         session.status,
-        session.revision,
-        event,
-        new,
-        reason,
+        revision=session.revision,
+        event=event,
+        new=new,
+        reason=reason,
         deadline_s=deadline_s(new, session.spec, lost_grace_s),
         **fields,  # type: ignore[arg-type]
     )
@@ -220,7 +224,14 @@ def _agent_lost(session: SessionSnapshot, lost_grace_s: float) -> Transition | N
     if policy != "fail":
         return None
 
-    return _finish(session, Reason.AGENT_LOST, detail, True, lost_grace_s, Status.TERMINATING)
+    return _finish(
+        session,
+        Reason.AGENT_LOST,
+        detail=detail,
+        failed=True,
+        lost_grace_s=lost_grace_s,
+        kernel_status=Status.TERMINATING,
+    )
 
 
 def _is_silent(session: SessionSnapshot) -> bool:
@@ -441,7 +452,9 @@ def _all_kernels_ended(session: SessionSnapshot, lost_grace_s: float) -> Transit
         failed = True
         detail = detail or "an inference engine must not exit by itself"
 
-    return _finish(session, reason, detail, failed, lost_grace_s, None)
+    return _finish(
+        session, reason, detail=detail, failed=failed, lost_grace_s=lost_grace_s, kernel_status=None
+    )
 
 
 def _ran_between_reports(session: SessionSnapshot) -> bool:

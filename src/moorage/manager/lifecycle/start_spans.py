@@ -93,19 +93,19 @@ def placement_spans(
         Span(
             "queue",
             context._replace(span_id=new_span_id()),
-            context.span_id,
-            _pending_since(history[:-1]),
-            history[-1].at,
-            queued,
+            parent_id=context.span_id,
+            start=_pending_since(history[:-1]),
+            end=history[-1].at,
+            attributes=queued,
             events=[(f"hold {reason}", at) for reason, at in placement.holds],
         ),
         Span(
             "placement",
             context._replace(span_id=new_span_id()),
-            context.span_id,
-            placement.began,
-            placement.ended,
-            placed,
+            parent_id=context.span_id,
+            start=placement.began,
+            end=placement.ended,
+            attributes=placed,
         ),
     ]
 
@@ -134,10 +134,10 @@ def start_spans(
         Span(
             "delivery",
             context._replace(span_id=new_span_id()),
-            context.span_id,
-            one.at,
-            following.at,
-            {"moorage.agent.id": one.detail.removeprefix("on ")},
+            parent_id=context.span_id,
+            start=one.at,
+            end=following.at,
+            attributes={"moorage.agent.id": one.detail.removeprefix("on ")},
             error=following.reason
             if following.new is Status.PENDING or following.new in _ENDED
             else "",
@@ -149,7 +149,14 @@ def start_spans(
         own = context._replace(span_id=new_span_id())
         waited: dict[str, Value] = {"moorage.resource_group": session.resource_group}
         made.append(
-            Span("queue", own, context.span_id, _pending_since(history[:-1]), last.at, waited)
+            Span(
+                "queue",
+                own,
+                parent_id=context.span_id,
+                start=_pending_since(history[:-1]),
+                end=last.at,
+                attributes=waited,
+            )
         )
 
     error = f"{last.reason}: {last.detail}" if last.event in _FAILURES else ""
@@ -168,7 +175,16 @@ def start_spans(
     events = [(one.event, one.at) for one in history[1:]]
     name = "session restart" if again else "session start"
     made.append(
-        Span(name, context, parent_id, first.at, last.at, attributes, error=error, events=events)
+        Span(
+            name,
+            context,
+            parent_id=parent_id,
+            start=first.at,
+            end=last.at,
+            attributes=attributes,
+            error=error,
+            events=events,
+        )
     )
     return made
 

@@ -152,7 +152,9 @@ class Autoscaler:
             for name, value in asdict(load).items()
             if name != "at" and value is not None
         }
-        if await self._store.loads.scale(_SCOPE, endpoint, decision, inputs, term):
+        if await self._store.loads.scale(
+            _SCOPE, endpoint, decision=decision, inputs=inputs, term=term
+        ):
             self._metrics.scaled(decision.rule)
             change = f"{endpoint.scaling.wanted} to {decision.replicas}"
             log.info(

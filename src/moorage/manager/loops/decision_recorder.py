@@ -112,7 +112,7 @@ class DecisionRecorder:
             group.term = term
             group.writer.restart()
 
-        passed = group.writer.note(snapshot, policy, made, at, took, placed)
+        passed = group.writer.note(snapshot, policy, made=made, at=at, took=took, placed=placed)
         if passed is None:
             return
         if passed.whole:
@@ -177,7 +177,14 @@ class DecisionRecorder:
 
                 begin = batch[0].at
                 end = max(passed.at for passed in batch)
-                segment = Segment(begin, end, batch[0].whole, len(batch), group.dropped, body)
+                segment = Segment(
+                    begin,
+                    end,
+                    whole=batch[0].whole,
+                    passes=len(batch),
+                    dropped=group.dropped,
+                    body=body,
+                )
                 group.unsent.append((segment, term, group.number))
                 remaining = remaining - len(batch)
                 group.dropped = 0

@@ -116,5 +116,11 @@ def _judge(
 ) -> Judgment:
     """A session whose agents are silent is not observed."""
     used = {} if use is None else percent_used(one.slots, use.cpu, use.memory, use.gpu)
-    look = Look(elapsed_s if one.reached else 0.0, one.sightings, one.traffic_known, used, one.told)
+    look = Look(
+        elapsed_s if one.reached else 0.0,
+        one.sightings,
+        traffic_known=one.traffic_known,
+        used=used,
+        told=one.told,
+    )
     return judge(one.state, look, settings)

@@ -184,7 +184,7 @@ class ReplicaController:
             f"{failures} replicas of it failed in a row, the last one: {REASONS[last.reason].text}"
         )
         if await self._store.replicas.roll_back(
-            _SCOPE, endpoint, revision, last.reason, detail, term
+            _SCOPE, endpoint, revision=revision, reason=last.reason, detail=detail, term=term
         ):
             log.warning(
                 "revision rolled back",

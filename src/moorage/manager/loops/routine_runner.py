@@ -91,7 +91,12 @@ class RoutineRunner:
         match asked:
             case Scale(endpoint, replicas, why):
                 done = await self._store.loads.scale_to(
-                    _SCOPE, endpoint, replicas, f"routine {name}", why, term
+                    _SCOPE,
+                    endpoint,
+                    replicas=replicas,
+                    rule=f"routine {name}",
+                    detail=why,
+                    term=term,
                 )
                 log.info(
                     "routine scales", routine=name, endpoint=endpoint.name, to=replicas, done=done
@@ -110,14 +115,14 @@ def _info(record: EndpointRecord) -> EndpointInfo:
         ReplicaInfo(
             replica.session_id,
             view.name,
-            str(state),
-            replica.revision,
-            view.agent_id,
-            view.address,
-            replica.in_flight,
-            replica.load.running if replica.load else 0,
-            replica.load.waiting if replica.load else 0,
-            replica.load.kv_cache if replica.load else None,
+            state=str(state),
+            revision=replica.revision,
+            agent_id=view.agent_id,
+            address=view.address,
+            in_flight=replica.in_flight,
+            running=replica.load.running if replica.load else 0,
+            waiting=replica.load.waiting if replica.load else 0,
+            kv_cache=replica.load.kv_cache if replica.load else None,
         )
         for view, replica in zip(record.replicas, snapshot.replicas, strict=True)
         if (state := replica_state(replica))
@@ -125,10 +130,10 @@ def _info(record: EndpointRecord) -> EndpointInfo:
     return EndpointInfo(
         snapshot.endpoint_id,
         snapshot.name,
-        snapshot.owner.project,
-        str(endpoint_status(snapshot)),
-        snapshot.wanted,
-        snapshot.waiting,
-        record.version,
-        tuple(replicas),
+        project=snapshot.owner.project,
+        status=str(endpoint_status(snapshot)),
+        wanted=snapshot.wanted,
+        waiting=snapshot.waiting,
+        version=record.version,
+        replicas=tuple(replicas),
     )

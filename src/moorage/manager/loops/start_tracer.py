@@ -63,7 +63,7 @@ class StartTracer:
             if len(self._placed) < _SESSIONS:
                 revision = place.revision + 1
                 self._placed[place.session_id] = Placement(
-                    revision, now - took_s, now, agents, holds
+                    revision, now - took_s, ended=now, agents=agents, holds=holds
                 )
 
         if places:

@@ -76,9 +76,25 @@ class CertificateAuthority:
         name = x509.Name(
             [x509.NameAttribute(NameOID.COMMON_NAME, f"Moorage links {serial:x}"[:32])]
         )
-        usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
+        usage = x509.KeyUsage(
+            False,
+            False,
+            key_encipherment=False,
+            data_encipherment=False,
+            key_agreement=False,
+            key_cert_sign=True,
+            crl_sign=True,
+            encipher_only=False,
+            decipher_only=False,
+        )
         certificate = (
-            _builder(name, name, key.public_key(), now, timedelta(days=365 * _AUTHORITY_YEARS))
+            _builder(
+                name,
+                name,
+                key=key.public_key(),
+                now=now,
+                lifetime=timedelta(days=365 * _AUTHORITY_YEARS),
+            )
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(usage, critical=True)
             .sign(key, hashes.SHA256())
@@ -112,7 +128,7 @@ class CertificateAuthority:
             usage.append(ExtendedKeyUsageOID.SERVER_AUTH)
 
         uri = x509.UniformResourceIdentifier(peer_uri(kind, name, peer_id))
-        return self._sign(request.key, name, [uri], usage, now, lifetime)
+        return self._sign(request.key, name, names=[uri], usage=usage, now=now, lifetime=lifetime)
 
     def issue_manager_certificate(self, now: datetime) -> tuple[str, str, datetime]:
         """A manager's key and certificate, in PEM, and the time at which to renew them. It is a
@@ -121,7 +137,14 @@ class CertificateAuthority:
         lifetime = timedelta(days=_MANAGER_CERTIFICATE_DAYS)
         name = x509.DNSName(MANAGER_NAME)
         usage = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
-        certificate = self._sign(key.public_key(), "Moorage manager", [name], usage, now, lifetime)
+        certificate = self._sign(
+            key.public_key(),
+            "Moorage manager",
+            names=[name],
+            usage=usage,
+            now=now,
+            lifetime=lifetime,
+        )
         plain = key.private_bytes(
             _PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
@@ -143,7 +166,9 @@ class CertificateAuthority:
         key = ec.generate_private_key(ec.SECP256R1())
         usage = (ExtendedKeyUsageOID.SERVER_AUTH,)
         alternatives = [_general_name(name) for name in names]
-        certificate = self._sign(key.public_key(), "Moorage", alternatives, usage, now, lifetime)
+        certificate = self._sign(
+            key.public_key(), "Moorage", names=alternatives, usage=usage, now=now, lifetime=lifetime
+        )
         plain = key.private_bytes(
             _PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
@@ -161,7 +186,7 @@ class CertificateAuthority:
     ) -> str:
         subject_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject[:64])])
         certificate = (
-            _builder(subject_name, self._loaded.subject, key, now, lifetime)
+            _builder(subject_name, self._loaded.subject, key=key, now=now, lifetime=lifetime)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(x509.ExtendedKeyUsage(usage), critical=True)
             .add_extension(x509.SubjectAlternativeName(names), critical=False)

@@ -81,7 +81,12 @@ class Registration:
             name=request.name,
             resource_group=joined.resource_group,
             certificate=sign(
-                signing_request, request.kind, request.name, joined.id, now, self._lifetime
+                signing_request,
+                request.kind,
+                name=request.name,
+                peer_id=joined.id,
+                now=now,
+                lifetime=self._lifetime,
             ),
             authority=trust.issuer.certificate,
             other_authorities=list(trust.others),
@@ -104,7 +109,12 @@ class Registration:
             return None
 
         return issuer.sign_peer_certificate(
-            signing_request, peer.kind, peer.name, peer_id, now, self._lifetime
+            signing_request,
+            peer.kind,
+            name=peer.name,
+            peer_id=peer_id,
+            now=now,
+            lifetime=self._lifetime,
         )
 
     async def rotate_ca(self, request: RotateCa, *, actor: str) -> CaView:

@@ -209,12 +209,12 @@ class AgentStream:
         return AgentUpdate(
             info,
             self.incarnation,
-            self._last.stream,
-            self._last.draining,
-            {k.kernel_id: k for k in kernels},
-            frozenset(k for k in candidates if self._is_absent(k)),
-            frozenset(self._unacknowledged),
-            whole,
+            stream=self._last.stream,
+            draining=self._last.draining,
+            observed={k.kernel_id: k for k in kernels},
+            absent=frozenset(k for k in candidates if self._is_absent(k)),
+            unacknowledged=frozenset(self._unacknowledged),
+            whole=whole,
             info_changed=whole
             or message.info is not None
             or (message.draining, self.refuses_orders) != (last.draining, refused),

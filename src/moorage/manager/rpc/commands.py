@@ -105,12 +105,12 @@ class CommandBroker:
         request = ExecRequest(
             self._clock.new_id(),
             KernelId(kernel.id),
-            tuple(spec.command),
-            spec.tty,
-            spec.stdin,
-            spec.size.rows,
-            spec.size.cols,
-            spec.env,
+            command=tuple(spec.command),
+            tty=spec.tty,
+            stdin=spec.stdin,
+            rows=spec.size.rows,
+            cols=spec.size.cols,
+            env=spec.env,
         )
         if (files := spec.files) is not None:
             request = replace(request, files=files.direction, path=files.path, name=files.name)

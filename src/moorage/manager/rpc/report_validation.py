@@ -170,7 +170,10 @@ def _problem_of_apps(kernel: Observation) -> str:
         )
 
     declared = (
-        ServicePort(app.name, 0, app.protocol, app.base_path, app.guarded) for app in kernel.apps
+        ServicePort(
+            app.name, 0, protocol=app.protocol, base_path=app.base_path, guarded=app.guarded
+        )
+        for app in kernel.apps
     )
     return service_ports.find_problem(declared)
 

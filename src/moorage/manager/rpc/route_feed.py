@@ -32,15 +32,20 @@ class RouteFeed:
     def __init__(self, store: Store, clock: Clock) -> None:
         self._changed = asyncio.Condition()
         self.routes = TableFeed(
-            "feed", store, clock, lambda: store.routes.changes(), RouteParts.apply, self._changed
+            "feed",
+            store,
+            clock=clock,
+            read=lambda: store.routes.changes(),
+            take=RouteParts.apply,
+            changed=self._changed,
         )
         self.credentials = TableFeed(
             "credentials",
             store,
-            clock,
-            store.routes.credentials,
-            RouteParts.update,
-            self._changed,
+            clock=clock,
+            read=store.routes.credentials,
+            take=RouteParts.update,
+            changed=self._changed,
             fresh=True,
         )
         store.notifier.on(Topic.ROUTES, self.routes.loop.nudge)
@@ -172,6 +177,7 @@ class TableFeed:
         async with self._changed:
             changes = self._take(self._parts, table)
             self.complete = number
+
             # The same content, but a proxy has a greater generation of another manager.
             is_outnumbered = self.generation < self._newest_held < generation
             if changes or is_outnumbered or not self.generation:

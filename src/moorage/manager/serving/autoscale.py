@@ -40,7 +40,7 @@ def autoscale(scaling: Scaling, window: Sequence[LoadSample], now: datetime) -> 
 
     rule, needed, detail = _needed(policy, load, wanted)
     if needed > wanted:
-        return _up(scaling, rule, needed, detail, now)
+        return _up(scaling, rule, needed=needed, detail=detail, now=now)
     if (idle := _idle(scaling, load, now)) is not None:
         return idle
 

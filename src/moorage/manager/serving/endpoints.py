@@ -65,7 +65,11 @@ class EndpointService:
         """The endpoint, and whether an earlier request under ``idempotency_key`` has created it.
         Raises ``Conflict`` for a name in use, ``NotFound`` for an unknown group."""
         record, repeated = await self._store.create_once(
-            scope, spec, shared_with, user_labels, idempotency_key
+            scope,
+            spec,
+            shared_with=shared_with,
+            user_labels=user_labels,
+            idempotency_key=idempotency_key,
         )
         return self._view(scope, record), repeated
 
@@ -119,7 +123,13 @@ class EndpointService:
             against = before if matches else replace(before, version=-1)
             labels = _changed_labels(before, patch)
             made = await self._store.update(
-                scope, against, spec, shared_with, labels, request, idempotency_key
+                scope,
+                against,
+                spec=spec,
+                shared_with=shared_with,
+                user_labels=labels,
+                request=request,
+                idempotency_key=idempotency_key,
             )
             if made is not None:
                 return self._view(scope, made[0]), made[1]

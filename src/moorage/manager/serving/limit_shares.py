@@ -72,7 +72,7 @@ def share_of(
             limit = min(limit, stored.room)
 
         holdings = (Holding(other["held"][kind], other["wanted"][kind]) for other in others)
-        grant = divide(limit, used, wanted, holdings, proxies)
+        grant = divide(limit, used, wanted=wanted, others=holdings, proxies=proxies)
         if stored.room is not None:
             # what was used is no part of it any more, once it is summed up
             grant = min(grant, limit)

@@ -143,7 +143,11 @@ def plan_replicas(endpoint: EndpointSnapshot, now: datetime) -> ReplicaPlan:
     if missing > 0:
         finished = {session_id for session_id, _ in done}
         plan = _add(
-            endpoint, plan, missing, [r for r in draining if r.session_id not in finished], now
+            endpoint,
+            plan,
+            missing=missing,
+            draining=[r for r in draining if r.session_id not in finished],
+            now=now,
         )
 
     ready = sum(r.serves for r in staying)

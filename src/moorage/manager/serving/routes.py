@@ -46,11 +46,11 @@ def model_routes(
                 Target(
                     SessionId(row["session_id"]),
                     KernelId(row["kernel_id"]),
-                    row["host"],
-                    row["port"],
-                    row["secret"],
-                    row["engine"],
-                    row["draining"],
+                    host=row["host"],
+                    port=row["port"],
+                    key=row["secret"],
+                    engine=row["engine"],
+                    draining=row["draining"],
                     accepts_priority=reads_priority(row["engine"], row["args"] or ()),
                     adapters=adapters_in(row["args"] or ()),
                     canary=row["is_canary"],
@@ -62,9 +62,9 @@ def model_routes(
         ModelRoute(
             name,
             created,
-            tuple(sorted(targets, key=lambda t: t.kernel_id)),
-            facts[name]["project"],
-            tuple(facts[name]["shared_with"]),
+            targets=tuple(sorted(targets, key=lambda t: t.kernel_id)),
+            project=facts[name]["project"],
+            shared_with=tuple(facts[name]["shared_with"]),
             limits=_limits(facts[name]["limits"]),
             holds=facts[name]["holds"],
             status=_status(facts[name], sum(not target.draining for target in targets)),
@@ -128,12 +128,23 @@ def _routing(
 def _provider(name: str, number: int, base: str | None, key: str) -> Target | None:
     if base is None:
         return None
+
     url = URL(base)
     identity = KernelId(f"provider-{number}/{name}")
     host = url.raw_host or ""
     port = url.port or 443
     prefix = url.raw_path.rstrip("/")
-    return Target(SessionId(""), identity, host, port, key, "provider", tls=True, prefix=prefix)
+
+    return Target(
+        SessionId(""),
+        identity,
+        host=host,
+        port=port,
+        key=key,
+        engine="provider",
+        tls=True,
+        prefix=prefix,
+    )
 
 
 def _status(row: Mapping[str, Any], ready: int) -> EndpointStatus:
@@ -166,17 +177,17 @@ def app_routes(rows: Iterable[Mapping[str, Any]]) -> tuple[AppRoute, ...]:
         routes[str(row["session_id"]), row["name"]] = AppRoute(
             SessionId(str(row["session_id"])),
             row["name"],
-            row["protocol"],
-            row["base_path"],
-            row["host"],
-            row["port"],
-            row["key"],
-            row["user"],
-            row["project"],
-            row["idle_ends_at"],
-            row["idle_criterion"],
-            kind_of(row["runtime"], isolated=row["isolated"]) is Kind.AS_AGENT,
-            row["peer_id"],
+            protocol=row["protocol"],
+            base_path=row["base_path"],
+            host=row["host"],
+            port=row["port"],
+            key=row["key"],
+            user=row["user"],
+            project=row["project"],
+            idle_ends_at=row["idle_ends_at"],
+            idle_criterion=row["idle_criterion"],
+            unisolated=kind_of(row["runtime"], isolated=row["isolated"]) is Kind.AS_AGENT,
+            peer_id=row["peer_id"],
         )
 
     return tuple(routes.values())

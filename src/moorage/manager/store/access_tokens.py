@@ -38,7 +38,11 @@ from moorage.manager.store.unreadable import read_page
 
 ACCESS_TOKEN_PREFIX = "mga-"
 _LISTING = Listing(
-    SQL["access_token_list"], {"id": ID, "created_at": TIME}, ("created_at",), ("id",), "created_at"
+    SQL["access_token_list"],
+    {"id": ID, "created_at": TIME},
+    sorts=("created_at",),
+    key=("id",),
+    default="created_at",
 )
 
 
@@ -109,9 +113,9 @@ class AccessTokenStore:
         return read_page(
             AccessTokenView,
             "access token",
-            rows,
-            lambda row: AccessTokenView.model_validate(_fields(row)),
-            following,
+            rows=rows,
+            read=lambda row: AccessTokenView.model_validate(_fields(row)),
+            following=following,
             name="id",
         )
 

@@ -28,12 +28,12 @@ from moorage.manager.store.unreadable import UnreadableRows, read_one, read_page
 _LISTING = Listing(
     SQL["agent_list"],
     {name: Text() for name in ("id", "resource_group", "status", "cordon")},
-    ("id", "resource_group"),
-    ("id",),
-    "id",
+    sorts=("id", "resource_group"),
+    key=("id",),
+    default="id",
 )
 _OFFERS = TypeAdapter(list[resources.OfferView])
-_HISTORY = Listing(SQL["agent_history"], {"at": TIME}, ("at",), ("at",), "-at")
+_HISTORY = Listing(SQL["agent_history"], {"at": TIME}, sorts=("at",), key=("at",), default="-at")
 
 
 class AgentStore:
@@ -71,7 +71,9 @@ class AgentStore:
             self._db, paging, None, only=only, without={"resource_group": closed}
         )
 
-        return read_page(resources.AgentView, "agent", rows, _view, following, name="id")
+        return read_page(
+            resources.AgentView, "agent", rows=rows, read=_view, following=following, name="id"
+        )
 
     async def get(self, agent_id: str) -> resources.AgentView:
         """Raises ``NotFound``, and ``Conflict`` for one that needs a newer manager to be shown."""
@@ -225,7 +227,9 @@ class AgentStore:
         def read(row: Row) -> resources.AgentEvent:
             return resources.AgentEvent.model_validate(dict(row))
 
-        return read_page(resources.AgentEvent, "event", rows, read, following, name="at")
+        return read_page(
+            resources.AgentEvent, "event", rows=rows, read=read, following=following, name="at"
+        )
 
     async def delete_history(self, days: int) -> None:
         """Delete history entries older than ``days``."""
@@ -252,12 +256,12 @@ def _contact(row: Row) -> Contact:
     return Contact(
         AgentId(row["id"]),
         row["resource_group"],
-        AgentStatus(row["status"]),
-        row["last_seen"],
-        row["report_interval_s"],
-        row["grace_s"] or 0.0,
-        row["silent_s"],
-        row["group_agents"] or 0,
+        status=AgentStatus(row["status"]),
+        last_seen=row["last_seen"],
+        report_interval_s=row["report_interval_s"],
+        grace_s=row["grace_s"] or 0.0,
+        silent_s=row["silent_s"],
+        group_agents=row["group_agents"] or 0,
     )
 
 

@@ -83,8 +83,8 @@ class AuditStore:
         return read_page(
             AuditEntry,
             "audit entry",
-            rows,
-            lambda row: AuditEntry(**dict(row), user=row["user_name"]),
-            following,
+            rows=rows,
+            read=lambda row: AuditEntry(**dict(row), user=row["user_name"]),
+            following=following,
             name="id",
         )

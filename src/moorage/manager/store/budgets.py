@@ -88,7 +88,7 @@ class BudgetStore:
     async def visible(self, scope: Scope) -> Page[views.BudgetView]:
         """Those of the projects that the scope reads, and of the caller."""
         rows = await self._db.fetch(SQL["budget_list"], scope.projects, scope.owner.user)
-        return read_page(views.BudgetView, "budget", rows, _view, None)
+        return read_page(views.BudgetView, "budget", rows=rows, read=_view, following=None)
 
     async def most_used(self, limit: int) -> list[tuple[tuple[str, str, str, str], float]]:
         """Scope, name, unit and period of the budgets of which most is used, with that part; 1:
@@ -158,7 +158,9 @@ class BudgetStore:
 
     async def prices(self) -> Page[views.PriceView]:
         rows = await self._db.fetch(SQL["price_list"])
-        return read_page(views.PriceView, "price", rows, _price, None, name="unit")
+        return read_page(
+            views.PriceView, "price", rows=rows, read=_price, following=None, name="unit"
+        )
 
     async def put_price(self, scope: Scope, spec: views.PriceSpec) -> views.PriceView:
         """Raises ``InvalidInput`` for a time that is no full hour, or has passed."""

@@ -35,7 +35,11 @@ from moorage.manager.store.visibility import Naming, mentioned
 _E = tables.endpoints.c
 _ORDER = Order({"name": _E.name, "created_at": _E.created_at}, [_E.id], "name")
 _REVISIONS = Listing(
-    SQL["endpoint_revisions"], {"revision": Integer()}, ("revision",), ("revision",), "-revision"
+    SQL["endpoint_revisions"],
+    {"revision": Integer()},
+    sorts=("revision",),
+    key=("revision",),
+    default="-revision",
 )
 
 
@@ -60,7 +64,15 @@ class EndpointStore:
     ) -> EndpointRecord:
         """It belongs to the owner of ``scope``. ``shared_with``: other projects that may use it;
         "*": all. Raises ``Conflict`` for a name in use, ``NotFound`` for an unknown group."""
-        return (await self.create_once(scope, spec, shared_with, user_labels, idempotency_key))[0]
+        return (
+            await self.create_once(
+                scope,
+                spec,
+                shared_with=shared_with,
+                user_labels=user_labels,
+                idempotency_key=idempotency_key,
+            )
+        )[0]
 
     async def create_once(
         self,
@@ -73,7 +85,9 @@ class EndpointStore:
         """As ``create``, and safe to repeat: a repeated call returns the endpoint of the first one,
         and True. Raises ``Conflict`` also for a key that was used with another request."""
         stored, serving = spec_columns(spec)
-        digest = _digest("create", spec.name, spec, shared_with, user_labels)
+        digest = _digest(
+            "create", spec.name, spec=spec, shared_with=shared_with, user_labels=user_labels
+        )
         row = (
             await self._connection.fetch(
                 SQL["endpoint_create"],
@@ -94,7 +108,10 @@ class EndpointStore:
             )
         )[0]
         if row["repeated"] is not None:
-            return await self._repeated(scope, spec.name, row, digest, idempotency_key), True
+            return await self._repeated(
+                scope, spec.name, row=row, digest=digest, key=idempotency_key
+            ), True
+
         if not row["group_known"]:
             raise _unknown_group(spec)
 
@@ -102,7 +119,9 @@ class EndpointStore:
             # A concurrent request may have used the same key.
             columns = _key_columns(idempotency_key)
             if (used := await self._db.fetchrow(SQL["endpoint_key_find"], *columns)) is not None:
-                return await self._repeated(scope, spec.name, used, digest, idempotency_key), True
+                return await self._repeated(
+                    scope, spec.name, row=used, digest=digest, key=idempotency_key
+                ), True
 
         if not row["created"] and row["reserved"]:
             raise _reserved(spec.name)
@@ -158,7 +177,10 @@ class EndpointStore:
             )
         )[0]
         if row["repeated"] is not None:
-            return await self._repeated(scope, spec.name, row, digest, idempotency_key), True
+            return await self._repeated(
+                scope, spec.name, row=row, digest=digest, key=idempotency_key
+            ), True
+
         if not row["group_known"]:
             raise _unknown_group(spec)
         if not row["changed"] and row["reserved"] is not None:
@@ -222,7 +244,9 @@ class EndpointStore:
                 state=_state(row),
             )
 
-        return read_page(RevisionView, "revision", rows, read, following, name="revision")
+        return read_page(
+            RevisionView, "revision", rows=rows, read=read, following=following, name="revision"
+        )
 
     async def get(self, scope: Scope, name: str) -> EndpointRecord:
         """Raises ``NotFound``, also for an endpoint that was deleted while its replicas are still

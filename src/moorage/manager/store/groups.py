@@ -41,9 +41,9 @@ _NEW_OPTIONS = (
 _LISTING = Listing(
     SQL["group_list"],
     {"name": Text(), "is_retired": Boolean(), "changed_at": TIME},
-    ("name", "changed_at"),
-    ("name",),
-    "name",
+    sorts=("name", "changed_at"),
+    key=("name",),
+    default="name",
 )
 
 
@@ -134,7 +134,9 @@ class GroupStore:
         rows, following = await _LISTING.page(
             self._db, paging, None, only=only, without={"name": closed}
         )
-        return read_page(resources.GroupView, "resource group", rows, _view, following)
+        return read_page(
+            resources.GroupView, "resource group", rows=rows, read=_view, following=following
+        )
 
     async def get(self, name: str) -> resources.GroupView:
         """Raises ``NotFound``."""

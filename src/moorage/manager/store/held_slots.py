@@ -117,9 +117,9 @@ class _Held:
                 self.sums.add(
                     holder.group,
                     holder.owner,
-                    holder.project,
-                    _counted(holder.slots, holder.system),
-                    times,
+                    project=holder.project,
+                    slots=_counted(holder.slots, holder.system),
+                    times=times,
                 )
 
 

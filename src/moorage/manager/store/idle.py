@@ -120,10 +120,10 @@ def _state(row: Row, sightings: int) -> IdleState:
     return IdleState(
         row["observed_s"],
         row["traffic_s"],
-        sightings,
-        row["warned_s"],
-        row["extended_s"],
-        row["extensions"],
+        sightings=sightings,
+        warned_s=row["warned_s"],
+        extended_s=row["extended_s"],
+        extensions=row["extensions"],
     )
 
 
@@ -131,13 +131,13 @@ def _session(row: Row) -> IdleSession:
     return IdleSession(
         SessionId(row["id"]),
         row["project"],
-        row["attempt"],
-        row["slots"],
-        None if row["rules"] is None else IdlePolicy.model_validate(row["rules"]),
-        None if row["choice"] is None else IdleChoice.model_validate(row["choice"]),
-        IdleState() if row["observed_s"] is None else _state(row, row["seen"]),
-        row["sightings"],
-        row["traffic_known"],
-        row["reached"],
-        row["told"],
+        attempt=row["attempt"],
+        slots=row["slots"],
+        policy=None if row["rules"] is None else IdlePolicy.model_validate(row["rules"]),
+        choice=None if row["choice"] is None else IdleChoice.model_validate(row["choice"]),
+        state=IdleState() if row["observed_s"] is None else _state(row, row["seen"]),
+        sightings=row["sightings"],
+        traffic_known=row["traffic_known"],
+        reached=row["reached"],
+        told=row["told"],
     )

@@ -34,9 +34,9 @@ class KernelLeaseStore:
             WalltimeKernel(
                 KernelId(row["id"]),
                 AgentId(row["agent_id"]),
-                row["last_seen"],
-                row["ends_at"],
-                row["now"],
+                contact=row["last_seen"],
+                ends_at=row["ends_at"],
+                now=row["now"],
             )
             for row in await self._connection.fetch(SQL["kernel_walltimes"])
         ]
@@ -71,5 +71,9 @@ def _leased(row: Row) -> LeasedKernel:
     lease_s = float(row["lease_s"])
     stop_grace_s = float(row["stop_s"])
     return LeasedKernel(
-        KernelId(row["id"]), AgentId(row["agent_id"]), row["last_seen"], lease_s, stop_grace_s
+        KernelId(row["id"]),
+        AgentId(row["agent_id"]),
+        contact=row["last_seen"],
+        lease_s=lease_s,
+        stop_grace_s=stop_grace_s,
     )

@@ -41,9 +41,9 @@ _RESTRICTIONS = ("scopes", "models", "resource_groups", "max_priority", *RATES)
 _LISTING = Listing(
     SQL["key_list"],
     {"name": Text(), "user": Text(), "project": Text(), "role": Text(), "created_at": TIME},
-    ("name", "created_at"),
-    ("name",),
-    "name",
+    sorts=("name", "created_at"),
+    key=("name",),
+    default="name",
 )
 
 
@@ -118,7 +118,7 @@ class KeyStore:
         rows, following = await _LISTING.page(
             self._db, paging, None, scope.projects, scope.user, only=only
         )
-        return read_page(KeyView, "key", rows, _view, following)
+        return read_page(KeyView, "key", rows=rows, read=_view, following=following)
 
     async def get(self, scope: Scope, name: str) -> KeyView:
         """Raises ``NotFound``, and ``Conflict`` for one that needs a newer manager to be shown."""
@@ -140,7 +140,7 @@ class KeyStore:
         args = name, scope.projects, scope.user, *restrictions, limits.expires_at, sent(if_match)
         rows = await self._connection.fetch(SQL["key_update"], *args)
 
-        return await self._changed(scope, name, rows, "was changed", if_match)
+        return await self._changed(scope, name, rows=rows, done="was changed", if_match=if_match)
 
     async def rotate(self, scope: Scope, name: str, *, grace_s: int) -> NewKeyView:
         """A new secret; the one before stays valid for ``grace_s`` seconds. Raises ``NotFound``,

@@ -246,9 +246,9 @@ def _shared(row: Row) -> SharedRun | None:
     return SharedRun(
         SessionId(row["adopted_from"]),
         Status(row["shared_status"]),
-        Result(row["shared_result"]),
-        Reason(row["shared_reason"]),
-        row["shared_detail"],
+        result=Result(row["shared_result"]),
+        reason=Reason(row["shared_reason"]),
+        detail=row["shared_detail"],
     )
 
 
@@ -274,35 +274,35 @@ def _snapshot(rows: Sequence[Row], spec: SessionSpec) -> SessionSnapshot:
         KernelSnapshot(
             KernelId(m["kernel_id"]),
             Status(m["kernel_status"]),
-            Reason(m["kernel_reason"]),
-            m["kernel_detail"],
-            m["exit_code"],
-            AgentId(m["agent_id"]) if m["agent_id"] else None,
-            m["hostname"],
-            m["unreachable"],
-            m["ends_at"],
-            m["silent"],
+            reason=Reason(m["kernel_reason"]),
+            detail=m["kernel_detail"],
+            exit_code=m["exit_code"],
+            agent_id=AgentId(m["agent_id"]) if m["agent_id"] else None,
+            hostname=m["hostname"],
+            unreachable=m["unreachable"],
+            ends_at=m["ends_at"],
+            silent=m["silent"],
         )
         for m in rows
     )
     return SessionSnapshot(
         SessionId(row["id"]),
         Status(row["status"]),
-        row["revision"],
-        row["attempt"],
-        spec,
-        kernels,
-        Reason(row["reason"]),
-        row["detail"],
-        row["deadline_at"],
-        row["other_agents"],
-        row["untried_agents"],
-        row["requeues"],
-        row["requeued_from"],
-        row["failed_dependencies"] or "",
-        row["overlap"],
-        tuple(AgentId(agent) for agent in row["earlier_lost"] or ()),
-        _shared(row),
+        revision=row["revision"],
+        attempt=row["attempt"],
+        spec=spec,
+        kernels=kernels,
+        reason=Reason(row["reason"]),
+        detail=row["detail"],
+        deadline_at=row["deadline_at"],
+        other_agents=row["other_agents"],
+        untried_agents=row["untried_agents"],
+        requeues=row["requeues"],
+        requeued_from=row["requeued_from"],
+        failed_dependencies=row["failed_dependencies"] or "",
+        overlap=row["overlap"],
+        earlier_lost=tuple(AgentId(agent) for agent in row["earlier_lost"] or ()),
+        shared=_shared(row),
     )
 
 
@@ -315,19 +315,19 @@ def _traced(row: Row) -> TracedSession | None:
     return TracedSession(
         SessionId(row["id"]),
         row["name"],
-        row["type"],
-        row["resource_group"],
-        row["project"],
-        stored,
-        tuple(
+        type=row["type"],
+        resource_group=row["resource_group"],
+        project=row["project"],
+        stored=stored,
+        history=tuple(
             Entry(
                 revision,
                 float(at),
-                event,
-                Status(old) if old else None,
-                Status(new),
-                reason,
-                detail,
+                event=event,
+                old=Status(old) if old else None,
+                new=Status(new),
+                reason=reason,
+                detail=detail,
             )
             for revision, at, event, old, new, reason, detail in row["history"]
         ),

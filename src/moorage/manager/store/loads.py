@@ -35,7 +35,11 @@ _LARGEST = 1_000_000_000
 # A process that has said nothing for so long no longer has its name. It says something every 5 s.
 CLAIM_S = 15.0
 _DECISIONS = Listing(
-    SQL["scaling_decisions"], {"number": Integer(), "at": TIME}, ("at",), ("number",), "-at"
+    SQL["scaling_decisions"],
+    {"number": Integer(), "at": TIME},
+    sorts=("at",),
+    key=("number",),
+    default="-at",
 )
 
 
@@ -208,9 +212,9 @@ class LoadStore:
         return read_page(
             ScalingDecision,
             "decision",
-            rows,
-            lambda row: ScalingDecision(**dict(row)),
-            following,
+            rows=rows,
+            read=lambda row: ScalingDecision(**dict(row)),
+            following=following,
             name="number",
         )
 
@@ -233,8 +237,17 @@ def _scaled(row: Row) -> ScaledEndpoint:
         idle_s=None if row["idle_s"] is None else float(row["idle_s"]),
     )
     scaling = Scaling(
-        spec.autoscale, row["wanted"], row["scaled_at"], row["active_since"], row["full_at"]
+        spec.autoscale,
+        row["wanted"],
+        scaled_at=row["scaled_at"],
+        active_since=row["active_since"],
+        full_at=row["full_at"],
     )
     return ScaledEndpoint(
-        EndpointId(row["id"]), spec.name, row["version"], scaling, load, row["requests"] or {}
+        EndpointId(row["id"]),
+        spec.name,
+        version=row["version"],
+        scaling=scaling,
+        load=load,
+        requests=row["requests"] or {},
     )

@@ -113,9 +113,9 @@ class OverviewStore:
         return read_page(
             events.AgentOccupancy,
             "agent",
-            shown,
-            lambda row: _occupancy(scope, row),
-            following,
+            rows=shown,
+            read=lambda row: _occupancy(scope, row),
+            following=following,
             name="id",
         )
 

@@ -29,16 +29,16 @@ _TOKEN_LIFETIME = timedelta(hours=1)
 _PEERS = Listing(
     SQL["peers_list"],
     {"kind": Text(), "name": Text(), "joined_at": TIME},
-    ("kind", "name", "joined_at"),
-    ("kind", "name"),
-    "kind",
+    sorts=("kind", "name", "joined_at"),
+    key=("kind", "name"),
+    default="kind",
 )
 _JOIN_TOKENS = Listing(
     SQL["join_token_list"],
     {"id": ID, "kind": Text(), "created_at": TIME, "expires_at": TIME},
-    ("created_at", "expires_at"),
-    ("id",),
-    "created_at",
+    sorts=("created_at", "expires_at"),
+    key=("id",),
+    default="created_at",
 )
 
 
@@ -120,7 +120,9 @@ class PeerStore:
     ) -> Page[JoinTokenView]:
         """Tokens that can still be used."""
         rows, following = await _JOIN_TOKENS.page(self._db, paging, only={"kind": kind})
-        return read_page(JoinTokenView, "join token", rows, _token, following, name="id")
+        return read_page(
+            JoinTokenView, "join token", rows=rows, read=_token, following=following, name="id"
+        )
 
     async def delete_join_token(self, token_id: str, *, actor: str) -> JoinTokenView:
         """Peers that joined with it stay. Raises ``NotFound``."""
@@ -167,13 +169,13 @@ class PeerStore:
         return Peer(
             row["kind"],
             row["name"],
-            group,
-            key,
-            was_renewed,
-            retired,
-            trusts,
-            row["issuer"],
-            frozenset(row["group_aliases"]),
+            resource_group=group,
+            key=key,
+            was_renewed=was_renewed,
+            retired_keys=retired,
+            trusts=trusts,
+            issuer=row["issuer"],
+            group_aliases=frozenset(row["group_aliases"]),
         )
 
     async def is_revoked(self, peer_id: str) -> bool:
@@ -214,7 +216,7 @@ class PeerStore:
 
     async def page(self, paging: Paging = FIRST, *, kind: str | None = None) -> Page[PeerView]:
         rows, following = await _PEERS.page(self._db, paging, only={"kind": kind})
-        return read_page(PeerView, "peer", rows, _peer, following)
+        return read_page(PeerView, "peer", rows=rows, read=_peer, following=following)
 
     async def revoke(self, kind: str, name: str, *, actor: str) -> PeerView:
         """Reject its certificates from now on. Raises ``NotFound``."""

@@ -40,7 +40,9 @@ from moorage.manager.workloads.pipeline_steps import (
 )
 
 _COLUMNS = {"id": ID, "name": Text(), "project": Text(), "owner": Text(), "created_at": TIME}
-_LISTING = Listing(SQL["pipeline_list"], _COLUMNS, ("name", "created_at"), ("id",), "-created_at")
+_LISTING = Listing(
+    SQL["pipeline_list"], _COLUMNS, sorts=("name", "created_at"), key=("id",), default="-created_at"
+)
 _RACES = 2
 # A result with outputs counts for as long as nodes keep them, less the time to say that steps need
 # them.
@@ -91,7 +93,13 @@ class PipelineStore:
         text = pipeline.model_dump_json(exclude_unset=True)
         try:
             made = await self._write_first(
-                scope, pipeline_id, pipeline.name, text, steps, once, forced
+                scope,
+                pipeline_id,
+                name=pipeline.name,
+                text=text,
+                steps=steps,
+                once=once,
+                forced=forced,
             )
         except Conflict:  # perhaps a request at the same moment used the key
             if once is None or (before := await self.created_under(once)) is None:
@@ -104,11 +112,11 @@ class PipelineStore:
             StoredPipeline(
                 pipeline_id,
                 pipeline.name,
-                owner.project,
-                owner.user,
-                made.created_at,
-                scope.actor,
-                text,
+                project=owner.project,
+                owner=owner.user,
+                created_at=made.created_at,
+                created_by=scope.actor,
+                text=text,
             ),
             await self.steps(pipeline_id)
             if any(session.adopted_from for session in made.sessions)
@@ -131,10 +139,26 @@ class PipelineStore:
         for _ in range(_RACES if any(step.meaning for step in steps) else 0):
             with suppress(Conflict):
                 return await self._write(
-                    scope, pipeline_id, name, text, steps, {}, once, forced=forced
+                    scope,
+                    pipeline_id,
+                    name=name,
+                    text=text,
+                    steps=steps,
+                    known={},
+                    once=once,
+                    forced=forced,
                 )
 
-        return await self._write(scope, pipeline_id, name, text, steps, {}, once, forced=forced)
+        return await self._write(
+            scope,
+            pipeline_id,
+            name=name,
+            text=text,
+            steps=steps,
+            known={},
+            once=once,
+            forced=forced,
+        )
 
     async def created_under(self, once: OnceOnly) -> str | None:
         """Id of the pipeline that an earlier request under this key has created. Raises
@@ -161,7 +185,14 @@ class PipelineStore:
         Raises ``NotFound`` for an unknown group, ``Conflict`` for a type that the group does not
         allow or another retry at this moment, and ``QuotaExceeded``."""
         made = await self._write(
-            scope, before.id, before.name, before.text, steps, known, pending=pending, forced=True
+            scope,
+            before.id,
+            name=before.name,
+            text=before.text,
+            steps=steps,
+            known=known,
+            pending=pending,
+            forced=True,
         )
         return made is not None
 
@@ -333,11 +364,11 @@ def _stored(row: Any) -> StoredPipeline:
     return StoredPipeline(
         row["id"],
         row["name"],
-        row["project"],
-        row["owner"],
-        row["created_at"],
-        row["created_by"],
-        text,
+        project=row["project"],
+        owner=row["owner"],
+        created_at=row["created_at"],
+        created_by=row["created_by"],
+        text=text,
     )
 
 
@@ -354,16 +385,16 @@ def _step(row: Any) -> StepRow:
     return StepRow(
         row["step"],
         None if row["index"] == -1 else row["index"],
-        row["run"],
-        row["position"],
-        SessionId(row["id"]),
-        row["name"],
-        Status(row["status"]),
-        Result(row["result"]),
-        row["reason"],
-        row["detail"],
-        row["progress"] and ProgressView(**row["progress"]),
-        None if row["adopted_from"] is None else str(row["adopted_from"]),
+        run=row["run"],
+        position=row["position"],
+        session_id=SessionId(row["id"]),
+        session=row["name"],
+        status=Status(row["status"]),
+        result=Result(row["result"]),
+        reason=row["reason"],
+        detail=row["detail"],
+        progress=row["progress"] and ProgressView(**row["progress"]),
+        adopted_from=None if row["adopted_from"] is None else str(row["adopted_from"]),
     )
 
 
@@ -371,14 +402,14 @@ def _first_run(one: NewStep, made: NewSession) -> StepRow:
     return StepRow(
         one.step,
         one.index,
-        one.run,
-        one.position,
-        SessionId(made.id),
-        made.name,
-        Status.PENDING,
-        Result.UNDEFINED,
-        "",
-        "",
+        run=one.run,
+        position=one.position,
+        session_id=SessionId(made.id),
+        session=made.name,
+        status=Status.PENDING,
+        result=Result.UNDEFINED,
+        reason="",
+        detail="",
     )
 
 

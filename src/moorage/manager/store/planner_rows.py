@@ -106,9 +106,9 @@ def _device(
     return DeviceState(
         DeviceId(device),
         slot,
-        free,
-        capacity,
-        healthy,
+        free=free,
+        capacity=capacity,
+        healthy=healthy,
         numa=int(numa) if numa else None,
         peers=peers - {DeviceId(device)},
         parent=DeviceId(parent),

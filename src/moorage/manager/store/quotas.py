@@ -38,9 +38,9 @@ from moorage.manager.store.versions import Versions, check_version, sent
 _LISTING = Listing(
     SQL["quota_list"],
     {"scope": Text(), "name": Text(), "changed_at": TIME},
-    ("scope", "name", "changed_at"),
-    ("scope", "name"),
-    "scope",
+    sorts=("scope", "name", "changed_at"),
+    key=("scope", "name"),
+    default="scope",
 )
 
 
@@ -58,7 +58,13 @@ class QuotaStore:
         """Those that the caller may see: its own, of its projects, and of groups."""
         args = None, None, scope.projects, scope.owner.user
         rows, following = await _LISTING.page(self._db, paging, *args, only={"scope": kind})
-        return read_page(resources.QuotaView, "quota", await self._with_use(rows), _view, following)
+        return read_page(
+            resources.QuotaView,
+            "quota",
+            rows=await self._with_use(rows),
+            read=_view,
+            following=following,
+        )
 
     async def get(self, scope: Scope, kind: QuotaScope, name: str) -> resources.QuotaView:
         """Raises ``NotFound``."""
@@ -218,7 +224,16 @@ def _quota(row: Any, sums: HeldSums, jobs: MonthSums | None, group: str) -> Quot
         raise ValueError(f"the limit of {strange[0]} is not a number")
 
     limits = row["slots"] if system is None else {**row["slots"], SYSTEM_SESSIONS: system}
-    quota = Quota(scope, name, limits, used, row["sessions"], running, elsewhere, away)
+    quota = Quota(
+        scope,
+        name,
+        limits=limits,
+        used=used,
+        sessions=row["sessions"],
+        running=running,
+        used_elsewhere=elsewhere,
+        running_elsewhere=away,
+    )
     if jobs is None or row["node_seconds"] is None:
         return quota
 

@@ -100,7 +100,16 @@ class RouteStore:
         projects = await self._keys.project_grants()
         revoked = tuple(row["id"] for row in await self._db.fetch(SQL["revoked_peers"], "agent"))
         tokens = await self._access_tokens.grants()
-        return RouteTable(0, (), keys, (), tokens, projects=projects, revoked_agents=revoked)
+
+        return RouteTable(
+            0,
+            (),
+            keys=keys,
+            apps=(),
+            access_tokens=tokens,
+            projects=projects,
+            revoked_agents=revoked,
+        )
 
     async def table(self) -> RouteTable:
         """The whole table with generation 0."""

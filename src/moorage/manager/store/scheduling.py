@@ -106,7 +106,16 @@ class SchedulingStore:
                 now=now,
             )
 
-        return Snapshot(group, agents, pending, quotas, cursors, usage, changes, agent_changes)
+        return Snapshot(
+            group,
+            agents,
+            pending=pending,
+            quotas=quotas,
+            cursors=cursors,
+            usage=usage,
+            changes=changes,
+            agent_changes=agent_changes,
+        )
 
     async def peek(self, group: str, policy: Policy, *candidates: Pending) -> Snapshot:
         """A snapshot with running kernels for a question, with ``candidates`` as if they were
@@ -126,7 +135,14 @@ class SchedulingStore:
         )
         of_site = await self._groups.site(group) is not None
         quotas, usage = await self._quotas.shares(group, policy, of_site=of_site)
-        return Snapshot(group, agents, (*pending, *candidates), quotas, cursors, usage)
+        return Snapshot(
+            group,
+            agents,
+            pending=(*pending, *candidates),
+            quotas=quotas,
+            cursors=cursors,
+            usage=usage,
+        )
 
     def invalidate_caches(self) -> None:
         """Reread all agents and pending sessions with the next snapshots."""
@@ -216,7 +232,9 @@ class SchedulingStore:
         term: int | None = None,
     ) -> None:
         """See ``HoldWriter.record``."""
-        await self._holds.record(snapshot, holds, max_retries, bypasses, term)
+        await self._holds.record(
+            snapshot, holds, max_retries=max_retries, bypasses=bypasses, term=term
+        )
 
     def forget_holds(self) -> None:
         """Another manager may have recorded holds: all of the next pass are written."""

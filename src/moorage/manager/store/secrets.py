@@ -27,9 +27,9 @@ from moorage.manager.store.unreadable import read_page
 _LISTING = Listing(
     SQL["secret_list"],
     {"name": Text(), "changed_at": TIME},
-    ("name", "changed_at"),
-    ("name",),
-    "name",
+    sorts=("name", "changed_at"),
+    key=("name",),
+    default="name",
 )
 
 
@@ -72,7 +72,11 @@ class SecretStore:
         """The secrets of the owner's project."""
         rows, following = await _LISTING.page(self._db, paging, scope.owner.project)
         return read_page(
-            SecretView, "secret", rows, lambda row: SecretView.model_validate(dict(row)), following
+            SecretView,
+            "secret",
+            rows=rows,
+            read=lambda row: SecretView.model_validate(dict(row)),
+            following=following,
         )
 
     async def delete(self, scope: Scope, name: str) -> SecretView:

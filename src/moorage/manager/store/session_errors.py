@@ -72,7 +72,9 @@ def create_rejected(scope: Scope, spec: SessionSpec, owner: Owner, row: Any) -> 
     if row["invalid_why"] is not None:
         why = row["invalid_why"]
         project = row["invalid_project"]
-        return invalid_dependency(scope, spec, owner, row["invalid_at"], why, project)
+        return invalid_dependency(
+            scope, spec, owner=owner, position=row["invalid_at"], why=why, project=project
+        )
 
     if row["quota_scope"] is not None:
         return QuotaExceeded(

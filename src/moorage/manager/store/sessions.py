@@ -50,7 +50,11 @@ _LIVE = text("sessions.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')")
 _S = tables.sessions.c
 _ORDER = Order({"created_at": _S.created_at, "name": _S.name}, [_S.id], "-created_at")
 _HISTORY = Listing(
-    SQL["history_list"], {"revision": Integer()}, ("revision",), ("revision",), "revision"
+    SQL["history_list"],
+    {"revision": Integer()},
+    sorts=("revision",),
+    key=("revision",),
+    default="revision",
 )
 
 
@@ -160,15 +164,15 @@ class SessionStore:
         new = NewSession(
             session_id,
             name,
-            spec,
-            slots,
-            endpoint_id,
-            scope.actor,
-            scope.owner,
-            kernel,
-            secret,
-            idempotency_key,
-            digest,
+            spec=spec,
+            slots=slots,
+            endpoint_id=endpoint_id,
+            actor=scope.actor,
+            owner=scope.owner,
+            kernel_id=kernel,
+            secret=secret,
+            idempotency_key=idempotency_key,
+            request_digest=digest,
             user_labels=user_labels,
             request_hash=request_hash(spec.model_dump(mode="json"), scope.owner.project)
             if reused
@@ -404,9 +408,9 @@ class SessionStore:
         page = read_page(
             resources.SessionView,
             "session",
-            shown,
-            lambda row: rows.session_view(row, of_session[row["id"]], row["endpoint_name"]),
-            following,
+            rows=shown,
+            read=lambda row: rows.session_view(row, of_session[row["id"]], row["endpoint_name"]),
+            following=following,
         )
         return page.model_copy(update={"items": await self._as_seen(scope, page.items)})
 
@@ -418,9 +422,9 @@ class SessionStore:
         page = read_page(
             resources.HistoryEntry,
             "entry",
-            found,
-            lambda row: resources.HistoryEntry(**dict(row)),
-            following,
+            rows=found,
+            read=lambda row: resources.HistoryEntry(**dict(row)),
+            following=following,
             name="revision",
         )
         return page.model_copy(update={"items": await self._as_seen(scope, page.items)})
@@ -463,7 +467,12 @@ class SessionStore:
         for position, row in enumerate(found):
             if row["why"] is not None:
                 raise session_errors.invalid_dependency(
-                    scope, spec, scope.owner, position, row["why"], row["project"]
+                    scope,
+                    spec,
+                    owner=scope.owner,
+                    position=position,
+                    why=row["why"],
+                    project=row["project"],
                 )
 
             states[row["state"]].append(SessionId(row["id"]))

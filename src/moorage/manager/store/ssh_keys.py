@@ -28,9 +28,9 @@ from moorage.manager.store.unreadable import read_one, read_page
 _LISTING = Listing(
     SQL["ssh_key_list"],
     {"name": Text(), "user": Text(), "fingerprint": Text(), "created_at": TIME},
-    ("name", "created_at"),
-    ("fingerprint",),
-    "name",
+    sorts=("name", "created_at"),
+    key=("fingerprint",),
+    default="name",
 )
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
 
@@ -80,7 +80,7 @@ class SshKeyStore:
         rows, following = await _LISTING.page(
             self._db, paging, None, *_sight(scope), only={"user": user}
         )
-        return read_page(SshKeyView, "SSH key", rows, _view, following)
+        return read_page(SshKeyView, "SSH key", rows=rows, read=_view, following=following)
 
     async def get(self, scope: Scope, ref: str) -> SshKeyView:
         """By fingerprint, or by name among the caller's. Raises ``NotFound``."""

@@ -98,11 +98,22 @@ class Store:
         self.occupancy_history = OccupancyHistoryStore(db)
         self.quotas = QuotaStore(db, notifier, newer)
         self.scheduling = SchedulingStore(
-            db, notifier, clock, self.sessions, self.groups, self.quotas, newer
+            db,
+            notifier,
+            clock=clock,
+            sessions=self.sessions,
+            groups=self.groups,
+            quotas=self.quotas,
+            unreadable=newer,
         )
         self.managers = ManagerStore(db, notifier, clock.new_id())
         self.reports = ReportStore(
-            db, notifier, clock, self.managers.own_id, newer, keep_unknown=keep_unknown_kernels
+            db,
+            notifier,
+            clock=clock,
+            manager_id=self.managers.own_id,
+            unreadable=newer,
+            keep_unknown=keep_unknown_kernels,
         )
         self.agents = AgentStore(db, notifier, self.reports, newer)
         keyring = keyring or Keyring(None, clock)
@@ -111,14 +122,23 @@ class Store:
         self.orders = OrderStore(db, keyring, newer, keep_unknown=keep_unknown_kernels)
         self.endpoints = EndpointStore(db, notifier, self.sessions, clock)
         self.replicas = ReplicaStore(db, notifier, self.orders, newer)
-        self.loads = LoadStore(db, notifier, self.endpoints, self.managers.own_id, newer)
+        self.loads = LoadStore(
+            db, notifier, endpoints=self.endpoints, manager=self.managers.own_id, unreadable=newer
+        )
         self.keys = KeyStore(db, notifier, clock, newer)
         self.ssh_keys = SshKeyStore(db, notifier, clock)
         self.users = UserStore(db, notifier)
         self.projects = ProjectStore(db, notifier)
         self.access_tokens = AccessTokenStore(db, notifier, clock)
         self.integrity = IntegrityStore(db, notifier)
-        self.routes = RouteStore(db, self.keys, self.access_tokens, keyring, notifier, newer)
+        self.routes = RouteStore(
+            db,
+            self.keys,
+            access_tokens=self.access_tokens,
+            keyring=keyring,
+            notifier=notifier,
+            unreadable=newer,
+        )
         self.peers = PeerStore(db, notifier, clock)
         self.authorities = AuthorityStore(db, notifier)
         self.leases = LeaseStore(db)
@@ -130,7 +150,13 @@ class Store:
         self.templates = TemplateStore(db)
         self.outputs = OutputStore(db)
         self.pipelines = PipelineStore(
-            db, notifier, self.sessions, clock, lost_grace_s, outputs_kept_s, newer
+            db,
+            notifier,
+            sessions=self.sessions,
+            clock=clock,
+            lost_grace_s=lost_grace_s,
+            outputs_kept_s=outputs_kept_s,
+            unreadable=newer,
         )
         self.usage = UsageStore(db, self.sessions)
         self.progress = ProgressStore(db, notifier)

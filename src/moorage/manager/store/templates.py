@@ -22,8 +22,12 @@ from moorage.manager.store.unreadable import read_one, read_page
 from moorage.manager.store.versions import Versions, check_version, sent
 
 _COLUMNS = {"project": Text(), "name": Text(), "version": Integer(), "created_at": TIME}
-_LISTING = Listing(SQL["template_list"], _COLUMNS, ("name", "created_at"), ("name",), "name")
-_VERSIONS = Listing(SQL["template_list"], _COLUMNS, ("version",), ("version",), "-version")
+_LISTING = Listing(
+    SQL["template_list"], _COLUMNS, sorts=("name", "created_at"), key=("name",), default="name"
+)
+_VERSIONS = Listing(
+    SQL["template_list"], _COLUMNS, sorts=("version",), key=("version",), default="-version"
+)
 
 
 class TemplateStore:
@@ -99,13 +103,15 @@ class TemplateStore:
         rows, following = await _LISTING.page(
             self._db, paging, scope.owner.project, None, only={"project": project}
         )
-        return read_page(TemplateView, "template", rows, _view, following)
+        return read_page(TemplateView, "template", rows=rows, read=_view, following=following)
 
     async def versions(self, scope: Scope, name: str, paging: Paging = FIRST) -> Page[TemplateView]:
         """All versions of one, the newest first. Raises ``NotFound``."""
         await self._find(scope, name, None)
         rows, following = await _VERSIONS.page(self._db, paging, scope.owner.project, name)
-        return read_page(TemplateView, "version", rows, _view, following, name="version")
+        return read_page(
+            TemplateView, "version", rows=rows, read=_view, following=following, name="version"
+        )
 
     async def delete(self, scope: Scope, name: str, *, for_all: bool) -> TemplateView:
         """Delete all its versions; sessions keep what they were made of. Returns the latest. Raises

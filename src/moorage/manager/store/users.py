@@ -30,14 +30,18 @@ from moorage.manager.store.unreadable import read_one, read_page
 from moorage.manager.store.versions import Versions, check_version, sent
 
 _NAMED = {"name": Text(), "status": Text(), "created_at": TIME}
-_USERS = Listing(SQL["user_list"], _NAMED, ("name", "created_at"), ("name",), "name")
-_PROJECTS = Listing(SQL["project_list"], _NAMED, ("name", "created_at"), ("name",), "name")
+_USERS = Listing(
+    SQL["user_list"], _NAMED, sorts=("name", "created_at"), key=("name",), default="name"
+)
+_PROJECTS = Listing(
+    SQL["project_list"], _NAMED, sorts=("name", "created_at"), key=("name",), default="name"
+)
 _MEMBERS = Listing(
     SQL["member_list"],
     {"user": Text(), "role": Text(), "changed_at": TIME},
-    ("user", "changed_at"),
-    ("user",),
-    "user",
+    sorts=("user", "changed_at"),
+    key=("user",),
+    default="user",
 )
 
 
@@ -61,7 +65,7 @@ class UserStore:
     ) -> Page[UserView]:
         scope.require_all("users")
         rows, following = await _USERS.page(self._db, paging, None, only={"status": status})
-        return read_page(UserView, "user", rows, _user, following)
+        return read_page(UserView, "user", rows=rows, read=_user, following=following)
 
     async def get(self, scope: Scope, name: str) -> UserView:
         """Raises ``NotFound``, and ``Conflict`` for one that needs a newer manager to be shown."""
@@ -115,7 +119,7 @@ class ProjectStore:
     ) -> Page[ProjectView]:
         only = {"status": status}
         rows, following = await _PROJECTS.page(self._db, paging, scope.projects, None, only=only)
-        return read_page(ProjectView, "project", rows, _project, following)
+        return read_page(ProjectView, "project", rows=rows, read=_project, following=following)
 
     async def get(self, scope: Scope, name: str) -> ProjectView:
         """Raises ``NotFound``, and ``Conflict`` for one that needs a newer manager to be shown."""
@@ -155,7 +159,10 @@ class ProjectStore:
         args = (scope.projects, project, None)
         only = {"role": role}
         rows, following = await _MEMBERS.page(self._db, paging, *args, only=only)
-        return read_page(MemberView, "member", rows, _member, following, name="user")
+
+        return read_page(
+            MemberView, "member", rows=rows, read=_member, following=following, name="user"
+        )
 
     async def set_member(
         self, scope: Scope, project: str, user: str, role: MemberRole

@@ -258,11 +258,13 @@ def judge(state: IdleState, look: Look, settings: IdleSettings) -> Judgment:
         return _calm(state, left, criterion, in_s, told=told)
     if state.warned_s is None or (in_s > 0 and not told):
         warned = replace(state, warned_s=warned_s)
-        return Judgment(warned, Step.WARN, left, criterion, in_s)
+        return Judgment(warned, Step.WARN, remaining=left, criterion=criterion, ends_in_s=in_s)
 
     # A look that observed nothing decides nothing.
     ends = in_s <= 0 and elapsed > 0
-    return Judgment(state, Step.END if ends else Step.NONE, left, criterion, in_s)
+    return Judgment(
+        state, Step.END if ends else Step.NONE, remaining=left, criterion=criterion, ends_in_s=in_s
+    )
 
 
 def _calm(
@@ -274,7 +276,9 @@ def _calm(
     told: bool,
 ) -> Judgment:
     step = Step.RESUME if told or state.warned_s is not None else Step.NONE
-    return Judgment(replace(state, warned_s=None), step, left, criterion, in_s)
+    return Judgment(
+        replace(state, warned_s=None), step, remaining=left, criterion=criterion, ends_in_s=in_s
+    )
 
 
 def percent_used(

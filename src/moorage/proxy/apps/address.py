@@ -66,17 +66,19 @@ def parse_address(host: str, target: str, domain: str) -> AppAddress | None:
     if domain and (label := _host_label(host, domain)):
         match = _LABEL.fullmatch(label)
         app, session_id = match.groups() if match else (label, "")
-        return AppAddress(session_id, app, path, path, query, by_host=True)
+        return AppAddress(session_id, app, path=path, subpath=path, query=query, by_host=True)
 
     if not path.startswith(("/apps/", TUNNEL)):
         return None
 
     match = _BY_PATH.fullmatch(path)
     if not match:
-        return AppAddress("", "", path, "", query)
+        return AppAddress("", "", path=path, subpath="", query=query)
 
     kind, session_id, app, subpath = match.groups()
-    return AppAddress(session_id, app, path, subpath or "", query, tunnel=kind == "tunnel")
+    return AppAddress(
+        session_id, app, path=path, subpath=subpath or "", query=query, tunnel=kind == "tunnel"
+    )
 
 
 def is_for_apps(host: str, target: str, domain: str) -> bool:

@@ -62,7 +62,14 @@ def admit(
     for source, secret in _candidates(credentials):
         # Lookup by digest: its timing reveals nothing about a secret that is almost right.
         sha256 = hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
-        found = _check(sha256, address, route, table, unix_now, allow_keys=source == "header")
+        found = _check(
+            sha256,
+            address,
+            route=route,
+            table=table,
+            unix_now=unix_now,
+            allow_keys=source == "header",
+        )
         if found.verdict is not Verdict.ALLOWED:
             refused = found.verdict
         if not found.granted:
@@ -75,7 +82,7 @@ def admit(
         if route.protocol == "tcp" and not address.tunnel:
             return error_response.not_http(address)
 
-        return AppGrant(route, secret, sha256, source, found.expires_at)
+        return AppGrant(route, secret, sha256=sha256, source=source, expires_at=found.expires_at)
 
     if expired_at:
         return error_response.access_token_expired(address, unix_now - expired_at)

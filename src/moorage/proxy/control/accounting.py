@@ -41,13 +41,25 @@ class Accounting:
             return router.table.limits_of_project(project) if router.table is not None else None
 
         self.limiter = RequestLimiter(
-            ledger, limits_of, usage, clock.monotonic, lambda: clock.now().timestamp()
+            ledger,
+            limits_of,
+            usage=usage,
+            monotonic=clock.monotonic,
+            unix_now=lambda: clock.now().timestamp(),
         )
         epoch = clock.new_id()
         name = proxy_id if slot is None else f"{proxy_id}/{slot.number}"
         load = LoadMeter(router, self.limiter, name, epoch)
         spool = UsageSpool(directory / "usage", epoch)
-        self.reports = ReportStream(proxy_id, load, self.limiter, ledger, usage, spool, clock)
+        self.reports = ReportStream(
+            proxy_id,
+            load,
+            limiter=self.limiter,
+            ledger=ledger,
+            usage=usage,
+            spool=spool,
+            clock=clock,
+        )
         self._loop = Loop("proxy.usage", self.reports.spool_usage, interval_s=1.0, clock=clock)
 
     async def __aenter__(self) -> Accounting:

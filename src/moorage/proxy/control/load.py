@@ -65,7 +65,12 @@ class LoadMeter:
                     # The manager keeps what it heard last, also for the next endpoint of this name.
                     models.append(
                         ModelLoad(
-                            name, 0, 0, of_model.requests, max(0.0, now - of_model.last), None
+                            name,
+                            0,
+                            waiting=0,
+                            requests=of_model.requests,
+                            idle_s=max(0.0, now - of_model.last),
+                            first_token_ms=None,
                         )
                     )
 
@@ -85,7 +90,13 @@ class LoadMeter:
                 idle_s = 0.0 if busy or waiting else max(0.0, now - of_model.last)
                 models.append(
                     ModelLoad(
-                        name, busy, waiting, of_model.requests, idle_s, first_token_ms, replicas
+                        name,
+                        busy,
+                        waiting=waiting,
+                        requests=of_model.requests,
+                        idle_s=idle_s,
+                        first_token_ms=first_token_ms,
+                        replicas=replicas,
                     )
                 )
 
@@ -125,7 +136,13 @@ class LoadMeter:
     ) -> LoadReport:
         apps = self._router.apps.take(whole=whole)
         return LoadReport(
-            self._name, self._incarnation, generation, models, whole, apps, tells_apps=True
+            self._name,
+            self._incarnation,
+            routes_generation=generation,
+            models=models,
+            whole=whole,
+            apps=apps,
+            tells_apps=True,
         )
 
 

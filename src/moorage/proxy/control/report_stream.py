@@ -163,7 +163,14 @@ class ReportStream:
         self._heartbeat_at = now
         self._told_other_way = self._other_way
         load = load or self._load.heartbeat()
-        return ProxyReport(self._proxy_id, load, usage, needs, self.dialout, self._other_way)
+        return ProxyReport(
+            self._proxy_id,
+            load,
+            usage=usage,
+            needs=needs,
+            dialout=self.dialout,
+            other_way=self._other_way,
+        )
 
     def _read_load(self, now: float, *, whole: bool) -> LoadReport | None:
         waiting = self._load.waiting

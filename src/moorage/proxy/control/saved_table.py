@@ -132,10 +132,12 @@ def _decode(document: dict[str, Any]) -> RouteTable:
     return RouteTable(
         generation,
         tuple(_model(model) for model in models),
-        tuple(_key(key) for key in keys),
+        keys=tuple(_key(key) for key in keys),
         # Absent in files of older versions.
-        tuple(_made(AppRoute, app) for app in document.get("apps", ())),
-        tuple(_made(AccessTokenGrant, token) for token in document.get("access_tokens", ())),
+        apps=tuple(_made(AppRoute, app) for app in document.get("apps", ())),
+        access_tokens=tuple(
+            _made(AccessTokenGrant, token) for token in document.get("access_tokens", ())
+        ),
         projects=tuple(
             ProjectGrant(project["name"], _limits(project) or RequestLimits())
             for project in document.get("projects", ())

@@ -70,16 +70,16 @@ class UsageSpool:
                 UsageRecord(
                     self._sequence + start + number,
                     began_ms,
-                    ended_ms,
-                    payer.project,
-                    payer.user,
-                    payer.key_id,
-                    payer.model,
-                    one.requests,
-                    one.tokens_in,
-                    one.tokens_out,
-                    one.tokens_cached,
-                    payer.session_id,
+                    ended_ms=ended_ms,
+                    project=payer.project,
+                    user=payer.user,
+                    key_id=payer.key_id,
+                    model=payer.model,
+                    requests=one.requests,
+                    tokens_in=one.tokens_in,
+                    tokens_out=one.tokens_out,
+                    tokens_cached=one.tokens_cached,
+                    session_id=payer.session_id,
                 )
                 for number, (payer, one) in enumerate(payers[start : start + _BATCH], 1)
             )

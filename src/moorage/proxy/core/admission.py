@@ -232,9 +232,15 @@ def admit_head(
 
     is_anthropic = speaks_anthropic(path, headers)
     if path.startswith(MODELS):
-        return _models(path, query, table, Caller(key, project), is_anthropic)
+        return _models(
+            path, query, table=table, caller=Caller(key, project), is_anthropic=is_anthropic
+        )
+
     if path == REALTIME:
-        return _admit_realtime(path, key, project, method, headers, query)
+        return _admit_realtime(
+            path, key, project=project, method=method, headers=headers, query=query
+        )
+
     if error := _check_body(headers, size, policy):
         return error
 
@@ -244,12 +250,12 @@ def admit_head(
     return BodyRequired(
         path,
         key,
-        project,
-        wants_progress,
-        content_type,
-        method,
-        stored_id(path),
-        is_anthropic,
+        project=project,
+        wants_progress=wants_progress,
+        content_type=content_type,
+        method=method,
+        response_id=stored_id(path),
+        is_anthropic=is_anthropic,
         session=headers.get(SESSION, "")[:256],
     )
 

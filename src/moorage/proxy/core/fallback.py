@@ -113,7 +113,7 @@ class FallbackChain:
         if (body := with_model(self._body, head.content_type, fallback.model, span)) is None:
             return None
 
-        return Hop(fallback.model, route, target, path, body)
+        return Hop(fallback.model, route, target=target, path=path, body=body)
 
 
 def is_refused(status: int) -> bool:

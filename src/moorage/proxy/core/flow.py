@@ -191,7 +191,9 @@ class RequestFlow:
         length of the body, None if unknown. ``query``: as it was sent."""
         self._epoch = unix_now - now
         self.is_anthropic = speaks_anthropic(split_project(path)[1], fields)
-        outcome = self._router.admit_head(method, path, fields, size, unix_now, now, query)
+        outcome = self._router.admit_head(
+            method, path, headers=fields, size=size, unix_now=unix_now, now=now, query=query
+        )
         if isinstance(outcome, BodyRequired):
             self.admitted = outcome
             self._asked_at = now
@@ -228,7 +230,14 @@ class RequestFlow:
             return self._answer(forward, now)
 
         permit = forward.permit
-        ask = Ask(self.admitted.key, permit, forward.path, body, forward.members, self.request_id)
+        ask = Ask(
+            self.admitted.key,
+            permit,
+            path=forward.path,
+            body=body,
+            members=forward.members,
+            request_id=self.request_id,
+        )
         if forward.path.startswith(RESPONSES):
             self._stored = StoredResponse(self.admitted, forward)
             self._home = forward.home
@@ -341,7 +350,12 @@ class RequestFlow:
                 self._settle(503, now)
                 permit = Permit(route)
                 ask = Ask(
-                    self.identity, permit, forward.path, hop.body, forward.members, self.request_id
+                    self.identity,
+                    permit,
+                    path=forward.path,
+                    body=hop.body,
+                    members=forward.members,
+                    request_id=self.request_id,
                 )
                 granted = router.reserve(ask, now)
                 if isinstance(granted, ErrorResponse):
@@ -426,7 +440,7 @@ class RequestFlow:
             if (command := self._fall_back(now)) is not None:
                 return command
 
-        return self._start(target, status, content_type, coding, now)
+        return self._start(target, status, content_type=content_type, coding=coding, now=now)
 
     def _start(
         self, target: Target, status: int, content_type: str, coding: str, now: float
@@ -488,7 +502,9 @@ class RequestFlow:
         were so many; None if the response is no event stream, or no event can be added to it.
         """
         assert self.target is not None
-        self._router.record_failure(self.model, self.target, self._key, failure, now)
+        self._router.record_failure(
+            self.model, self.target, key=self._key, failure=failure, now=now
+        )
         self._end(self._status, now)
 
         return Break(
@@ -534,7 +550,7 @@ class RequestFlow:
         target = self.target
         tried = self._tried
         assert target is not None
-        self._router.record_failure(self.model, target, self._key, failure, now)
+        self._router.record_failure(self.model, target, key=self._key, failure=failure, now=now)
         if tried is None:
             tried = set()
             self._tried = tried

@@ -124,7 +124,9 @@ class Ledger:
                 if subject.unit:
                     refusal = self._examine_budget(slot, subject)
                 else:
-                    refusal = self._examine(slot, subject, tokens, second, rooms)
+                    refusal = self._examine(
+                        slot, subject, tokens=tokens, second=second, rooms=rooms
+                    )
 
                 if refusal is not None and (refused is None or _is_later(refusal, refused)):
                     refused = refusal
@@ -137,7 +139,13 @@ class Ledger:
                 assert limit is not None
 
                 return Refusal(
-                    subject.name, _KINDS[kind], limit, asked, retry_s, left, bool(subject.unit)
+                    subject.name,
+                    _KINDS[kind],
+                    limit=limit,
+                    asked=asked,
+                    retry_s=retry_s,
+                    rooms=left,
+                    is_budget=bool(subject.unit),
                 )
 
             grants = []
@@ -262,7 +270,11 @@ class Ledger:
 
             if not fits:
                 self._note_unmet(slot, kind, asked)
-                retry_s = None if asked > limit else self._retry_s(slot, kind, asked, share, second)
+                retry_s = (
+                    None
+                    if asked > limit
+                    else self._retry_s(slot, kind, asked=asked, share=share, second=second)
+                )
                 if refused is None or _is_later((subject, kind, retry_s), refused):
                     refused = subject, kind, retry_s
 

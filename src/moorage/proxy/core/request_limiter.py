@@ -88,7 +88,9 @@ class RequestLimiter:
         if not (subjects or self._usage or warned or prioritizes) and priority == DEFAULT:
             return None
 
-        held = HeldRequest(self, key, permit.endpoint, priority, now, prioritizes=prioritizes)
+        held = HeldRequest(
+            self, key, model=permit.endpoint, priority=priority, now=now, prioritizes=prioritizes
+        )
         held.prompt = estimate_tokens(len(ask.body), 0)
         held.repeats = ask.repeats
         if subjects:
@@ -226,7 +228,9 @@ class HeldRequest:
         elif not self._began:
             tokens = Tokens(self.prompt)
 
-        self._limiter.settle(reservation, self._key, self._model, session_id, tokens, now)
+        self._limiter.settle(
+            reservation, self._key, model=self._model, session_id=session_id, tokens=tokens, now=now
+        )
 
 
 def max_tokens(document: Mapping[str, object]) -> int | None:

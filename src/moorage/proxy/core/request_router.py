@@ -159,7 +159,14 @@ class RequestRouter:
             return error
 
         return admission.admit_head(
-            method, path, headers, size, self.table, self._policy, unix_now, query
+            method,
+            path,
+            headers=headers,
+            size=size,
+            table=self.table,
+            policy=self._policy,
+            unix_now=unix_now,
+            query=query,
         )
 
     def admit_again(self, head: BodyRequired, unix_now: float, now: float) -> ErrorResponse | None:
@@ -273,11 +280,24 @@ class RequestRouter:
         if affinity:
             max_load = route.max_load or MAX_LOAD
             ejected = self._ejections.until
-            target = pick_affine(targets, affinity, max_load, self._in_flight, ejected, now)
+            target = pick_affine(
+                targets,
+                affinity,
+                max_load=max_load,
+                in_flight=self._in_flight,
+                ejected=ejected,
+                now=now,
+            )
             if target is not None:
                 return target
 
-        return pick_target(targets, self._in_flight, self._ejections.until, now, self.randrange)
+        return pick_target(
+            targets,
+            self._in_flight,
+            ejected=self._ejections.until,
+            now=now,
+            randrange=self.randrange,
+        )
 
     def next_fallback(self, chain: FallbackChain, now: float) -> Hop | None:
         """The first fallback that is left and can serve now."""

@@ -141,9 +141,9 @@ class IndexedTable:
         return RouteTable(
             self.generation,
             tuple(self.models.values()),
-            tuple(self._keys.values()),
-            tuple(self.apps.values()),
-            tuple(self.access_tokens.values()),
+            keys=tuple(self._keys.values()),
+            apps=tuple(self.apps.values()),
+            access_tokens=tuple(self.access_tokens.values()),
             projects=tuple(self._projects.values()),
             revoked_agents=tuple(self.revoked_agents),
         )

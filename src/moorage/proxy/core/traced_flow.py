@@ -93,7 +93,12 @@ class TracedFlow(RequestFlow):
             self.replaced = _ONLY_PARENT  # its tracestate belongs to the trace
 
         self._begin(method, parent)
-        return self._note(super().head(method, path, fields, size, now, unix_now, query), now)
+        return self._note(
+            super().head(
+                method, path, fields=fields, size=size, now=now, unix_now=unix_now, query=query
+            ),
+            now,
+        )
 
     def head_again(self, admitted: BodyRequired, now: float, unix_now: float) -> Command:
         self._begin(admitted.method, None)
@@ -122,7 +127,7 @@ class TracedFlow(RequestFlow):
         if (attempt := self._upstream) is not None:
             attempt.status = status
             attempt.first_byte_at = now
-        command = super().upstream_head(status, content_type, now, begin, coding)
+        command = super().upstream_head(status, content_type, now=now, begin=begin, coding=coding)
         return self._note(command, now)
 
     def upstream_lost(self, failure: Failure, tail: bytes | None, now: float) -> Break:
@@ -177,16 +182,32 @@ class TracedFlow(RequestFlow):
         context = self._context
         assert context is not None
         own = context._replace(span_id=self._tracer.new_span_id())
-        self._spans.append(Span(name, own, context.span_id, start, end, attributes, error=error))
+        self._spans.append(
+            Span(
+                name,
+                own,
+                parent_id=context.span_id,
+                start=start,
+                end=end,
+                attributes=attributes,
+                error=error,
+            )
+        )
 
     def _end_admission(self, now: float, error: str = "") -> None:
         if self._read_at < 0:
             self._read_at = now
-            self._add("admission", self._began_at, now, {}, error)
+            self._add("admission", self._began_at, end=now, attributes={}, error=error)
 
     def _end_hold(self, now: float, error: str) -> None:
         if self._held_at >= 0:
-            self._add("queue", self._held_at, now, {"gen_ai.request.model": self.model}, error)
+            self._add(
+                "queue",
+                self._held_at,
+                end=now,
+                attributes={"gen_ai.request.model": self.model},
+                error=error,
+            )
             self._held_at = -1.0
 
     def _end_attempt(self, now: float, error: str) -> None:
@@ -206,10 +227,10 @@ class TracedFlow(RequestFlow):
             Span(
                 "replica",
                 attempt.context,
-                context.span_id,
-                attempt.start,
-                now,
-                attempt.attributes
+                parent_id=context.span_id,
+                start=attempt.start,
+                end=now,
+                attributes=attempt.attributes
                 | ({"http.response.status_code": attempt.status} if attempt.status else {}),
                 kind="CLIENT",
                 error=error,
@@ -247,10 +268,10 @@ class TracedFlow(RequestFlow):
             Span(
                 name,
                 context,
-                self._parent_id,
-                self._began_at,
-                now,
-                attributes,
+                parent_id=self._parent_id,
+                start=self._began_at,
+                end=now,
+                attributes=attributes,
                 kind="SERVER",
                 error=error,
             )

@@ -45,7 +45,7 @@ class UsageBook:
             place = "", "", "", model, session_id
         else:
             place = key.project, key.owner, key.id, model, session_id
-        self._add(place, 1, tokens.prompt, tokens.answer, tokens.cached)
+        self._add(place, 1, prompt=tokens.prompt, answer=tokens.answer, cached=tokens.cached)
 
     def take(self) -> dict[Payer, Amounts]:
         """What was added since the last call."""

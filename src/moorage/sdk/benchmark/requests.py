@@ -93,14 +93,14 @@ async def measure(
     made = Measured(due_at, clock.monotonic())
     try:
         try:
-            await _ask(http, target, prompt, made, clock)
+            await _ask(http, target, prompt=prompt, made=made, clock=clock)
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
             if isinstance(error, aiohttp.ClientConnectorError) or made.token_times:
                 raise
 
             # The server had just closed an idle connection: that is no failure of the request.
             async with target.session() as fresh:
-                await _ask(fresh, target, prompt, made, clock)
+                await _ask(fresh, target, prompt=prompt, made=made, clock=clock)
     except TimeoutError:
         made.error = "timeout"
     except (aiohttp.ClientError, OSError, ValueError) as error:

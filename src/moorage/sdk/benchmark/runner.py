@@ -74,7 +74,9 @@ class _Run:
         async with room or nullcontext():
             progress.sent += 1
             progress.peak = max(progress.peak, progress.running)
-            made = await measure(self._http, self._target, prompt, due_at, self._clock)
+            made = await measure(
+                self._http, self._target, prompt=prompt, due_at=due_at, clock=self._clock
+            )
 
         self.measured.append(made)
         progress.completed += not made.error

@@ -104,9 +104,9 @@ def config_set(
     _change(
         etcd,
         config,
-        home,
-        "set " + ", ".join(given),
-        lambda before, _: {**before, **check_shared(given)},
+        home=home,
+        what="set " + ", ".join(given),
+        edit=lambda before, _: {**before, **check_shared(given)},
     )
 
 
@@ -125,7 +125,7 @@ def config_unset(
             raise ConfigError(f"{absent[0]} is not shared", next_step=f"shared settings: {shared}")
         return {name: value for name, value in before.items() if name not in names}
 
-    _change(etcd, config, home, "unset " + ", ".join(names), without)
+    _change(etcd, config, home=home, what="unset " + ", ".join(names), edit=without)
 
 
 @config_verbs.command("history")
@@ -169,7 +169,13 @@ def config_rollback(
     from moorage.common.etcd.shared_settings import find_change
 
     wanted = _with_etcd(etcd, config, home, lambda client: find_change(client, number))
-    _change(etcd, config, home, f"rollback to {number}", lambda *_: check_shared(wanted.settings))
+    _change(
+        etcd,
+        config,
+        home=home,
+        what=f"rollback to {number}",
+        edit=lambda *_: check_shared(wanted.settings),
+    )
 
 
 def _change(

@@ -254,7 +254,12 @@ def agent(
     # The agent runs for months: it replaces this process by one that holds no command line.
     agents = replace(agents, settings=located)
     exec_agent(
-        agents, loaded.settings.common, loaded.settings.telemetry, boot.home, boot.token, etcd
+        agents,
+        loaded.settings.common,
+        telemetry=loaded.settings.telemetry,
+        home=boot.home,
+        token=boot.token,
+        etcd=etcd,
     )
 
 
@@ -313,7 +318,9 @@ def proxy(
         scheme = "https" if has_tls else "http"
         me = proxy_member(section.id or "", scheme, split_address(settings.proxy.listen))
         workers = ProxyWorkers(settings.proxy)
-        run_and_exit(_run_workers(workers, partial(show, scheme), etcd, me, boot.clock))
+        run_and_exit(
+            _run_workers(workers, partial(show, scheme), etcd=etcd, me=me, clock=boot.clock)
+        )
 
     component = Proxy(
         settings.proxy if slot is None else worker_settings(settings.proxy),
@@ -335,7 +342,12 @@ def proxy(
         return [proxy_member(entered.id, entered.scheme, entered.address)]
 
     run_and_exit(
-        serve(with_etcd(component, etcd, boot.clock, members, lambda it: [it.dialer]), on_ready)
+        serve(
+            with_etcd(
+                component, etcd, clock=boot.clock, members=members, dialers=lambda it: [it.dialer]
+            ),
+            on_ready,
+        )
     )
 
 

@@ -119,9 +119,14 @@ async def _check_etcd(boot: Bootstrap, managers: list[str]) -> list[CheckResult]
         registered = await find_managers(access)
     except EtcdError as error:
         refused = CheckResult("fail", "etcd", error.message, error.next_step)
-        return [*check_etcd(health, None, managers, access.prefix, ignored), refused]
+        return [
+            *check_etcd(health, None, managers=managers, prefix=access.prefix, ignored=ignored),
+            refused,
+        ]
 
-    return [*check_etcd(health, registered, managers, access.prefix, ignored)]
+    return [
+        *check_etcd(health, registered, managers=managers, prefix=access.prefix, ignored=ignored)
+    ]
 
 
 def _manager_url(home: Path) -> str:
@@ -154,7 +159,9 @@ def agent_doctor(
     located, _ = locate_managers(agents.settings, boot.loaded.settings.etcd, boot.home, boot.clock)
     agents = replace(agents, settings=located)
     results = asyncio.run(
-        check_agents(boot.loaded.settings, agents, boot.home, boot.token, boot.clock)
+        check_agents(
+            boot.loaded.settings, agents, home=boot.home, token=boot.token, clock=boot.clock
+        )
     )
     _print_results(results, output)
     raise typer.Exit(exit_code(results))

@@ -78,7 +78,9 @@ def agent_join(
       moorage agent join https://moorage.example.com --id node-7 --token-file /run/join-token
       ssh manager moorage join-tokens create | moorage agent join http://manager:8700
     """
-    _join("agent", url, token_file, id, link, config, home, sets)
+    _join(
+        "agent", url, token_file=token_file, id=id, link=link, config=config, home=home, sets=sets
+    )
 
 
 @proxy_commands.command("join")
@@ -97,7 +99,9 @@ def proxy_join(
     Examples:
       moorage proxy join http://manager.example.com:8700 --token-file /run/join-token
     """
-    _join("proxy", url, token_file, id, link, config, home, sets)
+    _join(
+        "proxy", url, token_file=token_file, id=id, link=link, config=config, home=home, sets=sets
+    )
 
 
 def _join(
@@ -115,7 +119,7 @@ def _join(
     with needs_extra(kind):
         from moorage.server.registration import join
 
-    names = _names(kind, boot.loaded, boot.home, boot.clock, id)
+    names = _names(kind, boot.loaded, home=boot.home, clock=boot.clock, id=id)
     for name in names:
         if not _NAME.fullmatch(name):
             article = "an" if kind == "agent" else "a"

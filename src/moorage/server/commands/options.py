@@ -56,7 +56,7 @@ def load_settings(
     from moorage.server.shared_settings import fetch
 
     shared = fetch(access, resolve_home(loaded.settings))
-    return load(config, os.environ, given, shared, options)
+    return load(config, os.environ, flags=given, shared=shared, options=options)
 
 
 def load_unshared(

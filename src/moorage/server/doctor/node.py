@@ -167,7 +167,11 @@ def _listening(agent: AgentSettings) -> list[CheckResult]:
         first, last = _EPHEMERAL_RANGE.read_text().split()
         ephemeral = int(first), int(last)
 
-    return [checks.ports(agent.port_range, agent.address, len(candidates), free, ephemeral)]
+    return [
+        checks.ports(
+            agent.port_range, agent.address, total=len(candidates), free=free, ephemeral=ephemeral
+        )
+    ]
 
 
 async def _sites(agent: AgentSettings, home: Path, clock: Clock) -> list[CheckResult]:

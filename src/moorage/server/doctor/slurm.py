@@ -43,7 +43,11 @@ async def check_slurm(agent: AgentSettings, state: Path) -> list[CheckResult]:
     results.append(await _accounting(slurm))
     launch = Launch(KernelId("doctor"), ("true",), {})
     options = sbatch_options(
-        launch, "mg-doctor", Path("/tmp"), Path(os.devnull), defaults_of(agent)
+        launch,
+        "mg-doctor",
+        folder=Path("/tmp"),
+        output=Path(os.devnull),
+        defaults=defaults_of(agent),
     )
     try:
         answer = await slurm.test(options)

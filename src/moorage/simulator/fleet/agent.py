@@ -155,9 +155,9 @@ class SimulatedAgent:
             return Report(
                 self.info,
                 self.incarnation,
-                applied,
-                kernels,
-                self._draining,
+                orders_generation=applied,
+                kernels=kernels,
+                draining=self._draining,
                 newest_generation=self._newest,
             )
 
@@ -173,7 +173,14 @@ class SimulatedAgent:
         found = {k: seen for k in changed if (seen := self._observation(k)) is not None}
         removed = frozenset(changed.keys() - found.keys())
         kernels = tuple(found.values())
-        return ReportDelta(self.incarnation, applied, kernels, removed, self.info, self._draining)
+        return ReportDelta(
+            self.incarnation,
+            applied,
+            kernels=kernels,
+            removed=removed,
+            info=self.info,
+            draining=self._draining,
+        )
 
     def _observation(self, kernel_id: KernelId) -> Observation | None:
         if (kernel := self._kernels.get(kernel_id)) is not None:
@@ -252,7 +259,10 @@ class SimulatedAgent:
         checkpoint = {kernel_id: kernel.spec for kernel_id, kernel in known.items()}
         observed = {kernel_id: kernel.observation.state for kernel_id, kernel in known.items()}
         observed |= {k: ObservedState.UNKNOWN for k in among if k in self._orphans}
-        for action in policy.reconcile(self._ordered, checkpoint, observed, (), among):
+
+        for action in policy.reconcile(
+            self._ordered, checkpoint, observed=observed, unlisted=(), among=among
+        ):
             self._apply(action)
 
     def _apply(self, action: policy.Action) -> None:
@@ -365,13 +375,13 @@ class SimulatedAgent:
         ended = Observation(
             last.kernel_id,
             last.session_id,
-            outcome.state,
-            last.host,
-            last.port,
-            outcome.exit_code,
-            outcome.reason,
-            outcome.detail,
-            tail,
+            state=outcome.state,
+            host=last.host,
+            port=last.port,
+            exit_code=outcome.exit_code,
+            reason=outcome.reason,
+            detail=outcome.detail,
+            log_tail=tail,
         )
         self._observe(kernel, ended)
 
@@ -400,7 +410,7 @@ class SimulatedAgent:
 
 def _in_state(last: Observation, state: ObservedState) -> Observation:
     # dataclasses.replace would take a tenth of the CPU time that a kernel costs.
-    return Observation(last.kernel_id, last.session_id, state, last.host, last.port)
+    return Observation(last.kernel_id, last.session_id, state=state, host=last.host, port=last.port)
 
 
 def _log_of(spec: KernelSpec, outcome: Outcome) -> str:

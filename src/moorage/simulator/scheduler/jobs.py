@@ -116,7 +116,7 @@ def generate_jobs(
         rows.append((at, size, runs, user, limit))
 
     return tuple(
-        Job(f"job-{number:05}", at, size, runs, user, limit)
+        Job(f"job-{number:05}", at, gpus=size, runs=runs, user=user, limit=limit)
         for number, (at, size, runs, user, limit) in enumerate(sorted(rows, key=lambda row: row[0]))
     )
 
@@ -186,7 +186,18 @@ def read_jobs(lines: Iterable[str]) -> tuple[Job, ...]:
         at = round(line.at_s * SECOND)
         runs = runs if limit is None else min(runs, limit)
         jobs.append(
-            (at, Job(f"job-{number:05}", at, line.gpus, runs, line.user, limit, line.priority))
+            (
+                at,
+                Job(
+                    f"job-{number:05}",
+                    at,
+                    gpus=line.gpus,
+                    runs=runs,
+                    user=line.user,
+                    limit=limit,
+                    priority=line.priority,
+                ),
+            )
         )
 
     if not jobs:

@@ -178,10 +178,10 @@ def _arrival(item: Pending, at: int, attempts: list[list[RunView]], cut_short: b
     return Arrival(
         item,
         at,
-        None if cut_short else _duration(attempts[-1]),
-        spans[0][0] if spans else None,
-        all(run.preemptible for own in attempts for run in own),
-        tuple(spans) if len(spans) > 1 or cut_short else (),
+        runs=None if cut_short else _duration(attempts[-1]),
+        started=spans[0][0] if spans else None,
+        preemptible=all(run.preemptible for own in attempts for run in own),
+        attempts=tuple(spans) if len(spans) > 1 or cut_short else (),
     )
 
 
@@ -311,14 +311,16 @@ def _fixed_kernel(run: RunView, begin: int) -> FixedKernel:
     running = Running(
         SessionId(run.session_id),
         KernelId(run.kernel_id),
-        tuple(Allocation(take.slot, DeviceId(take.device_id), take.amount) for take in run.takes),
-        None if run.limit_s is None else started + round(run.limit_s * SECOND),
-        started,
-        run.priority,
-        run.user,
-        run.project,
-        None if run.endpoint_id is None else EndpointId(run.endpoint_id),
-        run.preemptible,
+        allocations=tuple(
+            Allocation(take.slot, DeviceId(take.device_id), take.amount) for take in run.takes
+        ),
+        ends_at=None if run.limit_s is None else started + round(run.limit_s * SECOND),
+        started_at=started,
+        priority=run.priority,
+        user=run.user,
+        project=run.project,
+        endpoint_id=None if run.endpoint_id is None else EndpointId(run.endpoint_id),
+        preemptible=run.preemptible,
     )
     end = None if run.released_at is None else unix_micros(run.released_at)
     return FixedKernel(AgentId(run.agent_id), running, max(begin, started), end)

@@ -79,7 +79,7 @@ def simulate(
 
     started = [state.started.get(arrival.item.kernel_id) for arrival in trace.arrivals]
     preemptions = [state.preemptions[arrival.item.session_id] for arrival in trace.arrivals]
-    return _result(trace, started, preemptions, state.usage, state.passes)
+    return _result(trace, started, preemptions=preemptions, usage=state.usage, passes=state.passes)
 
 
 def observe(trace: Trace) -> Result:
@@ -103,7 +103,13 @@ def observe(trace: Trace) -> Result:
         usage[at] = in_use
 
     preemptions = [max(0, len(arrival.attempts) - 1) for arrival in trace.arrivals]
-    return _result(trace, [arrival.started for arrival in trace.arrivals], preemptions, usage, 0)
+    return _result(
+        trace,
+        [arrival.started for arrival in trace.arrivals],
+        preemptions=preemptions,
+        usage=usage,
+        passes=0,
+    )
 
 
 def _recorded_spans(arrival: Arrival) -> Sequence[tuple[int, int | None]]:
@@ -131,7 +137,14 @@ def _result(
     outcomes = tuple(_outcome(trace, *row) for row in rows)
     span = None if trace.end is None else (trace.begin, trace.end)
 
-    return Result(outcomes, tuple(sorted(usage.items())), capacity, largest, passes, span)
+    return Result(
+        outcomes,
+        tuple(sorted(usage.items())),
+        capacity=capacity,
+        largest_agent=largest,
+        passes=passes,
+        span=span,
+    )
 
 
 def _outcome(trace: Trace, arrival: Arrival, started: int | None, preemptions: int) -> Outcome:
@@ -140,9 +153,17 @@ def _outcome(trace: Trace, arrival: Arrival, started: int | None, preemptions: i
     if runs is None:  # at least until the recording ends
         assert trace.end is not None, "only a recording has sessions of unknown run time"
         runs = max(1, trace.end - (arrival.at if started is None else started))
+
     amount = item.shape.amounts.get(trace.slot, 0)
     return Outcome(
-        item.session_id, arrival.at, amount, runs, item.user, item.priority, started, preemptions
+        item.session_id,
+        arrival.at,
+        amount=amount,
+        runs=runs,
+        user=item.user,
+        priority=item.priority,
+        started=started,
+        preemptions=preemptions,
     )
 
 
@@ -275,7 +296,13 @@ class _State:
         self._changed_agents.clear()
         agents = tuple(self._agents.values())
         pending = tuple(self.pending.values())
-        snapshot = Snapshot(self._group, agents, pending, self._quotas_in_use(), self._cursors)
+        snapshot = Snapshot(
+            self._group,
+            agents,
+            pending=pending,
+            quotas=self._quotas_in_use(),
+            cursors=self._cursors,
+        )
         plan = self._planners.plan(snapshot, self._policy, now, self._selectors)
         self._cursors |= plan.cursors
         max_retries = max(1, self._policy.num_retries_to_skip)
@@ -330,14 +357,14 @@ class _State:
             running = Running(
                 item.session_id,
                 kernel.kernel_id,
-                kernel.allocations,
-                None if item.time_limit is None else now + item.time_limit,
-                now,
-                item.priority,
-                item.user,
-                item.project,
-                item.endpoint_id,
-                item.session_id not in self._not_preemptible,
+                allocations=kernel.allocations,
+                ends_at=None if item.time_limit is None else now + item.time_limit,
+                started_at=now,
+                priority=item.priority,
+                user=item.user,
+                project=item.project,
+                endpoint_id=item.endpoint_id,
+                preemptible=item.session_id not in self._not_preemptible,
             )
             self._run(kernel.agent_id, running, now, None if runs is None else now + runs)
 

@@ -177,7 +177,13 @@ class NvidiaInventory:
         uuid = nvml.nvmlDeviceGetUUID(gpu)
         model = nvml.nvmlDeviceGetName(gpu)
         memory = int(nvml.nvmlDeviceGetMemoryInfo(gpu).total)
-        return SlotOffer("cuda.device", WHOLE_DEVICE, DeviceId(_text(uuid)), _text(model), memory)
+        return SlotOffer(
+            "cuda.device",
+            WHOLE_DEVICE,
+            device_id=DeviceId(_text(uuid)),
+            model=_text(model),
+            memory_bytes=memory,
+        )
 
     def _is_in_mig_mode(self, nvml: Any, gpu: Any) -> bool:
         """Raises ``NVMLError`` if this GPU has the mode and does not tell it."""

@@ -106,4 +106,4 @@ def _aggregate(kernel_id: KernelId, at: int, samples: list[Use]) -> KernelMinute
     known = [[value for value in column if value is not None] for column in columns]
     mean: list[Any] = [round(sum(column) / len(column)) if column else None for column in known]
     peak: list[Any] = [max(column, default=None) for column in known]
-    return KernelMinute(kernel_id, at, len(samples), Use(*mean), Use(*peak))
+    return KernelMinute(kernel_id, at, samples=len(samples), mean=Use(*mean), peak=Use(*peak))

@@ -233,7 +233,13 @@ class UsageSampler:
             *latest.node,
             tuple(KernelUse(kernel_id, use) for kernel_id, use in unsent.items()),
             tuple(
-                DeviceUse(d.device_id, d.memory_used, d.utilization, d.temperature, d.power)
+                DeviceUse(
+                    d.device_id,
+                    d.memory_used,
+                    gpu=d.utilization,
+                    temperature=d.temperature,
+                    power=d.power,
+                )
                 for d in latest.devices.values()
             ),
             tuple(self._completed),

@@ -86,11 +86,11 @@ def parse(output: bytes) -> list[Kernelspec]:
             one = Kernelspec(
                 name,
                 str(spec.get("display_name", name)),
-                str(spec.get("language", "")),
-                folder,
-                argv,
-                {str(k): str(v) for k, v in (spec.get("env") or {}).items()},
-                spec.get("interrupt_mode") == "message",
+                language=str(spec.get("language", "")),
+                folder=folder,
+                argv=argv,
+                env={str(k): str(v) for k, v in (spec.get("env") or {}).items()},
+                by_message=spec.get("interrupt_mode") == "message",
             )
         except (ValueError, KeyError, TypeError, AttributeError):
             continue

@@ -70,7 +70,9 @@ def receive(work: Path, copy: Copy, source: IO[bytes], is_complete: Callable[[],
     staged = Path(tempfile.mkdtemp(prefix=".moorage-cp-", dir=work.parent))
     try:
         limits = archive.Limits(shutil.disk_usage(staged).free * 95 // 100)
-        archive.unpack(source, staged / archive.ROOT, archive.ROOT, lambda _: None, limits)
+        archive.unpack(
+            source, staged / archive.ROOT, top=archive.ROOT, report=lambda _: None, limits=limits
+        )
         while source.read(_CHUNK):
             pass  # the padding of the tar stream
 

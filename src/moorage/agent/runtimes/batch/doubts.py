@@ -58,7 +58,9 @@ class DoubtLedger:
         unknown."""
         before = self._entries.get((name, job_id))
         since = before.job.since if before is not None else self._clock.now().timestamp()
-        job = DoubtfulJob(self._runtime, name, job_id, since, _text(why), _text(tried))
+        job = DoubtfulJob(
+            self._runtime, name, job_id=job_id, since=since, why=_text(why), tried=_text(tried)
+        )
         if before is None:
             log.warning("a job is in doubt; the site may bill for it", job=name, id=job_id, why=why)
 

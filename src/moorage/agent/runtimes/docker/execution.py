@@ -219,7 +219,9 @@ async def _start(engine: Engine, container: str, command: Command) -> DockerExec
 
     exec_id, pid = await engine.call(create)
     streams = await _open_stream(engine, exec_id, command.tty)
-    execution = DockerExecution(engine, container, command, exec_id, streams)
+    execution = DockerExecution(
+        engine, container, command=command, exec_id=exec_id, streams=streams
+    )
     execution.watch(pid)
     await execution.resize(command.rows, command.cols)
     if not command.stdin and not command.tty:

@@ -63,9 +63,16 @@ def archive(files: Iterable[File], uid: int, gid: int) -> bytes:
             folder = str(path.parent).lstrip("/")
             if folder not in added:
                 added.add(folder)
-                _add(tar, folder, 0o700, uid, gid, None)
+                _add(tar, folder, mode=0o700, uid=uid, gid=gid, data=None)
 
-            _add(tar, str(path).lstrip("/"), file.mode, uid, gid, file.text.encode())
+            _add(
+                tar,
+                str(path).lstrip("/"),
+                mode=file.mode,
+                uid=uid,
+                gid=gid,
+                data=file.text.encode(),
+            )
 
     return buffer.getvalue()
 

@@ -131,7 +131,9 @@ class PulledImages:
             self._used_at[row["Id"]] = used_at
             self._unsaved = True
 
-        return Image(row["Id"], names, int(row["Size"]), used_at, pulled_at is not None)
+        return Image(
+            row["Id"], names, size=int(row["Size"]), used_at=used_at, pulled=pulled_at is not None
+        )
 
     def retain(self, image_ids: set[str]) -> None:
         """Forget all other images, and save changes. Raises ``OSError``."""

@@ -271,8 +271,8 @@ class DockerRuntime:
         def create(api: Any) -> str:
             # Asked each time: specifications come and go with the driver.
             cdi = known_devices(api.info()) if launch.devices else None
-            config = container_config(launch, self._rules, labels, network, cdi)
-            host = host_config(launch, self._rules, address, network, cdi)
+            config = container_config(launch, self._rules, labels=labels, network=network, cdi=cdi)
+            host = host_config(launch, self._rules, address=address, network=network, cdi=cdi)
             return str(
                 api.create_container(**config, host_config=api.create_host_config(**host))["Id"]
             )

@@ -144,7 +144,7 @@ def read_cgroups(cgroups: _Cgroups, root: Path) -> Counters:
         rx, tx = _network((root / f"proc/{cgroups.pid}/net/dev").read_text())
 
     # Inactive page cache is not counted: the kernel reclaims it under memory pressure.
-    return Counters(cpu_us, max(0, memory - inactive), rx, tx, pids)
+    return Counters(cpu_us, max(0, memory - inactive), rx=rx, tx=tx, pids=pids)
 
 
 def _table(text: str) -> dict[str, int]:

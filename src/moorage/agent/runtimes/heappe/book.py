@@ -312,7 +312,7 @@ class JobBook:
             told = Told()
             is_answered = False
 
-        if _may_run(job, seen, told, now, is_answered):
+        if _may_run(job, seen, told=told, now=now, is_answered=is_answered):
             if (told.ours or told.port) and not job.record.running_at:
                 log.warning("a job that its site shows as ended has begun", job=job.record.name)
                 job.begun_late = True

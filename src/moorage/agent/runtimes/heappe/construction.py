@@ -31,9 +31,9 @@ def account_of(settings: AgentSettings) -> Account:
     return Account(
         settings.heappe_url,
         settings.heappe_user,
-        settings.heappe_secret or "",
-        settings.heappe_auth,
-        settings.heappe_secret_file,
+        secret=settings.heappe_secret or "",
+        auth=settings.heappe_auth,
+        secret_file=settings.heappe_secret_file,
     )
 
 
@@ -41,9 +41,9 @@ def wanted_of(settings: AgentSettings) -> Wanted:
     return Wanted(
         settings.heappe_project,
         settings.heappe_cluster,
-        settings.heappe_node_type,
-        settings.heappe_template,
-        settings.heappe_walltime_s,
+        node_type=settings.heappe_node_type,
+        template=settings.heappe_template,
+        walltime_s=settings.heappe_walltime_s,
     )
 
 
@@ -66,10 +66,10 @@ def heappe_runtime(
     return HeappeRuntime(
         HeappeClient(account_of(settings), clock),
         JobRecords(state / "heappe"),
-        logs,
-        rules,
-        clock,
-        identity,
+        logs=logs,
+        rules=rules,
+        clock=clock,
+        identity=identity,
         host=settings.address,
         allocate=ports.allocate,
         release=ports.release,

@@ -162,7 +162,7 @@ def classify(
     media_type = content_type.partition(";")[0].strip().lower()
     text = body.decode(errors="replace").strip()
     title, detail = _title_and_detail(text)
-    problem = _problem(status, media_type, title, detail, text, login)
+    problem = _problem(status, media_type, title=title, detail=detail, text=text, login=login)
     if problem is Problem.GATEWAY:
         detail = f"the answer came as {media_type or 'unknown type'}"
     elif problem is Problem.TOO_LARGE:

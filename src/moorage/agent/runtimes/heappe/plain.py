@@ -35,7 +35,7 @@ async def relay_plain(
     """Raises ``HeappeFailed`` before the first byte of the answer."""
     headers = _headers(request)
     if request.method == "GET":
-        return await _get(client, request, headers, way, keeper)
+        return await _get(client, request, headers=headers, way=way, keeper=keeper)
     if request.method != "POST":
         return error_response(501, f"{request.method} cannot pass HEAppE, only GET and POST")
 
@@ -51,7 +51,15 @@ async def relay_plain(
             first = plain.feed(data)
 
         if not first and plain.failure is not None:
-            return await _explain(client, request, headers, body, way, keeper, plain.failure)
+            return await _explain(
+                client,
+                request,
+                headers=headers,
+                body=body,
+                way=way,
+                keeper=keeper,
+                said=plain.failure,
+            )
 
         keeper.answered()
         response = web.StreamResponse(headers={"Content-Type": _EVENTS if streams else _JSON})

@@ -120,7 +120,9 @@ class Relay:
                 if way.framed:
                     return await self._framed(request, body, way, keeper)
 
-                return await plain.relay_plain(self._client, request, body, way, keeper)
+                return await plain.relay_plain(
+                    self._client, request, body=body, way=way, keeper=keeper
+                )
             except HeappeFailed as error:
                 if error.problem is Problem.SESSION:
                     if attempt or not await self._client.transport.renew_session(used):
@@ -169,7 +171,9 @@ class Relay:
         headers = [
             (name, value) for name, value in request.headers.items() if name.lower() not in _HOP
         ]
-        payload = framing.request(way.key, request.method, request.path_qs, headers, body)
+        payload = framing.request(
+            way.key, request.method, path=request.path_qs, headers=headers, body=body
+        )
         plain_text = {"Content-Type": "text/plain"}
         async with self._client.stream(
             way.tunnel, framing.RELAY_PATH, plain_text, payload

@@ -108,9 +108,9 @@ class HeappeRuntime:
         self.book = JobBook(
             client,
             records,
-            self._logs,
-            clock,
-            self._agent,
+            logs=self._logs,
+            clock=clock,
+            agent=self._agent,
             host=host,
             allocate=allocate,
             release=release,
@@ -352,9 +352,9 @@ class HeappeRuntime:
         return Wanted(
             job.project or given.project,
             job.cluster or given.cluster,
-            job.node_type or given.node_type,
-            job.template or given.template,
-            job.walltime_s or given.walltime_s,
+            node_type=job.node_type or given.node_type,
+            template=job.template or given.template,
+            walltime_s=job.walltime_s or given.walltime_s,
         )
 
     async def _created_elsewhere(self, handle: Handle) -> Handle:

@@ -102,7 +102,9 @@ class Submitter:
         blob = launch_file(launch, self._heartbeat_s)
         while True:
             values = parameters(place.template, b"" if self._takes_files else blob)
-            body = specification(record.name, record.kernel_id, place, launch.slots, values)
+            body = specification(
+                record.name, record.kernel_id, place=place, slots=launch.slots, values=values
+            )
             job = await self._created(record.name, body)
             if not self._takes_files:
                 return job

@@ -142,7 +142,7 @@ def read_progress(text: str) -> Told:
             code = value["exit"] if isinstance(value.get("exit"), int) else code
             terminated = terminated or value.get("terminated") is True
 
-    return Told(ours, port, key, host, code, terminated)
+    return Told(ours, port, key=key, host=host, exit_code=code, terminated=terminated)
 
 
 async def progress_of(client: HeappeClient, job: TrackedJob) -> Told:

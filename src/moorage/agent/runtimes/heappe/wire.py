@@ -211,19 +211,19 @@ def parse_job(value: dict[str, Any]) -> Job:
     return Job(
         _int(value.get("Id")),
         str(value.get("Name") or ""),
-        _state(value.get("State")),
-        Task(
+        state=_state(value.get("State")),
+        task=Task(
             _int(task.get("Id")),
             _state(task.get("State")),
-            str(task.get("Name") or ""),
-            tuple(map(str, _list(task.get("AllocatedCoreIds")))),
-            str(task.get("Reason") or ""),
-            str(task.get("ErrorMessage") or ""),
-            parse_time(task.get("StartTime")),
+            name=str(task.get("Name") or ""),
+            nodes=tuple(map(str, _list(task.get("AllocatedCoreIds")))),
+            reason=str(task.get("Reason") or ""),
+            error=str(task.get("ErrorMessage") or ""),
+            started=parse_time(task.get("StartTime")),
         ),
-        parse_time(value.get("CreationTime")),
-        parse_time(value.get("StartTime")),
-        str(_dict(node_type.get("Project")).get("AccountingString") or ""),
+        created=parse_time(value.get("CreationTime")),
+        started=parse_time(value.get("StartTime")),
+        project=str(_dict(node_type.get("Project")).get("AccountingString") or ""),
     )
 
 
@@ -256,14 +256,14 @@ def _node_type(cluster: dict[str, Any], value: dict[str, Any]) -> NodeType:
     return NodeType(
         _int(value.get("Id")),
         str(value.get("Name") or ""),
-        _int(cluster.get("Id")),
-        str(cluster.get("Name") or ""),
-        _int(value.get("NumberOfNodes")),
-        _int(value.get("CoresPerNode")),
-        _int(value.get("MaxWalltime")),
-        _int(value.get("FileTransferMethodId")),
-        "GPU" in kind or "ACN" in kind,
-        {project.accounting: project for project in projects},
+        cluster_id=_int(cluster.get("Id")),
+        cluster=str(cluster.get("Name") or ""),
+        nodes=_int(value.get("NumberOfNodes")),
+        cores=_int(value.get("CoresPerNode")),
+        max_walltime_s=_int(value.get("MaxWalltime")),
+        transfer_method=_int(value.get("FileTransferMethodId")),
+        by_gpu="GPU" in kind or "ACN" in kind,
+        projects={project.accounting: project for project in projects},
     )
 
 

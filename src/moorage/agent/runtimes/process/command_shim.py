@@ -130,7 +130,7 @@ class Supervisor:
 
         self.main = os.fork()
         if self.main == 0:
-            self._exec_child(argv, env, directory, tty, own_pid)
+            self._exec_child(argv, env, directory=directory, tty=tty, parent=own_pid)
 
         os.close(exec_w)
         # Wait for the exec. Before it, a SIGHUP would find no process group, or one that ignores

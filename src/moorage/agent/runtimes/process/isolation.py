@@ -85,17 +85,17 @@ def rules_of(settings: AgentSettings, home: Path) -> IsolationRules:
     return IsolationRules(
         settings.process_isolation,
         range(int(low), int(high) + 1),
-        settings.process_ports,
-        settings.process_pids,
-        max(0, total - parse_size(settings.reserved_mem)),
-        parse_size(settings.process_disk),
-        (str(home),),
-        (
+        ports=settings.process_ports,
+        pids=settings.process_pids,
+        memory=max(0, total - parse_size(settings.reserved_mem)),
+        disk=parse_size(settings.process_disk),
+        hidden=(str(home),),
+        needed=(
             *((os.path.dirname(os.path.dirname(vllm)),) if vllm else ()),
             str(engines_folder(os.environ)),
         ),
-        IPv4Network(settings.process_network),
-        settings.address,
+        addresses=IPv4Network(settings.process_network),
+        address=settings.address,
     )
 
 
@@ -191,7 +191,13 @@ class KernelIsolation:
             groups = self._groups.create()
             network = self._networks.try_out()
             attempt(
-                self._sandbox("trial", self._rules.uids[0], trial / "work", (groups, {}), ()),
+                self._sandbox(
+                    "trial",
+                    self._rules.uids[0],
+                    work=trial / "work",
+                    limits=(groups, {}),
+                    needed=(),
+                ),
                 network,
             )
         except OSError as error:
@@ -231,7 +237,9 @@ class KernelIsolation:
         needed = (*needed, *launch.inputs.values())
         work = folder / "work"
         limits = groups or self._groups.create(), launch.slots
-        sandbox = self._sandbox(launch.session_id, uid, work, limits, needed, hosts)
+        sandbox = self._sandbox(
+            launch.session_id, uid, work=work, limits=limits, needed=needed, hosts=hosts
+        )
         _write_private(folder / _FILE, sandbox.encode())
         _give(os.path.realpath(work), uid)
 
@@ -320,7 +328,17 @@ class KernelIsolation:
         inside = os.path.join(os.path.realpath(work.parent), "work")
         writable = os.path.realpath(work), inside
 
-        return Sandbox(session, uid, groups, memory, empty, visible, writable, self._filter, hosts)
+        return Sandbox(
+            session,
+            uid,
+            groups=groups,
+            memory=memory,
+            empty=empty,
+            visible=visible,
+            writable=writable,
+            system_calls=self._filter,
+            hosts=hosts,
+        )
 
     def _existing(self) -> dict[KernelId, Sandbox]:
         found = {}

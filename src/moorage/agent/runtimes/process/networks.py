@@ -248,7 +248,13 @@ class KernelNetworks:
             for attachment in self._attached.values()
             for inner, port in attachment.ports.items()
         ]
-        text = node_rules(self._table, self._interfaces, self._allowed, _uplinks(), published)
+        text = node_rules(
+            self._table,
+            self._interfaces,
+            allowed=self._allowed,
+            uplinks=_uplinks(),
+            published=published,
+        )
         _must("nft", "-f", "-", text=text)
 
     def _make(self) -> KernelNetwork:

@@ -338,7 +338,9 @@ class ProcessRuntime:
                 )
                 published = self._publisher.submit(self._isolation.publish, launch)
 
-            pid, status = self._spawn(launch, folder, sandbox, network, prestarted)
+            pid, status = self._spawn(
+                launch, folder, sandbox=sandbox, network=network, prestarted=prestarted
+            )
             if published is not None:
                 published.result()
             if prestarted and sandbox is None:
@@ -465,7 +467,9 @@ class ProcessRuntime:
         if prestarted and (started := prestarted.start_kernel(arguments, env, variables)):
             return started
 
-        return start_shim(self._shim, arguments, env, variables, folder / "shim.log")
+        return start_shim(
+            self._shim, arguments, env=env, variables=variables, log=folder / "shim.log"
+        )
 
     def _stop(self, handle: Handle, grace_s: float) -> None:
         pid, start = self._directories.shim_of(handle)

@@ -197,7 +197,9 @@ class Sandbox:
             # Shared memory and /tmp are for everybody; the others only lead to what is mounted
             # below.
             mode = "1777" if path in ("/tmp", "/var/tmp", "/dev/shm") else "755"
-            _mount("tmpfs", path, "tmpfs", _MS_NOSUID | _MS_NODEV, f"mode={mode}")
+            _mount(
+                "tmpfs", path, kind="tmpfs", flags=_MS_NOSUID | _MS_NODEV, options=f"mode={mode}"
+            )
 
         for path, fd in visible:
             _bind(fd, path)

@@ -130,14 +130,14 @@ class Shim:
         failed_r, failed_w = os.pipe2(os.O_CLOEXEC)
         if self.init is not None:
             self.child = self.init.pid
-            self.init.start(self.sandbox, self.network, self.state, argv, env)
+            self.init.start(self.sandbox, self.network, state=self.state, argv=argv, env=env)
         else:
             shim_pid = os.getpid()
             reset = system.ignored_signals()
             self.main = os.fork()
             self.child = self.main
             if self.child == 0:
-                self._exec_child(argv, env, failed_w, shim_pid, reset)
+                self._exec_child(argv, env, failed_w=failed_w, parent=shim_pid, reset=reset)
 
         # The rest of the setup runs while the child executes the program.
         os.close(failed_w)
@@ -430,7 +430,12 @@ def main() -> None:
         init = None
 
     shim = Shim(
-        state, float(grace), (float(lease), float(contact), lease_file), encoded, network, init
+        state,
+        float(grace),
+        lease=(float(lease), float(contact), lease_file),
+        sandbox=encoded,
+        network=network,
+        init=init,
     )
     shim.handle_signals()
     failure = shim.start(argv, env, (logs, int(max_bytes), int(keep)))

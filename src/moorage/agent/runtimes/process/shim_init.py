@@ -139,7 +139,7 @@ class _Child:
         sandbox.mount()
         main = os.fork()
         if main == 0:
-            self._exec(sandbox, state, argv, env, node_proc, reset)
+            self._exec(sandbox, state, argv=argv, env=env, node_proc=node_proc, reset=reset)
 
         system.overwrite_environ(b"")
         sandbox.drop_privileges()

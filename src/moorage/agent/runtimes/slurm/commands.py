@@ -219,12 +219,12 @@ def parse_jobs(output: str) -> list[Job]:
             Job(
                 job_id,
                 name.rstrip("|").rstrip(),
-                state.rstrip("+"),
-                reason,
-                _time(start),
-                _time(end),
-                int(status) if status.isdigit() else 0,
-                kernel_id,
+                state=state.rstrip("+"),
+                reason=reason,
+                start=_time(start),
+                end=_time(end),
+                status=int(status) if status.isdigit() else 0,
+                kernel_id=kernel_id,
             )
         )
 
@@ -244,7 +244,15 @@ def parse_accounted(output: str, job_id: str) -> Job | None:
         known = code.isdigit() and number.isdigit()
         waited = (int(code) << 8 | int(number)) if known else 0
 
-        return Job(job_id, "", state.split()[0], "", _time(start), _time(end), waited)
+        return Job(
+            job_id,
+            "",
+            state=state.split()[0],
+            reason="",
+            start=_time(start),
+            end=_time(end),
+            status=waited,
+        )
 
     return None
 

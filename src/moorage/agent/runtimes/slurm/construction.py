@@ -29,9 +29,9 @@ def defaults_of(settings: AgentSettings) -> JobDefaults:
     return JobDefaults(
         settings.slurm_partition,
         settings.slurm_account,
-        settings.slurm_qos,
-        settings.slurm_walltime_s,
-        settings.slurm_options,
+        qos=settings.slurm_qos,
+        walltime_s=settings.slurm_walltime_s,
+        options=settings.slurm_options,
     )
 
 
@@ -51,4 +51,4 @@ def slurm_runtime(
         log_keep_files=settings.log_keep_files,
     )
     folders = JobFolders(work_directory(settings, state), logs)
-    return SlurmRuntime(commands_of(settings), folders, rules, clock, identity)
+    return SlurmRuntime(commands_of(settings), folders, rules=rules, clock=clock, identity=identity)

@@ -220,7 +220,13 @@ def _exit(end: Mapping[str, Any]) -> Exit | None:
         return None
 
     # The launcher of an older release does not tell whether memory ran out.
-    return Exit(code, reason[:_OUTPUT_BYTES], never_started, float(at), end.get("oom") is True)
+    return Exit(
+        code,
+        reason[:_OUTPUT_BYTES],
+        never_started=never_started,
+        at=float(at),
+        oom=end.get("oom") is True,
+    )
 
 
 def _is_int(value: object, least: int, most: int) -> TypeGuard[int]:

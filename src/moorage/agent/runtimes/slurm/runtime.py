@@ -149,7 +149,9 @@ class SlurmRuntime:
         handle = Handle(NAME, {"kernel_id": launch.kernel_id, "name": name})
         folder = self._folders.path(launch.kernel_id)
         output = self._folders.output(launch.kernel_id)
-        options = sbatch_options(launch, name, folder, output, self._rules.defaults)
+        options = sbatch_options(
+            launch, name, folder=folder, output=output, defaults=self._rules.defaults
+        )
 
         # Written first: an agent that dies in between finds a submission in doubt, and does not
         # repeat it.

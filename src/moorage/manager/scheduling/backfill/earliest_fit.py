@@ -59,8 +59,11 @@ def earliest_fit(
     """
     if node.fits_all(demands, fraction):
         return now
+
     if len(demands) > 1 or node.planned or KERNELS in node.free:
-        return _replay_releases(node, demands, fraction, known_releases(node, now), before)
+        return _replay_releases(
+            node, demands, fraction=fraction, releases=known_releases(node, now), before=before
+        )
 
     # One kernel on a node that this pass has not touched: the agent's own timeline answers.
     (demand,) = demands
@@ -87,7 +90,7 @@ def assumed_fit(
 
     if len(demands) > 1 or node.planned or KERNELS in node.free:
         releases = _assumed_releases(node, now)
-        at = _replay_releases(node, demands, fraction, releases, None)
+        at = _replay_releases(node, demands, fraction=fraction, releases=releases, before=None)
         if at is None and node.can_come_free(demands, fraction):
             at = _UNKNOWN_END
 

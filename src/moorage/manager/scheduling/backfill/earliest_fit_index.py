@@ -125,7 +125,7 @@ class EarliestFitIndex:
             if node.rank in excluded or node.rank not in request.ranks:
                 continue
 
-            found = self._planned_fit(node, request.demand, now, since, best)
+            found = self._planned_fit(node, request.demand, now=now, since=since, best=best)
             if found is not None and (best is None or found < best):
                 best = found
 
@@ -147,7 +147,7 @@ class EarliestFitIndex:
         if best is not None and max(first, now) > best[1] and not node.fits(demand):
             return None
 
-        at = earliest_fit(node, (demand,), self._fraction, now, None)
+        at = earliest_fit(node, (demand,), fraction=self._fraction, now=now, before=None)
         return None if at is None else _known_key(at, node.rank, now)
 
     def _probe(
@@ -190,7 +190,7 @@ class EarliestFitIndex:
         unplanned = NodeState(node.agent, node.rank, KERNELS in node.free) if node.planned else node
         if self._assumed:
             return assumed_fit(unplanned, (demand,), self._fraction, 0)
-        return earliest_fit(unplanned, (demand,), self._fraction, 0, None)
+        return earliest_fit(unplanned, (demand,), fraction=self._fraction, now=0, before=None)
 
 
 class EarliestFits:

@@ -100,7 +100,11 @@ class Reserver:
 
         waits_for = awaited_sessions(nodes, starts_at, self._now)
         reservation = Reservation(
-            self._item.session_id, _agent_ids(nodes), starts_at, "ends", waits_for
+            self._item.session_id,
+            _agent_ids(nodes),
+            starts_at=starts_at,
+            basis="ends",
+            waits_for=waits_for,
         )
         return reservation, [
             self._guard(node, starts_at, part, partial(capacity_at, node, starts_at, self._now))
@@ -165,7 +169,9 @@ class Reserver:
             if not all(node.fits_when_empty(demand) for demand in part):
                 continue
 
-            at = earliest_fit(node, part, self._fraction, self._now, best[0] if best else None)
+            at = earliest_fit(
+                node, part, fraction=self._fraction, now=self._now, before=best[0] if best else None
+            )
             if at is not None and (best is None or at < best[0]):
                 best = at, node
                 if at == self._now:
@@ -181,7 +187,12 @@ class Reserver:
                 (False, at, node.rank)
                 for node in self._acceptable(self._guards_of.keys())
                 if node.fits_when_empty(part[0])
-                and (at := earliest_fit(node, part, self._fraction, self._now, None)) is not None
+                and (
+                    at := earliest_fit(
+                        node, part, fraction=self._fraction, now=self._now, before=None
+                    )
+                )
+                is not None
             ]
             # With as many nodes as there are kernels, a kernel always finds one that is left.
             fits[part] = sorted(found)[: len(self._parts)]
@@ -224,7 +235,11 @@ class Reserver:
         excluded = set(self._guards_of)
         while len(held) < count:
             found = index.first(
-                self._pool, self._item.shape, self._now, excluded, self._item.queued_since
+                self._pool,
+                self._item.shape,
+                now=self._now,
+                excluded=excluded,
+                since=self._item.queued_since,
             )
             if found is None:
                 break
@@ -284,7 +299,12 @@ class Reserver:
         capacity: Callable[[], FreeCapacity],
     ) -> ReservationGuard:
         return ReservationGuard(
-            self._item.session_id, node, starts_at, part, capacity, self._fraction
+            self._item.session_id,
+            node,
+            starts_at=starts_at,
+            demands=part,
+            capacity_at_start=capacity,
+            fraction=self._fraction,
         )
 
 

@@ -197,7 +197,13 @@ def _pack(agent: AgentState) -> PackedCapacity:
     capacity_class = capacity_class_of(tuple(sorted(capacity.items())))
     healthy = capacity | unhealthy if unhealthy else capacity
     return PackedCapacity(
-        free, capacity, healthy, frozenset(families), capacity_class, families, quantized
+        free,
+        capacity,
+        healthy=healthy,
+        families=frozenset(families),
+        capacity_class=capacity_class,
+        device_families=families,
+        quantized=quantized,
     )
 
 
@@ -269,7 +275,14 @@ class Pending:
             if self.sub_kernels
             else (slots,)
         )
-        shape = shape_of(self.runtime, self.engine, self.arch, self.labels, self.mode, kernels)
+        shape = shape_of(
+            self.runtime,
+            self.engine,
+            arch=self.arch,
+            labels=self.labels,
+            mode=self.mode,
+            kernels=kernels,
+        )
         put = object.__setattr__
         put(self, "shape", shape)
         owned_shape = owned_shape_of(

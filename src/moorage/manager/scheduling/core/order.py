@@ -201,4 +201,4 @@ def pending_queue(
     by_owner = {owner: in_shares(slots) for owner, slots in used.items()}
     capacity = schedulable_capacity(agents)
 
-    return FairShareQueue(items, policy, capacity, by_owner, now)
+    return FairShareQueue(items, policy, capacity=capacity, used=by_owner, now=now)

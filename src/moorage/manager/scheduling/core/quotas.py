@@ -88,7 +88,15 @@ class QuotaBalance:
         if quota.sessions is not None and not owned_shape.system and remaining[slots] < 1:
             running = quota.sessions - remaining[slots]
             yield UnmetCondition(
-                kind, (), 0, quota.scope, quota.name, "", 1, running, quota.sessions
+                kind,
+                (),
+                until=0,
+                scope=quota.scope,
+                name=quota.name,
+                slot="",
+                requested=1,
+                used=running,
+                limit=quota.sessions,
             )
 
         for index, (slot, limit) in enumerate(self._limits.items()):
@@ -103,7 +111,15 @@ class QuotaBalance:
             kind = UnmetKind.NODE_HOURS
             used = hours - remaining[-1]
             yield UnmetCondition(
-                kind, (), quota.month_ends, quota.scope, quota.name, "", asked, used, hours
+                kind,
+                (),
+                until=quota.month_ends,
+                scope=quota.scope,
+                name=quota.name,
+                slot="",
+                requested=asked,
+                used=used,
+                limit=hours,
             )
 
 

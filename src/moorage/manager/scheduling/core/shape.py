@@ -69,7 +69,7 @@ class OwnedShape:
 def owned_shape_of(
     user: str, project: str, shape: Shape, node_seconds: int = 0, system: bool = False
 ) -> OwnedShape:
-    return OwnedShape(user, project, shape, node_seconds, system)
+    return OwnedShape(user, project, shape=shape, node_seconds=node_seconds, system=system)
 
 
 def counted(owned_shape: OwnedShape) -> Mapping[str, int]:
@@ -105,4 +105,12 @@ def _shape(constraints: NodeConstraints, mode: Mode, demands: tuple[Demand, ...]
             if slot in families and amount % WHOLE_DEVICE
         }
     )
-    return Shape(constraints, mode, demands, total, families, dict(total), tuple(fractions))
+    return Shape(
+        constraints,
+        mode,
+        demands=demands,
+        total=total,
+        families=families,
+        amounts=dict(total),
+        fractions=tuple(fractions),
+    )

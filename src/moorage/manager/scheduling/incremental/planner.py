@@ -145,7 +145,15 @@ class IncrementalPlanner:
         agents = tuple(self._agents.values())
         pending = tuple(self._pending.values())
         quotas = tuple(self._quotas.values())
-        return Snapshot(self._group, agents, pending, quotas, self._cursors, self._usage)
+
+        return Snapshot(
+            self._group,
+            agents,
+            pending=pending,
+            quotas=quotas,
+            cursors=self._cursors,
+            usage=self._usage,
+        )
 
     def plan(self, now: int) -> Plan:
         """``now``: unix microseconds, not before that of the last call."""
@@ -158,9 +166,20 @@ class IncrementalPlanner:
         pool = self._update_pool()
         self._index.sort_added()
         opened = self._opened_shapes()
-        queue = ChangedQueue(self._index, opened, self._sort_individual(), pool, self._refusals)
+        queue = ChangedQueue(
+            self._index,
+            opened,
+            individual=self._sort_individual(),
+            pool=pool,
+            refusals=self._refusals,
+        )
         scheduling_pass = SchedulingPass(
-            self._policy, now, pool, self._balances, self._refusals, self._earliest_fits
+            self._policy,
+            now,
+            pool=pool,
+            quotas=self._balances,
+            refusals=self._refusals,
+            earliest_fits=self._earliest_fits,
         )
         queue.scheduling_pass = scheduling_pass
         scheduling_pass.run(queue)

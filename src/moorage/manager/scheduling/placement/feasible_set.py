@@ -191,7 +191,14 @@ class Infeasibility:
     def refusals(self, demand: Demand) -> tuple[Refusal, ...]:
         amounts = dict(demand)
         return tuple(
-            _refusal(kind, slot, amounts.get(slot, 0), count.available, count.agents, count.best)
+            _refusal(
+                kind,
+                slot,
+                amount=amounts.get(slot, 0),
+                available=count.available,
+                agents=count.agents,
+                best=count.best,
+            )
             for (kind, slot), count in sorted(self.counts.items(), key=lambda entry: entry[0])
         )
 
@@ -240,7 +247,13 @@ def diagnose(
         for node in nodes:
             kind = None if unconstrained else _session_restriction(item, node, quantized)
             if kind is None and slot is not None:
-                _count(counts, RefusalKind.NEVER, slot, node.capacity.get(slot, 0), node)
+                _count(
+                    counts,
+                    RefusalKind.NEVER,
+                    slot=slot,
+                    available=node.capacity.get(slot, 0),
+                    node=node,
+                )
                 continue
 
             kind = kind or unschedulable_reason(node.agent, direct=feasible.direct)
@@ -251,7 +264,7 @@ def diagnose(
                 kind = RefusalKind.UNHEALTHY
                 healthy = node.healthy
                 lacking = first_short_slot(healthy, demand) or ""
-                _count(counts, kind, lacking, healthy.get(lacking, 0), node)
+                _count(counts, kind, slot=lacking, available=healthy.get(lacking, 0), node=node)
                 candidates.setdefault(kind, []).append(node)
                 continue
 
@@ -260,7 +273,7 @@ def diagnose(
                 candidates.setdefault(RefusalKind.CAPACITY, []).append(node)
                 continue
 
-            _count(counts, kind, "", 0, node)
+            _count(counts, kind, slot="", available=0, node=node)
             if kind not in _PERMANENT:
                 candidates.setdefault(kind, []).append(node)
 
@@ -354,8 +367,8 @@ def _refusal(
     return Refusal(
         kind,
         shown,
-        requested,
-        available if shown == slot else available // WHOLE_DEVICE,
-        agents,
-        best,
+        requested=requested,
+        available=available if shown == slot else available // WHOLE_DEVICE,
+        agents=agents,
+        best=best,
     )

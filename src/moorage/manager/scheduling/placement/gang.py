@@ -114,16 +114,27 @@ def diagnose_gang(
     bound = lower_bound(item.shape.demands)
     required = pool.with_kernels(bound, len(demands)) if single_node else max(demands)
     feasible = pool.feasible_set(item.shape.constraints)
-    infeasibility = diagnose(feasible, item, item.shape, required, pool.quantized, pool.version)
+    infeasibility = diagnose(
+        feasible,
+        item,
+        shape=item.shape,
+        demand=required,
+        quantized=pool.quantized,
+        version=pool.version,
+    )
     if infeasibility.reason is Reason.INSUFFICIENT_RESOURCES:
         usable = [node for node in feasible.schedulable if accepts_node(item, node, pool.quantized)]
-        if not _would_fit(usable, demands, single_node, fraction, False):
+        if not _would_fit(
+            usable, demands, single_node=single_node, fraction=fraction, include_unhealthy=False
+        ):
             # Only capacity is missing if the agents that take new work suffice once they are empty.
             anywhere = replace(item, avoid=frozenset())
             nodes = [
                 node for node in feasible.nodes if accepts_node(anywhere, node, pool.quantized)
             ]
-            possible = _would_fit(nodes, demands, single_node, fraction, True)
+            possible = _would_fit(
+                nodes, demands, single_node=single_node, fraction=fraction, include_unhealthy=True
+            )
             infeasibility.reason = Reason.NO_ELIGIBLE_AGENT if possible else Reason.INFEASIBLE
 
     refusals = infeasibility.refusals(required)
@@ -137,7 +148,9 @@ def diagnose_gang(
                 for refusal in refusals
                 if refusal.kind is not RefusalKind.RESERVED or refusal.slot
             ),
-            Refusal(RefusalKind.TOGETHER, "", len(demands), fitting, fitting),
+            Refusal(
+                RefusalKind.TOGETHER, "", requested=len(demands), available=fitting, agents=fitting
+            ),
         )
 
     return infeasibility, refusals

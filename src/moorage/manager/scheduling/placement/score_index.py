@@ -68,7 +68,13 @@ class ScoreIndex:
             )
             unrequested = [slot for slot in ordered if slot in self._families - requested]
             order = (*unrequested, *(slot for slot in ordered if slot not in unrequested))
-            found = ScoreView(self._nodes, order, len(unrequested), self._dispersed, self._removed)
+            found = ScoreView(
+                self._nodes,
+                order,
+                unrequested=len(unrequested),
+                dispersed=self._dispersed,
+                removed=self._removed,
+            )
             self._views[requested] = found
 
         return found

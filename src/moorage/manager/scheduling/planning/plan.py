@@ -31,9 +31,13 @@ def plan(
     """
     pool = NodePool(snapshot.agents, policy, snapshot.cursors, selectors)
     quotas = Quotas(snapshot.group, snapshot.quotas)
-    scheduling_pass = SchedulingPass(policy, now, pool, quotas, RefusalCache(pool.quantized))
+    scheduling_pass = SchedulingPass(
+        policy, now, pool=pool, quotas=quotas, refusals=RefusalCache(pool.quantized)
+    )
     scheduling_pass.run(
-        pending_queue(snapshot.pending, policy, snapshot.agents, snapshot.usage, now)
+        pending_queue(
+            snapshot.pending, policy, agents=snapshot.agents, usage=snapshot.usage, now=now
+        )
     )
 
     return scheduling_pass.plan()

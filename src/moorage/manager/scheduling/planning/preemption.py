@@ -256,7 +256,12 @@ class Preempter:
                 candidates = [c for c in candidates if c.position not in already]
 
             victims = self._victims_on(
-                node, demands, level, candidates, stopped, best[0] if best else None
+                node,
+                demands,
+                level=level,
+                candidates=candidates,
+                stopped=stopped,
+                best=best[0] if best else None,
             )
             if victims is not None and (best is None or victim_cost(victims) < best[0]):
                 best = victim_cost(victims), node, victims
@@ -313,7 +318,9 @@ class Preempter:
                     capacity.release(allocations)
                     awaited += [(at, session_id)] if session_id is not None else []
 
-            guards.append(self._guard(item, node, starts_at, demands, capacity))
+            guards.append(
+                self._guard(item, node, starts_at=starts_at, demands=demands, capacity=capacity)
+            )
 
         if self._vacancies.stop(victims):
             self._hopeless_of.clear()
@@ -323,7 +330,11 @@ class Preempter:
         )
         ids = tuple(node.agent.agent_id for node in nodes)
         reservation = Reservation(
-            item.session_id, ids, starts_at, "preemption" if victims else "ends", tuple(waits_for)
+            item.session_id,
+            ids,
+            starts_at=starts_at,
+            basis="preemption" if victims else "ends",
+            waits_for=tuple(waits_for),
         )
         chosen = [
             Victim(victim.session_id, item.session_id, rules.how, self._longest_stop(victim))
@@ -346,5 +357,10 @@ class Preempter:
         capacity: FreeCapacity,
     ) -> ReservationGuard:
         return ReservationGuard(
-            item.session_id, node, starts_at, demands, lambda: capacity, self._fraction
+            item.session_id,
+            node,
+            starts_at=starts_at,
+            demands=demands,
+            capacity_at_start=lambda: capacity,
+            fraction=self._fraction,
         )

@@ -298,7 +298,14 @@ class SchedulingPass:
         feasible = pool.feasible_set(shape.constraints)
         known = self.refusals.restore(shape) if item.unconstrained else None
         if known is None:
-            infeasibility = diagnose(feasible, item, shape, demand, pool.quantized, pool.version)
+            infeasibility = diagnose(
+                feasible,
+                item,
+                shape=shape,
+                demand=demand,
+                quantized=pool.quantized,
+                version=pool.version,
+            )
             known = self.refusals.add(item, demand, infeasibility)
 
         reserved = self.reserved.guards_of.keys() & feasible.schedulable_ranks
@@ -368,7 +375,9 @@ class SchedulingPass:
         pool = self.pool
         now = self.now
         guards_of = self.reserved.guards_of
-        return Reserver(pool, item, self.policy, now, guards_of, self._earliest_fits)
+        return Reserver(
+            pool, item, policy=self.policy, now=now, guards_of=guards_of, index=self._earliest_fits
+        )
 
     def _is_helpable(self, item: Pending) -> bool:
         """Whether it could start if all that ends by itself had ended."""
@@ -409,10 +418,10 @@ class SchedulingPass:
         return Plan(
             tuple(self.places),
             self.holds,
-            tuple(self.reserved.reservations),
-            tuple(self.victims),
-            cursors,
-            self._bypasses(),
+            reservations=tuple(self.reserved.reservations),
+            victims=tuple(self.victims),
+            cursors=cursors,
+            bypasses=self._bypasses(),
         )
 
     def _bypasses(self) -> dict[SessionId, int]:

@@ -281,7 +281,13 @@ class ClientConnection:
         self._decoder = ChunkDecoder() if head.length is None else None
         unix_now = plane.clock.now().timestamp()
         command = flow.head(
-            head.method, head.path, head.fields, head.length, now, unix_now, head.query
+            head.method,
+            head.path,
+            fields=head.fields,
+            size=head.length,
+            now=now,
+            unix_now=unix_now,
+            query=head.query,
         )
         waits = head.expects_continue and not self._ahead
         if command is not READ_BODY:

@@ -295,7 +295,9 @@ class Exchange:
             log_failure(flow, Failure.KEY_REJECTED, "it rejected the proxy's own key with 401")
 
         now = plane.monotonic()
-        command = flow.upstream_head(head.status, head.content_type, now, piece, head.coding)
+        command = flow.upstream_head(
+            head.status, head.content_type, now=now, begin=piece, coding=head.coding
+        )
         if not isinstance(command, Start):
             if (upstream := self._upstream) is not None:
                 self._upstream = None

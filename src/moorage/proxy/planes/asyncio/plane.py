@@ -62,12 +62,15 @@ class AsyncioPlane:
         self.turns = Turns()
         self.clients: set[ClientConnection] = set()
         self.is_stopping = False
+
         # Retiring: each response announces the end of its connection.
         self.is_retiring = False
         self._settings = settings
         self._tls = tls
         self._credentials = 0  # revision of those by which all running requests are admitted
-        self._apps = SimplePlane(router, settings, clock, timeouts, tls, self._connector)
+        self._apps = SimplePlane(
+            router, settings, clock=clock, timeouts=timeouts, tls=tls, connector=self._connector
+        )
         router.on_table = self._table_changed
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None

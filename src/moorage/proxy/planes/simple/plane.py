@@ -99,7 +99,14 @@ class SimplePlane:
         self._guard: HeadGuard | None = None
         self._upstream = UpstreamClient(settings, timeouts, self._connector)
         self._table_watch = TableWatch(clock, timeouts.table_update_s)
-        self._apps = AppHandler(router, settings, clock, self._table_watch, limits, self._connector)
+        self._apps = AppHandler(
+            router,
+            settings,
+            clock=clock,
+            table_watch=self._table_watch,
+            limits=limits,
+            connector=self._connector,
+        )
         router.on_table = self._table_changed
         self._runner: web.ServerRunner | None = None
         self._running: set[asyncio.Task[object]] = set()
@@ -115,7 +122,9 @@ class SimplePlane:
     ) -> tuple[str, int]:
         runner = await self.open(self.guard_for(host))
         try:
-            await GuardedSite(runner, host, port, self._listener, listening).start()
+            await GuardedSite(
+                runner, host, port=port, listener=self._listener, listening=listening
+            ).start()
         except OSError:
             await self.stop(0)
             raise
@@ -277,11 +286,11 @@ class SimplePlane:
         command = flow.head(
             request.method,
             request.path,
-            request.headers,
-            request.content_length,
-            context.started_at,
-            self._clock.now().timestamp(),
-            request.rel_url.raw_query_string,
+            fields=request.headers,
+            size=request.content_length,
+            now=context.started_at,
+            unix_now=self._clock.now().timestamp(),
+            query=request.rel_url.raw_query_string,
         )
         return await self._follow(context, flow, command)
 
@@ -321,9 +330,9 @@ class SimplePlane:
                             command = flow.upstream_head(
                                 attempt.status,
                                 attempt.content_type,
-                                now,
-                                attempt.first_piece,
-                                attempt.coding,
+                                now=now,
+                                begin=attempt.first_piece,
+                                coding=attempt.coding,
                             )
                     case Start():
                         assert attempt is not None
@@ -342,8 +351,10 @@ class SimplePlane:
     ) -> web.StreamResponse:
         if attempt.status == 101:
             cancelled = partial(self._cancelled, flow)
-            return await join(context, attempt, start, flow, self._clock, cancelled)
-        return await relay(context, attempt, start, flow, self._clock)
+            return await join(
+                context, attempt, start=start, flow=flow, clock=self._clock, cancelled=cancelled
+            )
+        return await relay(context, attempt, start=start, flow=flow, clock=self._clock)
 
     def _cancelled(self, flow: RequestFlow) -> Farewell:
         """Why a WebSocket is cancelled whose client is still there."""

@@ -125,7 +125,9 @@ async def join(
         return (cancelled() if is_cancelled else Farewell.REPLICA_LOST).frame()
 
     try:
-        return await relay_upgrade(context.request, replica, context.relayed, track, farewell)
+        return await relay_upgrade(
+            context.request, replica, response=context.relayed, observe=track, farewell=farewell
+        )
     finally:
         flow.upstream_end(clock.monotonic())
 

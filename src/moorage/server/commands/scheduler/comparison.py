@@ -96,7 +96,7 @@ def save_plot(results: Mapping[str, Result], path: Path, resource: str) -> None:
             (name, micros) for limit, name, micros in _TIME_UNITS if longest_s <= limit
         )
         for name, result in results.items():
-            _plot_policy(name, result, waits, use, micros)
+            _plot_policy(name, result, waits=waits, use=use, unit=micros)
 
         waits.set(
             xlabel=f"wait ({unit})", ylabel="share of sessions that waited longer", yscale="log"

@@ -75,7 +75,7 @@ def show_log(
       moorage scheduler log --last 10m
       moorage scheduler log --group gpu --from 13:00 --to 13:05 --limit 1000 -o json
     """
-    span = fetch_span(cli, group, begin, end, last)
+    span = fetch_span(cli, group, begin=begin, end=end, last=last)
     newest: deque[Decision | Gap] = deque(span.decisions(), maxlen=limit)
     if cli.json:
         cli.print_json({"group": group, "passes": [_to_json(entry) for entry in newest]})
@@ -163,7 +163,7 @@ def fetch_span(
         return pages
 
     pages = cli.run(fetch)
-    _check_kept(cli, group, since, until, pages[0])
+    _check_kept(cli, group, since=since, until=until, page=pages[0])
     return LogSpan(group, since, until, tuple(segment for page in pages for segment in page.items))
 
 

@@ -102,7 +102,7 @@ def replay(
             "--verify excludes --policy, --plot and all changes", next_step="leave one of them out"
         )
 
-    span = fetch_span(cli, group, begin, end, last)
+    span = fetch_span(cli, group, begin=begin, end=end, last=last)
     if verify:
         raise typer.Exit(_verify(cli, span))
 
@@ -113,7 +113,7 @@ def replay(
         _check_selector(each)
 
     changed, words = changes.apply(trace)
-    _compare(cli, span, trace, changed, policies, plot)
+    _compare(cli, span, trace=trace, changed=changed, policies=policies, plot=plot)
     _print_notes(cli, trace, gaps)
     if words:
         cli.note(f"all but `{_OBSERVED}` and `{_RECORDED}` have {words}")

@@ -72,7 +72,9 @@ def simulate(
     if trace.endswith(".jsonl"):
         job_list = _read(Path(trace))
     else:
-        job_list = generate_jobs(trace, jobs, fleet.total_gpus, load, estimates, Random(seed))
+        job_list = generate_jobs(
+            trace, jobs, gpus=fleet.total_gpus, load=load, estimates=estimates, rng=Random(seed)
+        )
 
     simulated = trace_of_jobs(job_list, fleet)
     results = {name: simulate_trace(simulated, POLICIES[name]) for name in names}

@@ -134,7 +134,13 @@ def _parse_quota(text: str) -> QuotaChange:
     slots = {
         slot: None if each == "none" else parse_amount(slot, each) for slot, each in given.items()
     }
-    return QuotaChange(scope, name, slots, count, sessions is not None)  # type: ignore[arg-type]
+    return QuotaChange(
+        scope,  # type: ignore[arg-type]
+        name,
+        limits=slots,
+        sessions=count,
+        changes_sessions=sessions is not None,
+    )
 
 
 def waits(result: Result) -> dict[str, list[float]]:
