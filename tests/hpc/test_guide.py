@@ -67,7 +67,7 @@ class Reader:
             (self.platform.home / "moorage.toml").write_text(f"{step}\n")
             return
 
-        for line in step.splitlines():
+        for line in step.replace("\\\n", " ").splitlines():
             if line == "systemctl restart moorage-agent":
                 self.platform.start("agent")
                 await until("the agent has registered", self._registered)
