@@ -169,7 +169,7 @@ async def _tunnel(
         return [_failed(name, error)]
 
     if keeper.problem:
-        return [CheckResult("fail", name, keeper.problem, "see docs/hpc.md, Tunnels")]
+        return [CheckResult("fail", name, keeper.problem, "see docs/hpc.md, Faults")]
 
     return [CheckResult("ok", name, f"the engine of {record.name} answers")]
 
