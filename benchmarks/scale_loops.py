@@ -31,6 +31,7 @@ from moorage.manager.loops import (
     session_controller,
 )
 from moorage.manager.loops.autoscaler import Autoscaler
+from moorage.manager.loops.garbage_collector import Retention
 from moorage.manager.loops.lease_controller import LeaseController
 from moorage.manager.loops.load_writer import LoadWriter
 from moorage.manager.loops.presence import Presence
@@ -83,11 +84,21 @@ class Loops:
         recorder = DecisionRecorder(store, metrics, clock)
         self.feed = RouteFeed(store, clock)
         presence = Presence(store, clock, "127.0.0.1:1")
-        self.scheduler = Scheduler(store, leader, self.terminator, metrics, clock, recorder)
+        self.scheduler = Scheduler(
+            store, leader, self.terminator, metrics, clock=clock, recorder=recorder
+        )
         self.sessions = SessionController(store, leader, clock, grace_s)
         self.replicas = ReplicaController(store, leader, self.terminator, clock)
-        monitor = AgentMonitor(store, leader, metrics, clock, NEVER_S, NEVER_S)
-        collector = GarbageCollector(store, leader, metrics, clock, (7 * DAY_S, 1 << 28))
+        monitor = AgentMonitor(
+            store, leader, metrics, clock, suspect_after_s=NEVER_S, lost_grace_s=NEVER_S
+        )
+        collector = GarbageCollector(
+            store,
+            leader,
+            metrics,
+            clock,
+            kept=Retention(decisions_s=7 * DAY_S, decisions_bytes=1 << 28),
+        )
         self._loops = [
             leader.loop,
             leader.deadlines.loop,
@@ -99,7 +110,7 @@ class Loops:
             monitor.loop,
             collector.loop,
             DrainController(store, leader, clock, grace_s).loop,
-            StartCalibrator(store, leader, metrics, clock, 90 * DAY_S).loop,
+            StartCalibrator(store, leader, metrics, clock, kept_s=90 * DAY_S).loop,
             LeaseController(store, leader, clock).loop,
             Autoscaler(store, leader, metrics, clock).loop,
             LoadWriter(store, clock).loop,

@@ -257,8 +257,8 @@ MUTATIONS = (
     Mutation(
         "the sweep stops after one batch",
         "manager/loops/garbage_collector.py",
-        "        while deleted := await retention.delete_sessions(self._sessions_s):",
-        "        if deleted := await retention.delete_sessions(self._sessions_s):",
+        "        while deleted := await retention.delete_sessions(self._kept.sessions_s):",
+        "        if deleted := await retention.delete_sessions(self._kept.sessions_s):",
         ("tests/store/test_retention.py",),
     ),
     Mutation(

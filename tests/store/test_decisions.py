@@ -18,6 +18,7 @@ from moorage.manager.identity.keys import Owner
 from moorage.manager.identity.scope import Scope
 from moorage.manager.loops import DecisionRecorder, GarbageCollector, Leader, Scheduler
 from moorage.manager.loops import decision_recorder as recording
+from moorage.manager.loops.garbage_collector import Retention
 from moorage.manager.metrics import Metrics
 from moorage.manager.scheduling import Plan, Policy, Snapshot, plan
 from moorage.manager.store import Store
@@ -60,7 +61,7 @@ class Passes:
         self.recorder = DecisionRecorder(store, self.metrics, CLOCK)
         terminator = SessionTerminator(store, LOST_GRACE_S)
         self.scheduler = Scheduler(
-            store, self.leader, terminator, self.metrics, CLOCK, self.recorder
+            store, self.leader, terminator, self.metrics, clock=CLOCK, recorder=self.recorder
         )
 
     async def one(self) -> None:
@@ -387,7 +388,13 @@ async def test_retention_by_age_and_size(store: Store) -> None:
     assert await numbers() == [3, 4], "the oldest goes first"
     leader = Leader(store, CLOCK)
     clock = ManualClock()
-    collector = GarbageCollector(store, leader, Metrics(), clock, (86_400 * 1.5, 10_000))
+    collector = GarbageCollector(
+        store,
+        leader,
+        Metrics(),
+        clock,
+        kept=Retention(decisions_s=86_400 * 1.5, decisions_bytes=10_000),
+    )
     clock.advance(1000)
     await collector.run_once()
     assert await numbers() == [3, 4], "only the leader trims"

@@ -13,6 +13,7 @@ from moorage.manager.identity.keys import IdempotencyKey
 from moorage.manager.identity.scope import Scope
 from moorage.manager.loops import GarbageCollector, Leader
 from moorage.manager.loops import garbage_collector as gc
+from moorage.manager.loops.garbage_collector import Retention
 from moorage.manager.metrics import Metrics
 from moorage.manager.store import Store, retention
 from tests.clocks import StoreClock
@@ -98,7 +99,9 @@ async def test_garbage_collector_deletes_until_nothing_is_left(
     await store.database.fetch("UPDATE idempotency_keys SET created_at = now() - interval '2 days'")
 
     async with Leader(store, clock) as leader:
-        collector = GarbageCollector(store, leader, Metrics(), clock, sessions_s=2 * DAY_S)
+        collector = GarbageCollector(
+            store, leader, Metrics(), clock, kept=Retention(sessions_s=2 * DAY_S)
+        )
         clock.advance(gc.DELETE_EVERY_S)
         await leader.run_once()
         await collector.run_once()

@@ -18,6 +18,7 @@ from moorage.agent import models
 from moorage.agent.engines import ENGINES, NodeInfo
 from moorage.agent.kernel import create
 from moorage.agent.kernel.context import AgentContext
+from moorage.agent.kernel.interruption import Interruption
 from moorage.agent.kernel.leases import KernelLeases
 from moorage.agent.kernel.manager import KernelManager
 from moorage.agent.runtimes import FakeRuntime, Handle, Launch
@@ -112,7 +113,8 @@ def context_of(
 
 
 async def fetched(context: AgentContext, spec: KernelSpec) -> models.FetchedModel | None:
-    return await create.fetch_model(context, spec, lambda _: None, asyncio.Event(), lambda: True)
+    never = Interruption(asyncio.Event(), lambda: False)
+    return await create.fetch_model(context, spec, lambda _: None, never)
 
 
 def launched(context: AgentContext, spec: KernelSpec, model: models.FetchedModel | None) -> Launch:

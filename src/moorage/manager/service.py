@@ -45,6 +45,7 @@ from moorage.manager.loops import (
 )
 from moorage.manager.loops.autoscaler import Autoscaler
 from moorage.manager.loops.budget_controller import BudgetController
+from moorage.manager.loops.garbage_collector import DAY_S, Retention
 from moorage.manager.loops.idle_controller import IdleController
 from moorage.manager.loops.lease_controller import LeaseController
 from moorage.manager.loops.load_writer import LoadWriter
@@ -238,16 +239,24 @@ class Manager:
         leader: Leader,
         terminator: SessionTerminator,
         metrics: Metrics,
+        *,
         starts: StartTracer | None,
     ) -> tuple[Loop, ...]:
         """The control loops, which act in the leader."""
         settings = self._settings
         clock = self._clock
         enter = self._stack.enter_async_context
-        retention_s = settings.decisions_kept_days * 86_400
-        recorder = await enter(DecisionRecorder(store, metrics, clock)) if retention_s else None
-        retention = retention_s, settings.decisions_max_bytes
-        silence = settings.suspect_after_s, settings.lost_grace_s, settings.lost_share
+        kept = Retention(
+            decisions_s=settings.decisions_kept_days * DAY_S,
+            decisions_bytes=settings.decisions_max_bytes,
+            usage_s=settings.stats_kept_days * DAY_S,
+            sessions_s=settings.sessions_kept_days * DAY_S,
+            records_s=settings.usage_kept_days * DAY_S,
+            audit_s=settings.audit_kept_days * DAY_S,
+        )
+        recorder = None
+        if settings.decisions_kept_days:
+            recorder = await enter(DecisionRecorder(store, metrics, clock))
 
         return (
             Scheduler(
@@ -261,17 +270,21 @@ class Manager:
             ).loop,
             SessionController(store, leader, clock, settings.lost_grace_s).loop,
             ReplicaController(store, leader, terminator, clock).loop,
-            AgentMonitor(store, leader, metrics, clock, *silence).loop,
+            AgentMonitor(
+                store,
+                leader,
+                metrics,
+                clock,
+                suspect_after_s=settings.suspect_after_s,
+                lost_grace_s=settings.lost_grace_s,
+                lost_share=settings.lost_share,
+            ).loop,
             GarbageCollector(
                 store,
                 leader,
                 metrics=metrics,
                 clock=clock,
-                decisions=retention,
-                usage_s=settings.stats_kept_days * 86_400,
-                sessions_s=settings.sessions_kept_days * 86_400,
-                records_s=settings.usage_kept_days * 86_400,
-                audit_s=settings.audit_kept_days * 86_400,
+                kept=kept,
             ).loop,
             DrainController(store, leader, clock, settings.lost_grace_s).loop,
             StartCalibrator(
@@ -321,6 +334,7 @@ class Manager:
         authenticator: LinkAuthenticator,
         certificate: ManagerCertificate | None,
         presence: Presence,
+        *,
         links: AgentLinks,
         logs: LogBroker,
         execs: CommandBroker,
@@ -412,6 +426,7 @@ class Manager:
         terminator: SessionTerminator,
         logs: LogBroker,
         execs: CommandBroker,
+        *,
         workspaces: WorkspaceBroker,
         metrics: Metrics,
     ) -> str:

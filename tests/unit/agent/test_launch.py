@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from moorage.agent.engines import ENGINES, NodeInfo
-from moorage.agent.kernel.create import run_while
+from moorage.agent.kernel.interruption import Interruption
 from moorage.agent.kernel.launch import LaunchContext, build_invocation, build_launch
 from moorage.common.model.ids import DeviceId, KernelId, SessionId
 from moorage.common.model.kernel import DeviceGrant, KernelSpec
@@ -69,25 +69,26 @@ def test_engine_of_a_sandboxed_process_listens_in_its_own_network() -> None:
 
 async def test_step_runs_until_the_kernel_is_unwanted() -> None:
     wakeup = asyncio.Event()
-    condition = [True]
+    is_unwanted = [False]
+    interruption = Interruption(wakeup, lambda: is_unwanted[0])
 
     async def step(blocked_on: asyncio.Event | None = None) -> str:
         if blocked_on is not None:
             await blocked_on.wait()
         return "done"
 
-    assert await run_while("t", step(), wakeup, lambda: condition[0]) == "done"
+    assert await interruption.run("t", step()) == "done"
     never = asyncio.Event()
-    waiting = asyncio.create_task(run_while("t", step(never), wakeup, lambda: condition[0]))
+    waiting = asyncio.create_task(interruption.run("t", step(never)))
     wakeup.set()  # for an unrelated reason
     done, _ = await asyncio.wait([waiting], timeout=0.05)
     assert not done
-    condition[0] = False
+    is_unwanted[0] = True
     wakeup.set()
     async with asyncio.timeout(2):
         assert await waiting is None
 
-    assert await run_while("t", step(never), wakeup, lambda: False) is None
+    assert await Interruption(wakeup, lambda: True).run("t", step(never)) is None
 
 
 async def test_exception_of_a_step_is_raised() -> None:
@@ -95,4 +96,4 @@ async def test_exception_of_a_step_is_raised() -> None:
         raise ValueError("broken")
 
     with pytest.raises(ValueError, match="broken"):
-        await run_while("t", fail(), asyncio.Event(), lambda: True)
+        await Interruption(asyncio.Event(), lambda: False).run("t", fail())

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from moorage.agent import models
 from moorage.agent.devices import VendorFailed
 from moorage.agent.engines import ENGINES, Engine, Invocation, needs_port
 from moorage.agent.kernel import preflight
 from moorage.agent.kernel.context import AgentContext
+from moorage.agent.kernel.interruption import Interruption
 from moorage.agent.kernel.launch import LaunchContext, build_invocation, build_launch
 from moorage.agent.kernel.start_trace import program_traceparent
 from moorage.agent.runtimes import CreateFailed, Handle, Launch, Runtime, RuntimeFailed
@@ -132,10 +133,9 @@ async def fetch_model(
     context: AgentContext,
     spec: KernelSpec,
     on_progress: Callable[[str], None],
-    wakeup: asyncio.Event,
-    condition: Callable[[], bool],
+    interruption: Interruption,
 ) -> models.FetchedModel | None:
-    """Fetch a model that is on a hub, while ``condition()``. None: it is not fetched.
+    """Fetch a model that is on a hub. None: it is not fetched, or was interrupted.
 
     Done before the intent to start is recorded: an agent that ends in between goes on where it was.
     A kernel with a user of its own could not read the cache.
@@ -163,7 +163,7 @@ async def fetch_model(
     else:
         work = failure_as_value(lambda: _fetch(spec, on_progress))
 
-    found = await run_while(f"fetch.{spec.kernel_id}", work, wakeup, condition)
+    found = await interruption.run(f"fetch.{spec.kernel_id}", work)
     if isinstance(found, CreateFailed):
         raise Refused(found.reason, str(found))
 
@@ -180,13 +180,12 @@ async def prepare_image(
     runtime: Runtime,
     launch: Launch,
     on_progress: Callable[[str], None],
-    wakeup: asyncio.Event,
-    condition: Callable[[], bool],
+    interruption: Interruption,
 ) -> tuple[ServicePort, ...]:
-    """Fetch what the runtime needs, while ``condition()``. Returns the service ports that the image
+    """Fetch what the runtime needs, unless interrupted. Returns the service ports that the image
     has."""
     work = failure_as_value(lambda: runtime.prepare(launch, on_progress))
-    prepared = await run_while(f"prepare.{launch.kernel_id}", work, wakeup, condition)
+    prepared = await interruption.run(f"prepare.{launch.kernel_id}", work)
     if isinstance(prepared, CreateFailed):
         raise Refused(prepared.reason, str(prepared))
 
@@ -235,18 +234,17 @@ async def wait_for_device_memory(
     context: AgentContext,
     spec: KernelSpec,
     on_waiting: Callable[[str], None],
-    wakeup: asyncio.Event,
-    condition: Callable[[], bool],
+    interruption: Interruption,
 ) -> None:
-    """Wait until earlier users of the kernel's devices have released their memory, while
-    ``condition()``."""
+    """Wait until earlier users of the kernel's devices have released their memory, or until
+    interrupted."""
     check = context.memory_release
     devices = frozenset(grant.device_id for grant in spec.devices if grant.device_id)
     if check is None or not devices or context.is_simulated(spec):
         return
 
     waiting = check.wait(spec.kernel_id, devices, on_waiting)
-    refusal = await run_while(f"device-memory.{spec.kernel_id}", waiting, wakeup, condition)
+    refusal = await interruption.run(f"device-memory.{spec.kernel_id}", waiting)
     if refusal is not None:
         raise Refused(refusal.reason, refusal.detail)
 
@@ -316,24 +314,6 @@ def readiness_check(
     return ReadinessCheck(
         engine, probes, base_url=f"http://{host}:{port}", read_log=read_log, interval_s=interval_s
     )
-
-
-async def run_while(
-    name: str, work: Coroutine[Any, Any, T], wakeup: asyncio.Event, condition: Callable[[], bool]
-) -> T | None:
-    """The result of ``work``, or None if ``condition()`` became false first; ``work`` is then
-    cancelled. ``wakeup`` must be set whenever the result of ``condition`` may have changed."""
-    task = spawn(name, work)
-    task.add_done_callback(lambda _: wakeup.set())
-
-    try:
-        while condition() and not task.done():
-            wakeup.clear()
-            await wakeup.wait()
-
-        return task.result() if task.done() else None
-    finally:
-        await cancel_and_wait(task)
 
 
 async def failure_as_value(work: Callable[[], Awaitable[T]]) -> T | CreateFailed:

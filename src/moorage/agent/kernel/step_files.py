@@ -3,14 +3,13 @@ ended."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
-from moorage.agent.kernel import create
 from moorage.agent.kernel.context import AgentContext
 from moorage.agent.kernel.create import Refused
+from moorage.agent.kernel.interruption import Interruption
 from moorage.agent.kernel.outcome import Outcome
 from moorage.common.model.errors import MoorageError
 from moorage.common.model.kernel import KernelSpec
@@ -21,16 +20,15 @@ async def fetch_inputs(
     context: AgentContext,
     spec: KernelSpec,
     on_progress: Callable[[str], None],
-    wakeup: asyncio.Event,
-    condition: Callable[[], bool],
+    interruption: Interruption,
 ) -> None:
-    """Have its inputs on this node, while ``condition()``. Done before the intent to start is
+    """Have its inputs on this node, unless interrupted. Done before the intent to start is
     recorded, as is the download of a model."""
     if not spec.inputs:
         return
 
     fetching = _failure(context.outputs.fetch(spec, on_progress))
-    failed = await create.run_while(f"inputs.{spec.kernel_id}", fetching, wakeup, condition)
+    failed = await interruption.run(f"inputs.{spec.kernel_id}", fetching)
     if failed:
         raise Refused(Reason.INPUT_UNAVAILABLE, failed)
 
@@ -39,8 +37,7 @@ async def keep_outputs(
     context: AgentContext,
     spec: KernelSpec,
     outcome: Outcome,
-    wakeup: asyncio.Event,
-    condition: Callable[[], bool],
+    interruption: Interruption,
 ) -> Outcome:
     """The outcome of a kernel whose program has ended: it is a failure if an output of it cannot be
     kept."""
@@ -50,7 +47,7 @@ async def keep_outputs(
     contained = context.is_contained(spec)
     work = context.workspaces.path(spec, contained) if contained else None
     keeping = _failure(context.outputs.keep(spec, work or context.work_dir(spec)))
-    failed = await create.run_while(f"outputs.{spec.kernel_id}", keeping, wakeup, condition)
+    failed = await interruption.run(f"outputs.{spec.kernel_id}", keeping)
 
     return replace(outcome, reason=Reason.OUTPUT_FAILED, detail=failed) if failed else outcome
 

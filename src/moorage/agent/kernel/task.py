@@ -24,6 +24,7 @@ import structlog
 from moorage.agent.engines import ENGINES, Engine
 from moorage.agent.kernel import create, step_files, teardown, watch
 from moorage.agent.kernel.context import AgentContext
+from moorage.agent.kernel.interruption import Interruption
 from moorage.agent.kernel.outcome import Outcome, TerminationCause, determine_outcome
 from moorage.agent.kernel.probing import Probing
 from moorage.agent.kernel.reconcile import ENDED
@@ -109,6 +110,7 @@ class KernelTask:
         self._termination = record.termination
         self._removal_requested = asyncio.Event()
         self._wakeup = asyncio.Event()
+        self._interruption = Interruption(self._wakeup, self._must_end)
 
         # Progress of readiness and termination.
         self._probing = Probing(record.kernel_id, context.clock, self._wakeup, self._set_activity)
@@ -159,10 +161,9 @@ class KernelTask:
         """Take the kernel to its removal. After a failure, another call continues."""
         try:
             if self.record.outcome is None:
-                goes_on = (self._wakeup, lambda: not self._must_end())
                 outcome = await self._run_to_end()
                 outcome = await step_files.keep_outputs(
-                    self._context, self.record.spec, outcome, *goes_on
+                    self._context, self.record.spec, outcome, self._interruption
                 )
                 await self._probing.stop()
                 await self._record_outcome(outcome)
@@ -260,11 +261,13 @@ class KernelTask:
         spec = self.record.spec
         step = self._trace.step
         await step("requirements", create.check_requirements(context, spec))
-        goes_on = (self._wakeup, lambda: not self._must_end())
+        interruption = self._interruption
         model = await step(
-            "model", create.fetch_model(context, spec, self._set_preparing, *goes_on)
+            "model", create.fetch_model(context, spec, self._set_preparing, interruption)
         )
-        await step("inputs", step_files.fetch_inputs(context, spec, self._set_preparing, *goes_on))
+        await step(
+            "inputs", step_files.fetch_inputs(context, spec, self._set_preparing, interruption)
+        )
         if self._must_end():
             return self._outcome_of(RuntimeObservation(ObservedState.GONE))
 
@@ -274,7 +277,7 @@ class KernelTask:
         launch = create.prepare_launch(context, self.record, engine, model)
         if context.capabilities(spec).images:
             self._set_state(ObservedState.PREPARING)
-            preparing = create.prepare_image(runtime, launch, self._set_activity, *goes_on)
+            preparing = create.prepare_image(runtime, launch, self._set_activity, interruption)
             image_ports = await step("image", preparing)
 
             # The image may declare service ports beside those of the spec.
@@ -283,7 +286,7 @@ class KernelTask:
                 await create.write_intent(context, self.record)
                 launch = create.prepare_launch(context, self.record, engine, model)
 
-        waiting = create.wait_for_device_memory(context, spec, self._set_preparing, *goes_on)
+        waiting = create.wait_for_device_memory(context, spec, self._set_preparing, interruption)
         await step("device memory", waiting)
         if self._must_end():
             return self._outcome_of(RuntimeObservation(ObservedState.GONE))
@@ -296,7 +299,7 @@ class KernelTask:
         await create.create_directories(context, spec)
         if spec.lease_s:
             leases = context.leases.acquire(spec.lease_s)
-            lease = await create.run_while(f"lease.{spec.kernel_id}", leases, *goes_on)
+            lease = await interruption.run(f"lease.{spec.kernel_id}", leases)
             if self._must_end():
                 return self._outcome_of(RuntimeObservation(ObservedState.GONE))
 
@@ -344,9 +347,7 @@ class KernelTask:
             self._set_state(ObservedState.QUEUED)
             self._set_activity(f"not submitted yet: {started}")
             pause = asyncio.sleep(next(pauses_s) * clock.jitter(0.1))
-            await create.run_while(
-                f"site.{spec.kernel_id}", pause, self._wakeup, lambda: not self._must_end()
-            )
+            await self._interruption.run(f"site.{spec.kernel_id}", pause)
             if self._must_end():
                 return None
 

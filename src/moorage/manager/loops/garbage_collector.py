@@ -3,6 +3,8 @@ time."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import structlog
 
 from moorage.common.aio.clock import Clock
@@ -30,6 +32,20 @@ SHRINK_EVERY_S = 300.0
 SAMPLE_EVERY_S = 30.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """How long rows are kept, in seconds. ``usage_s``: of sessions. ``sessions_s``: ended ones.
+    ``records_s``: usage records of models. ``decisions_s``, ``decisions_bytes``: decision records,
+    in seconds and bytes; None: unlimited."""
+
+    decisions_s: float | None = None
+    decisions_bytes: int = 0
+    usage_s: float = 7 * DAY_S
+    sessions_s: float = 30 * DAY_S
+    records_s: float = 400 * DAY_S
+    audit_s: float = 400 * DAY_S
+
+
 class GarbageCollector:
     """Runs in the leader."""
 
@@ -39,25 +55,14 @@ class GarbageCollector:
         leader: Leader,
         metrics: Metrics,
         clock: Clock,
-        decisions: tuple[float, int] | None = None,
-        usage_s: float = 7 * DAY_S,
-        sessions_s: float = 30 * DAY_S,
-        records_s: float = 400 * DAY_S,
-        audit_s: float = 400 * DAY_S,
+        *,
+        kept: Retention | None = None,
     ) -> None:
-        """``decisions``: retention of decision records in seconds and in bytes; None: unlimited.
-        ``usage_s``, ``sessions_s``, ``records_s`` and ``audit_s``: retention of the usage of
-        sessions, of ended sessions, of usage records of models, and of the audit log, in
-        seconds."""
         self._store = store
         self._leader = leader
         self._metrics = metrics
         self._clock = clock
-        self._decisions = decisions
-        self._usage_s = usage_s
-        self._sessions_s = sessions_s
-        self._records_s = records_s
-        self._audit_s = audit_s
+        self._kept = kept or Retention()
         now = clock.monotonic()
         self._sampled_at = now - SAMPLE_EVERY_S
         self._deleted_at = now
@@ -87,8 +92,8 @@ class GarbageCollector:
 
         if now - self._shrank_at >= SHRINK_EVERY_S:
             self._shrank_at = now
-            if self._decisions is not None:
-                await self._store.decisions.trim(*self._decisions)
+            if self._kept.decisions_s is not None:
+                await self._store.decisions.trim(self._kept.decisions_s, self._kept.decisions_bytes)
 
         # What a clock that was set forward has made old may be young again once the clock is right.
         if self._leader.deadlines.steady_s < STEADY_S:
@@ -104,10 +109,10 @@ class GarbageCollector:
             await self._delete_others(now + DELETE_FOR_S)
 
     async def _compact(self, now: float) -> None:
-        while await self._store.usage.compact(self._usage_s):
+        while await self._store.usage.compact(self._kept.usage_s):
             if self._clock.monotonic() >= now + DELETE_FOR_S:
                 break
-        while await self._store.usage_records.compact(self._records_s):
+        while await self._store.usage_records.compact(self._kept.records_s):
             if self._clock.monotonic() >= now + 2 * DELETE_FOR_S:
                 break
 
@@ -129,7 +134,7 @@ class GarbageCollector:
         have expired, however many that are. Returns whether nothing is left; ``until`` (monotonic)
         it may be."""
         retention = self._store.retention
-        while deleted := await retention.delete_sessions(self._sessions_s):
+        while deleted := await retention.delete_sessions(self._kept.sessions_s):
             self._deleted += deleted
             if self._clock.monotonic() >= until:
                 return False
@@ -137,7 +142,7 @@ class GarbageCollector:
         while await retention.delete_idempotency_keys():
             if self._clock.monotonic() >= until:
                 return False
-        while await retention.delete_audit(self._audit_s):
+        while await retention.delete_audit(self._kept.audit_s):
             if self._clock.monotonic() >= until:
                 return False
 

@@ -1,0 +1,36 @@
+"""Interruption: work for a kernel ends early when the kernel has to end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from moorage.common.aio.tasks import cancel_and_wait, spawn
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Interruption:
+    """``is_requested``: whether work has to stop now. ``wakeup`` is set whenever that may have
+    changed."""
+
+    wakeup: asyncio.Event
+    is_requested: Callable[[], bool]
+
+    async def run(self, name: str, work: Coroutine[Any, Any, T]) -> T | None:
+        """The result of ``work``, or None if the interruption was requested first; ``work`` is then
+        cancelled. ``name``: of the task, for logs."""
+        task = spawn(name, work)
+        task.add_done_callback(lambda _: self.wakeup.set())
+
+        try:
+            while not self.is_requested() and not task.done():
+                self.wakeup.clear()
+                await self.wakeup.wait()
+
+            return task.result() if task.done() else None
+        finally:
+            await cancel_and_wait(task)
