@@ -86,11 +86,14 @@ def script_of(block: Block, page: Page) -> str:
     if any(key.startswith("block:") for key in absent):
         return ""
 
-    kept = [
-        line
-        for line in block.text.splitlines()
-        if not line.strip().startswith(tuple(absent) or "\0")
-    ]
+    kept: list[str] = []
+    is_left_out = False
+    for line in block.text.splitlines():
+        is_left_out = is_left_out or line.strip().startswith(tuple(absent) or "\0")
+        if not is_left_out:
+            kept.append(line)
+        # A line that ends in a backslash goes on in the next one.
+        is_left_out = is_left_out and line.endswith("\\")
     return "\n".join(kept)
 
 
