@@ -90,25 +90,38 @@ PAGES = {
         before="moorage run --gpus 1 -- true",
         absent={"moorage scheduler replay --from 09:00": "decisions of working hours"},
     ),
-    "docs/operating.md": Page(
+    "docs/install.md": Page(
+        absent={
+            "block:WHEEL=": INSTALLED,
+            "block:python3 -m venv /opt/moorage": MACHINES,
+            "block:ssh MANAGER": MACHINES,
+        },
+    ),
+    "docs/configuration.md": Page(absent={"block:moorage config set --etcd": "etcd: tests/etcd"}),
+    "docs/sessions.md": Page(
+        before="moorage run --name train-1 --label old=1 -- true",
+        absent={"moorage run --label team=vision": "a program of the reader"},
+    ),
+    "docs/serving.md": Page(
         before="""
 moorage serve ./tiny.gguf --name tiny
 moorage serve ./tiny.gguf --name qwen
 moorage groups create h100
 moorage groups create a100
-moorage run --name train-1 --label old=1 -- true
 """,
         absent={
             "moorage serve Qwen/Qwen3-8B": VLLM,
             "moorage endpoints set qwen adapters": "vLLM: tests/vllm/test_adapters.py",
-            "moorage agents forget node-7": MACHINES,
-            "block:python3 -m venv /opt/moorage": MACHINES,
-            "block:ssh MANAGER": MACHINES,
-            "block:WHEEL=": INSTALLED,
-            "block:moorage config set --etcd": "etcd: tests/etcd",
-            "moorage run --label team=vision": "a program of the reader",
-            "moorage doctor --cluster": "an installation without findings: tests/cluster",
-            "moorage db restore": "a manager that is stopped: tests/e2e/test_restore.py",
         },
     ),
+    "docs/high-availability.md": Page(
+        absent={
+            "moorage agents forget node-7": MACHINES,
+            "moorage doctor --cluster": "an installation without findings: tests/cluster",
+        },
+    ),
+    "docs/backup.md": Page(
+        absent={"moorage db restore": "a manager that is stopped: tests/e2e/test_restore.py"},
+    ),
+    "docs/upgrades.md": Page(),
 }

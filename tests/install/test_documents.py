@@ -99,7 +99,7 @@ def test_the_wheel_by_pip_and_pipx(wheel: Path, home: Path) -> None:
     tools = Environment(home / "tools", sys.executable)
     tools.must([sys.executable, "-m", "venv", str(tools.folder)])
     tools.install("pipx")
-    text = block("docs/operating.md", "WHEEL=")
+    text = block("docs/install.md", "WHEEL=")
     documented = text.partition("=")[2].splitlines()[0]
     assert documented == f"$PWD/dist/{wheel.name}"
     paths = {

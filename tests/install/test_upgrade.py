@@ -120,7 +120,7 @@ async def test_sessions_live_through_an_upgrade(
     listed = client_only.run("moorage", "ps", env=where)
     assert (listed.returncode, "dev" in listed.stdout) == (0, True), listed.stderr
 
-    # As docs/operating.md says: stop the sessions, then the daemons, then remove the package.
+    # As docs/install.md says: stop the sessions, then the daemons, then remove the package.
     platform.must("stop", "tiny", "dev")
     stop(platform, DAEMONS[release])
     installation.uninstall()

@@ -2,7 +2,7 @@
 stored.
 
 The log is written by triggers of the simulation, in the order of the changes. The replay knows the
-rules from ``docs/operating.md``, and nothing of the dependencies between sessions that managers
+rules from ``docs/pipelines.md``, and nothing of the dependencies between sessions that managers
 write.
 
 A restored database has lost that steps began, and learns of it when their agents report their ends:

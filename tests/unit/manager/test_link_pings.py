@@ -14,7 +14,7 @@ from moorage.manager.rpc.server import OPTIONS as MANAGER
 from moorage.proxy.control.feed import CHANNEL_OPTIONS as PROXY
 
 NOTICED_MS = 10_000
-"""``docs/operating.md``: a dead connection is noticed after some ten seconds."""
+"""``docs/configuration.md``: a dead connection is noticed after some ten seconds."""
 
 
 def ping_ms(options: Iterable[tuple[str, Any]]) -> tuple[int, int]:

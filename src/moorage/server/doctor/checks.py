@@ -48,7 +48,7 @@ def clock(ahead_s: float) -> CheckResult:
 
 def versions(manager: str, agent: str) -> CheckResult:
     if problem := incompatibility(manager, agent):
-        return CheckResult("warn", "versions", problem, "see docs/operating.md, Upgrades")
+        return CheckResult("warn", "versions", problem, "see docs/upgrades.md")
     return CheckResult("ok", "versions", f"agent {agent}, manager {manager}")
 
 

@@ -12,7 +12,7 @@ from moorage.common.model.addresses import is_dial_out_host, is_loopback, split_
 from moorage.common.model.versions import incompatibility
 from moorage.server.doctor.checks import CheckResult, Status
 
-# To Postgres, at most, as docs/operating.md says.
+# To Postgres, at most, as docs/configuration.md says.
 CONNECTIONS_OF_MANAGER = 40
 _DAY_S = 86_400
 # Backups: older than the first is a warning, older than the second a failure; tests of them
@@ -89,7 +89,7 @@ def _postgres(
         yield CheckResult("warn", "Postgres", detail, next_step)
     elif not facts["standbys"]:
         detail = "no standby is connected: nothing new starts while this server is away"
-        next_step = "add a streaming standby, see docs/operating.md, A primary and standbys"
+        next_step = "add a streaming standby, see docs/high-availability.md#a-primary-and-standbys"
         yield CheckResult("warn", "Postgres", detail, next_step)
     elif len(hosts) > 1 and len(set(hosts)) == 1:
         detail = f"primary and standby are on one machine, {hosts[0]}"
@@ -215,10 +215,7 @@ def _versions(facts: Mapping[str, Any], version: str, revision: str) -> Iterator
     odd = [agent["id"] for agent in facts["agents"] if incompatibility(version, agent["version"])]
     if odd:
         yield CheckResult(
-            "warn",
-            "versions",
-            f"agents far from {version}: {_names(odd)}",
-            "see docs/operating.md, Upgrades",
+            "warn", "versions", f"agents far from {version}: {_names(odd)}", "see docs/upgrades.md"
         )
 
     if not behind and not odd:
@@ -270,7 +267,7 @@ def _reach(facts: Mapping[str, Any]) -> Iterator[CheckResult]:
     dialing = {agent["id"]: agent for agent in agents if is_dial_out_host(agent["address"])}
     listening = {address for manager in managers for address in manager["dialout"]}
     if dialing and not listening:
-        next_step = "set proxy.dialout_listen, see docs/operating.md, Nodes that only dial out"
+        next_step = "set proxy.dialout_listen, see docs/nodes.md#nodes-that-only-dial-out"
         detail = (
             "reached by no proxy: they only dial out, and no proxy listens: "
             f"{_names(list(dialing))}"
