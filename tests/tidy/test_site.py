@@ -20,6 +20,10 @@ _FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[[^\]\n]*\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
 NAMES = ("commands", "rest", "settings", "metrics", "problems", "session-types", "session-states")
 GENERATED = {f"reference/{name}.md" for name in NAMES}
+_NAMED = re.compile(r"\b(docs/[\w/-]+\.md)(?:#([\w-]+))?")
+# What is shown to users, or read beside the documents.
+_TEXT = {".env", ".md", ".py", ".service", ".sh", ".toml", ".ts", ".tsx", ".yaml"}
+_NAMING = ("src/moorage", "deploy", "tools", "console/src")
 
 
 def navigation(configuration: Path) -> set[str]:
@@ -68,6 +72,24 @@ def test_links_lead_somewhere(page: Path) -> None:
             broken.append(f"{target}#{anchor}")
 
     assert broken == []
+
+
+def test_documents_that_programs_name_exist() -> None:
+    """Next steps of errors and checks name a page, and a heading of it as its anchor."""
+    named = {
+        (str(path.relative_to(ROOT)), page, anchor)
+        for folder in _NAMING
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in _TEXT
+        for page, anchor in _NAMED.findall(path.read_text())
+    }
+    broken = [
+        (where, page, anchor)
+        for where, page, anchor in sorted(named)
+        if not (ROOT / page).is_file() or (anchor and anchor not in anchors(ROOT / page))
+    ]
+    assert broken == []
+    assert any(anchor for _, _, anchor in named)
 
 
 def test_every_page_is_in_the_navigation_and_the_reference_in_the_site(
