@@ -25,6 +25,7 @@ VLLM = "a model hub and vLLM: tests/vllm serves a directory with it"
 MACHINES = "several machines: tests/cluster"
 KUBERNETES = "Kubernetes: tests/deploy checks the manifests"
 SSH = "OpenSSH: tests/ssh"
+PACKAGES = "packages of other projects, which no test installs"
 AGENTS = "Claude Code and Codex of npm: tests/coding"
 
 RUN_ELSEWHERE = {
@@ -68,6 +69,19 @@ PAGES = {
             "scp -P": SSH,
             "rsync -e": SSH,
             "moorage start --type system": "Docker: tests/ssh and examples/system_session.sh",
+        },
+    ),
+    "docs/clients.md": Page(
+        absent={
+            "block:pip install langchain-openai": PACKAGES,
+            "block:pip install llama-index": PACKAGES,
+            "block:docker run -d --name open-webui": "Docker and the image of Open WebUI",
+        },
+    ),
+    "docs/editors.md": Page(
+        absent={
+            "block:ssh dev true": SSH,
+            "block:moorage keys add-ssh": "docs/ssh.md registers the same key",
         },
     ),
     "docs/coding-agents.md": Page(

@@ -92,6 +92,13 @@ def test_documents_that_programs_name_exist() -> None:
     assert any(anchor for _, _, anchor in named)
 
 
+def test_the_readme_links_every_page() -> None:
+    linked = {target for target, _ in _LINK.findall((ROOT / "README.md").read_text())}
+    pages = {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")}
+    pages |= {page.name for page in ROOT.glob("*.md")} - {"README.md"}
+    assert sorted(pages - linked) == []
+
+
 def test_every_page_is_in_the_navigation_and_the_reference_in_the_site(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
