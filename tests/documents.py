@@ -48,8 +48,12 @@ def blocks(page: Path) -> list[Block]:
 
 def spans(page: Path) -> list[tuple[int, str]]:
     """Code spans of the prose, with their line numbers."""
-    prose = [part for part in _parts(page) if isinstance(part, tuple)]
-    return [(line, span) for line, text in prose for span in re.findall(r"`([^`]+)`", text)]
+    return [(line, span) for line, text in prose(page) for span in re.findall(r"`([^`]+)`", text)]
+
+
+def prose(page: Path) -> list[tuple[int, str]]:
+    """Lines outside code blocks, with their numbers."""
+    return [part for part in _parts(page) if isinstance(part, tuple)]
 
 
 def _parts(page: Path) -> Iterator[Block | tuple[int, str]]:

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import typer
 import yaml
-from tests.documents import ROOT, SHELLS, blocks, moorage_commands, pages, spans
+from tests.documents import ROOT, SHELLS, blocks, moorage_commands, pages, prose, spans
 
 import moorage
 from moorage.cli.app import full_root
@@ -34,6 +34,16 @@ from moorage.manager.api.problem_types import TYPES
 from moorage.manager.api.routes import ROUTES
 
 PAGES = pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+COLUMNS = 100
+# Pages and records that are still to be wrapped.
+WIDE = {
+    *("devices", "faults", "flaky", "glossary", "hpc", "idle", "models", "runtimes"),
+    *("scale", "scheduling", "security", "slurm", "threat-model", "usage"),
+    *("0015-start-latency", "0018-names-and-packages", "0022-leases-of-kernels", "0023-sandbox"),
+    *("0044-sftp-at-the-proxies", "0045-dial-out", "0047-direct-sftp"),
+    "SKILL",  # generated
+}
 FILES = ("json", "proto")  # such as agent.json
 LANGUAGES = {*SHELLS, "toml", "yaml", "python", "console", "text", "mermaid", "json"}
 # APIs of OpenAI and Anthropic, which the proxy answers.
@@ -118,6 +128,26 @@ def test_every_block_says_what_it_is(page: Path) -> None:
             yaml.safe_load(one.text)
         elif one.language == "python":
             compile(one.text, f"{one.page}:{one.line}", "exec", flags=0x2000)  # await at the top
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in (*pages(), *DECISIONS) if page.stem not in WIDE],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_prose_has_at_most_100_columns(page: Path) -> None:
+    """So that the change of a sentence shows as such. Tables, pictures and long links cannot be wrapped."""
+    lines = [
+        (number, line)
+        for number, line in prose(page)
+        if len(line) > COLUMNS and not line.startswith(("|", "!["))
+    ]
+    assert [number for number, line in lines if max(map(len, words(line))) < len(line) - 4] == []
+
+
+def words(line: str) -> list[str]:
+    """The parts of a line between which it can be wrapped."""
+    return re.findall(r"(?:`[^`]*`|\[[^\]]*\]\([^)]*\)|\S)+", line)
 
 
 def test_readme_is_plain_markdown() -> None:
