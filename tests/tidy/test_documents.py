@@ -40,7 +40,7 @@ COLUMNS = 100
 WIDE = {
     *("devices", "faults", "flaky", "glossary", "hpc", "idle", "models", "runtimes"),
     *("scale", "scheduling", "security", "slurm", "threat-model", "usage"),
-    *("0015-start-latency", "0018-names-and-packages", "0022-leases-of-kernels", "0023-sandbox"),
+    *("0015-start-latency", "0018-names-and-packages", "0023-sandbox"),
     *("0044-sftp-at-the-proxies", "0045-dial-out", "0047-direct-sftp"),
     "SKILL",  # generated
 }
