@@ -38,8 +38,6 @@ DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
 COLUMNS = 100
 # Pages and records that are still to be wrapped.
 WIDE = {
-    *("devices", "faults", "flaky", "glossary", "hpc", "idle", "models", "runtimes"),
-    *("scale", "scheduling", "security", "slurm", "threat-model", "usage"),
     *("0015-start-latency", "0018-names-and-packages", "0023-sandbox"),
     *("0044-sftp-at-the-proxies", "0045-dial-out", "0047-direct-sftp"),
     "SKILL",  # generated
