@@ -17,9 +17,7 @@ import pytest
 import pytest_asyncio
 
 from moorage.agent.runtimes import Handle, Launch, ProcessRuntime, procfs
-from moorage.agent.runtimes.base import KERNEL_ID_VAR
-from moorage.agent.runtimes.process.prestarted_shim import GroupFactory, PrestartedShim
-from moorage.agent.runtimes.process.programs import SHIM, compile_programs, program
+from moorage.agent.runtimes.base import KERNEL_ID_VAR, OWNER_VAR
 from moorage.agent.state.logs import LogStore
 from moorage.common.aio.clock import SystemClock
 from moorage.common.model.ids import KernelId
@@ -225,17 +223,34 @@ async def test_program_that_cannot_be_executed(
     assert (observation.state, observation.never_started) == (S.EXITED, True)
 
 
-async def test_program_has_a_clean_environment_and_signals(runtime: ProcessRuntime) -> None:
-    script = "env | grep ^MOORAGE | cut -d= -f1 | sort; pwd; ls /proc/self/fd; grep SigIgn /proc/self/status"
+async def test_kernel_gets_exactly_its_own_environment(runtime: ProcessRuntime) -> None:
+    handle = await runtime.create(launch("env", MINE="a=b c"))
+    await until_exited(runtime, handle)
+    env = dict(line.split("=", 1) for line in (await runtime.log_tail(handle)).splitlines())
+    assert env.pop("MINE") == "a=b c"
+    assert set(env) == {"PATH", KERNEL_ID_VAR, OWNER_VAR, "MOORAGE_PORT"}
+
+
+async def test_environment_of_a_shim_identifies_its_kernel(
+    runtime: ProcessRuntime, tmp_path: Path
+) -> None:
+    order = launch("sleep", "60", MINE="a=b c")
+    handle = await runtime.create(order)
+    env = procfs.environ(handle.state["shim_pid"]) or {}
+    assert (env.pop(KERNEL_ID_VAR), env.pop(OWNER_VAR)) == (order.kernel_id, str(tmp_path))
+    assert env.keys() - {"LD_LIBRARY_PATH"} == {"MOORAGE_PORT", "MOORAGE_SHIM"}
+    again = runtime_at(tmp_path)
+    assert (await again.find())[order.kernel_id].state["shim_pid"] == handle.state["shim_pid"]
+
+
+async def test_program_has_clean_descriptors_and_signals(runtime: ProcessRuntime) -> None:
+    script = "pwd; ls /proc/self/fd; grep SigIgn /proc/self/status"
     handle = await runtime.create(launch("sh", "-c", script))
     await until_exited(runtime, handle)
-    variables = ["MOORAGE_AGENT_STATE", "MOORAGE_KERNEL_ID", "MOORAGE_PORT"]
     directory = str(runtime.work_dir(handle.state["kernel_id"]))
-
     # ls itself opens descriptor 3 to read the list.
     *lines, ignored = (await runtime.log_tail(handle)).splitlines()
-    assert lines == [*variables, directory, "0", "1", "2", "3"]
-
+    assert lines == [directory, "0", "1", "2", "3"]
     # No standard signal is ignored (32 and 33 are reserved by the C library).
     assert int(ignored.split()[1], 16) & 0x7FFFFFFF == 0
 
@@ -254,7 +269,7 @@ async def test_no_descriptors_or_zombies_are_leaked(runtime: ProcessRuntime) -> 
 
     await one()
     dead_before = zombies()  # of other tests
-    await runtime.probe()  # the prestarted shim holds two descriptors
+    await runtime.probe()
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(5):
         await one()
@@ -291,19 +306,23 @@ def small_cgroup() -> Iterator[Path]:
     pytest.skip("cannot create a memory control group here")
 
 
-async def test_oom_kill_is_recorded(small_cgroup: Path, tmp_path: Path) -> None:
-    (tmp_path / "work").mkdir()
-    compile_programs(tmp_path)
-    engine = [sys.executable, "-c", "x = bytearray(300 << 20); x[::4096] = b'1' * len(x[::4096])"]
-    shim = PrestartedShim(program(tmp_path, SHIM), 100, GroupFactory())
-    (small_cgroup / "cgroup.procs").write_text(str(shim.pid))
-    no_lease = ("0", "0", "")
-    no_sandbox = ("", "", "")
-    arguments = [str(tmp_path), str(tmp_path), "10000", "1", "1", *no_lease, *no_sandbox, *engine]
-    assert shim.start_kernel(arguments, {}, {KERNEL_ID_VAR: "k"}) is not None
-    async with asyncio.timeout(20):
-        assert await asyncio.to_thread(os.waitpid, shim.pid, 0) == (shim.pid, 0)
+async def test_oom_kill_is_recorded(
+    runtime: ProcessRuntime, small_cgroup: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = launch(
+        sys.executable, "-c", "x = bytearray(300 << 20); x[::4096] = b'1' * len(x[::4096])"
+    )
+    python = tmp_path / "python"
+    python.write_text(
+        f'#!/bin/sh\necho $$ > {small_cgroup}/cgroup.procs\nexec {sys.executable} "$@"\n'
+    )
+    python.chmod(0o700)
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "executable", str(python))
+        handle = await runtime.create(engine)
 
-    assert json.loads((tmp_path / "exit").read_text()) == {
+    assert await until_exited(runtime, handle) == -9
+    assert json.loads((tmp_path / "kernels" / engine.kernel_id / "exit").read_text()) == {
         "code": -9, "oom": 1, "forced": 0, "exec": 0, "lease": 0,
     }  # fmt: skip
+    assert (await runtime.observe(handle)).oom

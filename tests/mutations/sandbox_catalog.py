@@ -27,7 +27,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a shim starts with the environment of its kernel",
-        f"{PROCESS}/prestarted_shim.py",
+        f"{PROCESS}/shim_start.py",
         'return {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}',
         "import inspect\n    for frame in inspect.stack():\n"
         '        if frame.function == "start_shim":\n            return dict(frame.frame.f_locals["env"])\n'
@@ -118,7 +118,7 @@ MUTATIONS = (
     Mutation(
         "kernels have no limits",
         f"{PROCESS}/shim_init.py",
-        '            os.write(fd, b"0")\n',
+        "        sandbox.join_groups()\n",
         "",
         HOSTILE,
     ),

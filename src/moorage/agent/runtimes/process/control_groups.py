@@ -1,9 +1,8 @@
 """Control groups of sandboxed kernels: limits of memory, CPU and processes, on cgroup v2 or v1.
 
-ROOT/moorage/<agent>/<number>, for a kernel that may not be known yet. They lie outside of the
-agent's own group, because in v2 a group has either processes or groups with limits. The group of
-the agent bounds all its kernels together, so that kernels without a limit of memory leave the node
-what is reserved for it.
+ROOT/moorage/<agent>/<number>. They lie outside of the agent's own group, because in v2 a group has
+either processes or groups with limits. The group of the agent bounds all its kernels together, so
+that kernels without a limit of memory leave the node what is reserved for it.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from moorage.agent.runtimes.descriptors import (
 )
 from moorage.agent.runtimes.execution import STDERR, STDOUT, Command, ExecFailed
 from moorage.agent.runtimes.process.isolation import load
-from moorage.agent.runtimes.process.prestarted_shim import supervisor_environment
+from moorage.agent.runtimes.process.shim_start import supervisor_environment
 
 _LOCK_ATTEMPTS = 300
 _LOCK_INTERVAL_S = 0.01

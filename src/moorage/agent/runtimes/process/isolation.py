@@ -129,7 +129,6 @@ class KernelIsolation:
         self.uids = KernelUids(rules.uids, state / "workspaces" / "kept")
         self.disks = KernelDisks(state, rules.disk)
         self._filter = b""
-        self._closed = False
         self._lock = threading.Lock()
 
     # All methods below but ``applies`` block.
@@ -219,14 +218,9 @@ class KernelIsolation:
                 self.problem = error.message
                 self.cure = error.next_step
 
-    def new_groups(self) -> tuple[str, ...]:
-        """Control groups for a kernel that is not known yet; empty if kernels cannot be isolated.
-        Raises ``OSError``."""
-        return () if self.problem else self._groups.create()
-
-    def create(self, launch: Launch, folder: Path, groups: tuple[str, ...]) -> Sandbox:
-        """The sandbox of a kernel with this directory, whose ``work`` exists. ``groups``: from
-        ``new_groups``. Raises ``CreateFailed`` or ``OSError``."""
+    def create(self, launch: Launch, folder: Path) -> Sandbox:
+        """The sandbox of a kernel with this directory, whose ``work`` exists. Raises
+        ``CreateFailed`` or ``OSError``."""
         hosts = _write_hosts(folder, launch.hosts)
         uid = self.uids.acquire(launch.kernel_id, launch.session_id)
         self.disks.limit_user(uid)
@@ -236,7 +230,7 @@ class KernelIsolation:
         needed = () if launch.isolated else launch.paths
         needed = (*needed, *launch.inputs.values())
         work = folder / "work"
-        limits = groups or self._groups.create(), launch.slots
+        limits = self._groups.create(), launch.slots
         sandbox = self._sandbox(
             launch.session_id, uid, work=work, limits=limits, needed=needed, hosts=hosts
         )
@@ -296,15 +290,8 @@ class KernelIsolation:
         if sandbox is not None:
             ControlGroups.remove(sandbox.groups)
 
-    def remove_groups(self, groups: tuple[str, ...]) -> None:
-        """Remove the groups of a kernel that did not come. Raises ``RuntimeFailed``."""
-        ControlGroups.remove(groups)
-        if self._closed:
-            self._groups.close()
-
     def close(self) -> None:
         """No kernel will be created any more. What kernels need stays."""
-        self._closed = True
         self._networks.close()
         self._groups.close()
         self.disks.close()

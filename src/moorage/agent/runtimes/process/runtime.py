@@ -43,15 +43,10 @@ from moorage.agent.runtimes.process.disks import kernel_disk, workspace_disk
 from moorage.agent.runtimes.process.files import write_files
 from moorage.agent.runtimes.process.isolation import IsolationRules, KernelIsolation
 from moorage.agent.runtimes.process.networks import KernelNetwork
-from moorage.agent.runtimes.process.prestarted_shim import (
-    GroupFactory,
-    PrestartedShim,
-    PrestartedShims,
-    start_shim,
-)
 from moorage.agent.runtimes.process.process_tree import ProcessTree
 from moorage.agent.runtimes.process.programs import COMMAND_SHIM, SHIM, compile_programs, program
 from moorage.agent.runtimes.process.sandbox import Sandbox
+from moorage.agent.runtimes.process.shim_start import start_shim
 from moorage.agent.runtimes.process.signals import deliver
 from moorage.agent.runtimes.process.usage import ProcessMeter
 from moorage.agent.state.log_times import LogRange
@@ -65,8 +60,8 @@ from moorage.common.model.status import ObservedState
 log = structlog.get_logger("moorage.agent.process")
 _SHIM_EXIT_S = 3.0
 _NO_LEASE = Lease(0, 0, "")
-# Not at once, because its start would compete for the CPU with the kernel that has just started.
-_PRESTART_DELAY_S = 0.2
+# Not at once, because it would compete for the CPU with the kernel that has just started.
+_REPLENISH_DELAY_S = 0.2
 _RULES = IsolationRules()
 
 
@@ -98,16 +93,12 @@ class ProcessRuntime:
         self._command_shim = program(state, COMMAND_SHIM)
         self._compile_lock = threading.Lock()
         self._meter = ProcessMeter()
-        variables = {KERNEL_ID_VAR: "", OWNER_VAR: self._directories.owner, PORT_VAR: "65535"}
-        groups = GroupFactory(self._isolation.new_groups, self._isolation.remove_groups)
-        self._prestarted = PrestartedShims(self._shim, variables, groups)
         self._publisher = ThreadPoolExecutor(4, thread_name_prefix="kernel-ports")
 
     def close(self) -> None:
-        """Stop the prestarted shim. Kernels keep running."""
+        """Remove what was prepared for further kernels. Kernels keep running."""
         self._publisher.shutdown()
         self._isolation.close()
-        self._prestarted.close()
 
     async def probe(self) -> Isolation:
         if not hasattr(os, "pidfd_open") or procfs.stat(os.getpid()) is None:
@@ -117,7 +108,7 @@ class ProcessRuntime:
             )
         await asyncio.to_thread(self._compile_shims)
         await asyncio.to_thread(self._isolation.prepare, self._try_sandbox)
-        self._prestart()
+        self._replenish()
         return self._isolation_state()
 
     def _isolation_state(self) -> Isolation:
@@ -143,7 +134,7 @@ class ProcessRuntime:
 
     async def create(self, launch: Launch) -> Handle:
         handle = await asyncio.to_thread(self._create, launch)
-        asyncio.get_running_loop().call_later(_PRESTART_DELAY_S, self._prestart)
+        asyncio.get_running_loop().call_later(_REPLENISH_DELAY_S, self._replenish)
         return handle
 
     async def observe(self, handle: Handle) -> RuntimeObservation:
@@ -299,12 +290,8 @@ class ProcessRuntime:
             self._state.mkdir(parents=True, exist_ok=True, mode=0o700)
             compile_programs(self._state)
 
-    def _prestart(self) -> None:
+    def _replenish(self) -> None:
         self._isolation.replenish()
-        try:
-            self._prestarted.replenish()
-        except OSError as error:
-            log.warning("cannot prestart a shim; kernels start more slowly", error=str(error))
         threading.Thread(
             target=self._isolation.disks.replenish, name="kernel-disk", daemon=True
         ).start()
@@ -327,24 +314,16 @@ class ProcessRuntime:
             if not self._shim.exists():
                 self._compile_shims()
 
-            # The environment of a prestarted shim has no space for the service ports.
-            prestarted = None if launch.apps else self._prestarted.take()
             sandbox = None
             network = None
             published = None
             if self._isolation.applies(launch.isolated):
-                sandbox, network = self._make_sandbox(
-                    launch, folder, prestarted.groups if prestarted else ()
-                )
+                sandbox, network = self._make_sandbox(launch, folder)
                 published = self._publisher.submit(self._isolation.publish, launch)
 
-            pid, status = self._spawn(
-                launch, folder, sandbox=sandbox, network=network, prestarted=prestarted
-            )
+            pid, status = self._spawn(launch, folder, sandbox, network)
             if published is not None:
                 published.result()
-            if prestarted and sandbox is None:
-                self._isolation.remove_groups(prestarted.groups)
         except RuntimeFailed as error:
             # The kernel runs perhaps, and nobody reaches it.
             raise CreateFailed(
@@ -372,8 +351,7 @@ class ProcessRuntime:
             _await_exit_of_child(pid)
             raise refusal
 
-        written = folder / "shim.log"  # none of a prestarted one
-        detail = written.read_text(errors="replace")[-500:].strip() if written.exists() else ""
+        detail = (folder / "shim.log").read_text(errors="replace")[-500:].strip()
         raise CreateFailed(f"the supervisor did not start its program. {detail}".strip())
 
     def _make_work_dir(self, launch: Launch) -> None:
@@ -420,12 +398,10 @@ class ProcessRuntime:
 
         return None
 
-    def _make_sandbox(
-        self, launch: Launch, folder: Path, groups: tuple[str, ...]
-    ) -> tuple[Sandbox, KernelNetwork]:
+    def _make_sandbox(self, launch: Launch, folder: Path) -> tuple[Sandbox, KernelNetwork]:
         try:
             network = self._isolation.enter_network(launch, folder)
-            return self._isolation.create(launch, folder, groups), network
+            return self._isolation.create(launch, folder), network
         except CreateFailed:
             self._isolation.release(folder)
             self._remove_folder(launch.kernel_id)
@@ -439,12 +415,7 @@ class ProcessRuntime:
         shutil.rmtree(self._directories.path(kernel_id), ignore_errors=True)
 
     def _spawn(
-        self,
-        launch: Launch,
-        folder: Path,
-        sandbox: Sandbox | None,
-        network: KernelNetwork | None,
-        prestarted: PrestartedShim | None = None,
+        self, launch: Launch, folder: Path, sandbox: Sandbox | None, network: KernelNetwork | None
     ) -> tuple[int, str]:
         """Start the supervisor; returns its pid and status line."""
         logs = self._logs.folder(launch.kernel_id)
@@ -464,12 +435,7 @@ class ProcessRuntime:
             variables[APPS_VAR] = encode_ports(launch.apps)
 
         env = launch.env | variables
-        if prestarted and (started := prestarted.start_kernel(arguments, env, variables)):
-            return started
-
-        return start_shim(
-            self._shim, arguments, env=env, variables=variables, log=folder / "shim.log"
-        )
+        return start_shim(self._shim, arguments, env, variables, folder / "shim.log")
 
     def _stop(self, handle: Handle, grace_s: float) -> None:
         pid, start = self._directories.shim_of(handle)

@@ -1,12 +1,11 @@
 """Shim: supervisor process of one process kernel. Outlives the agent, writes the log, records the
 exit.
 
-Run by the process runtime as ``python -I -S process_shim.pyc [GROUP ...]``. It reads its arguments
-and the environment of the kernel from descriptor 4 (``prestarted_shim.py``), and exits if none
-arrive; with control groups, process 1 of a sandbox waits in them until then. The arguments are
-STATE_DIR LOG_DIR LOG_MAX_BYTES LOG_KEEP GRACE_S LEASE_S CONTACT LEASE_FILE SANDBOX NETWORK PORTS
-PROGRAM [ARG ...]. It writes one status line to descriptor 3: ``started PID START``, ``exec ERRNO``,
-``sandbox ERROR``, ``state ERRNO``, ``port PORT ERRNO`` or ``busy``.
+Run by the process runtime as ``python -I -S process_shim.pyc``. It reads its arguments and the
+environment of the kernel from descriptor 4 (``shim_start.py``). The arguments are STATE_DIR LOG_DIR
+LOG_MAX_BYTES LOG_KEEP GRACE_S LEASE_S CONTACT LEASE_FILE SANDBOX NETWORK PORTS PROGRAM [ARG ...].
+It writes one status line to descriptor 3: ``started PID START``, ``exec ERRNO``, ``sandbox ERROR``,
+``state ERRNO``, ``port PORT ERRNO`` or ``busy``.
 
 It takes the place of systemd-run, supervisord or tini (decision 3). It uses little of the standard
 library, because every import delays the start of every kernel (decision 15).
@@ -37,6 +36,7 @@ from __future__ import annotations
 import _signal as signal  # type: ignore[import-not-found]
 import errno
 import fcntl
+import marshal
 import os
 import select
 import sys
@@ -58,12 +58,10 @@ else:
     from moorage.agent.state.log_writer import Log
 
 STATUS_FD = 3
+ORDER_FD = 4
 LEASE_POLL_S = 30
 _held_ports: list[object] = []
-LOCK = "lock"  # the first file of a shim in the directory of its kernel
 SHIM_VAR = "MOORAGE_SHIM"
-ENV_PADDING = "MOORAGE_ENV_PADDING"
-ORDER_END = "end of order"
 
 
 def _oom_kills() -> int:
@@ -95,13 +93,12 @@ class Shim:
         lease: tuple[float, float, str],
         sandbox: str,
         network: str,
-        init: Init | None,
     ) -> None:
         self.state = state
         self.grace_s = grace_s
-        self.init = init
         self.sandbox = sandbox
         self.network = network
+        self.init: Init | None = None
         self.lease_s, self.contact, self.lease_file = lease
         self.main = 0
         self.child = 0
@@ -113,8 +110,7 @@ class Shim:
         self.killed = False
         self.lease_expired = False
         self.wake_r, self.wake_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        log_pipe: tuple[int, int] = os.pipe2(os.O_CLOEXEC) if init is None else init.log_pipe()
-        self.log_r, self.log_w = log_pipe
+        self.log_r, self.log_w = os.pipe2(os.O_CLOEXEC)
 
     def handle_signals(self) -> None:
         signal.set_wakeup_fd(self.wake_w)
@@ -128,9 +124,9 @@ class Shim:
         """Start the main program. Returns "" or the status line of a failure. ``log``: arguments of
         ``Log``."""
         failed_r, failed_w = os.pipe2(os.O_CLOEXEC)
-        if self.init is not None:
+        if self.sandbox:
+            self.init = Init(self.sandbox, self.network, self.state, argv, env, self.log_w)
             self.child = self.init.pid
-            self.init.start(self.sandbox, self.network, state=self.state, argv=argv, env=env)
         else:
             shim_pid = os.getpid()
             reset = system.ignored_signals()
@@ -359,44 +355,23 @@ def _report(text: str) -> None:
         pass  # the agent has died; the next one reads the files
 
 
-def _await_order() -> tuple[list[str], dict[str, str]]:
-    """Read the order: identifying variables, arguments, environment of the program."""
-    os.get_exec_path({})  # imports on first use, which must not happen between fork and exec
+def _read_order() -> tuple[list[str], dict[str, str]]:
+    """The arguments, and the environment of the program."""
     pieces = []
-    while piece := os.read(STATUS_FD + 1, 65_536):
+    while piece := os.read(ORDER_FD, 65_536):
         pieces.append(piece)
-
-    os.close(STATUS_FD + 1)
-    # Fields: count of all fields, count of variables, the variables, count of arguments, the
-    # arguments, the environment, ORDER_END.
-    fields = os.fsdecode(b"".join(pieces)).split("\0")
-    if fields.pop() != ORDER_END or len(fields) != int(fields[0]):
-        os._exit(0)  # the agent has exited or dismissed this shim
-
-    end = int(fields[1]) + 2
-    variables = fields[2:end]
-    (count, *rest) = fields[end:]
-    system.overwrite_environ(
-        os.fsencode("".join(f"{variable}\0" for variable in [*variables, f"{SHIM_VAR}=1"]))
-    )
-    arguments = rest[: int(count)]
-    env = rest[int(count) :]
-    log = os.open(f"{arguments[0]}/shim.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    for fd in (1, 2):
-        os.dup2(log, fd)
-
-    os.close(log)
-    return arguments, dict(entry.split("=", 1) for entry in env)
+    os.close(ORDER_FD)
+    arguments, env = marshal.loads(b"".join(pieces))
+    return arguments, env
 
 
 def main() -> None:
-    os.closerange(STATUS_FD + 2, os.sysconf("SC_OPEN_MAX"))
+    os.closerange(ORDER_FD + 1, os.sysconf("SC_OPEN_MAX"))
     os.set_inheritable(STATUS_FD, False)
-    init = Init(tuple(sys.argv[1:])) if sys.argv[1:] else None
-    arguments, env = _await_order()
+    arguments, env = _read_order()
     state, logs, max_bytes, keep, grace, lease, contact, lease_file, *rest = arguments
     encoded, network, ports, *argv = rest
-    lock = os.open(f"{state}/{LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = os.open(f"{state}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -409,33 +384,22 @@ def main() -> None:
         for name in ("pids", "exit"):
             system.reserve(f"{state}/{name}")
     except OSError as error:
-        if init is not None:
-            init.dismiss()
         return _report(f"state {error.errno or errno.EIO}\n")
 
     for port in filter(None, ports.split(",")):
         try:
             _take_port(int(port))
         except OSError as error:
-            if init is not None:
-                init.dismiss()
             return _report(f"port {port} {error.errno or errno.EADDRINUSE}\n")
 
     system.prctl_set(system.PR_SET_NAME, b"moorage-shim")
     system.prctl_set(system.PR_SET_CHILD_SUBREAPER, 1)
-    if encoded and init is None:
-        init = Init(Sandbox.decode(encoded).groups)
-    elif init is not None and not encoded:
-        init.dismiss()
-        init = None
-
     shim = Shim(
         state,
         float(grace),
         lease=(float(lease), float(contact), lease_file),
         sandbox=encoded,
         network=network,
-        init=init,
     )
     shim.handle_signals()
     failure = shim.start(argv, env, (logs, int(max_bytes), int(keep)))

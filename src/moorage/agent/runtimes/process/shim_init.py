@@ -1,5 +1,4 @@
-"""Process 1 of a sandbox, as a fork of the shim. It starts before its kernel is known, because
-joining control groups takes milliseconds: Linux waits for all CPUs (decision 23).
+"""Process 1 of a sandbox, as a fork of the shim (decision 23).
 
 It starts the main program, reaps orphans, and exits with the main program, which ends every other
 process of the kernel. It ends with its shim.
@@ -8,66 +7,46 @@ process of the kernel. It ends with its shim.
 from __future__ import annotations
 
 import _signal as signal  # type: ignore[import-not-found]
-import marshal
 import os
 import select
 import sys
 
 if "moorage" in sys.modules:
     from moorage.agent.runtimes.process import shim_system as system
-    from moorage.agent.runtimes.process.sandbox import (
-        CLONE_NEWPID,
-        Sandbox,
-        enter_network,
-        join,
-        unshare,
-    )
+    from moorage.agent.runtimes.process.sandbox import CLONE_NEWPID, Sandbox, enter_network, unshare
 else:
     import process_system as system  # type: ignore[import-not-found,no-redef]
     from process_sandbox import (  # type: ignore[import-not-found,no-redef]
         CLONE_NEWPID,
         Sandbox,
         enter_network,
-        join,
         unshare,
     )
 
 
 class Init:
-    """``groups``: the ``cgroup.procs`` files to join. ``log_r``: output of the main program. Raises
-    ``OSError``."""
+    """Process 1 of a kernel, from the point of view of the shim. ``encoded``: the sandbox.
+    ``network``: file of its network namespace. ``state``: the directory of the kernel. ``argv`` and
+    ``env``: of the main program, whose output goes to ``log_w``. Raises ``OSError``."""
 
-    def __init__(self, groups: tuple[str, ...]) -> None:
-        order_r, self._order_w = os.pipe2(os.O_CLOEXEC)
+    def __init__(
+        self,
+        encoded: str,
+        network: str,
+        state: str,
+        argv: list[str],
+        env: dict[str, str],
+        log_w: int,
+    ) -> None:
         self._report_r, report_w = os.pipe2(os.O_CLOEXEC)
         self._status_r, status_w = os.pipe2(os.O_CLOEXEC)
-        self.log_r, self.log_w = os.pipe2(os.O_CLOEXEC)
-        own_namespace = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
         unshare(CLONE_NEWPID)
         self.pid = os.fork()
         if self.pid == 0:
-            _Child(order_r, report_w, status_w, self.log_w).run(groups)
+            _Child(report_w, status_w, log_w).run(encoded, network, state=state, argv=argv, env=env)
 
-        join(own_namespace, CLONE_NEWPID)  # for a kernel without a sandbox
-        for fd in (order_r, report_w, status_w, own_namespace):
-            os.close(fd)
-
-    def start(
-        self, encoded: str, network: str, state: str, argv: list[str], env: dict[str, str]
-    ) -> None:
-        """Start the main program. ``network``: file of its network namespace. ``state``: the
-        directory of the kernel."""
-        data = marshal.dumps((encoded, network, state, argv, env))
-        try:
-            while data:
-                data = data[os.write(self._order_w, data) :]
-        except BrokenPipeError:
-            pass  # it failed before, and has said why
-
-        os.close(self._order_w)
-
-    def log_pipe(self) -> tuple[int, int]:
-        return self.log_r, self.log_w
+        os.close(report_w)
+        os.close(status_w)
 
     def read_report(self) -> str:
         """Wait for the start: "PID", "PID ERRNO" of its exec, or "sandbox ERROR"."""
@@ -86,54 +65,38 @@ class Init:
         except BlockingIOError:
             return 9
 
-    def dismiss(self) -> None:
-        """End it unused. The log stays open."""
-        os.kill(self.pid, 9)
-        os.waitpid(self.pid, 0)
-        for fd in (self._order_w, self._report_r, self._status_r):
-            os.close(fd)
-
 
 class _Child:
     """Process 1 itself. ``run`` never returns."""
 
-    def __init__(self, order_r: int, report_w: int, status_w: int, log_w: int) -> None:
-        self.order_r = order_r
+    def __init__(self, report_w: int, status_w: int, log_w: int) -> None:
         self.report_w = report_w
         self.status_w = status_w
         self.log_w = log_w
 
-    def run(self, groups: tuple[str, ...]) -> None:
+    def run(
+        self, encoded: str, network: str, state: str, argv: list[str], env: dict[str, str]
+    ) -> None:
         try:
-            self._run(groups)
+            self._run(encoded, network, state=state, argv=argv, env=env)
         except (OSError, ValueError) as error:
             os.write(self.report_w, f"sandbox {error}".encode())
         os._exit(127)
 
-    def _run(self, groups: tuple[str, ...]) -> None:
+    def _run(
+        self, encoded: str, network: str, state: str, argv: list[str], env: dict[str, str]
+    ) -> None:
         system.prctl_set(system.PR_SET_NAME, b"moorage-init")
-        self._die_with_shim()
-        self._close_all_but(0, 1, 2, self.order_r, self.report_w, self.status_w, self.log_w)
-
-        for path in groups:
-            fd = os.open(path, os.O_WRONLY)
-            os.write(fd, b"0")
-            os.close(fd)
-
-        pieces = []
-        while piece := os.read(self.order_r, 65_536):
-            pieces.append(piece)
-
-        if not pieces:
-            os._exit(0)  # the shim was dismissed
-
-        encoded, network, state, argv, env = marshal.loads(b"".join(pieces))
-        sandbox = Sandbox.decode(encoded)
         reset = system.ignored_signals()
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGALRM):
             signal.signal(number, signal.SIG_DFL)  # process 1 ignores them
 
+        system.clear_environ()
+        self._close_all_but(0, 1, 2, self.report_w, self.status_w, self.log_w)
+        self._die_with_shim()
+        sandbox = Sandbox.decode(encoded)
+        sandbox.join_groups()
         node_proc = os.open("/proc", os.O_PATH | os.O_CLOEXEC)
         enter_network(network)
         sandbox.mount()
@@ -141,7 +104,6 @@ class _Child:
         if main == 0:
             self._exec(sandbox, state, argv=argv, env=env, node_proc=node_proc, reset=reset)
 
-        system.overwrite_environ(b"")
         sandbox.drop_privileges()
         self._die_with_shim()  # the change of the uid has reset it
         self._close_all_but(self.status_w)

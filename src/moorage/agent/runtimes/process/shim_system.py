@@ -103,13 +103,10 @@ def start_time(pid: int) -> int:
     return int((read(f"/proc/{pid}/stat").rpartition(")")[2].split() or ["0"] * 20)[19])
 
 
-def overwrite_environ(text: bytes) -> None:
-    """Replace the content of /proc/PID/environ, the memory that held the environment at the
-    start."""
+def clear_environ() -> None:
+    """Overwrite the memory that held the environment at the start, which /proc/PID/environ
+    shows."""
     start, end = (int(field) for field in read("/proc/self/stat").rpartition(")")[2].split()[47:49])
-    size = end - start
-    if len(text) > size:
-        os._exit(1)
     memory = os.open("/proc/self/mem", os.O_RDWR | os.O_CLOEXEC)
-    os.pwrite(memory, text.ljust(size, b"\0"), start)
+    os.pwrite(memory, bytes(end - start), start)
     os.close(memory)
