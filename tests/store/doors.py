@@ -297,8 +297,7 @@ def ssh_doors() -> list[Door]:
     return [
         *doors,
         Door("ssh login", Action.EXEC, _logging_in, looks_up_first=True),
-        Door("sftp files", Action.FILES, _opening_files(direct=False), looks_up_first=True),
-        Door("sftp files, direct", Action.FILES, _opening_files(direct=True), looks_up_first=True),
+        Door("sftp files", Action.FILES, _opening_files, looks_up_first=True),
         Door("sftp list", Action.FILES, _listing, looks_up_first=True),
     ]
 
@@ -313,7 +312,7 @@ class Commands:
         yield _ended()
 
     @asynccontextmanager
-    async def open_files(self, session: Any, credential: str = "") -> AsyncIterator[RunningCommand]:
+    async def open_files(self, session: Any) -> AsyncIterator[RunningCommand]:
         yield _ended()
 
 
@@ -335,7 +334,7 @@ class Context:
 
 
 def _broker(world: World) -> SshBroker:
-    return SshBroker(world.api.store, cast(Any, Commands()), world.clock)
+    return SshBroker(world.api.store, cast(Any, Commands()))
 
 
 def _login(key: Key, session: Session) -> ssh_pb2.SshLogin:
@@ -371,13 +370,10 @@ def _opening_channel(spec: ExecSpec) -> Callable[[World, Key, Session], Awaitabl
     return ask
 
 
-def _opening_files(*, direct: bool) -> Callable[[World, Key, Session], Awaitable[int]]:
-    async def ask(world: World, key: Key, session: Session) -> int:
-        login = _proved(key, key.user)
-        of = f"{session.subject.project}/{session.name}"
-        return await _serve(world, ssh_pb2.SshStart(login=login, session=of, direct=direct))
-
-    return ask
+async def _opening_files(world: World, key: Key, session: Session) -> int:
+    login = _proved(key, key.user)
+    of = f"{session.subject.project}/{session.name}"
+    return await _serve(world, ssh_pb2.SshStart(login=login, session=of))
 
 
 async def _logging_in(world: World, key: Key, session: Session) -> int:

@@ -17,7 +17,6 @@ from moorage.manager.identity.scope import Scope
 from moorage.manager.rpc.commands import CommandBroker
 from moorage.manager.rpc.ssh import SshBroker
 from moorage.manager.store import Store
-from tests.clocks import StoreClock
 from tests.ssh_signing import SshSigner
 
 from .tenancy_harness import ROOT
@@ -108,7 +107,7 @@ async def prepared(store: Store) -> SshBroker:
             scope, SessionSpec.model_validate({"name": name, "command": ["x"]})
         )
 
-    return SshBroker(store, cast(CommandBroker, Execs()), StoreClock())
+    return SshBroker(store, cast(CommandBroker, Execs()))
 
 
 async def test_a_proxy_cannot_open_a_channel_for_a_key_by_itself(store: Store) -> None:

@@ -247,7 +247,6 @@ EXEC_REQUESTS = st.builds(
     files=TEXT,
     path=TEXT,
     name=TEXT,
-    credential=TEXT,
 )
 WORKSPACE_REQUESTS = st.builds(m.WorkspaceRequest, request_id=TEXT, remove=TEXT)
 USES = st.builds(

@@ -31,7 +31,6 @@ from moorage.agent.devices.usage import UsageSampler
 from moorage.agent.dialout.client import DialOut, dial_out
 from moorage.agent.execution.code.service import CodeService
 from moorage.agent.execution.commands import Commands, code_place
-from moorage.agent.execution.file_server import FilePorts
 from moorage.agent.execution.workspaces import WorkspaceRequestHandler
 from moorage.agent.kernel import preflight
 from moorage.agent.kernel.context import AgentContext
@@ -291,8 +290,7 @@ class Agent:
         )
         self._dialout = dialout
         stack.push_async_callback(dialout.close)
-        files = FilePorts(ports, None if settings.reach == "dial-out" else settings.address)
-        commands = Commands(kernels.running, code, Workspaces(self.state).kept, files)
+        commands = Commands(kernels.running, code, Workspaces(self.state).kept)
         link = self._make_link(
             dialer,
             kernels,

@@ -359,9 +359,7 @@ class Manager:
             usage=usage.take,
             identity=store.managers.identity,
             outputs=OutputBroker(store, logs, self._settings.outputs_kept_days * 86_400),
-            ssh=SshBroker(
-                store, execs, self._clock, file_servers=self._settings.file_servers_per_user
-            ),
+            ssh=SshBroker(store, execs, file_servers=self._settings.file_servers_per_user),
         )
         self._link_server = server
         self.link_address = (await enter(server)).address

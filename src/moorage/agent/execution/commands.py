@@ -19,7 +19,7 @@ import structlog
 
 from moorage.agent.execution.code.kernel import Place
 from moorage.agent.execution.code.service import CodeService
-from moorage.agent.execution.file_server import FilePorts, serve_files
+from moorage.agent.execution.file_server import serve_files
 from moorage.agent.runtimes import Handle, Runtime
 from moorage.agent.runtimes.base import BatchRuntime
 from moorage.agent.runtimes.execution import STDERR, Command, Copy, ExecFailed, Execution
@@ -39,12 +39,10 @@ _ExecCall = grpc.aio.StreamStreamCall[agent_pb2.ExecOutput, agent_pb2.ExecInput]
 @dataclass(frozen=True, slots=True)
 class RunningCommand:
     """``session_end``: called after the command has ended. Returns a message for the user if the
-    session has ended too, else "". ``address``: where it listens, if it is a server of files that
-    does."""
+    session has ended too, else ""."""
 
     execution: Execution
     session_end: Callable[[], Awaitable[str]]
-    address: str = ""
 
 
 RunCommand = Callable[[ExecRequest], Awaitable[RunningCommand]]
@@ -70,18 +68,15 @@ class Commands:
         find: Callable[[KernelId], LiveKernel],
         code: CodeService,
         kept: Callable[[SessionId], Path | None],
-        ports: FilePorts,
     ) -> None:
         self._find = find
         self._code = code
         self._kept = kept
-        self._ports = ports
 
     async def run(self, request: ExecRequest) -> RunningCommand:
         """Raises as ``find`` and ``Runtime.exec``."""
         if request.files == SFTP:
-            server = await serve_files(self._folder(request), request.credential, self._ports)
-            return RunningCommand(server, _goes_on, server.address)
+            return RunningCommand(await serve_files(self._folder(request)), _goes_on)
 
         kernel = self._find(request.kernel_id)
         if request.code:
@@ -180,10 +175,6 @@ async def serve_exec(
         await call.write(agent_pb2.ExecOutput(request_id=request.request_id))
         try:
             command = await run_command(request)
-            if command.address:
-                direct = agent_pb2.DirectFiles(address=command.address)
-                await call.write(agent_pb2.ExecOutput(direct=direct))
-
             forwarding = spawn(
                 f"exec.input.{request.request_id}", _forward_input(call, command.execution, current)
             )

@@ -219,8 +219,7 @@ class ExecRequest:
 
     ``rows`` and ``cols``: size of its terminal (``tty``), 0: unknown. ``env`` adds to the kernel's
     own. ``code``: a request about runs of code instead, as JSON, whose answer is the output.
-    ``files``, ``path`` and ``name``: what is copied instead; see ``CopySpec``. ``credential``: of a
-    server of files that listens.
+    ``files``, ``path`` and ``name``: what is copied instead; see ``CopySpec``.
     """
 
     request_id: str
@@ -235,7 +234,6 @@ class ExecRequest:
     files: str = ""
     path: str = ""
     name: str = ""
-    credential: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)

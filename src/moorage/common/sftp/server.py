@@ -124,10 +124,6 @@ class Server:
             value = r.text()
             if name == wire.HANDLE_PREFIX:
                 self._prefix = value[:16]
-        return self.hello()
-
-    def hello(self) -> bytes:
-        """The answer to the first packet."""
         pairs = [wire.text(name) + wire.text(value) for name, value in _EXTENSIONS]
         return wire.packet(Kind.VERSION, wire.number(wire.VERSION), *pairs)
 

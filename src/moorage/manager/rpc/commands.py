@@ -132,11 +132,9 @@ class CommandBroker:
             took_s = round(self._clock.monotonic() - started_at, 3)
             audit_log.info("command ended", exit_code=code, took_s=took_s)
 
-    def open_files(
-        self, session: SessionView, credential: str = ""
-    ) -> AbstractAsyncContextManager[RunningCommand]:
-        """A server of the session's files on the node of its first kernel, which speaks SFTP. With
-        a ``credential`` it also listens, where it can. Raises ``Conflict``."""
+    def open_files(self, session: SessionView) -> AbstractAsyncContextManager[RunningCommand]:
+        """A server of the session's files on the node of its first kernel, which speaks SFTP.
+        Raises ``Conflict``."""
         kernel = _kernel_of(session, FIRST_KERNEL)
         if session.type not in ALLOWED or not has_files(session) or kernel.agent_id is None:
             raise Conflict(
@@ -149,7 +147,6 @@ class CommandBroker:
             stdin=True,
             files=SFTP,
             path=session.id,
-            credential=credential,
         )
         return self._run(session.id, kernel.agent_id, request)
 

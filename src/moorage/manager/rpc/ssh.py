@@ -19,7 +19,6 @@ from typing import Any
 import structlog
 from pydantic import ValidationError
 
-from moorage.common.aio.clock import Clock
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.link.dial import BROKEN
 from moorage.common.link.pb import agent_pb2, ssh_pb2
@@ -39,7 +38,6 @@ from moorage.common.ssh.logins import candidates, decoded, encoded, named
 from moorage.common.views.resources import SessionView
 from moorage.manager.identity.scope import Scope
 from moorage.manager.identity.session_access import allows, refusal
-from moorage.manager.pki.file_credentials import create_credential
 from moorage.manager.pki.ssh_keys import derive_key_pair
 from moorage.manager.pki.ssh_signatures import proves_login
 from moorage.manager.rpc.commands import CommandBroker, has_files
@@ -64,12 +62,9 @@ _UPGRADE = "log in again; a proxy of an earlier release has to be upgraded"
 class SshBroker:
     """``file_servers``: how many a user may have open."""
 
-    def __init__(
-        self, store: Store, execs: CommandBroker, clock: Clock, *, file_servers: int = 32
-    ) -> None:
+    def __init__(self, store: Store, execs: CommandBroker, *, file_servers: int = 32) -> None:
         self._store = store
         self._execs = execs
-        self._clock = clock
         self._file_servers = file_servers
         self._open_files: Counter[str] = Counter()
         self._channels: set[asyncio.Event] = set()
@@ -265,9 +260,8 @@ class SshBroker:
             self._channels.add(changed)
             stack.callback(self._channels.discard, changed)
             session, scope = await authorize()
-            credential = create_credential(self._clock.now()) if is_files and start.direct else ""
             command = await stack.enter_async_context(
-                self._files(session, scope, credential)
+                self._files(session, scope)
                 if is_files
                 else self._execs.open(session, _parse(start.spec), actor=scope.actor)
             )
@@ -276,8 +270,6 @@ class SshBroker:
             try:
                 await context.write(agent_pb2.ExecOutput())  # it runs
                 while (output := await command.read_message()) is not None:
-                    if output.HasField("direct"):
-                        output.direct.credential = credential
                     await context.write(output)
             finally:
                 await cancel_and_wait(inputs, watcher)
@@ -299,9 +291,7 @@ class SshBroker:
             )
 
     @asynccontextmanager
-    async def _files(
-        self, session: SessionView, scope: Scope, credential: str
-    ) -> AsyncIterator[RunningCommand]:
+    async def _files(self, session: SessionView, scope: Scope) -> AsyncIterator[RunningCommand]:
         """Raises ``Conflict`` beyond what one user may have open at this manager."""
         user = scope.owner.user
         if self._open_files[user] >= self._file_servers:
@@ -315,7 +305,7 @@ class SshBroker:
         bound.info("files opened")
 
         try:
-            async with self._execs.open_files(session, credential) as command:
+            async with self._execs.open_files(session) as command:
                 yield command
         finally:
             self._open_files[user] -= 1

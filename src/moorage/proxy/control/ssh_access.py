@@ -141,9 +141,7 @@ class SshAccess:
         async with self._stub() as stub:
             call = stub.Open(metadata=self._dialer.metadata)
             text = "" if spec is None else spec.model_dump_json(exclude_defaults=True)
-            start = ssh_pb2.SshStart(
-                login=self._login(login), spec=text, session=session, direct=bool(session)
-            )
+            start = ssh_pb2.SshStart(login=self._login(login), spec=text, session=session)
             try:
                 await _answer(call.write(ssh_pb2.SshInput(start=start)))
                 first = await _answer(call.read())
@@ -217,13 +215,11 @@ class SshAccess:
 
 
 class LinkCommand:
-    """A command in a session, as ``common.ssh.channels`` uses it. ``direct``: where it listens and
-    with which credential, if it is a server of files."""
+    """A command in a session, as ``common.ssh.channels`` uses it."""
 
     def __init__(self, call: Any) -> None:
         self._call = call
         self.end: ExecEnd | None = None
-        self.direct: tuple[str, str] | None = None
 
     async def send(self, data: bytes) -> None:
         for at in range(0, len(data), PIECE_BYTES):
@@ -252,8 +248,6 @@ class LinkCommand:
                     return Channel.STDOUT, message.stdout
                 case "stderr":
                     return Channel.STDERR, message.stderr
-                case "direct":
-                    self.direct = message.direct.address, message.direct.credential
                 case "end":
                     self.end = _end(message.end)
 

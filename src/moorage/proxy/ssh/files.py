@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import asyncssh
 
@@ -11,7 +12,7 @@ from moorage.common.sftp.wire import Malformed
 from moorage.common.ssh.channels import PipedChannel, Run
 from moorage.common.ssh.requests import SFTP
 from moorage.proxy.control.ssh_access import Login, SshAccess
-from moorage.proxy.ssh.backends import Greeted, greeted
+from moorage.proxy.ssh.backends import FileServer, greeted
 from moorage.proxy.ssh.router import SftpRouter
 
 _LISTED_S = 2.0
@@ -21,7 +22,7 @@ class UserTree:
     """What a login may reach, as the manager says; a listing is used for ``_LISTED_S`` seconds."""
 
     def __init__(
-        self, access: SshAccess, login: Login, clock: Clock, count: Callable[[str], None]
+        self, access: SshAccess, login: Login, clock: Clock, count: Callable[[], None]
     ) -> None:
         self._access = access
         self._login = login
@@ -37,8 +38,12 @@ class UserTree:
             self._listed[project] = now, names
         return names
 
-    def open(self, session: str, hello: bytes) -> Greeted:
-        return greeted(self._access.open(self._login, None, session), hello, self._count)
+    @asynccontextmanager
+    async def open(self, session: str, hello: bytes) -> AsyncIterator[FileServer]:
+        async with self._access.open(self._login, None, session) as link:
+            server = await greeted(link, hello)
+            self._count()
+            yield server
 
 
 class FilesChannel(PipedChannel, asyncssh.SSHServerSession[bytes]):

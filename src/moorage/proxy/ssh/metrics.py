@@ -15,8 +15,7 @@ class SshMetrics:
         )
         self.files = Counter(
             "moorage_proxy_sftp_files",
-            "Sessions whose files were opened, by the path of the bytes: direct or link.",
-            ["path"],
+            "Sessions whose files were opened.",
             registry=registry,
         )
         self.connections = Gauge(

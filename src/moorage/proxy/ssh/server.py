@@ -171,9 +171,7 @@ class SshFrontend:
         self._metrics.logins.labels(outcome).inc()
 
     def tree(self, login: Login) -> UserTree:
-        return UserTree(
-            self._access, login, self._clock, lambda path: self._metrics.files.labels(path).inc()
-        )
+        return UserTree(self._access, login, self._clock, self._metrics.files.inc)
 
     def start(self, login: Login) -> Start:
         return lambda spec: self._access.open(login, spec)

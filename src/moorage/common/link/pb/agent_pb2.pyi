@@ -496,7 +496,7 @@ class WorkspaceAnswer(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., workspaces: _Optional[_Iterable[_Union[Workspace, _Mapping]]] = ..., error: _Optional[str] = ...) -> None: ...
 
 class ExecRequest(_message.Message):
-    __slots__ = ("request_id", "kernel_id", "command", "tty", "stdin", "rows", "cols", "env", "code", "files", "path", "name", "credential")
+    __slots__ = ("request_id", "kernel_id", "command", "tty", "stdin", "rows", "cols", "env", "code", "files", "path", "name")
     class EnvEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -516,7 +516,6 @@ class ExecRequest(_message.Message):
     FILES_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
-    CREDENTIAL_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     kernel_id: str
     command: _containers.RepeatedScalarFieldContainer[str]
@@ -529,8 +528,7 @@ class ExecRequest(_message.Message):
     files: str
     path: str
     name: str
-    credential: str
-    def __init__(self, request_id: _Optional[str] = ..., kernel_id: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., tty: _Optional[bool] = ..., stdin: _Optional[bool] = ..., rows: _Optional[int] = ..., cols: _Optional[int] = ..., env: _Optional[_Mapping[str, str]] = ..., code: _Optional[str] = ..., files: _Optional[str] = ..., path: _Optional[str] = ..., name: _Optional[str] = ..., credential: _Optional[str] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[str] = ..., kernel_id: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., tty: _Optional[bool] = ..., stdin: _Optional[bool] = ..., rows: _Optional[int] = ..., cols: _Optional[int] = ..., env: _Optional[_Mapping[str, str]] = ..., code: _Optional[str] = ..., files: _Optional[str] = ..., path: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
 
 class ManagerMessage(_message.Message):
     __slots__ = ("orders", "logs", "full_report", "exec", "workspaces", "contact", "report_pause_ms", "report_deltas", "heartbeat_ms", "hold_usage", "managers", "dialout")
@@ -729,23 +727,13 @@ class ExecEnd(_message.Message):
     def __init__(self, exit_code: _Optional[int] = ..., code: _Optional[str] = ..., detail: _Optional[str] = ..., next_step: _Optional[str] = ...) -> None: ...
 
 class ExecOutput(_message.Message):
-    __slots__ = ("request_id", "stdout", "stderr", "end", "direct")
+    __slots__ = ("request_id", "stdout", "stderr", "end")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     STDOUT_FIELD_NUMBER: _ClassVar[int]
     STDERR_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
-    DIRECT_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     stdout: bytes
     stderr: bytes
     end: ExecEnd
-    direct: DirectFiles
-    def __init__(self, request_id: _Optional[str] = ..., stdout: _Optional[bytes] = ..., stderr: _Optional[bytes] = ..., end: _Optional[_Union[ExecEnd, _Mapping]] = ..., direct: _Optional[_Union[DirectFiles, _Mapping]] = ...) -> None: ...
-
-class DirectFiles(_message.Message):
-    __slots__ = ("address", "credential")
-    ADDRESS_FIELD_NUMBER: _ClassVar[int]
-    CREDENTIAL_FIELD_NUMBER: _ClassVar[int]
-    address: str
-    credential: str
-    def __init__(self, address: _Optional[str] = ..., credential: _Optional[str] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[str] = ..., stdout: _Optional[bytes] = ..., stderr: _Optional[bytes] = ..., end: _Optional[_Union[ExecEnd, _Mapping]] = ...) -> None: ...

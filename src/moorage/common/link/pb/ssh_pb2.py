@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from moorage.common.link.pb import agent_pb2 as moorage_dot_common_dot_link_dot_pb_dot_agent__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n moorage/common/link/pb/ssh.proto\x12\nmoorage.v1\x1a\"moorage/common/link/pb/agent.proto\"%\n\x11SshHostKeyRequest\x12\x10\n\x08proxy_id\x18\x01 \x01(\t\"!\n\nSshHostKey\x12\x13\n\x0bprivate_key\x18\x01 \x01(\t\"v\n\x08SshLogin\x12\x10\n\x08proxy_id\x18\x01 \x01(\t\x12\r\n\x05login\x18\x02 \x01(\t\x12\x13\n\x0b\x66ingerprint\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\x12#\n\x05proof\x18\x05 \x01(\x0b\x32\x14.moorage.v1.SshProof\":\n\x08SshProof\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x0e\n\x06signed\x18\x02 \x01(\x0c\x12\x11\n\tsignature\x18\x03 \x01(\x0c\"6\n\tSshTarget\x12\x0f\n\x07refusal\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\tJ\x04\x08\x03\x10\x04\"m\n\x08SshStart\x12#\n\x05login\x18\x01 \x01(\x0b\x32\x14.moorage.v1.SshLogin\x12\x0f\n\x07session\x18\x02 \x01(\t\x12\x0c\n\x04spec\x18\x03 \x01(\t\x12\x0e\n\x06\x64irect\x18\x04 \x01(\x08\x12\r\n\x05watch\x18\x05 \x01(\x08\"a\n\x08SshInput\x12%\n\x05start\x18\x01 \x01(\x0b\x32\x14.moorage.v1.SshStartH\x00\x12&\n\x05input\x18\x02 \x01(\x0b\x32\x15.moorage.v1.ExecInputH\x00\x42\x06\n\x04what\"A\n\tSshFolder\x12#\n\x05login\x18\x01 \x01(\x0b\x32\x14.moorage.v1.SshLogin\x12\x0f\n\x07project\x18\x02 \x01(\t\",\n\nSshEntries\x12\r\n\x05names\x18\x01 \x03(\t\x12\x0f\n\x07refusal\x18\x02 \x01(\t2\xf4\x01\n\tSshAccess\x12@\n\x07HostKey\x12\x1d.moorage.v1.SshHostKeyRequest\x1a\x16.moorage.v1.SshHostKey\x12\x34\n\x05LogIn\x12\x14.moorage.v1.SshLogin\x1a\x15.moorage.v1.SshTarget\x12\x38\n\x04Open\x12\x14.moorage.v1.SshInput\x1a\x16.moorage.v1.ExecOutput(\x01\x30\x01\x12\x35\n\x04List\x12\x15.moorage.v1.SshFolder\x1a\x16.moorage.v1.SshEntriesb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n moorage/common/link/pb/ssh.proto\x12\nmoorage.v1\x1a\"moorage/common/link/pb/agent.proto\"%\n\x11SshHostKeyRequest\x12\x10\n\x08proxy_id\x18\x01 \x01(\t\"!\n\nSshHostKey\x12\x13\n\x0bprivate_key\x18\x01 \x01(\t\"v\n\x08SshLogin\x12\x10\n\x08proxy_id\x18\x01 \x01(\t\x12\r\n\x05login\x18\x02 \x01(\t\x12\x13\n\x0b\x66ingerprint\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\x12#\n\x05proof\x18\x05 \x01(\x0b\x32\x14.moorage.v1.SshProof\":\n\x08SshProof\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x0e\n\x06signed\x18\x02 \x01(\x0c\x12\x11\n\tsignature\x18\x03 \x01(\x0c\"6\n\tSshTarget\x12\x0f\n\x07refusal\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\tJ\x04\x08\x03\x10\x04\"c\n\x08SshStart\x12#\n\x05login\x18\x01 \x01(\x0b\x32\x14.moorage.v1.SshLogin\x12\x0f\n\x07session\x18\x02 \x01(\t\x12\x0c\n\x04spec\x18\x03 \x01(\t\x12\r\n\x05watch\x18\x05 \x01(\x08J\x04\x08\x04\x10\x05\"a\n\x08SshInput\x12%\n\x05start\x18\x01 \x01(\x0b\x32\x14.moorage.v1.SshStartH\x00\x12&\n\x05input\x18\x02 \x01(\x0b\x32\x15.moorage.v1.ExecInputH\x00\x42\x06\n\x04what\"A\n\tSshFolder\x12#\n\x05login\x18\x01 \x01(\x0b\x32\x14.moorage.v1.SshLogin\x12\x0f\n\x07project\x18\x02 \x01(\t\",\n\nSshEntries\x12\r\n\x05names\x18\x01 \x03(\t\x12\x0f\n\x07refusal\x18\x02 \x01(\t2\xf4\x01\n\tSshAccess\x12@\n\x07HostKey\x12\x1d.moorage.v1.SshHostKeyRequest\x1a\x16.moorage.v1.SshHostKey\x12\x34\n\x05LogIn\x12\x14.moorage.v1.SshLogin\x1a\x15.moorage.v1.SshTarget\x12\x38\n\x04Open\x12\x14.moorage.v1.SshInput\x1a\x16.moorage.v1.ExecOutput(\x01\x30\x01\x12\x35\n\x04List\x12\x15.moorage.v1.SshFolder\x1a\x16.moorage.v1.SshEntriesb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -43,13 +43,13 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SSHTARGET']._serialized_start=338
   _globals['_SSHTARGET']._serialized_end=392
   _globals['_SSHSTART']._serialized_start=394
-  _globals['_SSHSTART']._serialized_end=503
-  _globals['_SSHINPUT']._serialized_start=505
-  _globals['_SSHINPUT']._serialized_end=602
-  _globals['_SSHFOLDER']._serialized_start=604
-  _globals['_SSHFOLDER']._serialized_end=669
-  _globals['_SSHENTRIES']._serialized_start=671
-  _globals['_SSHENTRIES']._serialized_end=715
-  _globals['_SSHACCESS']._serialized_start=718
-  _globals['_SSHACCESS']._serialized_end=962
+  _globals['_SSHSTART']._serialized_end=493
+  _globals['_SSHINPUT']._serialized_start=495
+  _globals['_SSHINPUT']._serialized_end=592
+  _globals['_SSHFOLDER']._serialized_start=594
+  _globals['_SSHFOLDER']._serialized_end=659
+  _globals['_SSHENTRIES']._serialized_start=661
+  _globals['_SSHENTRIES']._serialized_end=705
+  _globals['_SSHACCESS']._serialized_start=708
+  _globals['_SSHACCESS']._serialized_end=952
 # @@protoc_insertion_point(module_scope)

@@ -52,18 +52,16 @@ class SshTarget(_message.Message):
     def __init__(self, refusal: _Optional[str] = ..., session_id: _Optional[str] = ...) -> None: ...
 
 class SshStart(_message.Message):
-    __slots__ = ("login", "session", "spec", "direct", "watch")
+    __slots__ = ("login", "session", "spec", "watch")
     LOGIN_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
     SPEC_FIELD_NUMBER: _ClassVar[int]
-    DIRECT_FIELD_NUMBER: _ClassVar[int]
     WATCH_FIELD_NUMBER: _ClassVar[int]
     login: SshLogin
     session: str
     spec: str
-    direct: bool
     watch: bool
-    def __init__(self, login: _Optional[_Union[SshLogin, _Mapping]] = ..., session: _Optional[str] = ..., spec: _Optional[str] = ..., direct: _Optional[bool] = ..., watch: _Optional[bool] = ...) -> None: ...
+    def __init__(self, login: _Optional[_Union[SshLogin, _Mapping]] = ..., session: _Optional[str] = ..., spec: _Optional[str] = ..., watch: _Optional[bool] = ...) -> None: ...
 
 class SshInput(_message.Message):
     __slots__ = ("start", "input")
