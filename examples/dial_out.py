@@ -1,8 +1,7 @@
 """A node that only dials out serves a program: ``python examples/dial_out.py URL KEY OPENAI_URL``.
 
-Set `proxy.dialout_listen = "0.0.0.0:8802"` at each proxy. Behind NAT or a firewall the agent needs
-no setting itself; with `agent.reach = "dial-out"` it dials out in any case. Nothing connects to the
-node.
+Set `proxy.dialout_listen = "0.0.0.0:8802"` at each proxy, and `agent.reach = "dial-out"` at the
+agent. Nothing connects to the node.
 """
 
 import asyncio

@@ -1,5 +1,4 @@
-"""NAT in network namespaces: hosts on one bridge, and one behind a router that can restart with
-other rules.
+"""NAT in network namespaces: hosts on one bridge, and one behind a router that can restart.
 
 A restart of the router loses what its connection tracking knew, as a mapping that has idled out.
 """
@@ -14,19 +13,18 @@ from .namespaces import Namespaces, run
 # What belongs to no connection that this router has seen is dropped, also from inside: nothing is
 # refused.
 _RULES = """
-table inet nat {{
-  chain input {{ type filter hook input priority 0; policy drop; }}
-  chain forward {{
+table inet nat {
+  chain input { type filter hook input priority 0; policy drop; }
+  chain forward {
     type filter hook forward priority 0; policy drop;
     ct state established,related accept
     tcp flags & (fin|syn|rst|ack) != syn drop
     iifname "eth1" ct state new accept
-    {opened}
-  }}
-  chain postrouting {{ type nat hook postrouting priority 100;
-    {masquerade}
-  }}
-}}
+  }
+  chain postrouting { type nat hook postrouting priority 100;
+    oifname "eth0" masquerade
+  }
+}
 """
 
 
@@ -59,9 +57,7 @@ class Nat:
             self.close()
             raise
 
-    def restart_router(self, *, masquerade: bool = True, opened_to: Sequence[str] = ()) -> None:
-        """``masquerade``: what leaves has the router's address. ``opened_to``: hosts that may
-        connect to the one inside."""
+    def restart_router(self) -> None:
         self._hosts.remove("router")
         self._hosts.add("router")
         space = self._space("router")
@@ -88,16 +84,9 @@ class Nat:
         run("ip", "-n", inside, "link", "set", "lo", "up")
         run("ip", "-n", inside, "route", "add", "default", "via", f"{self._network}.1")
         self._in("router", "sysctl", "-qw", "net.ipv4.ip_forward=1")
-        sources = ", ".join(self.addresses[name] for name in opened_to)
-        rules = _RULES.format(
-            opened=f'iifname "eth0" ip saddr {{ {sources} }} ct state new accept'
-            if sources
-            else "",
-            masquerade='oifname "eth0" masquerade' if masquerade else "",
-        )
         subprocess.run(
             (*self.prefix("router"), "nft", "-f", "-"),
-            input=rules,
+            input=_RULES,
             text=True,
             check=True,
             timeout=20,

@@ -1,4 +1,4 @@
-"""Faults in routing: fallbacks, affinity, adapters. A part of the catalog."""
+"""Faults in routing: fallbacks, affinity, adapters, reach of agents. A part of the catalog."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ CHAIN = "proxy/core/fallback.py"
 FALLBACKS = ("tests/unit/proxy/test_fallback.py",)
 PLANES = ("tests/conformance/planes/test_fallbacks.py",)
 STORE = ("tests/store/test_routing.py",)
+REACH = ("tests/wire/test_reach_of_agents.py", "-k", "shown")
 
 MUTATIONS = (
     Mutation(
@@ -108,5 +109,26 @@ MUTATIONS = (
         "for group in self.groups]",
         "for group in self.groups[:1]]",
         ("tests/store/test_key_limits.py", "-k", "enforced"),
+    ),
+    Mutation(
+        "automatic reach is accepted in silence",
+        "agent/dialout/client.py",
+        'if settings.reach == "auto":',
+        "if False:",
+        ("tests/unit/agent/test_reach_setting.py",),
+    ),
+    Mutation(
+        "an agent of the previous release that was told to dial out is reached directly",
+        "manager/rpc/reach_control.py",
+        "            if stored == stream.dial_out_host:",
+        "            if False:",
+        REACH,
+    ),
+    Mutation(
+        "a proxy of the previous release seems not to reach agents that dial out",
+        "manager/store/sql/agent_list.sql",
+        " AND a.address NOT LIKE '%.agent.invalid'",
+        "",
+        REACH,
     ),
 )

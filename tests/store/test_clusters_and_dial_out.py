@@ -18,11 +18,11 @@ from .conftest import FakeAgent, open_store, schedule
 from .test_clusters import SYSTEM, agents_on, make, runs, spec, status
 
 
-async def reach(agent: FakeAgent, host: str, direct_address: str = "") -> None:
+async def reach(agent: FakeAgent, host: str) -> None:
     """Report as an agent that is reached at ``host``."""
     update = AgentUpdate.of(agent.full_report())
     info = replace(update.info, address=host)
-    await agent.store.reports.apply(replace(update, info=info, direct_address=direct_address))
+    await agent.store.reports.apply(replace(update, info=info))
 
 
 async def test_agent_that_dials_out_takes_no_cluster_over_several(store: Store) -> None:
@@ -54,12 +54,16 @@ async def test_agent_that_dials_out_takes_no_cluster_over_several(store: Store) 
 async def test_running_cluster_keeps_the_address_of_an_agent_that_begins_to_dial_out(
     store: Store,
 ) -> None:
+    """A manager of the previous release tells agents to dial out, and stores their own address."""
     agents = await agents_on(store, 2)
     await make(store, spec(2, "multi-node"))
     await runs(agents, store)
 
     for host, direct in (("node-1.agent.invalid", "127.0.0.1"), ("127.0.0.1", "")):
-        await reach(agents[0], host, direct)
+        await reach(agents[0], host)
+        await store.database.fetch(
+            "UPDATE agents SET direct_address = $1 WHERE id = 'node-1'", direct
+        )
         async with open_store(store.database.dsn) as other:
             (order,) = await other.orders.of(AgentId("node-2"))
 

@@ -166,7 +166,7 @@ PROXY_REPORTS = st.builds(
     usage=st.lists(BATCHES, max_size=3).map(tuple),
     needs=st.lists(NEEDS, max_size=3).map(tuple),
     dialout=TEXT,
-    other_way=st.lists(TEXT, max_size=3).map(tuple),
+    unreached=st.lists(TEXT, max_size=3).map(tuple),
 )
 PROXY_REPLIES = st.builds(
     p.ProxyReply,

@@ -286,7 +286,7 @@ class Agent:
             clock,
         )
         dialout = dial_out(
-            settings, self.id, kernels=kernels.observations, ports=ports, dialer=dialer, clock=clock
+            settings, self.id, kernels=kernels.observations, ports=dialer, dialer=clock
         )
         self._dialout = dialout
         stack.push_async_callback(dialout.close)

@@ -281,11 +281,8 @@ def reach_of(view: AgentView) -> str:
     parts: list[str] = [view.reach]
     if view.reach_reason:
         parts.append(view.reach_reason)
-    if view.direct_address:
-        parts.append(f"proxies try {view.direct_address}")
     if view.unreached_by:
         parts.append(f"no answer to {', '.join(view.unreached_by)}")
-
     return "; ".join(parts)
 
 

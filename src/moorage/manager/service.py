@@ -374,12 +374,8 @@ class Manager:
         presence.link = self.published_link
         presence.links = hand_over.counts
         presence.dialout = lambda: proxies.dialout
-        presence.other_way = lambda: proxies.other_way
         presence.asks = lambda: proxies.asks
-        presence.on_beat += [
-            lambda others: hand_over.look(presence.link, others),
-            lambda others: links.look((presence.own, *others)),
-        ]
+        presence.on_beat.append(lambda others: hand_over.look(presence.link, others))
         presence.on_change += [
             lambda: links.set_managers(presence.managers, presence.dialout_addresses),
             lambda: proxies.set_managers(presence.managers),

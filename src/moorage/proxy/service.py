@@ -262,12 +262,7 @@ class Proxy:
             listener.revoke(table.revoked_agents)
 
         reports = self._accounting.reports
-        prober = ReachProber(
-            lambda: self._router.table,
-            listener.probes,
-            reports.ask_other_way,
-            self._clock,
-        )
+        prober = ReachProber(lambda: self._router.table, reports.tell_unreached, self._clock)
         self._connector.on_failure = prober.suspect
         await stack.enter_async_context(prober.loop)
         reports.dialout = published_address(

@@ -36,7 +36,7 @@ def of_models(*models: ModelLoad) -> ProxyReport:
         (replace(REPORT, load=replace(LOAD, proxy_id="pp/0")), "is not that of proxy 'p'"),
         (replace(REPORT, proxy_id="p\0", load=None), "NUL"),
         (replace(REPORT, dialout="\0"), "NUL"),
-        (replace(REPORT, other_way=("a", "\0")), "NUL"),
+        (replace(REPORT, unreached=("a", "\0")), "NUL"),
         (replace(REPORT, load=replace(LOAD, incarnation="\0")), "NUL"),
         (of_models(ModelLoad("\0")), "NUL"),
         (of_models(ModelLoad("a" * (1 << 20))), "more than 1048576"),

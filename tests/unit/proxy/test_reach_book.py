@@ -7,7 +7,6 @@ import pytest
 from moorage.common.link.messages import AppRoute, ModelRoute, RouteTable, Target
 from moorage.common.model.ids import KernelId, SessionId
 from moorage.proxy.core.routes import IndexedTable
-from moorage.proxy.dialout.listener import probe_of
 from moorage.proxy.dialout.prober import addresses
 from moorage.proxy.dialout.reach import AGAIN_S, ANSWERS_S, FAILURES, RETRY_S, Probe, ReachBook
 
@@ -33,24 +32,21 @@ def attempts(book: ReachBook, outcomes: str, now: float = 0.0) -> float:
 
 
 @pytest.mark.parametrize(
-    ("name", "outcomes", "is_found", "pause_s"),
+    ("outcomes", "is_found", "pause_s"),
     [
-        (HOST, "+", False, ANSWERS_S),
-        (HOST, "-", False, RETRY_S),
-        (HOST, "-" * (FAILURES - 1), False, RETRY_S),
-        (HOST, "-" * FAILURES, True, AGAIN_S),
-        (HOST, "--+--", False, RETRY_S),
-        (HOST, "-" * FAILURES + "+", False, ANSWERS_S),
-        (DIALED, "-", False, AGAIN_S),
-        (DIALED, "+", True, AGAIN_S),
-        (DIALED, "+-", False, AGAIN_S),
+        ("+", False, ANSWERS_S),
+        ("-", False, RETRY_S),
+        ("-" * (FAILURES - 1), False, RETRY_S),
+        ("-" * FAILURES, True, AGAIN_S),
+        ("--+--", False, RETRY_S),
+        ("-" * FAILURES + "+", False, ANSWERS_S),
     ],
 )
-def test_findings(name: str, outcomes: str, is_found: bool, pause_s: float) -> None:
+def test_findings(outcomes: str, is_found: bool, pause_s: float) -> None:
     book = ReachBook()
-    book.follow({name: Probe(HOST, (9000,), "node-1" if name == DIALED else "")})
+    book.follow({HOST: Probe(HOST, (9000,))})
     pause = attempts(book, outcomes)
-    assert book.other_way == ((name,) if is_found else ())
+    assert book.unreached == ((HOST,) if is_found else ())
     assert pause == pause_s
 
 
@@ -93,23 +89,3 @@ def test_addresses_are_those_of_kernels_and_a_refusal_at_an_app_is_an_answer() -
         HOST: Probe(HOST, (9000,)),
         "192.0.2.9": Probe("192.0.2.9", (9100,), may_refuse=True),
     }
-
-
-@pytest.mark.parametrize(
-    ("hello", "source", "is_tried"),
-    [
-        ({"address": HOST, "probe": 30_000}, HOST, True),
-        ({"address": HOST, "probe": 30_000}, f"::ffff:{HOST}", True),
-        ({"address": "192.0.2.8", "probe": 30_000}, HOST, False),
-        ({"address": "internal.example", "probe": 30_000}, HOST, False),
-        ({"address": HOST, "probe": 22}, HOST, False),
-        ({"address": HOST, "probe": "30000"}, HOST, False),
-        ({"address": HOST, "probe": 70_000}, HOST, False),
-        ({"address": None, "probe": 30_000}, HOST, False),
-        ({}, HOST, False),
-    ],
-)
-def test_an_agent_has_nothing_tried_but_its_own_address(
-    hello: dict[str, object], source: str, is_tried: bool
-) -> None:
-    assert (probe_of("node-1", hello, source) is not None) is is_tried

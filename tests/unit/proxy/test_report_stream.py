@@ -138,7 +138,7 @@ async def test_call_that_ends_between_two_reports(tmp_path: Path, code: grpc.Sta
     try:
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
             call = routes_pb2_grpc.RouteFeedStub(channel).Report()  # type: ignore[no-untyped-call]
-            call.add_done_callback(lambda _: stream.ask_other_way(("node-1",)))
+            call.add_done_callback(lambda _: stream.tell_unreached(("node-1",)))
             if code is grpc.StatusCode.OK:
                 await stream.run(call)
             else:

@@ -205,7 +205,6 @@ function AgentFacts({ agent, stats }: { agent: Agent; stats: Stats | undefined }
         ],
         ...optional([
           [t("agent.reachReason"), agent.reach_reason ?? ""],
-          [t("agent.directAddress"), agent.direct_address ?? ""],
           [t("agent.unreachedBy"), (agent.unreached_by ?? []).join(", ")],
           ...Object.entries(agent.undialed ?? {}).map(([proxy, why]): [string, string] => [
             t("agent.undialed", { proxy }),

@@ -15,7 +15,6 @@ from weakref import WeakSet
 
 import structlog
 
-from moorage.agent.dialout.probe import ProbePort
 from moorage.agent.dialout.splice import Half
 from moorage.agent.kernel.reconcile import ENDED
 from moorage.common.aio.clock import Clock
@@ -29,7 +28,6 @@ from moorage.common.model.addresses import split_address
 from moorage.common.model.errors import ConfigError
 
 if TYPE_CHECKING:
-    from moorage.agent.state.ports import PortAllocator
     from moorage.common.config.settings import AgentSettings
 
 log = structlog.get_logger("moorage.agent.dialout")
@@ -59,8 +57,7 @@ def is_open(kernels: Callable[[], Iterable[Observation]], port: int) -> bool:
 
 class DialOut:
     """``host``: where the kernels listen. ``may_open``: whether a port is one of theirs. ``dialer``
-    has the identity of the agent. ``probe``: where proxies try whether they reach the agent; None:
-    they do not. Nothing is dialed before ``set_proxies``."""
+    has the identity of the agent. Nothing is dialed before ``set_proxies``."""
 
     def __init__(
         self,
@@ -69,12 +66,10 @@ class DialOut:
         may_open: Callable[[int], bool],
         dialer: Dialer,
         clock: Clock,
-        probe: ProbePort | None = None,
     ) -> None:
         self._agent_id = agent_id
         self._host = host
         self._may_open = may_open
-        self._probe = probe
         self._dialer = dialer
         self._clock = clock
         self._links: dict[str, ProxyLink] = {}
@@ -122,7 +117,6 @@ class DialOut:
                     may_open=self._may_open,
                     dialer=self._dialer,
                     clock=self._clock,
-                    probe=self._probe,
                     reached=self._reached,
                     revoked=self._revoked,
                 )
@@ -136,27 +130,26 @@ class DialOut:
         self._links = {}
         await asyncio.gather(*(link.close() for link in links.values()))
         await cancel_and_wait(*self._leaving)
-        if self._probe is not None:
-            await self._probe.close()
 
 
 def dial_out(
     settings: AgentSettings,
     agent_id: str,
     kernels: Callable[[], Iterable[Observation]],
-    ports: PortAllocator,
     dialer: Dialer,
     clock: Clock,
 ) -> DialOut:
     """The client of an agent that has these kernels."""
-    probe = ProbePort(agent_id, settings.address, ports) if settings.reach == "auto" else None
+    if settings.reach == "auto":
+        log.warning(
+            'agent.reach = "auto" is accepted for the last time',
+            next_step=(
+                'set agent.reach = "direct", or "dial-out" where proxies do not reach this node'
+            ),
+        )
+
     return DialOut(
-        agent_id,
-        settings.address,
-        may_open=partial(is_open, kernels),
-        dialer=dialer,
-        clock=clock,
-        probe=probe,
+        agent_id, settings.address, may_open=partial(is_open, kernels), dialer=dialer, clock=clock
     )
 
 
@@ -174,13 +167,11 @@ class ProxyLink:
         may_open: Callable[[int], bool],
         dialer: Dialer,
         clock: Clock,
-        probe: ProbePort | None = None,
         reached: dict[str, ProxyLink] | None = None,
         revoked: Collection[str] = (),
     ) -> None:
         self._revoked = revoked
         self._peer_id = ""
-        self._probe = probe
         self._reached = {} if reached is None else reached
         self._worker = ""
         self._is_spare = False
@@ -288,9 +279,6 @@ class ProxyLink:
                     "reached": sorted(self._reached),
                     **token,
                 }
-                if self._probe is not None and (probe_port := await self._probe.open()):
-                    hello |= {"address": self._probe.host, "probe": probe_port}
-
                 connection.say_hello(hello)
                 await self._greeted.wait()
 

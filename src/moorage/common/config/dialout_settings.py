@@ -12,11 +12,12 @@ Reach = Literal["auto", "direct", "dial-out"]
 
 
 class ReachSettings(BaseModel):
-    reach: Reach = "auto"
+    reach: Reach = "direct"
     """How proxies reach the kernels of this agent. ``direct``: at ``address``. ``dial-out``: over
     connections that the agent opens to ``proxy.dialout_address`` of each proxy, for a node behind
-    NAT or a firewall. ``auto``: directly, unless the manager sees that the agent is not at its
-    ``address``, or proxies do not reach it there."""
+    NAT or a firewall. ``auto`` is for agents of the previous release, and goes with the next one:
+    directly, unless the agent does not connect from its ``address`` and a proxy takes its
+    connections."""
 
 
 class DialOutSettings(BaseModel):

@@ -123,15 +123,15 @@ class LimitShare:
 @dataclass(frozen=True, slots=True)
 class ProxyReport:
     """Proxy → manager. ``dialout``: where agents reach it that only dial out; empty: nowhere.
-    ``other_way``: hosts of agents that it would reach the other way: addresses in its table that do
-    not answer, and hosts of agents that dial out whose own address answers."""
+    ``unreached``: addresses in its table that do not answer. A proxy of the previous release also
+    names agents that dial out and whose own address answers."""
 
     proxy_id: str = ""
     load: LoadReport | None = None
     usage: tuple[UsageBatch, ...] = ()
     needs: tuple[LimitNeed, ...] = ()
     dialout: str = ""
-    other_way: tuple[str, ...] = ()
+    unreached: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

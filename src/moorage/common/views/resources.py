@@ -333,9 +333,6 @@ class AgentView(View):
         ),
     )
     reach_reason: str = Field("", description="Why it is reached over its own connections.")
-    direct_address: str = Field(
-        "", description="Address that proxies try while it dials out; empty: they try none."
-    )
     unreached_by: list[str] = Field(
         [],
         description="Proxies that try its address, and get no answer there. Only some proxies try.",

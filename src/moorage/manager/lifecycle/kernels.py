@@ -44,8 +44,7 @@ class AgentUpdate:
     has not, or must not run them and does not. ``unacknowledged``: kernels in orders that the agent
     has not acknowledged, so that it may still start them. ``info_changed``: ``info`` or
     ``draining`` may differ from what is stored. ``refuses_orders``: the agent acknowledges none of
-    its orders. ``contact``: the agent waits until it is stored. ``direct_address``: where proxies
-    try an agent that dials out; "": nowhere. ``reach_why``: why it dials out.
+    its orders. ``contact``: the agent waits until it is stored. ``reach_why``: why it dials out.
     """
 
     info: AgentInfo
@@ -59,7 +58,6 @@ class AgentUpdate:
     info_changed: bool = True
     refuses_orders: bool = False
     contact: bool = False
-    direct_address: str = ""
     reach_why: str = ""
 
     @classmethod

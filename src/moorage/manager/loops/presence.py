@@ -56,14 +56,14 @@ class BeatWatch:
 
 class Presence:
     """``link``: the address at which agents, proxies and other managers reach this one, to be set
-    before entering. ``proxies``: how often each proxy is connected to it, by name. ``other_way``:
-    hosts that these would reach the other way.
+    before entering. ``proxies``: how often each proxy is connected to it, by name. ``asks``: the
+    addresses that do not answer these, by name.
 
     ``managers``: the addresses of all managers. ``dialout``: where the proxies that are connected
     to this manager take connections of agents that only dial out; ``dialout_addresses``: those of
     all. ``has_database``: whether the last beat was written recently. ``on_change`` callbacks run
     when one of these has changed. ``links``: how many agents and proxies are connected to this
-    manager. ``on_beat`` callbacks get the other managers after each beat. ``own``: this one.
+    manager. ``on_beat`` callbacks get the other managers after each beat.
     """
 
     def __init__(self, store: Store, clock: Clock, link: str = "") -> None:
@@ -78,10 +78,8 @@ class Presence:
         self.on_change: list[Callable[[], None]] = []
         self.links: Callable[[], tuple[int, int]] = lambda: (0, 0)
         self.dialout: Callable[[], list[str]] = list
-        self.other_way: Callable[[], list[str]] = list
         self.asks: Callable[[], dict[str, list[str]]] = dict
         self.dialout_addresses: tuple[str, ...] = ()
-        self.own = ManagerBeat("", link, 0)
         self.on_beat: list[Callable[[Sequence[ManagerBeat]], None]] = []
         self.loop = Loop("presence", self._tick, interval_s=BEAT_S, clock=clock)
 
@@ -103,24 +101,16 @@ class Presence:
         proxies = [name for name, calls in self.proxies.items() if calls]
         own = self._store.managers.own_id
         links = self.links()
-        self.own = ManagerBeat(
-            own, self.link, 0, *links, self.dialout(), self.other_way(), self.asks()
-        )
+        own_dialout = self.dialout()
         found = await self._store.managers.beat(
-            self.link,
-            proxies,
-            self.own.dialout,
-            *links,
-            self._clock.now(),
-            self.own.other_way,
-            self.own.asks,
+            self.link, proxies, own_dialout, *links, self._clock.now(), self.asks()
         )
         now = self._clock.monotonic()
         self._written_at = now
         others = [row for row in found if row.id != own]
         away = self._watch.away({row.id: row.beat for row in others}, now)
         others = [row for row in others if row.id not in away]
-        dialout = tuple(sorted({a for row in others for a in row.dialout}.union(self.own.dialout)))
+        dialout = tuple(sorted({a for row in others for a in row.dialout}.union(own_dialout)))
         managers = tuple(sorted({row.link for row in others} | {self.link}))
         self._set(managers, dialout, has_database=True)
         for callback in self.on_beat:

@@ -4,7 +4,7 @@ message costs only time."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection
 from heapq import nsmallest
 from itertools import islice
 from weakref import WeakValueDictionary
@@ -36,7 +36,6 @@ from moorage.manager.rpc.refusal_log import RefusalLog
 from moorage.manager.rpc.report_interval import ReportInterval
 from moorage.manager.rpc.usage_sink import NO_USAGE, UsageSink
 from moorage.manager.store import ReportRefused, Store, Topic
-from moorage.manager.store.managers import ManagerBeat
 
 log = structlog.get_logger("moorage.link")
 
@@ -77,7 +76,7 @@ class AgentLinks:
         self._metrics = metrics
         self._clock = clock
         self._usage = usage
-        self._reach = ReachControl(addresses or AgentAddresses(), store, clock)
+        self._reach = ReachControl(addresses or AgentAddresses(), store)
         self._report_interval = ReportInterval()
         self._managers = tuple[str, ...]()
         self._revoked_proxies: tuple[str, ...] = ()  # by their peer ids
@@ -196,10 +195,6 @@ class AgentLinks:
         if revoked != self._revoked_proxies:
             self._revoked_proxies = revoked
             self._waking.wake(stream.wake for stream in self._streams.values())
-
-    def look(self, managers: Sequence[ManagerBeat]) -> None:
-        """Move agents between the ways in which proxies reach them. ``managers``: all of them."""
-        self._reach.look(self._streams.values(), managers)
 
     def hand_over(self, manager: str, count: int) -> list[AgentStream]:
         """Ask so many agents to go to the manager at this address: those with the fewest kernels,

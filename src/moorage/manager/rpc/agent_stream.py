@@ -74,9 +74,6 @@ class AgentStream:
         self.first = report
         self.address = report.info.address
         self.host = self.address
-
-        # where proxies may be told to try it, if they decide how
-        self.direct_host: str | None = None
         self.reach_why = ""  # why it dials out
         self.refused: StreamRefused | None = None
         self.wake = asyncio.Event()
@@ -220,7 +217,6 @@ class AgentStream:
             or (message.draining, self.refuses_orders) != (last.draining, refused),
             refuses_orders=self.refuses_orders,
             contact=message.sent_at > 0,
-            direct_address=(self.direct_host or "") if self.dials_out else "",
             reach_why=self.reach_why,
         )
 

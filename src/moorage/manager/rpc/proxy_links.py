@@ -25,7 +25,7 @@ from moorage.manager.store.usage_records import UsageRecordStore
 # How long the number of proxies is taken as current, in seconds.
 _PROXIES_S = 2.0
 # Hosts that one proxy may want to reach the other way.
-_OTHER_WAY = 1000
+_UNREACHED = 1000
 # A proxy that did not go to another manager when it was asked may be of an earlier release.
 _HAND_OVER_AGAIN_S = 600.0
 
@@ -57,7 +57,7 @@ class ReportLink:
         self._told: tuple[str, ...] = ()
         self.proxy = ""
         self.dialout = ""
-        self.other_way: tuple[str, ...] = ()
+        self.unreached: tuple[str, ...] = ()
 
     def take_managers(self, managers: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
         """The managers if they are news, and the one to go to, for the next reply."""
@@ -118,7 +118,7 @@ class ProxyLinks:
                     self._refusals.refused(context.peer(), wrong)
                     await context.abort(grpc.StatusCode.INVALID_ARGUMENT, wrong)
 
-                link.other_way = report.other_way[:_OTHER_WAY]
+                link.unreached = report.unreached[:_UNREACHED]
                 link.dialout = report.dialout
                 if not name:
                     name = report.proxy_id
@@ -178,19 +178,13 @@ class ProxyLinks:
         return sorted({link.dialout for link in self._reports if link.dialout})
 
     @property
-    def other_way(self) -> list[str]:
-        """Hosts that proxies which are connected here would reach the other way, once for each of
-        these."""
-        return [host for link in self._reports if link.dialout for host in link.other_way]
-
-    @property
     def asks(self) -> dict[str, list[str]]:
-        """The same by the name of the proxy: of its workers together, empty if it reaches all as
-        they are."""
+        """The addresses that do not answer, by the proxy that tries them: of its workers together,
+        empty if all answer."""
         found: dict[str, set[str]] = {link.proxy: set() for link in self._reports if link.dialout}
         for link in self._reports:
             if link.dialout:
-                found[link.proxy].update(link.other_way)
+                found[link.proxy].update(link.unreached)
         return {name: sorted(hosts) for name, hosts in found.items()}
 
     @property

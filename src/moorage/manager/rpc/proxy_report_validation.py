@@ -36,7 +36,7 @@ def find_problem(report: ProxyReport) -> str:
 
 
 def _texts(report: ProxyReport) -> Iterator[str]:
-    yield from (report.proxy_id, report.dialout, *report.other_way)
+    yield from (report.proxy_id, report.dialout, *report.unreached)
     yield from (need.subject for need in report.needs)
     if (load := report.load) is not None:
         yield from (load.proxy_id, load.incarnation)

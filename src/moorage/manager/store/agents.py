@@ -316,7 +316,6 @@ def _view(row: Row) -> resources.AgentView:
         reach="dial-out" if dials_out else "direct",
         # A manager of the release before leaves these as they were.
         reach_reason=row["reach_why"] if dials_out else "",
-        direct_address=row["direct_address"] if dials_out else "",
         unreached_by=row["unreached_by"],
         undialed=row["undialed"],
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 
 from moorage import __version__
@@ -26,9 +26,7 @@ class ManagerRow:
 @dataclass(frozen=True, slots=True)
 class ManagerBeat:
     """A manager as its last beat shows it. The counts of links are its own; None: of the release
-    before. ``dialout``: where its proxies take connections of agents that only dial out.
-    ``other_way``: hosts that they would reach the other way, once for each proxy. ``asks``: the
-    same by the name of the proxy, with an empty list of one that reaches all as they are."""
+    before. ``dialout``: where its proxies take connections of agents that only dial out."""
 
     id: str
     link: str
@@ -36,8 +34,6 @@ class ManagerBeat:
     agent_links: int | None = None
     proxy_links: int | None = None
     dialout: Sequence[str] = ()
-    other_way: Sequence[str] = ()
-    asks: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +64,10 @@ class ManagerStore:
         agent_links: int,
         proxy_links: int,
         now: datetime,
-        other_way: Sequence[str] = (),
         asks: Mapping[str, Sequence[str]] | None = None,
     ) -> list[ManagerBeat]:
-        """A sign of life of this manager, by its clock ``now``. Returns all managers with their
+        """A sign of life of this manager, by its clock ``now``. ``asks``: addresses of agents that
+        do not answer, by the name of the proxy that tries them. Returns all managers with their
         previous beats."""
         own = (
             self.own_id,
@@ -82,9 +78,7 @@ class ManagerStore:
             proxy_links,
             now.timestamp(),
         )
-        rows = await self._connection.fetch(
-            SQL["manager_beat"], *own, dialout, other_way, asks or {}
-        )
+        rows = await self._connection.fetch(SQL["manager_beat"], *own, dialout, asks or {})
         return [ManagerBeat(**row) for row in rows]
 
     async def remove(self, ids: Collection[str]) -> list[AgentId]:

@@ -466,7 +466,6 @@ def _columns(update: AgentUpdate) -> dict[str, object]:
         "lease_runtimes": list(info.lease_runtimes),
         "doubtful_jobs": [asdict(job) for job in info.doubtful_jobs],
         "site_nodes": [asdict(nodes) for nodes in info.site_nodes],
-        "direct_address": update.direct_address,
         "reach_why": update.reach_why,
         "undialed": info.undialed,
         "not_ready": info.not_ready.replace("\0", "")[:_LONGEST_WHY],

@@ -82,15 +82,15 @@ class ReportStream:
         self._closed_at: float | None = None
         self._waiting: frozenset[str] = frozenset()
         self.dialout = ""  # where agents reach this worker that only dial out
-        self._other_way: tuple[str, ...] = ()
-        self._told_other_way: tuple[str, ...] = ()
+        self._unreached: tuple[str, ...] = ()
+        self._told_unreached: tuple[str, ...] = ()
         self._drained: frozenset[str] = frozenset()
         self._load_at = 0.0
         self._heartbeat_at = 0.0
 
-    def ask_other_way(self, hosts: tuple[str, ...]) -> None:
-        """This worker would reach these hosts of agents the other way: tell it soon."""
-        self._other_way = hosts
+    def tell_unreached(self, hosts: tuple[str, ...]) -> None:
+        """These hosts of agents do not answer this worker: tell it soon."""
+        self._unreached = hosts
 
     async def run(self, call: Any, on_reply: Callable[[ProxyReply], None] = lambda _: None) -> None:
         """Returns when the manager ends the call. Raises ``grpc.aio.AioRpcError``."""
@@ -155,13 +155,13 @@ class ReportStream:
         unsent = [name for name in self._batches if name not in self._sent][:_BATCHES]
         usage = tuple(self._batches[name] for name in unsent)
         self._sent.update(unsent)
-        is_news = self._other_way != self._told_other_way
+        is_news = self._unreached != self._told_unreached
         is_due = is_news or now - self._heartbeat_at >= HEARTBEAT_S
         if load is None and not needs and not usage and not is_due:
             return None
 
         self._heartbeat_at = now
-        self._told_other_way = self._other_way
+        self._told_unreached = self._unreached
         load = load or self._load.heartbeat()
         return ProxyReport(
             self._proxy_id,
@@ -169,7 +169,7 @@ class ReportStream:
             usage=usage,
             needs=needs,
             dialout=self.dialout,
-            other_way=self._other_way,
+            other_way=self._unreached,
         )
 
     def _read_load(self, now: float, *, whole: bool) -> LoadReport | None:

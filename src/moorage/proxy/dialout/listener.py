@@ -7,7 +7,6 @@ import asyncio
 import hmac
 import ssl
 from collections.abc import Callable, Collection, Mapping
-from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any
 
 import structlog
@@ -21,7 +20,6 @@ from moorage.common.link.identity import Identity
 from moorage.common.link.tls import load, may_serve, peer_names, server_context
 from moorage.common.model.addresses import dial_out_host, split_address
 from moorage.common.model.errors import ConfigError
-from moorage.proxy.dialout.reach import Probe
 
 log = structlog.get_logger("moorage.proxy.dialout")
 
@@ -45,29 +43,6 @@ def published_address(
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def probe_of(agent: str, hello: Mapping[str, Any], source: str) -> Probe | None:
-    """How to try the address that an agent says; None unless its own connection comes from
-    there."""
-    address = hello.get("address")
-    port = hello.get("probe")
-
-    try:
-        is_own = isinstance(address, str) and ip_address(address.strip("[]")) == _plain(
-            ip_address(source)
-        )
-    except ValueError:
-        return None
-
-    if not is_own or not isinstance(port, int) or not 1024 <= port < 65536:
-        return None
-
-    return Probe(source, (port,), agent)
-
-
-def _plain(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
-    return getattr(address, "ipv4_mapped", None) or address
-
-
 class DialOutListener:
     """An async context manager. ``address``: as bound. Agents show certificates of the links' CA;
     without TLS they know the link token. An agent may open several connections; streams take the
@@ -82,7 +57,6 @@ class DialOutListener:
         # copied.
         self._worker = clock.new_id()
         self._agents: dict[str, list[Connection]] = {}
-        self._probes: dict[Connection, Probe] = {}
         self._arrived: dict[str, asyncio.Event] = {}  # by host: somebody waits for it
         self._anonymous: dict[Connection, int] = {}  # without a hello, with their ticks
         self._peer_ids: dict[Connection, str] = {}  # by which their agents joined
@@ -96,15 +70,6 @@ class DialOutListener:
     def hosts(self) -> tuple[str, ...]:
         """Those with a connection."""
         return tuple(self._agents)
-
-    def probes(self) -> dict[str, Probe]:
-        """How to try the addresses of agents that are connected, by host. Nothing but where an
-        agent's own connection comes from may be tried."""
-        return {
-            host: probe
-            for host, found in self._agents.items()
-            if (probe := self._probes.get(found[-1]))
-        }
 
     def connections(self, host: str) -> tuple[Connection, ...]:
         """Those of one agent, the newest last."""
@@ -174,10 +139,6 @@ class DialOutListener:
         connection.peer = dial_out_host(agent, peer_id)
         self._peer_ids[connection] = peer_id
         self._agents.setdefault(connection.peer, []).append(connection)
-        source = connection.transport.get_extra_info("peername")[0]
-        if (probe := probe_of(agent, hello, source)) is not None:
-            self._probes[connection] = probe
-
         connection.say_hello({"version": 1, "worker": self._worker})
         if (waiting := self._arrived.pop(connection.peer, None)) is not None:
             waiting.set()
@@ -207,7 +168,6 @@ class DialOutListener:
 
     def _on_lost(self, connection: Connection, why: str) -> None:
         self._anonymous.pop(connection, None)
-        self._probes.pop(connection, None)
         self._peer_ids.pop(connection, None)
         connections = self._agents.get(connection.peer, [])
         if connection in connections:

@@ -1,5 +1,4 @@
-"""Reach of agents, as this proxy has tried it: which addresses in its table do not answer, and
-which agents that dial out have an address that does. Pure."""
+"""Reach of agents, as this proxy has tried it: which addresses in its table do not answer. Pure."""
 
 from __future__ import annotations
 
@@ -17,20 +16,18 @@ _ATTEMPTS_AT_ONCE = 32
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Connect to one of ``ports`` of ``host``. ``agent_id``: who has to answer; "": whoever does.
-    ``may_refuse``: a refusal is an answer, since nothing may listen there."""
+    """Connect to one of ``ports`` of ``host``. ``may_refuse``: a refusal is an answer, since
+    nothing may listen there."""
 
     host: str
     ports: tuple[int, ...]
-    agent_id: str = ""
     may_refuse: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One probe of ``port``. ``name``: of the probe."""
+    """One probe of ``port``."""
 
-    name: str
     probe: Probe
     port: int
 
@@ -39,43 +36,33 @@ class Attempt:
 class _Tried:
     probe: Probe
     failures: int = 0
-    answers: bool = False
     due_at: float = 0.0
     attempts: int = 0
     is_running: bool = False
 
 
 class ReachBook:
-    """By name: an address in the table, or the host of an agent that dials out."""
+    """By host."""
 
     def __init__(self) -> None:
         self._tried: dict[str, _Tried] = {}
 
     @property
-    def other_way(self) -> tuple[str, ...]:
-        """Those that would better be reached the other way."""
+    def unreached(self) -> tuple[str, ...]:
+        """The hosts that do not answer."""
         return tuple(
-            sorted(
-                name
-                for name, tried in self._tried.items()
-                if (tried.answers if tried.probe.agent_id else tried.failures >= FAILURES)
-            )
+            sorted(host for host, tried in self._tried.items() if tried.failures >= FAILURES)
         )
 
     def follow(self, probes: Mapping[str, Probe]) -> None:
         """These are all that there are."""
-        for name in self._tried.keys() - probes.keys():
-            del self._tried[name]
-
-        for name, probe in probes.items():
-            tried = self._tried.get(name)
-            if tried is None or (tried.probe.host, tried.probe.agent_id) != (
-                probe.host,
-                probe.agent_id,
-            ):
-                self._tried[name] = _Tried(probe)
-            else:
+        for host in self._tried.keys() - probes.keys():
+            del self._tried[host]
+        for host, probe in probes.items():
+            if (tried := self._tried.get(host)) is not None:
                 tried.probe = probe
+            else:
+                self._tried[host] = _Tried(probe)
 
     def suspect(self, host: str, now: float) -> None:
         """A request could not connect there."""
@@ -85,15 +72,15 @@ class ReachBook:
     def due(self, now: float) -> list[Attempt]:
         """Each is to be told by ``record``."""
         waiting = [
-            (t.due_at, name)
-            for name, t in self._tried.items()
+            (t.due_at, host)
+            for host, t in self._tried.items()
             if t.due_at <= now and not t.is_running
         ]
         found = []
-        for _, name in sorted(waiting)[:_ATTEMPTS_AT_ONCE]:
-            tried = self._tried[name]
+        for _, host in sorted(waiting)[:_ATTEMPTS_AT_ONCE]:
+            tried = self._tried[host]
             ports = tried.probe.ports
-            found.append(Attempt(name, tried.probe, ports[tried.attempts % len(ports)]))
+            found.append(Attempt(tried.probe, ports[tried.attempts % len(ports)]))
             tried.is_running = True
             tried.attempts += 1
 
@@ -101,13 +88,9 @@ class ReachBook:
 
     def record(self, attempt: Attempt, now: float, *, answers: bool) -> None:
         """The outcome of an attempt."""
-        tried = self._tried.get(attempt.name)
-        dials_out = bool(attempt.probe.agent_id)
-        if tried is None or tried.probe.host != attempt.probe.host:
+        if (tried := self._tried.get(attempt.probe.host)) is None:
             return
-
         tried.is_running = False
-        tried.answers = answers
         tried.failures = 0 if answers else tried.failures + 1
-        stands = dials_out or tried.failures >= FAILURES
-        tried.due_at = now + (AGAIN_S if stands else ANSWERS_S if answers else RETRY_S)
+        is_unreached = tried.failures >= FAILURES
+        tried.due_at = now + (AGAIN_S if is_unreached else ANSWERS_S if answers else RETRY_S)

@@ -301,7 +301,7 @@ def _reach(facts: Mapping[str, Any]) -> Iterator[CheckResult]:
         status = "fail" if proxies <= set(unreached) else "warn"
         detail = f"{agent['id']} does not answer at {agent['address']}: to {_names(unreached)}"
         next_step = (
-            "open agent.port_range there to the proxies; or set agent.reach to auto there, and "
+            "open agent.port_range there to the proxies; or set agent.reach to dial-out there, and "
             "proxy.dialout_listen at every proxy"
         )
         yield CheckResult(cast(Status, status), "agents", detail, next_step)

@@ -371,20 +371,20 @@ class LimitShare(_message.Message):
     def __init__(self, subject: _Optional[str] = ..., requests: _Optional[int] = ..., tokens: _Optional[int] = ..., concurrent: _Optional[int] = ...) -> None: ...
 
 class ProxyReport(_message.Message):
-    __slots__ = ("proxy_id", "load", "usage", "needs", "dialout", "other_way")
+    __slots__ = ("proxy_id", "load", "usage", "needs", "dialout", "unreached")
     PROXY_ID_FIELD_NUMBER: _ClassVar[int]
     LOAD_FIELD_NUMBER: _ClassVar[int]
     USAGE_FIELD_NUMBER: _ClassVar[int]
     NEEDS_FIELD_NUMBER: _ClassVar[int]
     DIALOUT_FIELD_NUMBER: _ClassVar[int]
-    OTHER_WAY_FIELD_NUMBER: _ClassVar[int]
+    UNREACHED_FIELD_NUMBER: _ClassVar[int]
     proxy_id: str
     load: LoadReport
     usage: _containers.RepeatedCompositeFieldContainer[UsageBatch]
     needs: _containers.RepeatedCompositeFieldContainer[LimitNeed]
     dialout: str
-    other_way: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, proxy_id: _Optional[str] = ..., load: _Optional[_Union[LoadReport, _Mapping]] = ..., usage: _Optional[_Iterable[_Union[UsageBatch, _Mapping]]] = ..., needs: _Optional[_Iterable[_Union[LimitNeed, _Mapping]]] = ..., dialout: _Optional[str] = ..., other_way: _Optional[_Iterable[str]] = ...) -> None: ...
+    unreached: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, proxy_id: _Optional[str] = ..., load: _Optional[_Union[LoadReport, _Mapping]] = ..., usage: _Optional[_Iterable[_Union[UsageBatch, _Mapping]]] = ..., needs: _Optional[_Iterable[_Union[LimitNeed, _Mapping]]] = ..., dialout: _Optional[str] = ..., unreached: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ProxyReply(_message.Message):
     __slots__ = ("acks", "shares", "proxies", "managers", "manager")

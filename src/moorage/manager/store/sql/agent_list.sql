@@ -12,9 +12,8 @@ SELECT a.*, CASE WHEN a.status = 'SUSPECT' THEN (
           AND k.status NOT IN ('PENDING', 'TERMINATED', 'CANCELLED', 'ERROR')) AS kernels,
        CASE WHEN a.detached_stream IS DISTINCT FROM a.stream
             THEN coalesce((SELECT m.link FROM managers m WHERE m.id = a.manager), '') END AS manager_link,
-       -- The proxies that try addresses and do not reach its own: those that ask for the other way of an agent that is
-       -- reached directly, and those that do not ask for it of one that dials out.
+       -- The proxies that try addresses and do not reach its own. Of an agent that dials out, proxies of the previous
+       -- release say that they reach it.
        ARRAY(SELECT DISTINCT t.key FROM managers m, jsonb_each(as_object(m.asks)) t
-             WHERE CASE WHEN a.address LIKE '%.agent.invalid' THEN a.direct_address <> '' AND NOT t.value ? a.address
-                   ELSE t.value ? a.address END ORDER BY 1) AS unreached_by
+             WHERE t.value ? a.address AND a.address NOT LIKE '%.agent.invalid' ORDER BY 1) AS unreached_by
 FROM agents a WHERE ($1::text IS NULL OR a.id = $1) AND a.incarnation <> ''

@@ -11,7 +11,7 @@ WITH input AS (
         arch text, runtimes text[], engines text[], labels jsonb, draining boolean, max_kernels integer,
         share_quantum integer, share_minimum integer, report_interval_s float8, silence_grace_s jsonb,
         refuses_orders boolean, unknown_kernels jsonb, whole boolean, lease_runtimes text[],
-        doubtful_jobs jsonb, site_nodes jsonb, direct_address text, reach_why text, undialed jsonb, not_ready text)
+        doubtful_jobs jsonb, site_nodes jsonb, reach_why text, undialed jsonb, not_ready text)
 ), before AS (
     SELECT a.id, a.status, a.identity, a.incarnation, a.address,
            a.status <> 'ALIVE' OR a.detached_stream IS NOT NULL AS away, a.ready, a.doubtful_jobs FROM agents a JOIN input i ON i.id = a.id
@@ -19,13 +19,12 @@ WITH input AS (
     INSERT INTO agents AS a (id, resource_group, status, identity, incarnation, stream, address, version, arch,
                              runtimes, engines, labels, leaving, max_kernels, share_quantum, share_minimum,
                              report_interval_s, silence_grace_s, manager, refuses_orders, unknown_kernels,
-                             lease_runtimes, doubtful_jobs, site_nodes, configured_group, direct_address,
-                             reach_why, undialed, not_ready)
+                             lease_runtimes, doubtful_jobs, site_nodes, configured_group, reach_why, undialed, not_ready)
     SELECT id, resource_group, 'ALIVE', identity, incarnation, stream, address, version, arch, runtimes, engines,
            labels, draining, max_kernels, share_quantum, share_minimum, report_interval_s, silence_grace_s, $2,
            -- As the column `ready` takes it: an agent that says why it takes nothing gets no orders of anything new.
            refuses_orders OR not_ready <> '', unknown_kernels, lease_runtimes, doubtful_jobs, site_nodes, resource_group,
-           direct_address, reach_why, undialed, not_ready
+           reach_why, undialed, not_ready
     FROM input ORDER BY id
     ON CONFLICT (id) DO UPDATE SET
         resource_group = coalesce(a.assigned_group, excluded.resource_group), configured_group = excluded.configured_group, status = 'ALIVE', identity = excluded.identity,
@@ -34,7 +33,9 @@ WITH input AS (
         labels = excluded.labels, leaving = excluded.leaving, max_kernels = excluded.max_kernels,
         share_quantum = excluded.share_quantum, share_minimum = excluded.share_minimum,
         lease_runtimes = excluded.lease_runtimes, doubtful_jobs = excluded.doubtful_jobs,
-        site_nodes = excluded.site_nodes, direct_address = excluded.direct_address,
+        site_nodes = excluded.site_nodes,
+        -- Of a manager of the previous release.
+        direct_address = '',
         reach_why = excluded.reach_why, undialed = excluded.undialed, not_ready = excluded.not_ready,
         report_interval_s = excluded.report_interval_s, silence_grace_s = excluded.silence_grace_s, last_seen = now(),
         manager = excluded.manager, detached_stream = NULL,
