@@ -11,6 +11,7 @@ URLS = "common/http/destinations.py"
 SESSION = "common/http/guarded_session.py"
 HEADS = ("tests/unit/common/test_http_head.py",)
 DESTINATIONS = ("tests/unit/common/test_destinations.py",)
+DESCRIPTION = ("tests/unit/manager/api/test_lazy_description.py",)
 REPLICAS = ("tests/conformance/planes/test_hostile_responses.py", "-k", "hostile_replica")
 
 
@@ -325,5 +326,19 @@ MUTATIONS = (
         "if count_values(raw, max_values) > max_values:",
         "if False:",
         ("tests/unit/manager/api/test_loop_stalls.py",),
+    ),
+    Mutation(
+        "each request for the description of the API makes another one",
+        "manager/api/description.py",
+        "if self._made is None:",
+        "if True:",
+        DESCRIPTION,
+    ),
+    Mutation(
+        "a client that leaves takes the description of the API from others",
+        "manager/api/description.py",
+        "await asyncio.shield(self._made)",
+        "await self._made",
+        DESCRIPTION,
     ),
 )

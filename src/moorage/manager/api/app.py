@@ -9,7 +9,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from string import Formatter
 from urllib.parse import quote
 
@@ -27,10 +27,10 @@ from moorage.manager.api.audit import REQUEST_ID, is_audited, reader_of, run_aud
 from moorage.manager.api.authentication import Authenticator
 from moorage.manager.api.authorization import check_access
 from moorage.manager.api.dependencies import ApiServices
+from moorage.manager.api.description import Description, LazyDescription
 from moorage.manager.api.group_names import with_current_names
-from moorage.manager.api.health import DESCRIPTION, DOCS
+from moorage.manager.api.health import DESCRIPTION
 from moorage.manager.api.long_requests import OpenRequests
-from moorage.manager.api.openapi import describe
 from moorage.manager.api.problems import (
     InternalError,
     MalformedRequest,
@@ -116,7 +116,7 @@ def _build_app(deps: ApiServices, guard: HeadGuard, metrics: HttpMetrics | None)
         [_timing_middleware(metrics, deps.clock), errors] if metrics is not None else [errors]
     )
     app = web.Application(middlewares=middlewares, client_max_size=deps.max_body_bytes)
-    app[DESCRIPTION], app[DOCS] = _description(deps.version)
+    app[DESCRIPTION] = LazyDescription(partial(_description, deps.version))
     app.on_response_prepare.append(_set_headers)
     app.on_shutdown.append(_end_streams(deps))
     authenticator = Authenticator(deps.store, deps.clock)
@@ -142,11 +142,12 @@ def _end_streams(deps: ApiServices) -> Callable[[web.Application], Awaitable[Non
     return end
 
 
-@cache  # it takes 0.1 s, and the tests build hundreds of applications
-def _description(version: str) -> tuple[bytes, str]:
-    """The OpenAPI description, and the page made from it."""
+@cache  # the tests build hundreds of applications
+def _description(version: str) -> Description:
+    from moorage.manager.api.openapi import describe  # few managers are asked
+
     document = describe(ROUTES, version)
-    return json.dumps(document).encode(), docs_page.render(document)
+    return Description(json.dumps(document).encode(), docs_page.render(document))
 
 
 def _serve(

@@ -7,12 +7,12 @@ from aiohttp import web
 
 from moorage.common.aio import supervisor
 from moorage.common.views.resources import Health, View
+from moorage.manager.api.description import LazyDescription
 from moorage.manager.api.docs_page import HEADERS
 from moorage.manager.api.problem_types import DOCS_PATH
 from moorage.manager.api.route import Call, NoQuery
 
-DESCRIPTION = web.AppKey("description", bytes)
-DOCS = web.AppKey("docs", str)
+DESCRIPTION = web.AppKey("description", LazyDescription)
 
 
 class Version(View):
@@ -62,11 +62,13 @@ async def version(call: Call[None, NoQuery]) -> Version:
 
 
 async def openapi(call: Call[None, NoQuery]) -> web.Response:
-    return web.Response(body=call.request.app[DESCRIPTION], content_type="application/json")
+    description = await call.request.app[DESCRIPTION].get()
+    return web.Response(body=description.document, content_type="application/json")
 
 
 async def docs(call: Call[None, NoQuery]) -> web.Response:
-    return web.Response(text=call.request.app[DOCS], content_type="text/html", headers=HEADERS)
+    description = await call.request.app[DESCRIPTION].get()
+    return web.Response(text=description.page, content_type="text/html", headers=HEADERS)
 
 
 async def start(call: Call[None, NoQuery]) -> Start:
