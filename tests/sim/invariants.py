@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from moorage.common.model.status import IN_ORDERS, Status
+from moorage.common.model.status import STARTING, Status
 
 from .database import Postgres
 from .ledger_truth import compare
@@ -194,7 +194,7 @@ class Invariants:
             if kernel.alive
         }
         for kernel_id, node_name in alive.items():
-            if statuses.get(kernel_id) not in (*IN_ORDERS, Status.TERMINATING):
+            if statuses.get(kernel_id) not in (*STARTING, Status.RUNNING, Status.TERMINATING):
                 raise Violation(
                     f"kernel {kernel_id} runs on {node_name} and is {statuses.get(kernel_id)}"
                 )

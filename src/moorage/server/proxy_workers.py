@@ -54,7 +54,6 @@ class _Worker:
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     internal: tuple[str, int] | None = None
-    is_leaving: bool = False
 
 
 class ProxyWorkers:
@@ -241,7 +240,6 @@ class ProxyWorkers:
 
     def _leave(self, worker: _Worker) -> None:
         """Let a worker finish its requests and end."""
-        worker.is_leaving = True
         with suppress(ProcessLookupError):
             worker.process.send_signal(signal.SIGTERM)
 

@@ -55,11 +55,11 @@ def scope(role: Role, **fields: Any) -> Scope:
     return Scope.of(ApiKey("id", "key", role, Owner("ann", "vision"), **fields))
 
 
-STRANGER = UserFacts(False, True, None, None)
+STRANGER = UserFacts(False, None, None)
 
 
 def member(role: str | None, platform: str | None = None) -> UserFacts:
-    return UserFacts(True, True, platform, role)
+    return UserFacts(True, platform, role)
 
 
 @pytest.mark.parametrize(

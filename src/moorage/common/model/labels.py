@@ -179,14 +179,5 @@ def _requirement(match: re.Match[str]) -> Requirement:
     return requirement
 
 
-def render_selector(selector: Selector) -> str:
-    """The text that ``parse_selector`` reads as ``selector``."""
-    parts = []
-    for one in selector:
-        sets = f"{one.key} {one.operator} ({','.join(sorted(one.values))})"
-        parts.append({"exists": one.key, "absent": f"!{one.key}"}.get(one.operator, sets))
-    return ",".join(parts)
-
-
 def _shown(text: str) -> str:
     return repr(text) if len(text) <= _SHOWN else f"{text[:_SHOWN]!r}…"

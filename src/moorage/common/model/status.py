@@ -29,9 +29,6 @@ STARTING = frozenset({Status.SCHEDULED, Status.PREPARING, Status.QUEUED, Status.
 LIVE = frozenset({Status.PENDING, *STARTING, Status.RUNNING, Status.TERMINATING})
 # Of a session: it has an agent, and counts against quotas.
 PLACED = LIVE - {Status.PENDING}
-# Statuses in which the agent must keep the kernel. TERMINATING is not among them: its order is
-# withdrawn.
-IN_ORDERS = frozenset({*STARTING, Status.RUNNING})
 
 
 class Result(StrEnum):

@@ -49,7 +49,6 @@ class UserFacts:
     """What is stored about the user of a key to be made. ``known``: the user exists."""
 
     known: bool
-    project_known: bool
     platform_role: str | None
     member_role: str | None
 

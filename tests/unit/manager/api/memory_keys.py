@@ -53,9 +53,7 @@ class MemoryKeys:
         secret = f"mg-{self._clock.secret()}"
         owner = owner_of_new_key(scope, spec)
         decided = decide_key(
-            scope,
-            spec,
-            UserFacts(False, True, None, None if scope.role is Role.ADMIN else "member"),
+            scope, spec, UserFacts(False, None, None if scope.role is Role.ADMIN else "member")
         )
         if isinstance(decided, MoorageError):
             raise decided

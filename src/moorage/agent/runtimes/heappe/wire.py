@@ -42,7 +42,6 @@ ACTIVE = frozenset(
 ENDED = frozenset({JobState.FINISHED, JobState.FAILED, JobState.CANCELED})
 DELETABLE = frozenset({JobState.CONFIGURING, *ENDED})
 
-LOG_FILE = 0
 PROGRESS_FILE = 1
 STDERR_FILE = 2
 STDOUT_FILE = 3
@@ -84,7 +83,6 @@ DELETE_JOB = Call("DELETE", f"{_JOBS}/DeleteJob", 120, _SLOW_S)
 JOB_INFO = Call("GET", f"{_JOBS}/CurrentInfoForJob", repeatable=True)
 LIST_JOBS = Call("GET", f"{_JOBS}/ListJobsForCurrentUser", timeout_s=60, repeatable=True)
 NODE_IPS = Call("GET", f"{_JOBS}/AllocatedNodesIPs", repeatable=True)
-DRY_RUN = Call("POST", f"{_JOBS}/DryRunJob", 250_000, 60)
 REQUEST_TUNNEL = Call("POST", f"{_TRANSFER}/RequestDataTransfer", 170, 60)
 CLOSE_TUNNEL = Call("POST", f"{_TRANSFER}/CloseDataTransfer", 220, 60)
 NODE_GET = Call("POST", f"{_TRANSFER}/HttpGetToJobNode", 50_000)
