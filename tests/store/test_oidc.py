@@ -14,7 +14,8 @@ from moorage.common.model.oidc_rules import Grants
 from moorage.common.views.identity import UserPatch
 from moorage.manager.api.console_services import ConsoleServices
 from moorage.manager.identity.keys import digest_of
-from moorage.manager.oidc import Attempt, OidcClient, Person, SignInRefused
+from moorage.manager.oidc import Attempt, Person, SignInRefused
+from moorage.manager.oidc.provider import OidcClient
 from tests.clocks import StoreClock
 
 from .conftest import open_store

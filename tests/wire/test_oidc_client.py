@@ -19,7 +19,8 @@ from moorage.common.aio.clock import ManualClock
 from moorage.common.config.settings import ManagerSettings
 from moorage.common.model.errors import MoorageError
 from moorage.common.model.oidc_rules import Grants
-from moorage.manager.oidc import Attempt, OidcClient, SignInRefused
+from moorage.manager.oidc import Attempt, SignInRefused
+from moorage.manager.oidc.provider import OidcClient
 
 ATTEMPT = Attempt.of("mg-secret")
 BACK = "https://gpus.example.com/v1/session/oidc/callback"

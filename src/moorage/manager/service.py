@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
 import structlog
@@ -55,7 +55,6 @@ from moorage.manager.loops.start_tracer import StartTracer
 from moorage.manager.loops.stop_controller import StopController
 from moorage.manager.loops.traffic_writer import TrafficWriter
 from moorage.manager.metrics import Metrics
-from moorage.manager.oidc import OidcClient
 from moorage.manager.opening import open_store
 from moorage.manager.pki.authorities import Authorities
 from moorage.manager.pki.registration import ManagerCertificate, Registration
@@ -79,6 +78,9 @@ from moorage.manager.scrape import Scrape
 from moorage.manager.serving.endpoints import EndpointService
 from moorage.manager.store import Store
 from moorage.manager.termination import SessionTerminator
+
+if TYPE_CHECKING:
+    from moorage.manager.oidc.provider import OidcClient
 
 log = structlog.get_logger("moorage.manager")
 _RENEWAL_S = 60.0
@@ -450,9 +452,7 @@ class Manager:
                 self._settings.console_session_hours * 3600,
                 round(self._settings.console_idle_minutes * 60),
                 TrustedProxies(self._settings.trusted_proxies),
-                oidc=OidcClient(self._settings, self._clock)
-                if self._settings.oidc_issuer
-                else None,
+                oidc=self._oidc(),
             ),
         )
         settings = self._settings
@@ -486,6 +486,13 @@ class Manager:
 
         self._stack.push_async_callback(runner.cleanup)
         return f"{host}:{runner.addresses[0][1]}"
+
+    def _oidc(self) -> OidcClient | None:
+        if not self._settings.oidc_issuer:
+            return None
+        from moorage.manager.oidc.provider import OidcClient
+
+        return OidcClient(self._settings, self._clock)
 
 
 def write_secret(path: Path, secret: str) -> None:

@@ -16,7 +16,8 @@ from pydantic import ValidationError
 
 from moorage.common.config.settings import ManagerSettings
 from moorage.common.model.oidc_rules import Grants, Rule, grants
-from moorage.manager.oidc import Attempt, TokenRefused, check_id_token, import_keys
+from moorage.manager.oidc import Attempt
+from moorage.manager.oidc.tokens import TokenRefused, check_id_token, import_keys
 
 NOW = 1_800_000_000.0
 ISSUER = "https://id.example.com"

@@ -4,11 +4,14 @@ servers."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from moorage.common.http.client_address import TrustedProxies
 from moorage.manager.identity.attempts import AttemptLimit
 from moorage.manager.identity.passwords import Passwords
-from moorage.manager.oidc import OidcClient
+
+if TYPE_CHECKING:
+    from moorage.manager.oidc.provider import OidcClient
 
 
 @dataclass(frozen=True, slots=True)

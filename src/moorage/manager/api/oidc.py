@@ -4,7 +4,7 @@ are."""
 from __future__ import annotations
 
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 from pydantic import ConfigDict
@@ -16,8 +16,11 @@ from moorage.manager.api.audit import note
 from moorage.manager.api.authentication import address_of
 from moorage.manager.api.console_sessions import console_cookie, count_attempt
 from moorage.manager.api.route import Call, NoQuery
-from moorage.manager.oidc import Attempt, OidcClient, SignInRefused
+from moorage.manager.oidc import Attempt, SignInRefused
 from moorage.manager.oidc.flow import COOKIE, LIFETIME_S, SECURE_COOKIE
+
+if TYPE_CHECKING:
+    from moorage.manager.oidc.provider import OidcClient
 
 _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8">
 <meta name="viewport" content="width=device-width">

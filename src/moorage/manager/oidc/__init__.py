@@ -1,15 +1,8 @@
-"""Single sign-on by OpenID Connect: authorization code with PKCE, against one provider."""
+"""Single sign-on by OpenID Connect: authorization code with PKCE, against one provider. The client
+and the validation of tokens are imported where a provider is configured: most managers have
+none."""
 
 from moorage.manager.oidc.flow import Attempt
-from moorage.manager.oidc.provider import OidcClient, Person, SignInRefused
-from moorage.manager.oidc.tokens import TokenRefused, check_id_token, import_keys
+from moorage.manager.oidc.person import Person, SignInRefused
 
-__all__ = [
-    "Attempt",
-    "OidcClient",
-    "Person",
-    "SignInRefused",
-    "TokenRefused",
-    "check_id_token",
-    "import_keys",
-]
+__all__ = ["Attempt", "Person", "SignInRefused"]

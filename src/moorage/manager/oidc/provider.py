@@ -16,9 +16,10 @@ from joserfc.jwk import KeySet
 
 from moorage.common.aio.clock import Clock
 from moorage.common.config.console_settings import ConsoleSettings
-from moorage.common.model.errors import Forbidden, MoorageError
-from moorage.common.model.oidc_rules import Grants, Rule, grants, verified_email
+from moorage.common.model.errors import MoorageError
+from moorage.common.model.oidc_rules import Rule, grants, verified_email
 from moorage.manager.oidc.flow import Attempt
+from moorage.manager.oidc.person import Person, SignInRefused
 from moorage.manager.oidc.tokens import TokenRefused, check_id_token, import_keys
 
 _TIMEOUT = aiohttp.ClientTimeout(total=10, sock_connect=5)
@@ -38,24 +39,6 @@ class ProviderFailed(MoorageError):
 
     code = "provider-failed"
     http = 502
-
-
-class SignInRefused(Forbidden):
-    """The provider has not let the person in, or nothing allows it here."""
-
-    code = "sign-in-refused"
-
-
-@dataclass(frozen=True, slots=True)
-class Person:
-    """Somebody who has signed in at the provider. ``names``: what a new user could be called.
-    ``email``: as verified by the provider."""
-
-    issuer: str
-    subject: str
-    names: tuple[str, ...]
-    email: str
-    grants: Grants
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +124,7 @@ class OidcClient:
         email = verified_email(claims)
         names = str(claims.get("preferred_username") or ""), email.partition("@")[0]
         given = grants(self._rules, claims, self._settings.oidc_groups_claim)
-        return Person(
-            self._settings.oidc_issuer, claims["sub"], names=names, email=email, grants=given
-        )
+        return Person(self._settings.oidc_issuer, claims["sub"], names, email, given)
 
     def sign_out_url(self, origin: str) -> str:
         """Where the browser also signs out at the provider; "" if it cannot."""
