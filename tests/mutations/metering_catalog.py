@@ -8,6 +8,7 @@ LEDGER = "proxy/core/limit_ledger.py"
 LIMITER = "proxy/core/request_limiter.py"
 LIMITS = ("tests/unit/proxy/test_limit_ledger.py", "tests/unit/proxy/test_request_limiter.py")
 SHARES = ("tests/unit/manager/test_limit_shares.py",)
+STORED_SHARES = ("tests/store/test_usage_records.py", "-k", "shares", "--timeout", "30")
 BUDGET_ROOM = ("tests/unit/proxy/test_budget_room.py",)
 METER = ("tests/unit/proxy/test_token_meter.py",)
 RECORDS = ("tests/store/test_usage_records.py",)
@@ -153,6 +154,41 @@ MUTATIONS = (
         "max(other.held, min(other.wanted, equal)) for other",
         "other.held for other",
         SHARES,
+    ),
+    Mutation(
+        "a proxy stores shares of keys that do not exist",
+        "manager/store/sql/limit_shares_read.sql",
+        "WHEN 'key' THEN EXISTS",
+        "WHEN 'key' THEN true OR EXISTS",
+        STORED_SHARES,
+    ),
+    Mutation(
+        "a proxy stores shares of projects that do not exist",
+        "manager/store/sql/limit_shares_read.sql",
+        "WHEN 'project' THEN EXISTS",
+        "WHEN 'project' THEN true OR EXISTS",
+        STORED_SHARES,
+    ),
+    Mutation(
+        "a proxy stores shares of models that do not exist",
+        "manager/store/sql/limit_shares_read.sql",
+        "AND e.deleted_at IS NULL)",
+        ")",
+        STORED_SHARES,
+    ),
+    Mutation(
+        "shares are deleted while a proxy uses one of them",
+        "manager/store/sql/limit_shares_delete_ended.sql",
+        " - interval '1 hour'",
+        " + interval '1 hour'",
+        STORED_SHARES,
+    ),
+    Mutation(
+        "shares are deleted in the moment in which a proxy asks for one",
+        "manager/store/sql/limit_shares_delete_ended.sql",
+        " FOR UPDATE SKIP LOCKED",
+        "",
+        STORED_SHARES,
     ),
     Mutation(
         "usage that is sent twice counts twice",

@@ -163,7 +163,7 @@ async def test_proxies_divide_what_is_left_of_a_hard_budget(store: Store) -> Non
         ("budget/user/month/tokens_out/ann", "tokens_out", 100),
     ]
     assert grants["speech"] == ()
-    names = ["key/x", *(one.subject for one in grants["vision"])]
+    names = ["project/speech", *(one.subject for one in grants["vision"])]
     rooms = dict[str, int | None]()
 
     def read(stored: StoredShares) -> StoredShares:
@@ -173,11 +173,14 @@ async def test_proxies_divide_what_is_left_of_a_hard_budget(store: Store) -> Non
     used = (await measure(store))["project tokens"].used
     assert used > 0
     await store.limit_shares.change(names, read)
-    assert (rooms["key/x"], rooms["budget/project/month/tokens/vision"]) == (None, 100 - used)
+    assert (rooms["project/speech"], rooms["budget/project/month/tokens/vision"]) == (
+        None,
+        100 - used,
+    )
     await store.database.fetch("UPDATE budgets SET measured_at = now() - interval '16 s'")
     rooms.clear()
     await store.limit_shares.change(names, read)
-    assert rooms == {"key/x": None}, "nobody knows what is left now"
+    assert rooms == {"project/speech": None}, "nobody knows what is left now"
 
 
 async def test_budget_begins_anew_with_its_period(store: Store) -> None:

@@ -26,7 +26,7 @@ from moorage.common.views.metering import LimitView, ModelUsage, UsageSplit
 from moorage.manager.identity.keys import Owner
 from moorage.manager.identity.scope import Scope
 from moorage.manager.serving.limit_shares import StoredShares, share_of
-from moorage.manager.store import Store
+from moorage.manager.store import Store, retention
 
 SYSTEM = Scope.system("t")
 NOW = datetime.now(UTC)
@@ -294,7 +294,8 @@ async def test_limits_of_a_model_reach_its_route_and_are_no_revision(store: Stor
 
 
 async def test_proxies_together_hold_no_more_than_the_limit(store: Store) -> None:
-    need = LimitNeed("key/a", limit_requests=100, used_requests=0, wanted_requests=60)
+    await store.projects.create(SYSTEM, ProjectSpec(name="vision"))
+    need = LimitNeed("project/vision", limit_requests=100, used_requests=0, wanted_requests=60)
     granted: dict[str, LimitShare] = {}
 
     async def ask(proxy: str) -> None:
@@ -302,12 +303,90 @@ async def test_proxies_together_hold_no_more_than_the_limit(store: Store) -> Non
             granted[proxy], decided = share_of(need, proxy, stored, 2)
             return decided
 
-        while not await store.limit_shares.change(["key/a"], decide):
+        while not await store.limit_shares.change(["project/vision"], decide):
             pass
 
     await asyncio.gather(*(ask(proxy) for proxy in "abcdef"))
     assert sum(share.requests for share in granted.values()) <= 100
     assert max(share.requests for share in granted.values()) >= 60
+
+
+async def test_a_proxy_stores_no_more_shares_than_there_are_limits(store: Store) -> None:
+    """Whatever it asks for. Each row was kept for good."""
+    await store.projects.create(SYSTEM, ProjectSpec(name="vision"))
+    key = await store.keys.create(SYSTEM, KeySpec(name="k", user="ann", project="vision"))
+    for name in ("kept", "gone"):
+        given = {"name": name, "engine": "vllm", "model": "m", "replicas": 0}
+        await store.endpoints.create(SYSTEM, EndpointSpec.model_validate(given))
+
+    await store.endpoints.delete(SYSTEM, "gone")
+    exist = {f"key/{key.id}", "project/vision", "model/kept"}
+    spelled = {f"key/{key.id.upper()}", f"key/{key.id.replace('-', '')}", f"key/{{{key.id}}}"}
+    longer = {f"{subject}/x" for subject in exist} | {f"{subject}\n" for subject in exist}
+    others = {
+        "model/gone",
+        "key/",
+        "key/a",
+        "project/",
+        "project/x",
+        "budget/project/year/tokens/vision",
+    }
+    for wanted in (exist | spelled | longer | others, {f"project/{n}" for n in range(2000)}):
+        needs = {
+            subject: LimitNeed(subject, limit_requests=60, wanted_requests=1) for subject in wanted
+        }
+
+        def decide(stored: StoredShares, needs: dict[str, LimitNeed] = needs) -> StoredShares:
+            return share_of(needs[stored.subject], "p", stored, 1)[1]
+
+        assert set(await store.limit_shares.change(sorted(wanted), decide)) == wanted & exist
+
+    rows = await store.database.fetch("SELECT subject FROM limit_shares")
+    assert {row["subject"] for row in rows} == exist
+
+
+async def test_shares_that_ended_an_hour_ago_are_deleted(
+    migrated_database: str, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And none that a proxy asks for meanwhile."""
+    monkeypatch.setattr(retention, "BATCH", 2)
+    names = ["a", "b", "c", "d"]
+    for name in names:
+        await store.projects.create(SYSTEM, ProjectSpec(name=name))
+        for proxy in ("p1", "p2"):
+            await report_use(store, proxy, f"project/{name}", 1)
+
+    assert await store.retention.delete_limit_shares() == 0
+    for name in names:
+        for proxy in ("p1", "p2"):
+            await end_share(
+                store, f"project/{name}", proxy, 59 if (name, proxy) == ("d", "p2") else 61
+            )
+
+    other = await asyncpg.connect(migrated_database)
+    async with other.transaction():
+        await other.execute("SELECT FROM limit_shares WHERE subject = 'project/a' FOR UPDATE")
+        assert [await store.retention.delete_limit_shares() for _ in range(2)] == [2, 0]
+
+    await other.close()
+    assert [await store.retention.delete_limit_shares() for _ in range(2)] == [1, 0]
+    rows = await store.database.fetch("SELECT subject FROM limit_shares")
+    assert [row["subject"] for row in rows] == ["project/d"]
+    await report_use(store, "p1", "project/a", 1)
+    [row] = await store.database.fetch(
+        "SELECT revision FROM limit_shares WHERE subject = 'project/a'"
+    )
+    assert row["revision"] == 1
+
+
+async def end_share(store: Store, subject: str, proxy: str, minutes_ago: int) -> None:
+    await store.database.fetch(
+        "UPDATE limit_shares SET shares = jsonb_set(shares, ARRAY[$2, 'until'], to_jsonb("
+        "extract(epoch FROM now() - make_interval(mins => $3)))) WHERE subject = $1",
+        subject,
+        proxy,
+        minutes_ago,
+    )
 
 
 async def test_grants_have_their_limits_and_priority(store: Store) -> None:

@@ -121,6 +121,10 @@ class GarbageCollector:
         await self._store.agents.delete_history(AGENT_HISTORY_DAYS)
         await self._store.secrets.delete_unused()
         await self._store.retention.delete_model_names()
+        while await self._store.retention.delete_limit_shares():
+            if self._clock.monotonic() >= until:
+                break
+
         agents = await self._store.retention.delete_agents()
         while await self._store.occupancy_history.delete_old():
             if self._clock.monotonic() >= until:

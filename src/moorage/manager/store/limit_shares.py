@@ -66,7 +66,8 @@ class LimitShareStore:
         self, subjects: Sequence[str], decide: Callable[[StoredShares], StoredShares]
     ) -> dict[str, StoredShares]:
         """Replace the shares of subjects by those that ``decide`` returns. Subjects that others
-        changed at the same time, again and again, are missing in the answer."""
+        changed at the same time, again and again, are missing in the answer, and those of nothing
+        that exists."""
         done: dict[str, StoredShares] = {}
         left = sorted(set(subjects))
         for _ in range(_TRIES):
@@ -77,6 +78,6 @@ class LimitShareStore:
             for subject in await self._put(list(decided.values())):
                 done[subject] = decided[subject]
 
-            left = [subject for subject in left if subject not in done]
+            left = [subject for subject in decided if subject not in done]
 
         return done

@@ -42,6 +42,10 @@ class RetentionStore:
         more."""
         return len(await self._connection.fetch(SQL["model_names_delete_old"], BATCH))
 
+    async def delete_limit_shares(self) -> int:
+        """What proxies have used of limits, where nobody has used any for an hour."""
+        return len(await self._connection.fetch(SQL["limit_shares_delete_ended"], BATCH))
+
     async def delete_agents(self) -> int:
         """Forgotten agents whose kernels have been deleted with their sessions."""
         return len(await self._connection.fetch(SQL["agents_delete_forgotten"], BATCH))
