@@ -184,14 +184,17 @@ async def test_rules_come_back(node: Node) -> None:
     assert await answer_in_thread("127.0.0.1", port) == "the kernel"
 
 
-async def test_node_that_is_reached_by_ipv6_only_refuses_members(tmp_path: Path) -> None:
+@pytest.mark.parametrize("address", ["::1", "fe80::1", "no-such-node.invalid"])
+async def test_node_whose_address_no_kernel_can_have_refuses_members(
+    tmp_path: Path, address: str
+) -> None:
     logs = LogStore(tmp_path / "logs")
-    rules = IsolationRules(uids=UIDS, address="2001:db8::1")
+    rules = IsolationRules(uids=UIDS, address=address)
     runtime = ProcessRuntime(tmp_path, logs, log_max_bytes=9999, log_keep_files=1, isolation=rules)
     try:
         isolation = await runtime.probe()
         assert not isolation.isolates
-        assert "agent.address = 2001:db8::1" in isolation.detail
+        assert f"agent.address = {address}" in isolation.detail
     finally:
         runtime.close()
 
@@ -206,7 +209,7 @@ async def test_port_that_a_service_of_the_node_has_is_refused(node: Node) -> Non
     assert str(port) in caught.value.message
 
 
-def _ip(*arguments: str) -> None:
+def ip(*arguments: str) -> None:
     subprocess.run(["ip", *arguments], check=True)
 
 
@@ -215,33 +218,33 @@ def bridge() -> Iterator[str]:
     """The address of a server beside a bridge of the node, as of a container."""
     name = "mtbridge"
     inside = "mtbridge-server"
-    _ip("netns", "add", inside)
-    _ip("link", "add", name, "type", "bridge")
-    _ip("address", "add", "198.18.7.1/24", "dev", name)
-    _ip("link", "set", name, "up")
-    _ip("link", "add", "mtbridge0", "type", "veth", "peer", "name", "eth0", "netns", inside)
-    _ip("link", "set", "mtbridge0", "master", name, "up")
-    _ip("-n", inside, "address", "add", "198.18.7.2/24", "dev", "eth0")
-    _ip("-n", inside, "link", "set", "eth0", "up")
-    _ip("-n", inside, "route", "add", "default", "via", "198.18.7.1")
+    ip("netns", "add", inside)
+    ip("link", "add", name, "type", "bridge")
+    ip("address", "add", "198.18.7.1/24", "dev", name)
+    ip("link", "set", name, "up")
+    ip("link", "add", "mtbridge0", "type", "veth", "peer", "name", "eth0", "netns", inside)
+    ip("link", "set", "mtbridge0", "master", name, "up")
+    ip("-n", inside, "address", "add", "198.18.7.2/24", "dev", "eth0")
+    ip("-n", inside, "link", "set", "eth0", "up")
+    ip("-n", inside, "route", "add", "default", "via", "198.18.7.1")
     yield inside
-    _ip("link", "delete", name)
-    _ip("netns", "delete", inside)
+    ip("link", "delete", name)
+    ip("netns", "delete", inside)
 
 
 @pytest.fixture
 def metadata() -> Iterator[None]:
     """A cloud's service at its link-local address, on an interface of its own."""
-    _ip("netns", "add", "mtmetadata")
-    _ip("link", "add", "mtmetadata0", "type", "veth", "peer", "name", "eth0", "netns", "mtmetadata")
-    _ip("link", "set", "mtmetadata0", "up")
-    _ip("route", "add", "169.254.169.254/32", "dev", "mtmetadata0")
-    _ip("-n", "mtmetadata", "address", "add", "169.254.169.254/32", "dev", "eth0")
-    _ip("-n", "mtmetadata", "link", "set", "eth0", "up")
-    _ip("-n", "mtmetadata", "route", "add", "default", "dev", "eth0")
+    ip("netns", "add", "mtmetadata")
+    ip("link", "add", "mtmetadata0", "type", "veth", "peer", "name", "eth0", "netns", "mtmetadata")
+    ip("link", "set", "mtmetadata0", "up")
+    ip("route", "add", "169.254.169.254/32", "dev", "mtmetadata0")
+    ip("-n", "mtmetadata", "address", "add", "169.254.169.254/32", "dev", "eth0")
+    ip("-n", "mtmetadata", "link", "set", "eth0", "up")
+    ip("-n", "mtmetadata", "route", "add", "default", "dev", "eth0")
     yield
-    _ip("link", "delete", "mtmetadata0")
-    _ip("netns", "delete", "mtmetadata")
+    ip("link", "delete", "mtmetadata0")
+    ip("netns", "delete", "mtmetadata")
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from tests.mutations.mutation import Mutation
 PARTS = "tests/isolation/test_sandbox_parts.py"
 KERNELS = "tests/isolation/test_hostile_process.py"
 NETWORKS = "tests/isolation/test_kernel_networks.py"
+NETWORKS6 = "tests/isolation/test_kernel_networks_ipv6.py"
 PURE = ("tests/unit/agent/test_isolation.py",)
 PRIVILEGES = (PARTS, "-k", "privileges")
 MOUNTS = (PARTS, "-k", "mounts")
@@ -360,11 +361,46 @@ MUTATIONS = (
         (NETWORKS, "-k", "without_a_key"),
     ),
     Mutation(
-        "a node that is reached by IPv6 only takes members whom nobody reaches",
+        "a node takes members at an address at which nobody reaches them",
         ISOLATION,
         "        _check_address(self._rules.address)\n",
         "",
-        (NETWORKS, "-k", "ipv6"),
+        (NETWORKS, "-k", "refuses_members"),
+    ),
+    Mutation(
+        "kernels reach the metadata of a cloud by IPv6",
+        RULES,
+        "    {metadata6}\n",
+        "",
+        (NETWORKS6, "-k", "internal_address"),
+    ),
+    Mutation(
+        "connections to published ports hang at the IPv6 loopback",
+        RULES,
+        'to_own6 = f"ip6 daddr != {_NOT_PUBLISHED6} fib daddr type local"',
+        'to_own6 = "fib daddr type local"',
+        (NETWORKS6, "-k", "published"),
+    ),
+    Mutation(
+        "rules that come back leave out the ports of IPv6",
+        RULES,
+        '_map(PUBLISHED6, "ipv6_addr", (element6(*entry) for entry in published))',
+        '_map(PUBLISHED6, "ipv6_addr", ())',
+        ("tests/unit/agent/test_network_rules.py",),
+    ),
+    Mutation(
+        "a node that begins to forward loses its IPv6 routes",
+        f"{PROCESS}/networks.py",
+        '                    path.write_text("2")\n',
+        "                    pass\n",
+        (NETWORKS6, "-k", "published"),
+    ),
+    Mutation(
+        "engines of a node that is reached by IPv6 listen on IPv4",
+        "agent/kernel/launch.py",
+        '_ANY_ADDRESS6 if ":" in context.host else _ANY_ADDRESS',
+        "_ANY_ADDRESS",
+        ("tests/unit/agent/test_launch.py",),
     ),
     Mutation(
         "engines of sandboxed kernels listen on the address of the node",

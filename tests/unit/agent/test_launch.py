@@ -60,11 +60,14 @@ def test_process_has_the_environment_and_address_of_the_node() -> None:
     assert (launch.env["PATH"], launch.env["HOME"]) == ("/node/bin", "/node/work")
 
 
-def test_engine_of_a_sandboxed_process_listens_in_its_own_network() -> None:
-    sandboxed = replace(context(contained=False), own_user=True)
+@pytest.mark.parametrize(("host", "listens_on"), [("192.0.2.1", "0.0.0.0"), ("2001:db8::1", "::")])
+def test_engine_of_a_sandboxed_process_listens_in_its_own_network(
+    host: str, listens_on: str
+) -> None:
+    sandboxed = replace(context(contained=False), own_user=True, host=host)
     call = build_invocation(ENGINES["vllm"], SPEC, 4711, sandboxed)
-    assert "192.0.2.1" not in call.argv
-    assert "0.0.0.0" in call.argv
+    assert host not in call.argv
+    assert listens_on in call.argv
 
 
 async def test_step_runs_until_the_kernel_is_unwanted() -> None:

@@ -6,6 +6,8 @@ import pytest
 
 from moorage.agent.runtimes.process.network_rules import (
     GATEWAY,
+    GATEWAY6,
+    address6_of,
     inner_rules,
     node_rules,
     resolver_of,
@@ -36,6 +38,15 @@ def test_published_ports_survive_a_new_agent() -> None:
         "t", "mk0", (53,), (), [(21_001, "100.80.0.2", 8888), (21_000, "100.80.0.1", 21_000)]
     )
     assert "elements = { 21000 : 100.80.0.1 . 21000, 21001 : 100.80.0.2 . 8888 }" in text
+
+
+def test_published_ports_are_those_of_ipv6_too_where_kernels_have_it() -> None:
+    published = [(21_001, "100.80.0.2", 8888)]
+    own = address6_of("100.80.0.2")
+    assert own != address6_of("100.80.0.3") != GATEWAY6
+    assert f"21001 : {own} . 8888" in node_rules("t", "mk0", (), (), published, ipv6=True)
+    without = node_rules("t", "mk0", (), (), published)
+    assert all(word not in without for word in ("ip6", "icmpv6", own))
 
 
 def test_uplinks_may_be_bridges() -> None:

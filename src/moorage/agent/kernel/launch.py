@@ -30,6 +30,8 @@ from moorage.common.model.service_ports import AppPort
 
 # A container has its own address; the node reaches it through its published ports.
 _ANY_ADDRESS = "0.0.0.0"
+# A sandboxed process of a node that is reached by IPv6.
+_ANY_ADDRESS6 = "::"
 # SSH directory inside the containers of a cluster.
 _SSH = "/etc/moorage/ssh"
 
@@ -75,7 +77,8 @@ def build_invocation(
         token = PORT_TOKEN if needs_port(spec) else 0
         call = engine.invocation(spec, host=_ANY_ADDRESS, port=token, node=node)
     else:
-        host = _ANY_ADDRESS if context.own_user else context.host
+        any_address = _ANY_ADDRESS6 if ":" in context.host else _ANY_ADDRESS
+        host = any_address if context.own_user else context.host
         call = engine.invocation(spec, host=host, port=port, node=context.node)
 
     if not apps:

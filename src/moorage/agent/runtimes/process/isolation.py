@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from ipaddress import IPv4Network
+from ipaddress import IPv4Network, ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from zlib import crc32
@@ -125,7 +125,8 @@ class KernelIsolation:
         self.cure = ""
         name = f"{crc32(os.fsencode(state.resolve())):08x}"
         self._groups = ControlGroups(name, memory=rules.memory, pids=rules.pids)
-        self._networks = KernelNetworks(name, rules.ports, rules.addresses)
+        ipv6 = ":" in rules.address
+        self._networks = KernelNetworks(name, rules.ports, rules.addresses, ipv6=ipv6)
         self.uids = KernelUids(rules.uids, state / "workspaces" / "kept")
         self.disks = KernelDisks(state, rules.disk)
         self._filter = b""
@@ -352,15 +353,33 @@ class KernelIsolation:
 
 
 def _check_address(address: str) -> None:
-    """Raises ``RuntimeFailed`` unless it stands for an IPv4 address: ports are published on these
-    only."""
-    try:
-        socket.getaddrinfo(address, None, socket.AF_INET, socket.SOCK_STREAM)
-    except OSError:
+    """Raises ``RuntimeFailed`` unless ports of kernels can be published at ``address``: at each
+    IPv4 address, and at IPv6 addresses that are neither loopback nor link-local."""
+    if ":" not in address:
+        try:
+            socket.getaddrinfo(address, None, socket.AF_INET, socket.SOCK_STREAM)
+        except OSError:
+            raise RuntimeFailed(
+                f"agent.address = {address} stands for no IPv4 address",
+                next_step=(
+                    "set agent.address to an IPv4 or IPv6 address of this node itself, "
+                    f"{_CONTAINERS}"
+                ),
+            ) from None
+
+        return
+
+    parsed = ip_address(address.strip("[]"))
+    if parsed.is_loopback or parsed.is_link_local:
         raise RuntimeFailed(
-            f"agent.address = {address} is no IPv4 address, and sandboxed processes have no other",
-            next_step=f"set agent.address to an IPv4 address of this node, {_CONTAINERS}",
-        ) from None
+            f"agent.address = {address} is not for sandboxed processes: Linux leads no connection "
+            "from this "
+            "IPv6 address into a network namespace",
+            next_step=(
+                "set agent.address to another address of this node, such as 127.0.0.1, "
+                f"{_CONTAINERS}"
+            ),
+        )
 
 
 def _ports(launch: Launch) -> dict[int, int]:

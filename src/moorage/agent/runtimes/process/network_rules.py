@@ -4,13 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 
 GATEWAY = "169.254.77.1"
 """The address of the node at each veth pair."""
+_NETWORK6 = int(IPv6Address("fd6d:6f6f:7261:6765::"))
+GATEWAY6 = str(IPv6Address(_NETWORK6 + 1))
+"""The same, where kernels have IPv6."""
+PUBLISHED = "published"
+PUBLISHED6 = "published6"
 INTERFACES = "mk"
 """All interfaces of kernels begin with it, whatever their agent."""
 _DNS = 53
+# Where clouds have their metadata beside 169.254.169.254: AWS, Google Cloud, Oracle Cloud.
+_METADATA6 = ("fd00:ec2::/32", "fd20:ce::/32", "fd00:c1::/32")
+# Linux takes no packets from the net for the former, and forwards none of the latter.
+_NOT_PUBLISHED6 = "{ ::1, fe80::/10 }"
+
+
+def address6_of(address: str) -> str:
+    """The IPv6 address of the kernel that has this IPv4 address. Both are used on its node only."""
+    return str(IPv6Address(_NETWORK6 + (1 << 32) + int(IPv4Address(address))))
 
 
 def node_rules(
@@ -19,43 +33,49 @@ def node_rules(
     allowed: Sequence[int],
     uplinks: Sequence[str],
     published: Iterable[tuple[int, str, int]],
+    *,
+    ipv6: bool = False,
 ) -> str:
     """The nftables table of the node. ``interfaces``: prefix of those of the agent's kernels.
     ``allowed``: ports of the node that kernels may reach. ``uplinks``: interfaces to other hosts,
     which may be bridges. ``published``: port of the node, address of the kernel, port of the
-    kernel."""
+    kernel. ``ipv6``: kernels have that, too."""
     kernels = f'"{interfaces}*"'
     return f"""
 table inet {table}
 delete table inet {table}
 table inet {table} {{
-{_translation(kernels, allowed, published)}
-{_filters(kernels, allowed, uplinks)}
+{_translation(kernels, allowed, sorted(published), ipv6)}
+{_filters(kernels, allowed, uplinks, ipv6)}
 }}
 """
 
 
 def _translation(
-    kernels: str, allowed: Sequence[int], published: Iterable[tuple[int, str, int]]
+    kernels: str, allowed: Sequence[int], published: Sequence[tuple[int, str, int]], ipv6: bool
 ) -> str:
     from_kernel = f"iifname {kernels} ip daddr {GATEWAY} th dport"
     to_loopback = f"{from_kernel} {_numbers(allowed)} dnat ip to 127.0.0.1" if allowed else ""
-    elements = ", ".join(element(*entry) for entry in sorted(published))
-    map_elements = f"elements = {{ {elements} }}" if elements else ""
+    to_published = "fib daddr type local dnat ip to tcp dport map @published"
+    map6 = to_published6 = ""
+    if ipv6:
+        map6 = _map(PUBLISHED6, "ipv6_addr", (element6(*entry) for entry in published))
+        to_own6 = f"ip6 daddr != {_NOT_PUBLISHED6} fib daddr type local"
+        to_published6 = f"{to_own6} dnat ip6 to tcp dport map @{PUBLISHED6}"
 
     return f"""
-  map published {{
-    type inet_service : ipv4_addr . inet_service
-    {map_elements}
-  }}
+{_map(PUBLISHED, "ipv4_addr", (element(*entry) for entry in published))}
+{map6}
   chain prerouting {{
     type nat hook prerouting priority -100; policy accept;
     {to_loopback}
-    fib daddr type local dnat ip to tcp dport map @published
+    {to_published}
+    {to_published6}
   }}
   chain output {{
     type nat hook output priority -100; policy accept;
-    fib daddr type local dnat ip to tcp dport map @published
+    {to_published}
+    {to_published6}
   }}
   chain postrouting {{
     type nat hook postrouting priority 100; policy accept;
@@ -64,14 +84,31 @@ def _translation(
   }}"""
 
 
-def _filters(kernels: str, allowed: Sequence[int], uplinks: Sequence[str]) -> str:
+def _map(name: str, kind: str, elements: Iterable[str]) -> str:
+    joined = ", ".join(elements)
+    return f"""
+  map {name} {{
+    type inet_service : {kind} . inet_service
+    {f"elements = {{ {joined} }}" if joined else ""}
+  }}"""
+
+
+def _filters(kernels: str, allowed: Sequence[int], uplinks: Sequence[str], ipv6: bool) -> str:
     to_allowed = f"iifname {kernels} th dport {_numbers(allowed)} accept" if allowed else ""
     names = ", ".join(f'"{name}"' for name in sorted(uplinks))
     to_others = f"oifname != {{ {names} }} " if uplinks else ""
+    neighbors = metadata6 = ""
+    if ipv6:
+        neighbors = (
+            f"iifname {kernels} icmpv6 type {{ nd-neighbor-solicit, nd-neighbor-advert }} accept"
+        )
+        metadata6 = f"ip6 daddr {{ {', '.join(_METADATA6)} }} th dport != {_DNS} reject"
+
     return f"""
   chain input {{
     type filter hook input priority 0; policy accept;
     iifname {kernels} ct state established,related accept
+    {neighbors}
     {to_allowed}
     iifname {kernels} reject
   }}
@@ -87,12 +124,18 @@ def _filters(kernels: str, allowed: Sequence[int], uplinks: Sequence[str]) -> st
     oifname "{INTERFACES}*" reject
     meta oifkind "bridge" {to_others}reject
     ip daddr 169.254.0.0/16 th dport != {_DNS} reject
+    {metadata6}
   }}"""
 
 
 def element(port: int, address: str, inner: int) -> str:
-    """Of the map ``published``."""
+    """Of the map ``PUBLISHED``."""
     return f"{port} : {address} . {inner}"
+
+
+def element6(port: int, address: str, inner: int) -> str:
+    """Of the map ``PUBLISHED6``."""
+    return element(port, address6_of(address), inner)
 
 
 def inner_rules(address: str, allowed: Sequence[int], resolver: str) -> str:

@@ -9,6 +9,8 @@ addresses, at which clouds have their metadata.
 
 Inside, a connection to a published port arrives at 127.0.0.1, so that a program may listen on that
 address only, and a connection to 127.0.0.1 at one of ``agent.process_ports`` goes to the node.
+Linux has neither for IPv6, which kernels have where their node is reached by it: there a program
+listens on ``::``.
 
 Namespaces are made ahead of their kernels. The records of kernels are the state: ``load`` makes the
 rules anew from them, and removes the namespaces that no kernel uses.
@@ -25,7 +27,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address
 from pathlib import Path
 from zlib import crc32
 
@@ -34,8 +36,13 @@ import structlog
 from moorage.agent.runtimes.base import RuntimeFailed
 from moorage.agent.runtimes.process.network_rules import (
     GATEWAY,
+    GATEWAY6,
     INTERFACES,
+    PUBLISHED,
+    PUBLISHED6,
+    address6_of,
     element,
+    element6,
     inner_rules,
     node_rules,
     resolver_of,
@@ -80,14 +87,18 @@ class Attachment:
 
 class KernelNetworks:
     """``name``: of the agent, unique on its node, 8 characters. ``allowed``: ports of the node that
-    kernels may reach. ``addresses``: of kernels; taken ones are left out. All methods block."""
+    kernels may reach. ``addresses``: of kernels; taken ones are left out. ``ipv6``: kernels have an
+    IPv6 address, too. All methods block."""
 
-    def __init__(self, name: str, allowed: Sequence[int], addresses: IPv4Network) -> None:
+    def __init__(
+        self, name: str, allowed: Sequence[int], addresses: IPv4Network, *, ipv6: bool = False
+    ) -> None:
         self._table = f"moorage_net_{name}"
         self._interfaces = f"{INTERFACES}{name}"
         self._names = f"moorage-{name}-"
         self._allowed = allowed
         self._addresses = addresses
+        self._ipv6 = ipv6
         self._number = 0
         self._offset = crc32(name.encode()) % addresses.num_addresses
         self._attached: dict[KernelId, Attachment] = {}
@@ -101,7 +112,7 @@ class KernelNetworks:
         with self._lock:
             self._attached = dict(attached)
             self._ready = []
-            _permit_forwarding(self._interfaces)
+            self._permit_forwarding()
             self._load_rules()
             used = {attachment.network.name for attachment in attached.values()}
             with suppress(FileNotFoundError):
@@ -118,22 +129,32 @@ class KernelNetworks:
         with self._lock:
             if _run("nft", "list", "chain", "inet", self._table, "forward"):
                 self._load_rules()
-            _permit_forwarding(self._interfaces)
+            self._permit_forwarding()
+
+    def _permit_forwarding(self) -> None:
+        _permit_forwarding(self._interfaces)
+        if self._ipv6:
+            _permit_forwarding6(self._interfaces)
 
     def try_out(self) -> KernelNetwork:
         """Connect to a published port. Returns the namespace, which is ready for a kernel. Raises
         ``RuntimeFailed``."""
         network = self._make()
-        with _listener_in(network) as server, socket.socket() as reserved:
+        hosts = ["127.0.0.1", *([_own_address6()] if self._ipv6 else [])]
+        with (
+            _listener_in(network, "::" if self._ipv6 else "127.0.0.1") as server,
+            socket.socket() as reserved,
+        ):
             reserved.bind(("127.0.0.1", 0))
             port = reserved.getsockname()[1]
-            self._publish([element(port, network.address, server.getsockname()[1])])
+            self._publish([(port, network.address, server.getsockname()[1])])
 
             try:
-                socket.create_connection(("127.0.0.1", port), _TRIAL_S).close()
+                for host in hosts:
+                    socket.create_connection((host, port), _TRIAL_S).close()
             except OSError as error:
                 raise RuntimeFailed(
-                    f"a connection to a kernel in a network namespace fails: {error}",
+                    f"a connection to a kernel in a network namespace fails, at {host}: {error}",
                     next_step=(
                         "check the firewall of that node, and that its Linux has nft_nat "
                         "and nft_fib"
@@ -180,9 +201,7 @@ class KernelNetworks:
         with self._lock:
             before = self._attached[kernel_id]
             self._attached[kernel_id] = Attachment(before.group, before.network, dict(ports))
-            self._publish(
-                [element(port, before.network.address, inner) for inner, port in ports.items()]
-            )
+            self._publish([(port, before.network.address, inner) for inner, port in ports.items()])
 
     def release(self, kernel_id: KernelId) -> None:
         """A kernel has ended. The namespace of the last of its group ends."""
@@ -232,15 +251,21 @@ class KernelNetworks:
         """Remove rules of nftables, if they are there."""
         _run("nft", "delete", "table", "inet", name)
 
-    def _publish(self, elements: Collection[str]) -> None:
-        if elements:
-            _must("nft", "add", "element", "inet", self._table, "published", _set(elements))
+    def _publish(self, published: Collection[tuple[int, str, int]]) -> None:
+        """Port of the node, address of the kernel, port of the kernel."""
+        if not published:
+            return
+        command = ("nft", "add", "element", "inet", self._table)
+        _must(*command, PUBLISHED, _set(element(*entry) for entry in published))
+        if self._ipv6:
+            _must(*command, PUBLISHED6, _set(element6(*entry) for entry in published))
 
     def _withdraw(self, ports: Collection[int]) -> None:
-        if ports:
-            _run(
-                "nft", "delete", "element", "inet", self._table, "published", _set(map(str, ports))
-            )
+        if not ports:
+            return
+        command = ("nft", "delete", "element", "inet", self._table)
+        for name in (PUBLISHED, PUBLISHED6) if self._ipv6 else (PUBLISHED,):
+            _run(*command, name, _set(map(str, ports)))
 
     def _load_rules(self) -> None:
         published = [
@@ -248,12 +273,14 @@ class KernelNetworks:
             for attachment in self._attached.values()
             for inner, port in attachment.ports.items()
         ]
+        uplinks = [*_uplinks(), *(_uplinks6() if self._ipv6 else [])]
         text = node_rules(
             self._table,
             self._interfaces,
             allowed=self._allowed,
-            uplinks=_uplinks(),
+            uplinks=uplinks,
             published=published,
+            ipv6=self._ipv6,
         )
         _must("nft", "-f", "-", text=text)
 
@@ -266,7 +293,7 @@ class KernelNetworks:
         inside = f"echo 1 > /proc/sys/{setting.format('all')} && exec nft -f -"
         try:
             Path("/proc/sys", setting.format(network.interface)).write_text("1")
-            _must("ip", "-n", network.name, "-batch", "-", text=_inside(network))
+            _must("ip", "-n", network.name, "-batch", "-", text=_inside(network, self._ipv6))
             _must("nsenter", f"--net={network.path}", "sh", "-c", inside, text=rules)
         except OSError as error:
             _remove(network)
@@ -284,7 +311,7 @@ class KernelNetworks:
             network = self._next()
             # Exclusive: an address that another agent has, or that is used on this node, has a
             # route already.
-            problem = _run("ip", "-batch", "-", text=_outside(network, _mtu()))
+            problem = _run("ip", "-batch", "-", text=_outside(network, _mtu(), self._ipv6))
             if not problem:
                 return network
 
@@ -314,8 +341,8 @@ def _set(elements: Iterable[str]) -> str:
     return f"{{ {', '.join(elements)} }}"
 
 
-def _outside(network: KernelNetwork, mtu: int) -> str:
-    return (
+def _outside(network: KernelNetwork, mtu: int, ipv6: bool) -> str:
+    lines = (
         f"netns add {network.name}\n"
         f"link add {network.interface} mtu {mtu} type veth peer name eth0 mtu {mtu} netns "
         f"{network.name}\n"
@@ -323,15 +350,32 @@ def _outside(network: KernelNetwork, mtu: int) -> str:
         f"link set {network.interface} up\n"
         f"route add {network.address}/32 dev {network.interface}\n"
     )
+    if not ipv6:
+        return lines
 
-
-def _inside(network: KernelNetwork) -> str:
     return (
+        f"{lines}"
+        f"address add {GATEWAY6}/128 dev {network.interface} nodad\n"
+        f"route add {address6_of(network.address)}/128 dev {network.interface}\n"
+    )
+
+
+def _inside(network: KernelNetwork, ipv6: bool) -> str:
+    lines = (
         "link set lo up\n"
         f"address add {network.address}/32 dev eth0\n"
         "link set eth0 up\n"
         f"route add {GATEWAY} dev eth0 scope link\n"
         f"route add default via {GATEWAY} src {network.address}\n"
+    )
+    if not ipv6:
+        return lines
+
+    return (
+        f"{lines}"
+        f"address add {address6_of(network.address)}/128 dev eth0 nodad\n"
+        f"route add {GATEWAY6}/128 dev eth0\n"
+        f"route add ::/0 via {GATEWAY6} dev eth0\n"
     )
 
 
@@ -341,7 +385,7 @@ def _remove(network: KernelNetwork) -> None:
     _run("ip", "netns", "delete", network.name)
 
 
-def _listener_in(network: KernelNetwork) -> closing[socket.socket]:
+def _listener_in(network: KernelNetwork, host: str) -> closing[socket.socket]:
     """A socket that listens in a namespace, and stays there. Raises ``RuntimeFailed``."""
     made: list[socket.socket] = []
     failures: list[OSError] = []
@@ -349,7 +393,8 @@ def _listener_in(network: KernelNetwork) -> closing[socket.socket]:
     def enter_and_listen() -> None:
         try:
             enter_network(network.path)  # this thread only
-            made.append(socket.create_server(("127.0.0.1", 0)))
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            made.append(socket.create_server((host, 0), family=family, dualstack_ipv6=":" in host))
         except OSError as error:
             failures.append(error)
 
@@ -368,6 +413,24 @@ def _uplinks() -> list[str]:
     return [fields[0] for fields in routes if fields[1] == "00000000"]
 
 
+def _uplinks6() -> list[str]:
+    """The same of IPv6."""
+    routes = [line.split() for line in _read(Path("/proc/net/ipv6_route")).splitlines()]
+    none = "0" * 32
+    return sorted({fields[9] for fields in routes if fields[:2] == [none, "00"]} - {"lo"})
+
+
+def _own_address6() -> str:
+    """One at which others reach this node. Raises ``RuntimeFailed``."""
+    for line in _read(Path("/proc/net/if_inet6")).splitlines():
+        digits, _, _, scope, _, interface = line.split()
+        if scope == "00" and not interface.startswith(INTERFACES):
+            return str(IPv6Address(int(digits, 16)))
+    raise _failed(
+        "no interface of this node has an IPv6 address beside loopback and link-local ones"
+    )
+
+
 def _mtu() -> int:
     sizes = [_read(Path(f"/sys/class/net/{name}/mtu")).strip() for name in _uplinks()]
     return min((int(size) for size in sizes if size.isdigit()), default=1500)
@@ -384,17 +447,42 @@ def _permit_forwarding(interfaces: str) -> None:
     except OSError as error:
         raise _failed(f"{forwarding}: {error}") from None
 
-    if shutil.which("iptables", path=_path()) is None:
+    _accept("iptables", interfaces)
+
+
+def _permit_forwarding6(interfaces: str) -> None:
+    """The same of IPv6. A node that forwards takes no more routes from the advertisements of
+    routers, unless it is told to, and would lose the way to other hosts. Raises
+    ``RuntimeFailed``."""
+    settings = Path("/proc/sys/net/ipv6/conf")
+    forwarding = settings / "all" / "forwarding"
+    try:
+        if forwarding.read_text().strip() != "1":
+            for path in settings.glob("*/accept_ra"):
+                is_of_kernels = path.parent.name.startswith(INTERFACES)
+                if not is_of_kernels and path.read_text().strip() == "1":
+                    path.write_text("2")
+
+            forwarding.write_text("1")
+    except OSError as error:
+        raise _failed(f"{forwarding}: {error}") from None
+
+    _accept("ip6tables", interfaces)
+
+
+def _accept(program: str, interfaces: str) -> None:
+    """Raises ``RuntimeFailed``."""
+    if shutil.which(program, path=_path()) is None:
         return
 
     for chain, ways in (("FORWARD", ("-i", "-o")), ("INPUT", ("-i",))):
-        if not _output("iptables", "-w", "-S", chain).startswith(f"-P {chain} DROP"):
+        if not _output(program, "-w", "-S", chain).startswith(f"-P {chain} DROP"):
             continue
 
         for way in ways:
             rule = (chain, way, f"{interfaces}+", "-j", "ACCEPT")
-            if _run("iptables", "-w", "-C", *rule):
-                _must("iptables", "-w", "-I", *rule)
+            if _run(program, "-w", "-C", *rule):
+                _must(program, "-w", "-I", *rule)
 
 
 def _read(path: Path) -> str:
