@@ -24,6 +24,7 @@ from tests.mutations import (
     settings_catalog,
     site_catalog,
     start_catalog,
+    statement_catalog,
     workload_catalog,
 )
 from tests.mutations.mutation import Mutation
@@ -57,6 +58,7 @@ MUTATIONS = (
     *settings_catalog.MUTATIONS,
     *site_catalog.MUTATIONS,
     *start_catalog.MUTATIONS,
+    *statement_catalog.MUTATIONS,
     *workload_catalog.MUTATIONS,
     Mutation(
         "the last bytes of a file of a log are left out when it was rotated meanwhile",

@@ -41,10 +41,19 @@ LEADER_WRITES = {
     "deadlines_move": "term = $2 AND expires_at > now()",
     "groups_hold_losses": "term = $2 AND expires_at > now()",
     "holds_record": "term = $6 AND expires_at > now()",
+    "kernel_leases_expire": "term = $4 AND expires_at > now()",
     "session_create_checked": "term = ANY ($31::bigint[]) AND expires_at > now()",
     "session_place": "term = $1 AND expires_at > now()",
     "session_transition": "term = ANY ($19::bigint[]) AND expires_at > now()",
 }
+# Those that keep another manager from becoming leader meanwhile.
+LOCKED_WRITES = (
+    "agents_mark_silent",
+    "kernel_leases_expire",
+    "session_create_checked",
+    "session_place",
+    "session_transition",
+)
 RECONCILE = "manager/lifecycle/reconcile.py"
 REASONS = ("tests/unit/manager/test_reconcile_reasons.py",)
 
@@ -59,6 +68,16 @@ MUTATIONS = (
             ("tests/store/test_leader_writes.py",),
         )
         for name, check in LEADER_WRITES.items()
+    ),
+    *(
+        Mutation(
+            f"{name.replace('_', ' ')}: a leader that is replaced meanwhile",
+            f"manager/store/sql/{name}.sql",
+            "expires_at > now() FOR SHARE",
+            "expires_at > now()",
+            ("tests/store/test_leader_writes.py", "-k", "replaced"),
+        )
+        for name in LOCKED_WRITES
     ),
     _without("is silent", MAIN, "a.status = 'ALIVE' AND "),
     _without("is not ready", MAIN, "a.ready AND "),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime
+from typing import Any
 
 import asyncpg
 import pytest
@@ -96,7 +98,17 @@ async def place(store: Store, term: int) -> int:
     )
 
 
-WRITES = [mark, preempt, stop, create, hold, hold_losses, move_deadlines, place]
+async def expire(store: Store, term: int) -> int:
+    await store.database.fetch("UPDATE kernels SET lease_s = 30")
+    await store.database.fetch("UPDATE agents SET status = 'SUSPECT', lease_runtimes = '{process}'")
+    silent = await store.kernel_leases.on_silent_agents()
+    assert len(silent) == 1
+    return await store.kernel_leases.expire(silent, term)
+
+
+WRITES = [mark, preempt, stop, create, hold, hold_losses, move_deadlines, place, expire]
+# What another leader would do again, or otherwise.
+LOCKING = [mark, preempt, stop, create, place, expire]
 
 
 @pytest.mark.parametrize("write", WRITES)
@@ -128,6 +140,37 @@ async def test_leader_whose_lease_is_over_writes_nothing(
     await store.database.fetch("UPDATE leases SET expires_at = now()")
     assert not await write(store, term)
     assert (await store.sessions.get(SYSTEM, "s")).status is Status.RUNNING
+
+
+@pytest.mark.parametrize("write", LOCKING)
+async def test_leader_that_is_replaced_meanwhile_writes_nothing(
+    store: Store, migrated_database: str, write: Callable[[Store, int], Awaitable[int]]
+) -> None:
+    """Another manager becomes leader while the statement runs."""
+    agent = FakeAgent(store)
+    await agent.report()
+    await running(store, agent, "s")
+    term = await store.leases.acquire("test", 60) or 0
+    other = await asyncpg.connect(migrated_database)
+    async with other.transaction():
+        await other.execute("SELECT set_config('moorage.schema', '9', true)")
+        assert (
+            await other.execute("UPDATE leases SET holder = 'other', term = term + 1") == "UPDATE 1"
+        )
+        writing = asyncio.ensure_future(write(store, term))
+        await until_it_waits(other, writing)
+
+    assert not await writing
+    await other.close()
+    assert (await store.sessions.get(SYSTEM, "s")).status is Status.RUNNING
+
+
+async def until_it_waits(connection: Any, writing: asyncio.Future[int]) -> None:
+    """For a lock; or it has not waited, and is done."""
+    waits = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    async with asyncio.timeout(30):
+        while not writing.done() and not await connection.fetch(waits):
+            await asyncio.sleep(0.01)
 
 
 async def test_deadlines_move_once_for_each_jump(store: Store) -> None:

@@ -1,7 +1,8 @@
--- Write the kernel states that agents observed. Compare-and-swap on each kernel's old status ($3). The kernel must belong to
--- the reporting agent, and the report must have come through that agent's newest stream ($12); FOR SHARE keeps a newer
--- stream from registering until this commits. `in_routes`: the kernel listens, or its site expects its start, so routes may be affected. `was_stopping`: it
--- has ended, and a new attempt of its session may wait for that. `endpoint_id`: of a replica whose health changed.
+-- Write the kernel states that agents observed. Compare-and-swap on each kernel's old status ($3), which `locked` compares, in the
+-- order of the ids: what it has found cannot change before the update. The kernel must belong to the reporting agent, and the
+-- report must have come through that agent's newest stream ($12); FOR SHARE keeps a newer stream from registering until this
+-- commits. `in_routes`: the kernel listens, or its site expects its start, so routes may be affected. `was_stopping`: it has ended,
+-- and a new attempt of its session may wait for that. `endpoint_id`: of a replica whose health changed.
 WITH input AS (
     SELECT * FROM unnest($1::text[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::int[],
                          $8::int[], $9::text[], $10::text[], $11::text[], $12::bigint[], $13::text[], $14::float8[], $15::float8[], $16::float8[])
@@ -35,6 +36,6 @@ UPDATE kernels k SET
         THEN least(now(), to_timestamp(i.ends_at) - make_interval(secs => (SELECT as_number(s.spec -> 'walltime_s') FROM sessions s WHERE s.id = k.session_id)))
         ELSE k.started_at END
 FROM locked i
-WHERE k.id = i.id AND k.status = i.old AND k.agent_id = i.agent_id
+WHERE k.id = i.id
 RETURNING k.id, k.session_id, k.port > 0 OR i.expected_start > 0 AS in_routes, i.old = 'TERMINATING' AND i.new <> i.old AS was_stopping,
           CASE WHEN i.old = 'RUNNING' AND i.new = 'RUNNING' THEN (SELECT s.endpoint_id FROM sessions s WHERE s.id = k.session_id) END AS endpoint_id

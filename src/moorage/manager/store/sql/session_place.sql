@@ -37,7 +37,8 @@ WITH term AS (
       AND (s.attempt = 1 OR coalesce(s.spec ->> 'overlap', CASE WHEN s.endpoint_id IS NOT NULL THEN 'allowed' END) = 'allowed'
            OR NOT EXISTS (SELECT FROM kernels e WHERE e.session_id = s.id AND e.attempt < s.attempt
                             AND e.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')))
-      -- After the restore of a backup an agent may run the session, and the database does not know it (agents_not_ready).
+      -- After the restore of a backup an agent may run the session, and the database does not know it. Such an agent is not ready;
+      -- that is asked for the index agents_not_ready.
       AND (coalesce(s.spec ->> 'overlap', CASE WHEN s.endpoint_id IS NOT NULL THEN 'allowed' END) = 'allowed'
            OR NOT EXISTS (SELECT FROM agents n WHERE NOT n.ready AND (n.restored_at >= s.created_at
                 OR n.unknown_kernels @> jsonb_build_array(jsonb_build_object('session_id', s.id)))))
@@ -53,6 +54,7 @@ WITH term AS (
     INSERT INTO session_history (session_id, revision, event, from_status, to_status, actor, detail)
     SELECT id, revision, 'placed', 'PENDING', 'SCHEDULED', 'scheduler', 'on ' || places FROM moved
 ), kernels_placed AS (
+    -- Most have no lease, and so need no look at their agent.
     UPDATE kernels k SET status = 'SCHEDULED', agent_id = m.agent_id, status_since = now(), overlap = m.overlap,
         lease_s = CASE WHEN m.lease_s IS NOT NULL AND m.runtime = ANY (
             SELECT unnest(a.lease_runtimes) FROM agents a WHERE a.id = m.agent_id) THEN m.lease_s END

@@ -1,6 +1,7 @@
 -- The only statement that changes a session's status after its placement (session_place.sql does that). Compare-and-swap
--- on status and revision; writes the history, and what the transition means for the kernels. Returns ended kernels
--- with their agents, and the sessions that depend on one that has ended. A stale transition changes nothing and returns no row.
+-- on status and revision, which `locked` compares, in the order of the ids: what it has found cannot change before the update.
+-- Writes the history, and what the transition means for the kernels. Returns ended kernels with their agents, and the sessions that
+-- depend on one that has ended. A stale transition changes nothing and returns no row.
 -- `next_kernel` is set for a retry, a requeue and a preemption: a new kernel with a new id, and new sub kernels for a
 -- cluster. `term` is set for what only the leader may decide: the lease is locked FOR SHARE, so that no other manager
 -- becomes leader until this commits.
@@ -29,7 +30,7 @@ WITH input AS (
         hold = NULL, retries = CASE WHEN i.new = 'PENDING' THEN 0 ELSE s.retries END,
         bypassed = CASE WHEN i.new = 'PENDING' THEN 0 ELSE s.bypassed END
     FROM locked i
-    WHERE s.id = i.id AND s.status = i.old AND s.revision = i.revision
+    WHERE s.id = i.id
     RETURNING s.id, s.revision, i.attempt AS old_attempt, i.old, i.new, i.event, i.reason, i.detail, i.actor,
               i.kernel_status, i.next_kernel, i.secret, s.type, s.endpoint_id,
               coalesce(s.spec -> 'ports', '[]') <> '[]' AS offers
