@@ -158,7 +158,10 @@ async def fleet(stub: StubManager, agents: int, options: list[str]) -> AsyncIter
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "moorage", "simulate", "--agents", str(agents), "--output", "json",
             "--manager", f"127.0.0.1:{stub.port}", "--home", home, *options,
-            env=os.environ | {"MOORAGE_COMMON__LOG_LEVEL": "error", "MOORAGE_COMMON__LINK_TOKEN": TOKEN},
+            env=os.environ | {
+                "MOORAGE_COMMON__LOG_LEVEL": "error", "MOORAGE_COMMON__LINK_TOKEN": TOKEN,
+                "MOORAGE_COMMON__LINK_TLS": "off",
+            },
             stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
         try:

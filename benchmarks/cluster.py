@@ -93,6 +93,7 @@ async def start_cluster(
     env |= {
         "MOORAGE_COMMON__LOG_LEVEL": "warning",
         "MOORAGE_COMMON__LINK_TOKEN": "bench",
+        "MOORAGE_COMMON__LINK_TLS": "off",
         "MOORAGE_AGENT__MANAGER": ",".join(f"127.0.0.1:{link}" for link in links),
     }
 

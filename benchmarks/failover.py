@@ -58,6 +58,7 @@ class Site:
         self.env = env | {
             "MOORAGE_COMMON__LOG_LEVEL": "warning",
             "MOORAGE_COMMON__LINK_TOKEN": "bench",
+            "MOORAGE_COMMON__LINK_TLS": "off",
             "MOORAGE_MANAGER__DSN": postgres.dsn,
             "MOORAGE_AGENT__MANAGER": ",".join(self.links.values()),
             "MOORAGE_PROXY__MANAGER": ",".join(self.links.values()),

@@ -262,6 +262,7 @@ async def site(replicas: int = 1) -> AsyncIterator[Site]:
         env |= {
             "MOORAGE_COMMON__LOG_LEVEL": "warning",
             "MOORAGE_COMMON__LINK_TOKEN": "bench",
+            "MOORAGE_COMMON__LINK_TLS": "off",
             "MOORAGE_AGENT__MANAGER": f"127.0.0.1:{cluster.link}",
             "MOORAGE_AGENT__STOP_KERNELS_ON_EXIT": "true",
             "MOORAGE_PROXY__MANAGER": f"127.0.0.1:{cluster.link}",

@@ -46,6 +46,7 @@ async def shares(dsn: str, case: str) -> list[Share]:
     env |= {
         "MOORAGE_COMMON__LOG_LEVEL": "warning",
         "MOORAGE_COMMON__LINK_TOKEN": "scale",
+        "MOORAGE_COMMON__LINK_TLS": "off",
         "MOORAGE_MANAGER__DSN": dsn,
         "MOORAGE_MANAGER__SUSPECT_AFTER_S": "1000000",
     }

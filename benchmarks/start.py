@@ -200,6 +200,7 @@ async def run_node() -> AsyncIterator[Node]:
             env |= {
                 "MOORAGE_COMMON__LOG_LEVEL": "warning",
                 "MOORAGE_COMMON__LINK_TOKEN": "bench",
+                "MOORAGE_COMMON__LINK_TLS": "off",
                 "MOORAGE_AGENT__MANAGER": f"127.0.0.1:{at.link}",
                 "MOORAGE_AGENT__DOCKER": f"unix://{folder}/proxy.sock",
                 "MOORAGE_AGENT__DOCKER_PULL": "never",

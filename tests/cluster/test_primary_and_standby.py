@@ -87,7 +87,13 @@ class Pair:
             stop_kernels_on_exit=True,
         )
         await self._stack.enter_async_context(
-            Agent(settings, CommonSettings(), clock=CLOCK, link_token=TOKEN, home=self.home / name)
+            Agent(
+                settings,
+                CommonSettings(link_tls="off"),
+                clock=CLOCK,
+                link_token=TOKEN,
+                home=self.home / name,
+            )
         )
         async with asyncio.timeout(20):
             while not await self.on_primary(f"SELECT count(*) FROM agents WHERE id = '{name}'"):

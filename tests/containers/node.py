@@ -29,7 +29,8 @@ async def main():
     target, home, token, ports, docker, inventory = sys.argv[1:]
     settings = AgentSettings(id="one", inventory=inventory, manager=target, report_interval_s=0.5,
                              port_range=ports, docker=docker)
-    async with Agent(settings, CommonSettings(), clock=SystemClock(), link_token=token, home=Path(home)):
+    common = CommonSettings(link_tls="off")
+    async with Agent(settings, common, clock=SystemClock(), link_token=token, home=Path(home)):
         await asyncio.Event().wait()
 
 asyncio.run(main())

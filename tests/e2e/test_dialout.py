@@ -10,6 +10,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from moorage.common.model.addresses import dial_out_host
 from moorage.common.model.spec import EndpointSpec
 from tests.addresses import free_port
 
@@ -30,7 +31,7 @@ async def test_endpoint_websocket_and_tcp_over_dialed_connections(platform: Plat
     listen = f"127.0.0.1:{free_port()}"
     platform.start(
         "up", "--set", f"agent.vllm_command={ENGINE}", "--set", "agent.reach=dial-out",
-        "--set", f"proxy.dialout_listen={listen}",
+        "--set", "common.link_tls=on", "--set", f"proxy.dialout_listen={listen}",
     )  # fmt: skip
     await platform.wait_until_ready()
     await platform.wait_until_ready()
@@ -64,7 +65,7 @@ async def test_endpoint_websocket_and_tcp_over_dialed_connections(platform: Plat
             assert await socket.receive_str() == "echo hello"
 
         (agent,) = await client.list_agents()
-        assert agent.address == "node-1.agent.invalid"
+        assert agent.address == dial_out_host("node-1", agent.address.split(".")[1])
 
     assert await exchange(platform, b"stressed") == b"desserts"
     shown = await asyncio.to_thread(example, platform, "dial_out.py", platform.openai_url)

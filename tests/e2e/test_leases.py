@@ -31,6 +31,8 @@ def nodes(home: Path) -> Iterator[tuple[Platform, Platform, Platform]]:
     for platform in platforms:
         platform.env |= {
             "MOORAGE_COMMON__LINK_TOKEN": "shared",
+            # Each has a home of its own, so none finds the socket of a manager.
+            "MOORAGE_COMMON__LINK_TLS": "off",
             "MOORAGE_MANAGER__SUSPECT_AFTER_S": "3",
             "MOORAGE_MANAGER__LOST_GRACE_S": "600",
             "MOORAGE_AGENT__MANAGER": manager.link,

@@ -101,7 +101,11 @@ async def relay_to(platform: Platform) -> AsyncIterator[Relay]:
     server.add_generic_rpc_handlers((relay,))
     server.add_insecure_port(address)
     await server.start()
-    platform.env |= {"MOORAGE_AGENT__MANAGER": address, "MOORAGE_PROXY__MANAGER": address}
+    platform.env |= {
+        "MOORAGE_AGENT__MANAGER": address,
+        "MOORAGE_PROXY__MANAGER": address,
+        "MOORAGE_COMMON__LINK_TLS": "off",  # nobody has a socket for a relay
+    }
 
     try:
         yield relay

@@ -53,6 +53,8 @@ class Daemons:
         for one in self.all:
             one.env |= {
                 "MOORAGE_COMMON__LINK_TOKEN": "shared",
+                # Each has a home of its own, so none finds the socket of a manager.
+                "MOORAGE_COMMON__LINK_TLS": "off",
                 "MOORAGE_MANAGER__DSN": dsn,
                 "MOORAGE_AGENT__MANAGER": links,
                 "MOORAGE_PROXY__MANAGER": links,

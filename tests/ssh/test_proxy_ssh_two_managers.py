@@ -30,6 +30,8 @@ class Site:
         for platform in (self.a, self.b, self.node, self.edge):
             platform.env |= {
                 "MOORAGE_COMMON__LINK_TOKEN": "shared",
+                # Each has a home of its own, so none finds the socket of a manager.
+                "MOORAGE_COMMON__LINK_TLS": "off",
                 "MOORAGE_MANAGER__DSN": dsn,
                 "MOORAGE_AGENT__MANAGER": links,
                 "MOORAGE_PROXY__MANAGER": links,

@@ -239,7 +239,7 @@ def agent_settings(manager: FakeManager, **settings: Any) -> AgentSettings:
 
 def make_agent(manager: FakeManager, home: Path, **settings: Any) -> Agent:
     chosen = agent_settings(manager, **settings)
-    return Agent(chosen, CommonSettings(), clock=CLOCK, link_token=TOKEN, home=home)
+    return Agent(chosen, CommonSettings(link_tls="off"), clock=CLOCK, link_token=TOKEN, home=home)
 
 
 @contextlib.asynccontextmanager
@@ -309,7 +309,8 @@ async def main():
     target, home, token = sys.argv[1:4]
     settings = AgentSettings(id="one", inventory="fake:2xH100", manager=target, report_interval_s=0.5,
                              port_range=sys.argv[4])
-    async with Agent(settings, CommonSettings(), clock=SystemClock(), link_token=token, home=Path(home)):
+    common = CommonSettings(link_tls="off")
+    async with Agent(settings, common, clock=SystemClock(), link_token=token, home=Path(home)):
         await asyncio.Event().wait()
 
 asyncio.run(main())

@@ -53,7 +53,9 @@ async def manager(migrated_database: str, tmp_path: Path) -> AsyncIterator[Manag
         suspect_after_s=GRACE_S,
         lost_grace_s=GRACE_S,
     )
-    async with Manager(settings, clock=SystemClock(), link_token=TOKEN, home=tmp_path) as running:
+    async with Manager(
+        settings, clock=SystemClock(), link_token=TOKEN, home=tmp_path, link_tls="off"
+    ) as running:
         yield running
 
 

@@ -174,7 +174,7 @@ def proxy(manager: str, home: Path, *, timeouts: Timeouts | None = None, **setti
     }
     return Proxy(
         ProxySettings(**(defaults | settings)),
-        CommonSettings(),
+        CommonSettings(link_tls="off"),
         clock=SystemClock(),
         link_token=TOKEN,
         home=home,

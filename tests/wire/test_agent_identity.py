@@ -36,7 +36,11 @@ SPEC = SessionSpec(name="job", type="interactive", command=["sleep", "60"], reso
 def twin(manager: Manager, home: Path) -> Agent:
     settings = AgentSettings(id="twin", manager=manager.link_address, inventory="fake:1xH100")
     return Agent(
-        settings, CommonSettings(home=home), clock=SystemClock(), link_token=TOKEN, home=home
+        settings,
+        CommonSettings(home=home, link_tls="off"),
+        clock=SystemClock(),
+        link_token=TOKEN,
+        home=home,
     )
 
 

@@ -346,7 +346,7 @@ async def test_frozen_manager_is_detected(
         settings = AgentSettings(id="one", inventory="fake:1xL4", manager=f"127.0.0.1:{port}")
         agent = h.Agent(
             settings,
-            CommonSettings(),
+            CommonSettings(link_tls="off"),
             clock=h.CLOCK,
             link_token=h.TOKEN,
             home=tmp_path,

@@ -68,7 +68,9 @@ async def test_wrong_link_token_is_logged(
     manager: h.FakeManager, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = AgentSettings(id="one", inventory="fake:1xL4", manager=manager.target)
-    agent = h.Agent(settings, CommonSettings(), clock=h.CLOCK, link_token="wrong", home=tmp_path)
+    agent = h.Agent(
+        settings, CommonSettings(link_tls="off"), clock=h.CLOCK, link_token="wrong", home=tmp_path
+    )
     async with agent, asyncio.timeout(10):
         output = ""
         while "link token" not in output:

@@ -28,7 +28,7 @@ from moorage.server.all_in_one import AllInOne, single_node_settings
 def settings_at(dsn: str, home: Path, link: str) -> Settings:
     ports = port_range(agent_ports())
     return Settings(
-        common=CommonSettings(home=home),
+        common=CommonSettings(home=home, link_tls="off"),
         manager=ManagerSettings(dsn=dsn, listen="127.0.0.1:0", link_listen=link),
         agent=AgentSettings(id="node", inventory="fake:1xH100", docker="off", port_range=ports),
         proxy=ProxySettings(listen="127.0.0.1:0", internal_listen="127.0.0.1:0", id="edge"),

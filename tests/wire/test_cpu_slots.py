@@ -22,7 +22,11 @@ async def test_gpu_job_runs_on_cpu_slots(manager: Manager, client: Client, tmp_p
         id="node-1", manager=manager.link_address, inventory="auto+cpu-slots:2", docker="off"
     )
     async with Agent(
-        settings, CommonSettings(), clock=SystemClock(), link_token=h.TOKEN, home=tmp_path / "agent"
+        settings,
+        CommonSettings(link_tls="off"),
+        clock=SystemClock(),
+        link_token=h.TOKEN,
+        home=tmp_path / "agent",
     ):
         spec = {"name": "job", "command": ["sh", "-c", 'echo "sees <$CUDA_VISIBLE_DEVICES>"']}
         resources = {"cuda.device": 2, "cpu": 0.1, "mem": "64MiB"}

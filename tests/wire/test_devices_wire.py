@@ -68,7 +68,11 @@ async def agent(manager: Manager, acme: Path, tmp_path: Path) -> AsyncIterator[A
         device_free_timeout_s=0.3,
     )
     async with Agent(
-        settings, CommonSettings(), clock=SystemClock(), link_token=h.TOKEN, home=tmp_path / "agent"
+        settings,
+        CommonSettings(link_tls="off"),
+        clock=SystemClock(),
+        link_token=h.TOKEN,
+        home=tmp_path / "agent",
     ) as agent:
         yield agent
 
@@ -189,7 +193,11 @@ async def test_kernel_waiting_for_device_memory_reports_it_and_starts_when_free(
         (acme / name / "used").write_text("5000000000")
 
     async with Agent(
-        settings, CommonSettings(), clock=SystemClock(), link_token=h.TOKEN, home=tmp_path / "agent"
+        settings,
+        CommonSettings(link_tls="off"),
+        clock=SystemClock(),
+        link_token=h.TOKEN,
+        home=tmp_path / "agent",
     ):
         await client.create_session(job("one"))
 

@@ -248,7 +248,9 @@ async def test_served_port_answers_and_unserved_port_refuses() -> None:
 async def simulate(home: Path, *options: str, token: str = "") -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         sys.executable, "-m", "moorage", "simulate", "--home", str(home), *options,
-        env=os.environ | {"MOORAGE_COMMON__LINK_TOKEN": token, "PYTHONFAULTHANDLER": "1"},
+        env=os.environ | {
+            "MOORAGE_COMMON__LINK_TOKEN": token, "MOORAGE_COMMON__LINK_TLS": "off", "PYTHONFAULTHANDLER": "1",
+        },
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
 

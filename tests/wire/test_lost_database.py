@@ -71,7 +71,9 @@ async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 async def manager(dsn: str, home: Path, link: int) -> AsyncIterator[Manager]:
     settings = ManagerSettings(dsn=dsn, listen="127.0.0.1:0", link_listen=f"127.0.0.1:{link}")
     home.mkdir()
-    async with Manager(settings, clock=SystemClock(), link_token=TOKEN, home=home) as running:
+    async with Manager(
+        settings, clock=SystemClock(), link_token=TOKEN, home=home, link_tls="off"
+    ) as running:
         yield running
 
 
@@ -83,7 +85,7 @@ async def test_agents_and_proxies_go_to_a_manager_that_has_its_database(
     await relay.open()
     ports = free_port(), free_port()
     both = ",".join(f"127.0.0.1:{port}" for port in ports)
-    common = CommonSettings(home=tmp_path)
+    common = CommonSettings(home=tmp_path, link_tls="off")
     agent_settings = AgentSettings(id="node-1", manager=both, inventory="fake:1xH100")
     proxy_settings = ProxySettings(
         listen="127.0.0.1:0", internal_listen="127.0.0.1:0", manager=both

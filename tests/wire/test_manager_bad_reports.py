@@ -236,7 +236,7 @@ async def test_wrong_clock_of_an_agent_has_no_effect(
         inventory="fake:1xH100",
         port_range=port_range(agent_ports()),
     )
-    common = CommonSettings(home=home)
+    common = CommonSettings(home=home, link_tls="off")
     async with Agent(settings, common, clock=ClockOneHourAhead(), link_token=TOKEN, home=home):
         small = {"cpu": 0.1, "mem": "16MiB"}
         for name, command, more in (

@@ -28,7 +28,11 @@ async def test_manager_tells_capacity_waits_and_request_times(
         id="node-1", manager=manager.link_address, inventory="fake:2xH100", docker="off"
     )
     async with Agent(
-        settings, CommonSettings(), clock=SystemClock(), link_token=h.TOKEN, home=tmp_path / "agent"
+        settings,
+        CommonSettings(link_tls="off"),
+        clock=SystemClock(),
+        link_token=h.TOKEN,
+        home=tmp_path / "agent",
     ):
         for name, devices in (("job", 1), ("large", 64)):
             spec = {"name": name, "command": ["x"], "runtime": "fake", "env": {"FAKE_RUN_S": "600"}}

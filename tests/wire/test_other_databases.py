@@ -25,7 +25,9 @@ def second(dsn: str, home: Path, **settings: str) -> Manager:
     chosen = ManagerSettings.model_validate(
         {"dsn": dsn, "listen": "127.0.0.1:0", "link_listen": "127.0.0.1:0"} | settings
     )
-    return Manager(chosen, clock=SystemClock(), link_token=h.TOKEN, home=home)
+    # On loopback they ask each other without TLS, and have no state directory in common.
+    link_tls = "off" if chosen.link_address is None else "on"
+    return Manager(chosen, clock=SystemClock(), link_token=h.TOKEN, home=home, link_tls=link_tls)  # type: ignore[arg-type]
 
 
 async def test_a_restored_copy_waits_for_the_end_of_the_live_one(

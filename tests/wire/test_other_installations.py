@@ -42,7 +42,9 @@ async def other(postgres_dsn: str, tmp_path: Path) -> AsyncIterator[Manager]:
     home.mkdir()
     async with new_database(postgres_dsn) as dsn:
         settings = ManagerSettings(dsn=dsn, listen="127.0.0.1:0", link_listen="127.0.0.1:0")
-        async with Manager(settings, clock=CLOCK, link_token=h.TOKEN, home=home) as running:
+        async with Manager(
+            settings, clock=CLOCK, link_token=h.TOKEN, home=home, link_tls="off"
+        ) as running:
             yield running
 
 
@@ -51,14 +53,22 @@ def agent(home: Path, manager: str) -> Agent:
     settings = AgentSettings(
         id="node-1", manager=manager, inventory="fake:1xH100", port_range=ports
     )
-    return Agent(settings, CommonSettings(home=home), clock=CLOCK, link_token=h.TOKEN, home=home)
+    return Agent(
+        settings,
+        CommonSettings(home=home, link_tls="off"),
+        clock=CLOCK,
+        link_token=h.TOKEN,
+        home=home,
+    )
 
 
 def proxy(home: Path, manager: str) -> Proxy:
     settings = ProxySettings(
         id="edge-1", listen="127.0.0.1:0", internal_listen="127.0.0.1:0", manager=manager
     )
-    return Proxy(settings, CommonSettings(home=home), clock=CLOCK, link_token=h.TOKEN)
+    return Proxy(
+        settings, CommonSettings(home=home, link_tls="off"), clock=CLOCK, link_token=h.TOKEN
+    )
 
 
 async def agents_of(manager: Manager) -> list[str]:
@@ -129,7 +139,7 @@ async def test_an_address_of_another_installation_is_passed_over(
 
     assert await agents_of(other) == []
     dialer = dialer_for(
-        "agent", "node-1", both, link_tls="auto", token=h.TOKEN, home=tmp_path, clock=CLOCK
+        "agent", "node-1", both, link_tls="off", token=h.TOKEN, home=tmp_path, clock=CLOCK
     )
     assert not await dialer.prefer(other.link_address, 10.0)
     assert await dialer.prefer(manager.link_address, 10.0)

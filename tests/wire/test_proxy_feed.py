@@ -216,7 +216,10 @@ async def test_wrong_link_token_is_reported(tmp_path, capsys):
             listen="127.0.0.1:0", internal_listen="127.0.0.1:0", manager=manager.address
         )
         async with Proxy(
-            settings, CommonSettings(home=tmp_path), clock=SystemClock(), link_token="wrong"
+            settings,
+            CommonSettings(home=tmp_path, link_tls="off"),
+            clock=SystemClock(),
+            link_token="wrong",
         ) as running:
             log_output = ""
 

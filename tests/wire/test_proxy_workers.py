@@ -88,7 +88,7 @@ async def daemon(home: Path, manager: RouteServer, **settings: Any) -> AsyncIter
     ]
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "moorage", "proxy", "--home", str(home), *arguments,
-        env=os.environ | {"MOORAGE_COMMON__LINK_TOKEN": TOKEN},
+        env=os.environ | {"MOORAGE_COMMON__LINK_TOKEN": TOKEN, "MOORAGE_COMMON__LINK_TLS": "off"},
     )  # fmt: skip
     try:
         started = Daemon(process, port, internal)

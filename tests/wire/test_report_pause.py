@@ -178,7 +178,11 @@ async def test_agents_of_a_large_fleet_spread_their_way_to_the_next_manager(tmp_
             update={"manager": both}
         )
         async with Agent(
-            settings, CommonSettings(), clock=Latest(), link_token=h.TOKEN, home=tmp_path
+            settings,
+            CommonSettings(link_tls="off"),
+            clock=Latest(),
+            link_token=h.TOKEN,
+            home=tmp_path,
         ):
             async with asyncio.timeout(20):
                 while not (connected := [one for one in (first, second) if one.reports]):

@@ -53,7 +53,7 @@ def settings(manager: Manager, **plugins: dict[str, object]) -> AgentSettings:
 @pytest_asyncio.fixture
 async def agent(manager: Manager, nice: None, tmp_path: Path) -> AsyncIterator[Agent]:
     given = settings(manager, nice={"level": 3})
-    common = CommonSettings()
+    common = CommonSettings(link_tls="off")
     async with Agent(
         given, common, clock=SystemClock(), link_token=h.TOKEN, home=tmp_path / "agent"
     ) as agent:
@@ -101,7 +101,7 @@ async def test_agent_with_wrong_settings_of_a_plug_in_does_not_start(
         with pytest.raises(ConfigError, match=said):
             async with Agent(
                 settings(manager, **given),
-                CommonSettings(),
+                CommonSettings(link_tls="off"),
                 clock=SystemClock(),
                 link_token=h.TOKEN,
                 home=tmp_path / "agent",

@@ -30,7 +30,10 @@ async def second(
     )
     home = tmp_path / "second"
     home.mkdir()
-    async with Manager(settings, clock=SystemClock(), link_token=h.TOKEN, home=home) as running:
+
+    async with Manager(
+        settings, clock=SystemClock(), link_token=h.TOKEN, home=home, link_tls="off"
+    ) as running:
         yield running
 
 

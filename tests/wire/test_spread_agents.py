@@ -56,7 +56,7 @@ async def first(migrated_database: str, tmp_path: Path) -> AsyncIterator[Manager
     async with AsyncExitStack() as stack:
         running = await stack.enter_async_context(manager(migrated_database, tmp_path / "a", 0))
         clock = SystemClock()
-        common = CommonSettings(home=tmp_path)
+        common = CommonSettings(home=tmp_path, link_tls="off")
         ports = agent_ports()
         for number, name in enumerate(NODES):
             settings = AgentSettings(
@@ -77,7 +77,12 @@ async def first(migrated_database: str, tmp_path: Path) -> AsyncIterator[Manager
                 manager=running.link_address,
             )
             await stack.enter_async_context(
-                Proxy(edge, CommonSettings(home=tmp_path / name), clock=clock, link_token=h.TOKEN)
+                Proxy(
+                    edge,
+                    CommonSettings(home=tmp_path / name, link_tls="off"),
+                    clock=clock,
+                    link_token=h.TOKEN,
+                )
             )
 
         yield running

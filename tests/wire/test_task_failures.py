@@ -222,7 +222,7 @@ def test_agent_of_a_site(faults: TaskFaults, runner: asyncio.Runner, tmp_path: P
         home.mkdir()
         one = [h.agent_settings(manager)]
         async with Sites(
-            one, CommonSettings(), clock=h.CLOCK, link_token=h.TOKEN, home=home
+            one, CommonSettings(link_tls="off"), clock=h.CLOCK, link_token=h.TOKEN, home=home
         ) as sites:
             while not sites.running:
                 await asyncio.sleep(0.01)

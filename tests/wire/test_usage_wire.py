@@ -48,9 +48,9 @@ async def test_usage_of_a_session_reaches_the_manager(
         report_interval_s=0.5,
         metrics_listen="127.0.0.1:0",
     )
-    async with Agent(
-        settings, CommonSettings(), clock=SystemClock(), link_token=h.TOKEN, home=tmp_path / "agent"
-    ) as agent:
+    home = tmp_path / "agent"
+    common = CommonSettings(link_tls="off")
+    async with Agent(settings, common, clock=SystemClock(), link_token=h.TOKEN, home=home) as agent:
         env = {"FAKE_CPU": "1.5", "FAKE_MEMORY": "4096", "FAKE_GPU": "0.5", "FAKE_GPU_MEMORY": "99"}
         spec = SessionSpec(
             name="job", command=["x"], runtime="fake", resources={"cuda.device": 1},

@@ -102,6 +102,7 @@ class Agent:
         self.id = AgentId(agent_id(settings))
         self._home = (home or common.home).expanduser()
         self._link_tls = common.link_tls
+        self._manager_home = common.manager_home
         self.state = self._home / f"agent-{self.id}"
         self.incarnation = clock.new_id()
         logs = LogStore(
@@ -236,18 +237,22 @@ class Agent:
             newest_generation=kernels.newest_generation,
         )
 
-    async def _start(self, stack: AsyncExitStack) -> None:
-        settings = self._settings
-        clock = self._clock
-        dialer = dialer_for(
+    def _make_dialer(self) -> Dialer:
+        return dialer_for(
             "agent",
             self.id,
-            settings.manager,
+            self._settings.manager,
             link_tls=self._link_tls,
             token=self._token,
             home=self._home,
-            clock=clock,
+            manager_home=self._manager_home,
+            clock=self._clock,
         )
+
+    async def _start(self, stack: AsyncExitStack) -> None:
+        settings = self._settings
+        clock = self._clock
+        dialer = self._make_dialer()
         self.dialer = dialer
         await stack.enter_async_context(StateLock(self.state, self.id))
         ports = PortAllocator(settings.port_range, settings.address, clock=clock, seed=self.id)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
 import structlog
+from aiohttp import web
 
 import moorage
 from moorage.common.aio.clock import Clock
@@ -22,11 +23,14 @@ from moorage.common.config.loader import load_or_create_secret
 from moorage.common.config.settings import ManagerSettings
 from moorage.common.http.client_address import TrustedProxies
 from moorage.common.http.own_certificate import client_ca_file, server_tls
+from moorage.common.http.server import Limits
+from moorage.common.local.listening import listen, reserved
+from moorage.common.local.paths import ListenerKind, socket_path
 from moorage.common.model.addresses import AddressRule, is_loopback, split_address
 from moorage.common.model.errors import ConfigError, StartupError, StoreUnavailable
 from moorage.common.telemetry.tracer import Tracer
 from moorage.common.views.peers import JoinTokenSpec
-from moorage.manager.api import ApiServices, serve_api
+from moorage.manager.api import ApiServices, serve_api, serve_locally
 from moorage.manager.api.console_services import ConsoleServices
 from moorage.manager.console import ModelAddress
 from moorage.manager.events import EventFeed
@@ -59,6 +63,7 @@ from moorage.manager.opening import open_store
 from moorage.manager.pki.authorities import Authorities
 from moorage.manager.pki.registration import ManagerCertificate, Registration
 from moorage.manager.pki.web_certificate import WebCertificate
+from moorage.manager.plain_senders import PlainSenders
 from moorage.manager.rpc import (
     AgentAddresses,
     AgentLinks,
@@ -71,6 +76,7 @@ from moorage.manager.rpc import (
     RouteFeed,
     WorkspaceBroker,
 )
+from moorage.manager.rpc.agent_stream import AgentStream
 from moorage.manager.rpc.hand_over import HandOver
 from moorage.manager.rpc.outputs import OutputBroker
 from moorage.manager.rpc.ssh import SshBroker
@@ -91,9 +97,13 @@ class Manager:
     agents and proxies for links without TLS; see ``common.link_tls``. ``tracer``: None while traces
     are off.
 
-    Available after entering: ``api_address`` and ``link_address`` with the actual ports, ``dsn``,
-    and ``first_key``: the first admin key in plain text if this start created it, else None. Raises
-    ``StartupError`` for a port in use, ``ConfigError`` or ``StoreUnavailable`` for a wrong DSN.
+    Without TLS, it also listens on Unix sockets in ``home``, which prove it to clients on this
+    host.
+
+    Available after entering: ``api_address`` and ``link_address`` with the actual ports,
+    ``api_socket`` ("": none), ``dsn``, and ``first_key``: the first admin key in plain text if this
+    start created it, else None. Raises ``StartupError`` for a port in use, ``ConfigError`` or
+    ``StoreUnavailable`` for a wrong DSN.
     """
 
     def __init__(
@@ -120,6 +130,7 @@ class Manager:
         # is turned off.
         loopback = is_loopback(split_address(settings.link_listen)[0])
         self.has_tls = link_tls == "on" or (link_tls == "auto" and not loopback)
+        self._trusts_loopback = link_tls == "off"
         self._stack = AsyncExitStack()
         self._registration: Registration | None = None
         self._leader: Leader | None = None
@@ -127,9 +138,11 @@ class Manager:
         self.api_address = ""
         self.link_address = ""
         self.dsn = ""
+        self.api_socket = ""
         self.models = ModelAddress(settings.openai_url, client_ca_file(tls, home))
         self.api_scheme = "http"
         self.first_key: str | None = None
+        self._plain_senders = PlainSenders()
 
     async def __aenter__(self) -> Manager:
         try:
@@ -182,7 +195,14 @@ class Manager:
             claim=load.claim,
         )
         load.on_refused = proxies.refuse
-        links = AgentLinks(store, metrics, clock=clock, addresses=addresses, usage=usage)
+        links = AgentLinks(
+            store,
+            metrics,
+            clock=clock,
+            addresses=addresses,
+            usage=usage,
+            on_connect=self._note_agent,
+        )
         guard.on_failover.append(links.begin_again)
         issues_own = self._tls == "ca"
         own = await self._authorities(store) if self.has_tls or issues_own else None
@@ -191,7 +211,8 @@ class Manager:
 
         authorities = own if self.has_tls else None
         certificate = ManagerCertificate(lambda: authorities.trust, clock) if authorities else None
-        managers = ManagerLinkClient(store, certificate, self._link_token)
+        home = None if self._trusts_loopback else self._home
+        managers = ManagerLinkClient(store, certificate, self._link_token, home)
         logs = LogBroker(store, links, managers, clock)
         execs = CommandBroker(links, managers, clock, traffic.using)
         workspaces = WorkspaceBroker(links, managers, clock)
@@ -362,6 +383,8 @@ class Manager:
             identity=store.managers.identity,
             outputs=OutputBroker(store, logs, self._settings.outputs_kept_days * 86_400),
             ssh=SshBroker(store, execs, file_servers=self._settings.file_servers_per_user),
+            reserve=lambda port: None if certificate else self._reserve("link", port),
+            on_proxy=self._note_proxy,
         )
         self._link_server = server
         self.link_address = (await enter(server)).address
@@ -372,6 +395,7 @@ class Manager:
                 link=server.address,
             )
 
+        presence.plain_senders = self._plain_senders.all
         hand_over = HandOver(links, proxies, self._clock)
         presence.link = self.published_link
         presence.links = hand_over.counts
@@ -448,6 +472,7 @@ class Manager:
             models=self.models,
             tracer=self._tracer,
             degraded=store.unreadable.problems,
+            on_plain_key=partial(self._plain_senders.note, "keys"),
             console=ConsoleServices(
                 self._settings.console_session_hours * 3600,
                 round(self._settings.console_idle_minutes * 60),
@@ -485,7 +510,45 @@ class Manager:
             ) from error
 
         self._stack.push_async_callback(runner.cleanup)
-        return f"{host}:{runner.addresses[0][1]}"
+        port = runner.addresses[0][1]
+        if tls is None:
+            await self._serve_api_locally(runner, port, services.limits)
+
+        return f"{host}:{port}"
+
+    async def _serve_api_locally(self, runner: web.AppRunner, port: int, limits: Limits) -> None:
+        path = self._reserve("manager", port)
+        if path is None:
+            return
+
+        try:
+            listening = listen(path)
+        except OSError as error:
+            log.warning("cannot listen on a Unix socket", path=path, why=error.strerror)
+            return
+
+        await serve_locally(runner, listening, limits)
+        self.api_socket = str(socket_path(self._home, "manager", port))
+
+    def _note_agent(self, stream: AgentStream, peer: str) -> None:
+        self._plain_senders.note_peer("agents", stream.agent_id, peer, has_tls=self.has_tls)
+
+    def _note_proxy(self, name: str, peer: str) -> None:
+        self._plain_senders.note_peer("proxies", name, peer, has_tls=self.has_tls)
+
+    def _reserve(self, kind: ListenerKind, port: int) -> str | None:
+        """Where to listen on a Unix socket, until the manager has stopped; None if that cannot
+        be."""
+        path = socket_path(self._home, kind, port)
+        try:
+            return self._stack.enter_context(reserved(path))
+        except StartupError as error:
+            log.warning(
+                "no Unix socket: clients on this host cannot know this manager",
+                why=error.message,
+                next_step=error.next_step,
+            )
+            return None
 
     def _oidc(self) -> OidcClient | None:
         if not self._settings.oidc_issuer:

@@ -77,6 +77,7 @@ class Proxy:
         self._settings = settings
         self._home = (home or common.home).expanduser()
         self._link_tls = common.link_tls
+        self._manager_home = common.manager_home
         self.id = proxy_id(settings, self._home, clock)
         self._token = link_token
         self._clock = clock
@@ -138,6 +139,7 @@ class Proxy:
             link_tls=self._link_tls,
             token=self._token,
             home=self._home,
+            manager_home=self._manager_home,
             clock=self._clock,
         )
         self.dialer = dialer

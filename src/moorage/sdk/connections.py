@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 import h11
 from aiohappyeyeballs import start_connection
 
+from moorage.common.local import proof
+
 if TYPE_CHECKING:
     import ssl
 
@@ -23,8 +25,19 @@ if TYPE_CHECKING:
 _CHUNK_BYTES = 256 * 1024
 _CONNECTIONS = 100
 _HAPPY_EYEBALLS_S = 0.25
+_FULL_S = 0.01
 # May be sent again when a kept connection turns out to be closed (RFC 9110, 9.2.2).
 _REPEATABLE = {"GET", "PUT", "DELETE"}
+
+
+async def connect_proven(path: str) -> socket.socket:
+    """A connection to a manager's Unix socket that does not block. Raises as ``proof.connect``
+    does."""
+    while True:
+        try:
+            return proof.connect(path, timeout_s=0)
+        except BlockingIOError:  # as many wait as it lets wait
+            await asyncio.sleep(_FULL_S)
 
 
 class Closed(ConnectionError):
@@ -32,11 +45,13 @@ class Closed(ConnectionError):
 
 
 class Connections:
-    """Connections to one server. ``tls``: how to verify it, for https."""
+    """Connections to one server. ``tls``: how to verify it, for https. ``path``: of its Unix
+    socket, if it has one."""
 
-    def __init__(self, base: URL, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, base: URL, tls: ssl.SSLContext | None, path: str | None = None) -> None:
         self._base = base
         self._tls = tls
+        self._path = path
         self._kept: list[_Connection] = []
         self._free = asyncio.Semaphore(_CONNECTIONS)
 
@@ -82,6 +97,10 @@ class Connections:
             self._kept.pop().close()
 
     async def _connect(self) -> _Connection:
+        if self._path is not None:
+            proven = await connect_proven(self._path)
+            return _Connection(*await asyncio.open_unix_connection(sock=proven, limit=_CHUNK_BYTES))
+
         host = self._base.raw_host
         port = self._base.port
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)

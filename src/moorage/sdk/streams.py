@@ -2,26 +2,51 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import aiohttp
+from aiohttp.client_exceptions import UnixClientConnectorError
 from yarl import URL
 
 from moorage.common.aio.sockets import keep_alive_socket
-from moorage.sdk.connections import Closed
+from moorage.sdk.connections import Closed, connect_proven
 from moorage.sdk.errors import ApiError, Unreachable
 from moorage.sdk.transport import problem_of
 
 B = TypeVar("B")
 
 
-def new_session(headers: Mapping[str, str], tls: ssl.SSLContext | None) -> aiohttp.ClientSession:
+def new_session(
+    headers: Mapping[str, str], tls: ssl.SSLContext | None, path: str | None = None
+) -> aiohttp.ClientSession:
+    """``path``: of the manager's Unix socket, if it has one."""
+    if path is not None:
+        return aiohttp.ClientSession(headers=headers, connector=_ProvenConnector(path))
     # A followed log may be silent for long: keepalive finds out when its manager has vanished.
     connector = aiohttp.TCPConnector(socket_factory=keep_alive_socket, ssl=tls or True)
     return aiohttp.ClientSession(headers=headers, connector=connector)
+
+
+class _ProvenConnector(aiohttp.UnixConnector):
+    """Connects to a server that has proved itself."""
+
+    async def _create_connection(
+        self, req: aiohttp.ClientRequest, traces: Any, timeout: aiohttp.ClientTimeout
+    ) -> Any:
+        try:
+            async with asyncio.timeout(timeout.sock_connect):
+                proven = await connect_proven(self.path)
+        except OSError as error:
+            if isinstance(error, TimeoutError):
+                raise
+            raise UnixClientConnectorError(self.path, req.connection_key, error) from error
+
+        _, protocol = await self._loop.create_unix_connection(self._factory, sock=proven)
+        return protocol
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from yarl import URL
 
 import moorage
 from moorage.common.aio.clock import SystemClock
+from moorage.common.local.paths import path_of_unix_url
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.newer_values import KNOWN_FIELDS
 from moorage.common.views.resources import Health, Page, Problem
@@ -29,6 +30,8 @@ M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
 
 
+# Names the manager in requests over its Unix socket.
+_OVER_SOCKET = "http://localhost"
 # Statuses that a later call may not meet.
 _TRANSIENT = frozenset({429, 502, 503, 504})
 FIRST_PAUSE_S = 0.2
@@ -43,7 +46,12 @@ def pauses_s(retries: int) -> Iterator[float | None]:
 
 
 class Transport:
-    """Connection to one manager, and ``call``, through which all typed calls go."""
+    """Connection to one manager, and ``call``, through which all typed calls go.
+
+    ``url``: ``https://…``, ``http://…`` or ``unix:///path/to.sock``. A manager behind a Unix socket
+    proves that it is one before anything is sent, as one with TLS does; whoever gives a plain
+    ``http://`` address trusts what listens there.
+    """
 
     def __init__(
         self,
@@ -58,15 +66,16 @@ class Transport:
         self._ca_file = ca_file
         self._verify = verify
         self.retries = retries
+        self._socket = path_of_unix_url(url)
         try:
-            self._base = URL(url.rstrip("/"))
+            self._base = URL(url.rstrip("/") if self._socket is None else _OVER_SOCKET)
         except ValueError:
             self._base = URL()
 
         if self._base.scheme not in ("http", "https") or not self._base.host:
             raise InvalidInput(
                 f"{url!r} is not the address of a manager",
-                next_step="write it like http://127.0.0.1:8700",
+                next_step="write it like https://moorage.example.org or unix:///path/to.sock",
             )
 
         if not all("!" <= letter <= "~" for letter in key):
@@ -75,7 +84,7 @@ class Transport:
                 next_step="copy the complete key again",
             )
 
-        self.url = str(self._base)
+        self.url = str(self._base) if self._socket is None else url
         self.timeout = timeout
         self._headers = {"User-Agent": f"moorage/{moorage.__version__}"}
         if key:
@@ -92,7 +101,7 @@ class Transport:
 
     async def __aenter__(self) -> Self:
         self._tls = verification(self.url, self._ca_file, verify=self._verify)
-        self._connections = Connections(self._base, self._tls)
+        self._connections = Connections(self._base, self._tls, self._socket)
         return self
 
     async def __aexit__(
@@ -246,14 +255,14 @@ class Transport:
         if self._http is None:
             from moorage.sdk.streams import new_session
 
-            self._http = new_session(self._headers, self._tls)
+            self._http = new_session(self._headers, self._tls, self._socket)
         return self._http
 
     def address(self, path: str, query: Mapping[str, str | None]) -> URL:
         """The URL of ``path``, whose parts must be encoded by ``segment``."""
         given = {name: value for name, value in query.items() if value is not None}
         # encoded=True: a name may hold slashes, which must not become separators of the path.
-        return URL(f"{self.url}{path}", encoded=True).with_query(given or None)
+        return URL(f"{self._base}{path}", encoded=True).with_query(given or None)
 
     def unreachable(self, error: Exception) -> Unreachable:
         """The error to raise for a failed connection, with the next step."""
@@ -272,9 +281,12 @@ class Transport:
                 next_step="try again, and read its log",
             )
 
+        next_step = "start one with `moorage up`, or give its address with --url or MOORAGE_URL"
+        if self._socket is not None:
+            next_step += "; a manager of an older release has no socket: upgrade it"
+
         return Unreachable(
-            f"no manager answers at {self.url} ({connection_error(error)})",
-            next_step="start one with `moorage up`, or give its address with --url or MOORAGE_URL",
+            f"no manager answers at {self.url} ({connection_error(error)})", next_step=next_step
         )
 
 

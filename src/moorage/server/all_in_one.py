@@ -40,7 +40,8 @@ def single_node_settings(settings: Settings, manager_link: str) -> Settings:
     """
     agent = settings.agent.model_copy(update={"manager": manager_link})
     proxy = settings.proxy.model_copy(update={"manager": manager_link})
-    return settings.model_copy(update={"agent": agent, "proxy": proxy})
+    common = settings.common.model_copy(update={"manager_home": None})
+    return settings.model_copy(update={"agent": agent, "proxy": proxy, "common": common})
 
 
 class AllInOne:
@@ -144,6 +145,7 @@ class AllInOne:
         write_connection_file(
             home,
             url=self.url,
+            socket=manager.api_socket,
             openai_url=self.openai_url,
             ca_file=client_ca_file(configured.common.tls, home),
         )

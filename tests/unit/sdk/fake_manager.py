@@ -7,6 +7,7 @@ injected in front of the API: canned responses, and creations whose response is 
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections import Counter
 from typing import Any, Self
@@ -22,9 +23,10 @@ from scripted_session import START, ScriptedSession
 
 from moorage.common.aio.clock import SystemClock
 from moorage.common.http.head import HeadGuard
+from moorage.common.http.server import DEFAULT_LIMITS
 from moorage.common.model.spec import EndpointSpec, SessionSpec
 from moorage.common.model.status import Status
-from moorage.manager.api import ApiServices, build_runner
+from moorage.manager.api import ApiServices, build_runner, serve_locally
 
 KEY = ADMIN_KEY
 
@@ -114,6 +116,11 @@ class FakeManager:
 
         return self
 
+    def listen_on(self, listening: socket.socket) -> None:
+        """Also serve the API on a Unix socket that listens."""
+        serving = serve_locally(self._api, listening, DEFAULT_LIMITS)
+        asyncio.run_coroutine_threadsafe(serving, self._loop).result(10)
+
     def __exit__(self, *exc: object) -> None:
         self._loop.call_soon_threadsafe(self._stopped.set)
         self._thread.join(10)
@@ -123,6 +130,7 @@ class FakeManager:
         self._loop = asyncio.get_running_loop()
         self._stopped = asyncio.Event()
         api = build_runner(self._services, HeadGuard("127.0.0.1", setting="manager.allowed_hosts"))
+        self._api = api
         assert api.app is not None
         api.app.middlewares.insert(0, self._inject_faults)
         openai = web.Application(middlewares=[self._inject_faults])

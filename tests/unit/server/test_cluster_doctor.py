@@ -27,6 +27,7 @@ GOOD: dict[str, Any] = {
             "proxies": ["edge-1"],
             "dialout": [],
             "asks": {},
+            "plain_senders": {},
         },
         {
             "link": "198.51.100.2:8701",
@@ -35,6 +36,7 @@ GOOD: dict[str, Any] = {
             "proxies": ["edge-2"],
             "dialout": [],
             "asks": {},
+            "plain_senders": {},
         },
     ],
     "agents": [
@@ -190,6 +192,16 @@ def test_no_proxy_reaches_no_model() -> None:
     facts["managers"][0]["proxies"] = []
     (found,) = [one for one in check(facts) if one.name == "proxies"]
     assert (found.status, found.detail) == ("warn", "none: no model can be reached")
+
+
+def test_who_sends_secrets_to_whatever_listens_is_named() -> None:
+    senders = {"agents": ["node-1", "node-2"], "proxies": ["edge-1"], "keys": ["ci"]}
+    found = [
+        one for one in check(changed("managers.1.plain_senders", senders)) if one.status != "ok"
+    ]
+    assert [(one.status, one.name) for one in found] == [("warn", "secrets")]
+    for part in ("198.51.100.2:8701", "agents: node-1, node-2", "proxies: edge-1", "its start: ci"):
+        assert part in found[0].detail
 
 
 def test_agents_that_only_dial_out_need_a_proxy_that_listens() -> None:

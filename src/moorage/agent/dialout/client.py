@@ -238,6 +238,7 @@ class ProxyLink:
         """One connection, until it ends. Raises what a connection raises that is not made."""
         loop = asyncio.get_running_loop()
         identity = self._dialer.identity()
+        token = {} if identity else {"token": self._dialer.token_in_clear()}
         self._greeted = asyncio.Event()
         self._ended = asyncio.Event()
         host, port = split_address(self._address)
@@ -272,7 +273,6 @@ class ProxyLink:
 
                 connection.peer = self._address
                 self._connection = connection
-                token = {} if identity else {"token": self._dialer.token}
                 hello = {
                     "version": 1,
                     "agent": self._agent_id,

@@ -18,7 +18,11 @@ _KEEPALIVE_PROBES = 3
 def keep_alive(connection: socket.socket | None) -> None:
     """Find out when the peer vanishes without closing, although nothing is sent: otherwise a read
     from it waits for ever."""
-    if connection is not None and hasattr(socket, "TCP_KEEPIDLE"):
+    if (
+        connection is not None
+        and connection.family != socket.AF_UNIX
+        and hasattr(socket, "TCP_KEEPIDLE")
+    ):
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_IDLE_S)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _KEEPALIVE_INTERVAL_S)
@@ -36,8 +40,10 @@ def keep_alive_socket(address: tuple[Any, ...]) -> socket.socket:
 
 def limit_unread(connection: socket.socket | None, seconds: float) -> None:
     """Break the connection when its peer accepts nothing that is sent for so long; 0: never. The
-    system does it, so that no write needs a timer."""
-    if connection is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
+    system does it, so that no write needs a timer. Unix sockets have no such limit."""
+    if connection is None or connection.family == socket.AF_UNIX:
+        return
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(1000 * seconds))
 
 

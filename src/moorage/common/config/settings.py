@@ -149,9 +149,14 @@ class CommonSettings(Section):
     and kept in the state directory. Also ``link_token_file``."""
     link_tls: Literal["auto", "on", "off"] = "auto"
     """mTLS on the gRPC links. ``auto``: managers use it unless they listen on loopback only; agents
-    and proxies use it once they have joined, and without it connect to loopback only. ``off`` sends
-    the link token and kernel specifications, secrets included, in clear text: only for trusted
-    networks."""
+    and proxies use it once they have joined, and without it connect only to a manager on their host
+    with their state directory, over its Unix socket. ``off`` sends the link token and kernel
+    specifications, secrets included, in clear text, also to whatever listens on loopback: only for
+    trusted networks."""
+
+    manager_home: Path | None = None
+    """State directory of the manager on this host, with its Unix sockets, for agents and proxies
+    that have not joined and have another one. Its owner is trusted. None: their own."""
 
     tls: Literal["off", "ca"] = "off"
     """TLS of the REST API and the OpenAI API where no certificate is configured. ``ca``: the

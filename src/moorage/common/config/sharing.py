@@ -85,6 +85,7 @@ LOCAL = {
     "common.home": _HOST,
     "common.link_token": _SECRET,
     "common.link_tls": _TLS,
+    "common.manager_home": _TRUST,
     "common.tls": _TLS,
     "common.tls_names": _TLS,
     "manager.listen": _HOST,

@@ -206,6 +206,36 @@ def listen_at(host: str, port: int, listening: socket.socket | None) -> dict[str
     return {"host": host, "port": port} if listening is None else {"sock": listening}
 
 
+class LocalSite(web.BaseSite):
+    """A site of ``runner`` on ``listening``, a Unix socket that listens, whose connections are
+    ``GuardedConnection``. ``listener`` has no TLS."""
+
+    def __init__(
+        self, runner: web.BaseRunner, listening: socket.socket, listener: Listener
+    ) -> None:
+        super().__init__(runner, backlog=1024)
+        self._listening = listening
+        self._listener = listener
+
+    @property
+    def name(self) -> str:
+        return f"unix://{self._listening.getsockname()}"
+
+    async def start(self) -> None:
+        await super().start()
+        server = self._runner.server
+        listener = self._listener
+        assert server is not None
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_unix_server(
+            lambda: GuardedConnection(
+                server, listener.limits, listener.respond, loop=loop, **listener.options
+            ),
+            sock=self._listening,
+            backlog=self._backlog,
+        )
+
+
 class GuardedSite(web.BaseSite):
     """A site of ``runner`` whose connections are ``GuardedConnection``. ``start`` raises
     ``OSError``.

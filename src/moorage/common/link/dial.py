@@ -25,6 +25,7 @@ from moorage.common.link.identity import (
     split_bundle,
 )
 from moorage.common.link.installation import InstallationFile, installation_file
+from moorage.common.link.local import proven_target
 from moorage.common.link.pb import peers_pb2, peers_pb2_grpc
 from moorage.common.link.redial import Redial
 from moorage.common.model.addresses import is_loopback, split_address, split_addresses
@@ -61,6 +62,8 @@ class Dialer:
     ``identity`` is the identity file of this process; None means that it has not joined and
     connects without TLS. The file is read for each channel, since the identity may have been
     renewed. ``installation``: the only one whose managers are dialed without TLS; None: any.
+    ``home``: the state directory that managers on this host must have to be dialed without TLS;
+    None: whatever listens is.
     """
 
     def __init__(
@@ -70,9 +73,11 @@ class Dialer:
         token: str = "",
         identity: IdentityFile | None = None,
         installation: InstallationFile | None = None,
+        home: Path | None = None,
         clock: Clock,
     ) -> None:
         self._installation = installation
+        self._home = home
         shuffled = sorted(split_addresses(targets), key=lambda _: clock.secret(8))
         self.redial = Redial(shuffled, clock.jitter)
         self._token = token
@@ -89,8 +94,26 @@ class Dialer:
         return self._identity is not None
 
     @property
+    def asks_for_proof(self) -> bool:
+        """Whether a manager without TLS must prove to be one before it gets the link token."""
+        return self._identity is None and self._home is not None
+
+    @property
     def token(self) -> str:
         """The link token, for connections without TLS."""
+        return self._token
+
+    def token_in_clear(self) -> str:
+        """The link token, to be sent to a server that cannot prove to be one of ours. Raises
+        ``ConfigError`` unless ``common.link_tls`` is off."""
+        if self.asks_for_proof:
+            raise ConfigError(
+                "connections to proxies that agents dial need TLS: without it they would send the "
+                "link token to whatever listens there",
+                next_step="set common.link_tls to on at the manager, and join the agent and the "
+                "proxy; or, on a trusted network only, set it to off",
+            )
+
         return self._token
 
     def identity(self) -> Identity | None:
@@ -112,10 +135,12 @@ class Dialer:
         self, options: Sequence[tuple[str, Any]], target: str | None = None
     ) -> grpc.aio.Channel:
         """Open a channel to ``target``, by default the current manager. Raises ``ConfigError`` if
-        the certificate is not valid now."""
+        the certificate is not valid now, and if a manager on this host does not prove to be one."""
         target = target or self.target
         identity = self.identity()
         if identity is None:
+            if self._home is not None:
+                target = proven_target(self._home, target)
             return grpc.aio.insecure_channel(target, options=options)
 
         credentials = grpc.ssl_channel_credentials(
@@ -375,10 +400,12 @@ def dialer_for(
     link_tls: LinkTls,
     token: str,
     home: Path,
+    manager_home: Path | None = None,
     clock: Clock,
 ) -> Dialer:
     """Return the dialer of this process. ``targets``: addresses of managers, separated by commas.
-    Raises ``ConfigError`` if it would send secrets in clear text."""
+    Raises ``ConfigError`` if it would send secrets in clear text. On this host they go over the
+    socket of a manager with the state directory ``manager_home``; None: ``home``."""
     file = identity_file(home, kind, name)
     installation = installation_file(home, kind, name)
     if link_tls == "off":
@@ -401,4 +428,5 @@ def dialer_for(
             f"the {kind} has no link token", next_step="set common.link_token to the manager's"
         )
 
-    return Dialer(targets, token=token, installation=installation, clock=clock)
+    trusted = home if manager_home is None else manager_home.expanduser()
+    return Dialer(targets, token=token, installation=installation, home=trusted, clock=clock)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import nullcontext
@@ -19,7 +20,7 @@ from aiohttp.typedefs import Handler, Middleware
 
 from moorage.common.aio.clock import Clock
 from moorage.common.http.head import HeadGuard
-from moorage.common.http.server import GuardedSite, Listener, find_problem
+from moorage.common.http.server import GuardedSite, Limits, Listener, LocalSite, find_problem
 from moorage.common.model.errors import MoorageError, NotFound, Unauthenticated
 from moorage.common.telemetry.log_context import LOG_SUBJECT
 from moorage.manager.api import docs_page
@@ -102,6 +103,11 @@ async def serve_api(
     return runner
 
 
+async def serve_locally(runner: web.AppRunner, listening: socket.socket, limits: Limits) -> None:
+    """Also serve what ``runner`` serves on ``listening``, a Unix socket that listens."""
+    await LocalSite(runner, listening, Listener(_malformed, limits)).start()
+
+
 def _malformed(status: int, detail: str) -> web.Response:
     error = MalformedRequest(
         f"malformed HTTP request: {detail}",
@@ -119,7 +125,7 @@ def _build_app(deps: ApiServices, guard: HeadGuard, metrics: HttpMetrics | None)
     app[DESCRIPTION] = LazyDescription(partial(_description, deps.version))
     app.on_response_prepare.append(_set_headers)
     app.on_shutdown.append(_end_streams(deps))
-    authenticator = Authenticator(deps.store, deps.clock)
+    authenticator = Authenticator(deps.store, deps.clock, deps.on_plain_key)
 
     # After the authenticator, whose cache is emptied by the same changes.
     requests = OpenRequests(deps.clock, deps.store.keys.on_change)

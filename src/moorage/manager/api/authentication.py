@@ -10,6 +10,7 @@ from aiohttp import web
 
 from moorage.common.aio.clock import Clock
 from moorage.common.http.client_address import TrustedProxies
+from moorage.common.model.addresses import is_loopback
 from moorage.common.model.errors import Forbidden, Unauthenticated
 from moorage.manager.api.dependencies import ApiStore
 from moorage.manager.identity import csrf
@@ -19,6 +20,7 @@ from moorage.manager.identity.keys import ApiKey, digest_of
 # saves a query per request.
 _CACHE_S = 2.0
 _CACHE_KEYS = 1024
+_LOOPBACK = "127.0.0.1"
 
 
 # Sent by the console with a request that no act of its user caused: it does not count against idle
@@ -40,16 +42,22 @@ def cookie_of(request: web.Request) -> str:
 
 
 def address_of(request: web.Request, trusted: TrustedProxies) -> str:
-    """The address of the client; "" for an unknown one."""
-    return trusted.client(request.remote, request.headers.getall("X-Forwarded-For", []))
+    """The address of the client. Over a Unix socket it is on this host."""
+    return trusted.client(
+        request.remote or _LOOPBACK, request.headers.getall("X-Forwarded-For", [])
+    )
 
 
 class Authenticator:
-    """Looks up API keys and console sessions, and caches valid ones for ``_CACHE_S`` seconds."""
+    """Looks up API keys and console sessions, and caches valid ones for ``_CACHE_S`` seconds.
+    ``on_plain_key`` is told the name of a key that has come over loopback without TLS."""
 
-    def __init__(self, store: ApiStore, clock: Clock) -> None:
+    def __init__(
+        self, store: ApiStore, clock: Clock, on_plain_key: Callable[[str], None] = lambda name: None
+    ) -> None:
         self._store = store
         self._clock = clock
+        self._on_plain_key = on_plain_key
         self._cache: dict[str, tuple[float, ApiKey]] = {}
         store.keys.on_change(self._cache.clear)
 
@@ -79,6 +87,9 @@ class Authenticator:
                 "the API key is invalid or revoked",
                 next_step="check the key, or ask an administrator for a new one",
             )
+
+        if not request.secure and is_loopback(request.remote or ""):
+            self._on_plain_key(key.name)
 
         return key
 

@@ -291,7 +291,8 @@ class ApiServices:
     """``registration`` is None if the links have no TLS. ``checks`` serves ``/readyz``: "ok" or an
     error per component; ``degraded``: what else needs a person. ``metrics``: Prometheus text for
     everybody; ``tenant_metrics``: for those who see all projects. ``tracer``: None while traces are
-    off. ``validating`` is held while a large body is validated."""
+    off. ``validating`` is held while a large body is validated. ``on_plain_key`` is told the name
+    of a key that has come over loopback without TLS."""
 
     store: ApiStore
     endpoints: Endpoints
@@ -314,3 +315,4 @@ class ApiServices:
     degraded: Callable[[], dict[str, str]] = dict
     tenant_metrics: Callable[[], Awaitable[bytes]] = no_metrics
     validating: asyncio.Lock = field(default_factory=asyncio.Lock)
+    on_plain_key: Callable[[str], None] = lambda name: None

@@ -79,6 +79,7 @@ class Presence:
         self.links: Callable[[], tuple[int, int]] = lambda: (0, 0)
         self.dialout: Callable[[], list[str]] = list
         self.asks: Callable[[], dict[str, list[str]]] = dict
+        self.plain_senders: Callable[[], dict[str, list[str]]] = dict
         self.dialout_addresses: tuple[str, ...] = ()
         self.on_beat: list[Callable[[Sequence[ManagerBeat]], None]] = []
         self.loop = Loop("presence", self._tick, interval_s=BEAT_S, clock=clock)
@@ -103,7 +104,13 @@ class Presence:
         links = self.links()
         own_dialout = self.dialout()
         found = await self._store.managers.beat(
-            self.link, proxies, own_dialout, *links, self._clock.now(), self.asks()
+            self.link,
+            proxies,
+            own_dialout,
+            *links,
+            self._clock.now(),
+            self.asks(),
+            self.plain_senders(),
         )
         now = self._clock.monotonic()
         self._written_at = now

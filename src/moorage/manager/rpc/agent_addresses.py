@@ -18,6 +18,7 @@ from urllib.parse import unquote
 from moorage.common.model.addresses import AddressRule
 
 _RESOLVE_S = 5.0
+_LOOPBACK = IPv4Address("127.0.0.1")
 
 Resolve = Callable[[str], Awaitable[Collection[str]]]
 
@@ -54,8 +55,10 @@ def bound_host(
 
 
 def source_of(peer: str) -> IPv4Address | IPv6Address | None:
-    """The address in gRPC's name of a connection, such as ``ipv6:%5B::1%5D:40000``."""
-    return _parse(unquote(peer).partition(":")[2].rpartition(":")[0])
+    """The address in gRPC's name of a connection, such as ``ipv6:%5B::1%5D:40000``. That of a Unix
+    socket is loopback, whatever name the client has given its end."""
+    family, _, address = unquote(peer).partition(":")
+    return _LOOPBACK if family == "unix" else _parse(address.rpartition(":")[0])
 
 
 def _parse(text: str) -> IPv4Address | IPv6Address | None:

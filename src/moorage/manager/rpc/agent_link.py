@@ -4,7 +4,7 @@ message costs only time."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Callable, Collection
 from heapq import nsmallest
 from itertools import islice
 from weakref import WeakValueDictionary
@@ -62,6 +62,7 @@ class AgentLinks:
     One loop reads the orders of all agents whose orders may have changed, in one query, and polls
     the others. Each agent's stream writes only the orders that it was offered. ``addresses``: what
     agents may report; by default only where their links come from. ``usage`` takes their usage.
+    ``on_connect`` is told of each new stream, and its connection as gRPC names it.
     """
 
     def __init__(
@@ -71,7 +72,9 @@ class AgentLinks:
         clock: Clock,
         addresses: AgentAddresses | None = None,
         usage: UsageSink = NO_USAGE,
+        on_connect: Callable[[AgentStream, str], None] = lambda stream, peer: None,
     ) -> None:
+        self._on_connect = on_connect
         self._store = store
         self._metrics = metrics
         self._clock = clock
@@ -319,6 +322,7 @@ class AgentLinks:
         first = stream.first
         await self.apply_report(stream, first)
         log.info("agent connected", agent=stream.agent_id, kernels=len(first.kernels))
+        self._on_connect(stream, context.peer())
 
         if outdated := incompatibility(moorage.__version__, first.info.version):
             log.warning(

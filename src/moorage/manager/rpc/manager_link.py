@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -18,10 +19,11 @@ from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.link import codec
 from moorage.common.link.dial import BROKEN
 from moorage.common.link.identity import MANAGER_NAME
+from moorage.common.link.local import proven_target
 from moorage.common.link.messages import ExecRequest, LogRequest, WorkspaceRequest
 from moorage.common.link.pb import agent_pb2, managers_pb2
 from moorage.common.link.pb.managers_pb2_grpc import ManagerLinkStub
-from moorage.common.model.errors import AgentUnreachable, StartupError
+from moorage.common.model.errors import AgentUnreachable, ConfigError, StartupError
 from moorage.manager.pki.registration import ManagerCertificate
 from moorage.manager.rpc.running_command import RunningCommand
 from moorage.manager.store import Store
@@ -42,11 +44,20 @@ OPTIONS = (
 
 
 class ManagerLinkClient:
-    """``certificate``: of this manager; None: links have no TLS, and ``token`` authenticates."""
+    """``certificate``: of this manager; None: links have no TLS, and ``token`` authenticates.
+    ``home``: the state directory that managers on this host must have then; None: whatever listens
+    is asked."""
 
-    def __init__(self, store: Store, certificate: ManagerCertificate | None, token: str) -> None:
+    def __init__(
+        self,
+        store: Store,
+        certificate: ManagerCertificate | None,
+        token: str,
+        home: Path | None = None,
+    ) -> None:
         self._store = store
         self._certificate = certificate
+        self._home = home
         self._metadata = () if certificate else (("authorization", f"Bearer {token}"),)
 
     async def manager_of(self, agent_id: str) -> ManagerRow:
@@ -135,7 +146,7 @@ class ManagerLinkClient:
                 found = await stub.AskWorkspaces(
                     _request("", request), metadata=self._metadata, timeout=timeout_s
                 )
-        except grpc.aio.AioRpcError:
+        except (grpc.aio.AioRpcError, AgentUnreachable):
             return dict.fromkeys(manager.agents)
 
         return {
@@ -164,19 +175,27 @@ class ManagerLinkClient:
                 found = await stub.Identify(
                     managers_pb2.IdentifyRequest(), metadata=self._metadata, timeout=_IDENTIFY_S
                 )
-        except grpc.aio.AioRpcError:
+        except (grpc.aio.AioRpcError, AgentUnreachable):
             return None
         return DatabaseIdentity(found.installation, found.copy, found.system, found.timeline)
 
     @asynccontextmanager
     async def _stub(self, manager: ManagerRow) -> AsyncIterator[ManagerLinkStub]:
-        """A connection of its own for each request: these are rare, and certificates change."""
-        async with self._channel(manager.link) as channel:
+        """A connection of its own for each request: these are rare, and certificates change. Raises
+        ``AgentUnreachable`` for a manager that does not prove to be one."""
+        try:
+            opened = self._channel(manager.link)
+        except ConfigError as error:
+            raise AgentUnreachable(error.message, next_step=error.next_step) from error
+        async with opened as channel:
             yield ManagerLinkStub(channel)  # type: ignore[no-untyped-call]
 
     def _channel(self, target: str) -> grpc.aio.Channel:
         if self._certificate is None:
+            if self._home is not None:
+                target = proven_target(self._home, target)
             return grpc.aio.insecure_channel(target, options=OPTIONS)
+
         key, chain = self._certificate.current()
         credentials = grpc.ssl_channel_credentials(
             self._certificate.authorities.encode(), key.encode(), chain.encode()

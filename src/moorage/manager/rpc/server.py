@@ -90,7 +90,9 @@ class LinkServer(
 ):
     """Listens on ``address``; with port 0, ``address`` holds the chosen port after entering.
     ``certificate``: the manager's certificate for mTLS; None: no TLS. ``usage`` receives usage
-    reports and must not block."""
+    reports and must not block. ``reserve``: where to listen besides, for the port of ``address``.
+    ``on_proxy`` is told of each route feed: the name of the proxy, and the connection as gRPC names
+    it."""
 
     def __init__(
         self,
@@ -109,7 +111,11 @@ class LinkServer(
         identity: Callable[[], Awaitable[DatabaseIdentity]],
         outputs: OutputBroker,
         ssh: SshBroker | None = None,
+        reserve: Callable[[int], str | None] = lambda _: None,
+        on_proxy: Callable[[str, str], None] = lambda name, peer: None,
     ) -> None:
+        self._on_proxy = on_proxy
+        self._reserve = reserve
         self.address = address
         self._usage = usage
         self._outputs = outputs
@@ -183,7 +189,9 @@ class LinkServer(
         caller = await self._authenticate_proxy(request.proxy_id, context)
         await self._authenticator.retire_replaced_key(caller)
         log.info("proxy connected", proxy=request.proxy_id)
+        self._on_proxy(request.proxy_id, context.peer())
         self._presence.proxies[request.proxy_id] += 1
+
         try:
             await self._send_tables(caller, self._feed.watch(request), context)
         finally:
@@ -358,6 +366,12 @@ class LinkServer(
             ) from error
 
         self.address = f"{host}:{port}"
+        if (path := self._reserve(port)) is not None:
+            try:
+                server.add_insecure_port(f"unix:{path}")
+            except RuntimeError as error:
+                log.warning("cannot listen on a Unix socket", path=path, why=str(error))
+
         await server.start()
         self._server = server
         return self

@@ -24,6 +24,7 @@ managers = table(
         "dialout": ARRAY(Text()),
         "other_way": ARRAY(Text()),
         "asks": JSONB(),
+        "plain_senders": JSONB(),
     },
 )
 

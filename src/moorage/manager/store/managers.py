@@ -65,10 +65,12 @@ class ManagerStore:
         proxy_links: int,
         now: datetime,
         asks: Mapping[str, Sequence[str]] | None = None,
+        plain_senders: Mapping[str, Sequence[str]] | None = None,
     ) -> list[ManagerBeat]:
         """A sign of life of this manager, by its clock ``now``. ``asks``: addresses of agents that
-        do not answer, by the name of the proxy that tries them. Returns all managers with their
-        previous beats."""
+        do not answer, by the name of the proxy that tries them. ``plain_senders``: who sends it
+        secrets over loopback without TLS, by kind. Returns all managers with their previous
+        beats."""
         own = (
             self.own_id,
             link,
@@ -78,7 +80,9 @@ class ManagerStore:
             proxy_links,
             now.timestamp(),
         )
-        rows = await self._connection.fetch(SQL["manager_beat"], *own, dialout, asks or {})
+        rows = await self._connection.fetch(
+            SQL["manager_beat"], *own, dialout, asks or {}, plain_senders or {}
+        )
         return [ManagerBeat(**row) for row in rows]
 
     async def remove(self, ids: Collection[str]) -> list[AgentId]:

@@ -184,6 +184,7 @@ def manager(
         write_connection_file(
             boot.home,
             url=f"{scheme}://{local_address(entered.api_address)}",
+            socket=entered.api_socket,
             ca_file=client_ca_file(loaded.settings.common.tls, boot.home),
         )
         print(

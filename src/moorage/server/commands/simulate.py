@@ -155,6 +155,7 @@ def _simulation(start: Bootstrap, options: dict[str, Any]) -> FleetSimulation:
         field: options[option] for option, field in fields.items() if options[option] is not None
     }
     settings = start.loaded.settings
+    common = start.loaded.settings.common
     (agent,), _ = locate_managers((settings.agent,), settings.etcd, start.home, start.clock)
 
     return FleetSimulation(
@@ -164,6 +165,7 @@ def _simulation(start: Bootstrap, options: dict[str, Any]) -> FleetSimulation:
         agent,
         clock=start.clock,
         token=start.token,
+        home=None if common.link_tls == "off" else common.manager_home or start.home,
     )
 
 

@@ -40,6 +40,7 @@ def check_cluster(
         *_backups(facts),
         *_certificates(facts["certificates"], facts["now"]),
         *_clocks(facts["managers"]),
+        *_plain_senders(facts["managers"]),
         *_versions(facts, version, revision),
         *_agents(facts),
     ]
@@ -193,6 +194,29 @@ def _clocks(managers: Sequence[Mapping[str, Any]]) -> Iterator[CheckResult]:
     status: Status = "fail" if apart_s >= _CLOCK_FAIL_S else "warn"
     detail += f"; {furthest} differs from Postgres by {ahead[furthest]:+.1f} s"
     yield CheckResult(status, "clocks", detail, "set them: timedatectl set-ntp true")
+
+
+def _plain_senders(managers: Sequence[Mapping[str, Any]]) -> Iterator[CheckResult]:
+    """Who sends secrets to whatever listens on loopback. Managers of the release before do not
+    say."""
+    for manager in managers:
+        kinds = manager["plain_senders"]
+        found = [
+            f"{kind}: {_names(kinds[kind])}" for kind in ("agents", "proxies") if kind in kinds
+        ]
+        if "keys" in kinds:
+            found.append(f"API keys, since its start: {_names(kinds['keys'])}")
+
+        if found:
+            detail = (
+                f"to {manager['link']}, to whatever has its port on loopback: {'; '.join(found)}"
+            )
+            next_step = (
+                "upgrade these agents and proxies; use unix:// or https:// addresses in programs, "
+                "see "
+                "docs/security.md, Managers on this machine"
+            )
+            yield CheckResult("warn", "secrets", detail, next_step)
 
 
 def _versions(facts: Mapping[str, Any], version: str, revision: str) -> Iterator[CheckResult]:

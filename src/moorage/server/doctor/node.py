@@ -106,6 +106,7 @@ async def _manager(settings: Settings, home: Path, token: str, clock: Clock) -> 
             link_tls=common.link_tls,
             token=token,
             home=home,
+            manager_home=common.manager_home,
             clock=clock,
         )
     except (ConfigError, StartupError) as error:
@@ -116,6 +117,9 @@ async def _manager(settings: Settings, home: Path, token: str, clock: Clock) -> 
     )
     one_answers = any(isinstance(answer, tuple) for answer in answers)
     authentication = "mTLS" if dialer.has_tls else "the link token, without TLS"
+    if dialer.asks_for_proof:
+        authentication = "the link token, over the manager's Unix socket"
+
     for target, answer in zip(targets, answers, strict=True):
         if isinstance(answer, ConfigError | StartupError):
             results.append(_unreachable(answer, "warn" if one_answers else "fail"))

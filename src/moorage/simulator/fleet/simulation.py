@@ -14,6 +14,7 @@ import random
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from moorage import __version__
 from moorage.agent.devices.fake_inventory import FakeInventory
@@ -62,7 +63,8 @@ class FleetSimulation:
     when it is left they end their kernels and report that.
 
     ``settings`` supplies the manager's address, the resource group, the agents' address and labels,
-    and the report interval. Raises ``StartupError`` when no port can be bound.
+    and the report interval. ``home``: the state directory that a manager on this host must have;
+    None: any. Raises ``StartupError`` when no port can be bound.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class FleetSimulation:
         *,
         clock: Clock,
         token: str,
+        home: Path | None = None,
     ) -> None:
         self.config = config
         self.faults = faults
@@ -87,6 +90,7 @@ class FleetSimulation:
         self._settings = settings
         self._clock = clock
         self._token = token
+        self._home = home
         self._rng = random.Random(f"{config.seed}/faults")
         self._agents: list[_LinkedAgent] = []
         self._stack = AsyncExitStack()
@@ -158,7 +162,7 @@ class FleetSimulation:
 
     def _make_link(self, agent: SimulatedAgent, connected: Callable[[bool], None]) -> LinkClient:
         return LinkClient(
-            Dialer(self._settings.manager, token=self._token, clock=self._clock),
+            Dialer(self._settings.manager, token=self._token, home=self._home, clock=self._clock),
             clock=self._clock,
             interval_s=self._settings.report_interval_s,
             stream_numbers=agent.streams,

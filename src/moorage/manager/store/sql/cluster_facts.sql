@@ -7,7 +7,7 @@ SELECT json_build_object(
     'synchronous', current_setting('synchronous_standby_names') <> '',
     'managers', coalesce((SELECT json_agg(json_build_object(
         'link', link, 'version', version, 'clock_ahead_s', clock_ahead_s, 'proxies', proxies,
-        'dialout', dialout, 'asks', asks) ORDER BY started_at, id)
+        'dialout', dialout, 'asks', asks, 'plain_senders', plain_senders) ORDER BY started_at, id)
         FROM managers), '[]'),
     'agents', coalesce((SELECT json_agg(json_build_object(
         'id', id, 'address', address, 'version', version,

@@ -1,0 +1,39 @@
+"""Links without TLS on one host: over the Unix socket of the manager, which proves that it is
+one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from moorage.common.local import proof
+from moorage.common.local.paths import leads_here, socket_path
+from moorage.common.model.addresses import split_address
+from moorage.common.model.errors import ConfigError
+
+
+def proven_target(home: Path, target: str) -> str:
+    """Where gRPC dials the manager at ``target``, host:port, without TLS: if that is on this host,
+    at the socket of the manager with the state directory ``home``.
+
+    Raises ``ConfigError`` if none listens there, or if it could be somebody else's.
+    """
+    host, port = split_address(target)
+    if not leads_here(host):
+        return target
+
+    path = socket_path(home, "link", port)
+    try:
+        proof.connect(str(path), timeout_s=0).close()
+    except BlockingIOError:
+        raise ConfigError(f"the manager at {path} accepts no more connections") from None
+    except OSError as error:
+        raise ConfigError(
+            f"no manager listens at {path} ({error.strerror}), and {target} is not sent the link "
+            "token: without TLS, what listens there cannot prove to be a manager",
+            next_step="start the manager, or upgrade it if it is of an older release; if its state "
+            "directory is another one, set common.manager_home to it, or common.link_tls to on "
+            "there and join it; to trust everybody on this machine, set common.link_tls to off "
+            "here",
+        ) from error
+
+    return f"unix:{proof.short_path(str(path.parent), path.name)}"

@@ -1,0 +1,207 @@
+"""Proof that a server on this host is the one that it is taken for.
+
+Any user may listen on a port of loopback that is free. A Unix socket is where only those can put it
+who may write to its directory, and the kernel names the user who listens: both are checked before
+anything is sent.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import stat
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from moorage.common.model.errors import ConfigError
+
+_MOST_LINKS = 40
+# Of sun_path, without the NUL at its end.
+_LONGEST_PATH = 107
+_CREDENTIALS = struct.Struct("3i")
+_ROOT = 0
+
+
+class Unproven(ConfigError):
+    """What listens there cannot be known to be the manager."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A directory or a link on the way to a socket.
+
+    ``private_group``: its group has no member but its owner. ``in_shared``: anybody may create
+    entries beside it, and only their owners may replace them (a sticky directory, such as
+    ``/tmp``).
+    """
+
+    path: str
+    uid: int
+    mode: int
+    private_group: bool = False
+    in_shared: bool = False
+
+    @property
+    def is_link(self) -> bool:
+        return stat.S_ISLNK(self.mode)
+
+    @property
+    def others_may_write(self) -> bool:
+        group = bool(self.mode & stat.S_IWGRP) and not self.private_group
+        return not self.is_link and (group or bool(self.mode & stat.S_IWOTH))
+
+    @property
+    def is_shared(self) -> bool:
+        return self.others_may_write and bool(self.mode & stat.S_ISVTX)
+
+
+def find_problem(steps: Sequence[Step], own_uid: int) -> str:
+    """Why somebody else may put a socket into the directory that the last step is; "": only root,
+    its owner and this user may. ``steps``: from the root."""
+    owner = steps[-1].uid
+    for step in steps:
+        # In a shared directory, whoever came first owns the name.
+        allowed = {_ROOT, own_uid} if step.in_shared else {_ROOT, own_uid, owner}
+        if step.uid not in allowed:
+            return f"{step.path} belongs to {user_name(step.uid)}"
+        if step.others_may_write and not (step.is_shared and step is not steps[-1]):
+            return f"others may write to {step.path} (mode {stat.S_IMODE(step.mode):04o})"
+
+    return ""
+
+
+def connect(path: str, *, timeout_s: float | None) -> socket.socket:
+    """A connection to the socket ``path``, whose server has proved itself: nobody but root, this
+    user and the owner of its directory could have put it there, and one of them listens.
+    ``timeout_s``: 0: do not wait.
+
+    Raises ``Unproven``, and ``OSError`` if nothing listens there.
+    """
+    directory, name = os.path.split(path)
+    steps = list(_steps_to(directory))
+    own_uid = os.geteuid()
+    if problem := find_problem(steps, own_uid):
+        raise Unproven(
+            f"nothing secret is sent to {path}: {problem}, so another user may listen there",
+            next_step=(
+                "let only its owner write to that directory (chmod go-w), or move the state "
+                "directory"
+            ),
+        )
+
+    last = steps[-1]
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(timeout_s)
+        connection.connect(short_path(last.path, name))
+        uid = _peer_uid(connection)
+        if uid not in (_ROOT, own_uid, last.uid):
+            raise Unproven(
+                f"nothing secret is sent to {path}: {user_name(uid)} listens there, and the "
+                f"directory belongs to {user_name(last.uid)}",
+                next_step=(
+                    "find out which program that is (`ss -xlp`), stop it, and start the "
+                    "manager again"
+                ),
+            )
+    except BaseException:
+        connection.close()
+        raise
+
+    return connection
+
+
+def short_path(directory: str, name: str) -> str:
+    """A path by which this process reaches a socket in ``directory``, also where the path is longer
+    than the system allows for a socket: then the directory stays open, until the process ends."""
+    path = os.path.join(directory, name)
+    if len(os.fsencode(path)) <= _LONGEST_PATH:
+        return path
+
+    found = os.stat(directory)
+    identity = found.st_dev, found.st_ino
+    if identity not in _OPEN:
+        _OPEN[identity] = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    return f"/proc/self/fd/{_OPEN[identity]}/{name}"
+
+
+_OPEN: dict[tuple[int, int], int] = {}
+"""Descriptors of directories with long paths, by device and inode."""
+
+
+def user_name(uid: int) -> str:
+    import pwd
+
+    try:
+        return f"user {pwd.getpwuid(uid).pw_name}"
+    except KeyError:
+        return f"uid {uid}"
+
+
+def _peer_uid(connection: socket.socket) -> int:
+    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    _, uid, _ = _CREDENTIALS.unpack(raw)
+    return int(uid)
+
+
+def _steps_to(directory: str) -> Iterator[Step]:
+    """The directories and links that lead to ``directory``, whose path is absolute; the last one is
+    the directory itself. Raises ``OSError``."""
+    root = _step("/", in_shared=False)
+    yield root
+
+    # Of the directories on the way down to the current one.
+    way = [root]
+    pending = [part for part in reversed(directory.split("/")) if part not in ("", ".")]
+    links = 0
+    while pending:
+        part = pending.pop()
+        if part == "..":
+            way = way[:-1] or way
+            continue
+
+        step = _step(os.path.join(way[-1].path, part), in_shared=way[-1].is_shared)
+        yield step
+        if not step.is_link:
+            way.append(step)
+            continue
+
+        links += 1
+        if links > _MOST_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), directory)
+
+        target = os.readlink(step.path)
+        if target.startswith("/"):
+            way = [root]
+
+        pending += [part for part in reversed(target.split("/")) if part not in ("", ".")]
+
+    # A link may lead up to where another step was the last one.
+    yield way[-1]
+
+
+def _step(path: str, *, in_shared: bool) -> Step:
+    found = os.lstat(path)
+    writable = bool(found.st_mode & stat.S_IWGRP)
+    private = writable and _is_private_group(found.st_uid, found.st_gid)
+    return Step(path, found.st_uid, mode=found.st_mode, private_group=private, in_shared=in_shared)
+
+
+def _is_private_group(uid: int, gid: int) -> bool:
+    """Whether it is the group of that user alone, as many systems make one for each user."""
+    import grp
+    import pwd
+
+    try:
+        user = pwd.getpwuid(uid)
+        group = grp.getgrgid(gid)
+    except KeyError:
+        return False
+
+    if user.pw_gid != gid or user.pw_name != group.gr_name:
+        return False
+
+    return set(group.gr_mem) <= {user.pw_name}
