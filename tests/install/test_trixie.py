@@ -28,7 +28,9 @@ def test_the_client_runs_in_trixie(trixie: Trixie) -> None:
     assert "VERSION_CODENAME=trixie" in release
     assert trixie.run("python3", "--version").stdout.startswith("Python 3.13.")
     assert trixie.moorage("version").stdout.strip() == moorage.__version__
-    unanswered = trixie.moorage("ps", env={"MOORAGE_URL": "http://127.0.0.1:9"})
+    unanswered = trixie.moorage(
+        "ps", env={"MOORAGE_URL": "http://127.0.0.1:9", "MOORAGE_INSECURE_LOOPBACK": "1"}
+    )
     assert unanswered.stderr.startswith("moorage: no manager answers at http://127.0.0.1:9"), (
         unanswered
     )

@@ -19,6 +19,7 @@ MB = 1_000_000
 @pytest.mark.smoke
 def test_a_wheel_without_extras_is_a_client(client_only: Environment, tmp_path: Path) -> None:
     home = {"MOORAGE_HOME": str(tmp_path), "MOORAGE_URL": "http://127.0.0.1:9"}
+    home["MOORAGE_INSECURE_LOOPBACK"] = "1"
     for arguments in (["--help"], ["run", "--help"], ["up", "--help"], ["agent", "--help"]):
         assert client_only.run("moorage", *arguments, env=home).returncode == 0, arguments
 
@@ -55,6 +56,7 @@ def test_a_component_that_is_not_installed_names_its_extra(
     client_only: Environment, tmp_path: Path, command: str, extra: str
 ) -> None:
     env = {"MOORAGE_HOME": str(tmp_path), "MOORAGE_URL": "http://127.0.0.1:9"}
+    env["MOORAGE_INSECURE_LOOPBACK"] = "1"
     refused = client_only.run("moorage", *command.split(), env=env)
     assert refused.returncode != 0
     # The program of OpenSSH adds a line of its own.

@@ -130,10 +130,16 @@ def _fields(identity: Identity) -> dict[str, object]:
 async def rotate_ca(site: Site, *args: str) -> str:
     """What `moorage peers rotate-ca` prints."""
     key = (site.home / "admin-key").read_text().strip()
-    env = {"MOORAGE_URL": site.url, "MOORAGE_API_KEY": key, "MOORAGE_HOME": str(site.home / "cli")}
+    env = {
+        "MOORAGE_URL": site.url,
+        "MOORAGE_API_KEY": key,
+        "MOORAGE_HOME": str(site.home / "cli"),
+        "MOORAGE_INSECURE_LOOPBACK": "1",
+    }
     result = await asyncio.to_thread(
         CliRunner().invoke, app, ["peers", "rotate-ca", *args], env=env
     )
+
     return result.output
 
 

@@ -18,10 +18,15 @@ DEFAULT_OPENAI_URL = "http://127.0.0.1:8800/v1"
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """``key_in_shell``: an expression for shell commands that yields the key without showing it.
-    ``ca_file``: the authority to trust beside those of the system, or None."""
+    """``url``: where to connect. ``http_url``: the same manager's address as others reach it. They
+    differ for a manager on this host without TLS, which proves itself by its Unix socket only.
+
+    ``key_in_shell``: an expression for shell commands that yields the key without showing it.
+    ``ca_file``: the authority to trust beside those of the system, or None.
+    """
 
     url: str
+    http_url: str
     openai_url: str
     key: str
     key_in_shell: str
@@ -47,13 +52,16 @@ def current_context(env: Mapping[str, str]) -> str:
 def _context(env: Mapping[str, str], url: str | None) -> Context | None:
     """The context in use. None: the local one, or one for another address than the one that was
     given, which must not get its key."""
-    context = read_contexts(state_directory(env)).find(current_context(env))
+    home = state_directory(env)
+    context = read_contexts(home).find(current_context(env))
     given = url or env.get("MOORAGE_URL")
-    return (
-        None
-        if context is None or (given and given.rstrip("/") != context.url.rstrip("/"))
-        else context
-    )
+    if context is None or not given or given.rstrip("/") == context.url.rstrip("/"):
+        return context
+
+    from moorage.cli.local_manager import own_socket
+
+    socket = own_socket(home, given)
+    return context if socket is not None and socket == own_socket(home, context.url) else None
 
 
 def find_connection(
@@ -67,12 +75,14 @@ def find_connection(
     """Each value from the first source that has it. Raises ``ConfigError`` for a file that cannot
     be read. A key is no argument, since every user of the machine could read it there.
 
-    ``moorage up`` saves ``connection.json`` (``url``, ``openai_url``, ``ca_file``) and
+    ``moorage up`` saves ``connection.json`` (``url``, ``socket``, ``openai_url``, ``ca_file``) and
     ``admin-key`` in the state directory.
     """
     home = state_directory(env)
+    _check_url("--url", url)
+    _check_url("MOORAGE_URL", None if url else env.get("MOORAGE_URL"))
     context = _context(env, url)
-    saved = _read_connection(home / "connection.json") if context is None else _saved(context)
+    saved = read_connection(home / "connection.json") if context is None else _saved(context)
     found = env.get("MOORAGE_API_KEY") or ""
     shown = "$MOORAGE_API_KEY"
     if key_file or not found:
@@ -90,10 +100,14 @@ def find_connection(
             found = text
             shown = f"$(cat {shlex.quote(str(path))})"
 
-    _check_url("--url", url)
-    _check_url("MOORAGE_URL", None if url else env.get("MOORAGE_URL"))
+    # `version` needs none
+    from moorage.cli.local_manager import http_url, proven_url, trusts_loopback
+
+    given = url or env.get("MOORAGE_URL") or (context.url if context is not None else "")
+    address = given or saved.get("url") or DEFAULT_URL
     return Connection(
-        url=url or env.get("MOORAGE_URL") or saved.get("url") or DEFAULT_URL,
+        url=proven_url(address, home, is_explicit=bool(given), is_insecure=trusts_loopback(env)),
+        http_url=http_url(address, home),
         openai_url=openai_url
         or env.get("MOORAGE_OPENAI_URL")
         or saved.get("openai_url")
@@ -109,14 +123,14 @@ def _saved(context: Context) -> dict[str, Any]:
 
 
 def _check_url(source: str, url: str | None) -> None:
-    if url and not url.startswith(("http://", "https://")):
+    if url and not url.startswith(("http://", "https://", "unix:///")):
         raise ConfigError(
             f"{source}: {url!r} is not the address of a manager",
-            next_step="write it like http://127.0.0.1:8700",
+            next_step="write it like https://moorage.example.org or unix:///path/to.sock",
         )
 
 
-def _read_connection(path: Path) -> dict[str, Any]:
+def read_connection(path: Path) -> dict[str, Any]:
     text = _read(path)
     if text is None:
         return {}

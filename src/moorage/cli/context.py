@@ -43,7 +43,10 @@ SHARED: dict[str, Any] = {
     "url": Annotated[
         str | None,
         typer.Option(
-            help="Address of the manager. Default: MOORAGE_URL, or as `moorage up` saved it."
+            help=(
+                "Address of the manager, https:// or unix:///path. Default: MOORAGE_URL, or as "
+                "saved."
+            )
         ),
     ],
     "key_file": Annotated[
@@ -153,8 +156,14 @@ class Cli:
             async with connect(at.url, at.key, ca_file=at.ca_file) as client:
                 client.on_warning = self.warn
                 done: T = await work(client)
+                if at.url != at.http_url:
+                    from moorage.cli.local_manager import keep_socket
+
+                    keep_socket(os.environ, at)
+
                 for (kind, name), why in client.unreadable.items():
                     self.note(f"{kind} {name} {why}")
+
                 return done
 
         return asyncio.run(main())

@@ -20,6 +20,8 @@ import h11
 
 import moorage
 from moorage.cli.connection import find_connection
+from moorage.common.local import proof
+from moorage.common.local.paths import path_of_unix_url
 
 if TYPE_CHECKING:
     import ssl
@@ -55,15 +57,20 @@ class PlainReads:
 
     def __init__(self, options: Mapping[str, str | None], *, timeout_s: float) -> None:
         at: Connection = find_connection(os.environ, **options)
-        base = urlsplit(at.url.rstrip("/"))
+        path = path_of_unix_url(at.url)
+        base = urlsplit("http://localhost" if path is not None else at.url.rstrip("/"))
         self._path = base.path
         host = base.hostname
         if host is None:
             raise ValueError("the address has no host")
 
-        self._socket = socket.create_connection(
-            (host, base.port or (443 if base.scheme == "https" else 80)), timeout_s
-        )
+        if path is not None:
+            self._socket = proof.connect(path, timeout_s=timeout_s)
+        else:
+            self._socket = socket.create_connection(
+                (host, base.port or (443 if base.scheme == "https" else 80)), timeout_s
+            )
+
         if base.scheme == "https":
             self._socket = _verified(self._socket, at, host)
 

@@ -22,6 +22,12 @@ from invoke import Run
 _command = cache(get_command)
 
 
+@pytest.fixture(autouse=True)
+def trusted_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fake manager has no state directory, so no command would find a socket of it."""
+    monkeypatch.setenv("MOORAGE_INSECURE_LOOPBACK", "1")
+
+
 @pytest.fixture
 def manager() -> Iterator[FakeManager]:
     with FakeManager() as running:

@@ -63,11 +63,8 @@ def test_errors_are_printed_without_control_characters(manager: FakeManager, moo
 def test_precedence_of_connection_sources(tmp_path: Path) -> None:
     env = {"MOORAGE_HOME": str(tmp_path)}
     at = find_connection(env)
-    assert (at.url, at.openai_url, at.key) == (
-        "http://127.0.0.1:8700",
-        "http://127.0.0.1:8800/v1",
-        "",
-    )
+    assert (at.http_url, at.openai_url) == ("http://127.0.0.1:8700", "http://127.0.0.1:8800/v1")
+    assert (at.url, at.key) == (f"unix://{tmp_path}/run/manager-8700.sock", "")
     (tmp_path / "connection.json").write_text(
         json.dumps({"url": "http://file", "openai_url": "http://file/v1"})
     )

@@ -84,7 +84,7 @@ def test_options_and_environment_are_stronger_than_the_context(
     site = Context(SITE.url, SITE.openai_url, str(tmp_path / "key"))
     write_contexts(tmp_path, Contexts("site", {"site": site}))
     at = find_connection({"MOORAGE_HOME": str(tmp_path), **env}, url=url)
-    assert at.url == found
+    assert at.http_url == found
     assert (at.key == "mg-site") is (found == SITE.url), "another address must not get its key"
 
 

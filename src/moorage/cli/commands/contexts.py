@@ -13,9 +13,14 @@ import typer
 from moorage.cli import output
 from moorage.cli.app import list_command, noun
 from moorage.cli.completion import context_names
-from moorage.cli.connection import current_context, read_contexts, state_directory
+from moorage.cli.connection import (
+    current_context,
+    read_contexts,
+    state_directory,
+)
 from moorage.cli.context import Cli, Output, command
 from moorage.cli.contexts import LOCAL, Context, Contexts, write_contexts, write_private
+from moorage.cli.local_manager import proven_url, trusts_loopback
 from moorage.common.model.errors import InvalidInput
 
 contexts = noun("contexts", help="Installations with their addresses and keys, and the one in use.")
@@ -30,6 +35,10 @@ def add(cli: Cli, name: Name) -> None:
 
     Without --key-file, the key is read from standard input, and saved so that only you can read it.
 
+    An http:// address of this machine is replaced by the Unix socket of its manager, which proves
+    it. Another one is refused: MOORAGE_INSECURE_LOOPBACK=1 sends the key to whatever listens there,
+    as for an SSH tunnel.
+
     \b Examples: moorage contexts add site --url https://moorage.example.org --openai-url
     https://models.example.org/v1 moorage contexts add lab --url http://192.0.2.5:8700 --key-file
     ~/.lab-key
@@ -41,6 +50,7 @@ def add(cli: Cli, name: Name) -> None:
         )
 
     home = state_directory(os.environ)
+    url = proven_url(url, home, is_explicit=True, is_insecure=trusts_loopback(os.environ))
     named = cli.shared("key_file")
     key = Path(named).expanduser().absolute() if named else home / "contexts" / f"{name}.key"
     context = Context(

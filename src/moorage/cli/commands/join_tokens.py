@@ -62,7 +62,7 @@ def create(
     cli.note(
         f"valid for {uses_text} until {created.expires_at:%Y-%m-%d %H:%M} UTC, shown only now; "
         f"on the {kind}'s host:\n"
-        f"  moorage {kind} join {_remote_url(cli.connection.url)}    # asks for it"
+        f"  moorage {kind} join {_remote_url(cli.connection.http_url)}    # asks for it"
     )
     print(created.secret)
 

@@ -14,6 +14,7 @@ import typer
 import moorage
 from moorage.cli import app
 from moorage.cli.connection import DEFAULT_URL, find_connection
+from moorage.cli.local_manager import INSECURE_LOOPBACK
 from moorage.common.etcd.access import EtcdError, etcd_access
 from moorage.common.model.errors import ConfigError
 from moorage.server.bootstrap import Bootstrap, agents_of, bootstrap
@@ -132,10 +133,12 @@ async def _check_etcd(boot: Bootstrap, managers: list[str]) -> list[CheckResult]
 def _manager_url(home: Path) -> str:
     """Where this user's commands look for the manager; "" when they were not told."""
     try:
-        found = find_connection({**os.environ, "MOORAGE_HOME": str(home)}).url
+        # No key is sent there.
+        found = find_connection({**os.environ, "MOORAGE_HOME": str(home), INSECURE_LOOPBACK: "1"})
     except ConfigError:
         return ""
-    return "" if found == DEFAULT_URL else found
+    address = found.http_url
+    return "" if address == DEFAULT_URL or address.startswith("unix:") else address
 
 
 @agent_commands.command("doctor")

@@ -1,0 +1,105 @@
+"""Managers on this host, which prove themselves to the command line by their Unix sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from moorage.cli.connection import (
+    DEFAULT_URL,
+    Connection,
+    current_context,
+    read_connection,
+    read_contexts,
+    state_directory,
+)
+from moorage.cli.contexts import write_contexts
+from moorage.common.local.paths import path_of_unix_url, plain_local_port, socket_path, unix_url
+from moorage.common.model.errors import ConfigError, NotFound
+
+INSECURE_LOOPBACK = "MOORAGE_INSECURE_LOOPBACK"
+_YES = frozenset({"1", "true", "yes", "on"})
+
+
+def trusts_loopback(env: Mapping[str, str]) -> bool:
+    """Whether the user says that whatever listens on loopback may get the API key."""
+    return env.get(INSECURE_LOOPBACK, "").lower() in _YES
+
+
+def proven_url(url: str, home: Path, *, is_explicit: bool, is_insecure: bool) -> str:
+    """Where to connect for the manager at ``url``, such that it proves itself: ``url``, or a Unix
+    socket.
+
+    ``is_explicit``: the user named it. ``is_insecure``: the user trusts whatever listens on
+    loopback. Raises ``ConfigError`` for a plain address on this host whose manager is not known.
+    """
+    socket = own_socket(home, url)
+    if is_explicit and plain_local_port(url) is not None:
+        if is_insecure:
+            return url
+
+        if socket is None:
+            raise ConfigError(
+                f"what listens at {url} cannot prove to be a manager: it has no TLS, and it is "
+                f"not the manager of {home}; so no API key is sent there",
+                next_step="name its Unix socket (--url unix:///HOME/run/manager-PORT.sock), or use "
+                "TLS; if you trust whatever listens there, such as your end of an SSH tunnel or of "
+                f"`kubectl port-forward`, set {INSECURE_LOOPBACK}=1",
+            )
+
+    if socket is None or (is_insecure and not Path(socket).is_socket()):
+        return url
+
+    return unix_url(socket)
+
+
+def own_socket(home: Path, url: str) -> str | None:
+    """The Unix socket that ``url`` names, or of the manager with the state directory ``home`` whose
+    REST API is there without TLS; None: it is another manager, has TLS, or a path before its
+    routes. Raises ``ConfigError``."""
+    if (path := path_of_unix_url(url)) is not None:
+        return path
+
+    saved = read_connection(home / "connection.json")
+    local = saved.get("url") or DEFAULT_URL
+    address = url.rstrip("/")
+    named = saved.get("socket") if address.startswith("http://") else None
+    if named and address == local.rstrip("/"):
+        return str(named)
+
+    port = plain_local_port(address)
+    if port is None or urlsplit(address).path:
+        return None
+    if port == plain_local_port(local):
+        return str(named or socket_path(home.absolute(), "manager", port))
+
+    own = socket_path(home.absolute(), "manager", port)
+    return str(own) if own.is_socket() else None
+
+
+def http_url(url: str, home: Path) -> str:
+    """``url``, or for a Unix socket of ``home`` the address that was saved with it."""
+    path = path_of_unix_url(url)
+    if path is None:
+        return url
+    local = read_connection(home / "connection.json").get("url")
+    return str(local) if local and own_socket(home, local) == path else url
+
+
+def keep_socket(env: Mapping[str, str], used: Connection) -> None:
+    """Write the Unix socket into the context in use, if it has the plain address of the same
+    manager, which has answered to its key. It also works as it is, so a file that cannot be written
+    stays."""
+    home = state_directory(env)
+    try:
+        name = current_context(env)
+        contexts = read_contexts(home)
+        context = contexts.find(name)
+        if context is None or plain_local_port(context.url) is None:
+            return
+        if own_socket(home, context.url) == path_of_unix_url(used.url):
+            write_contexts(home, contexts.with_context(name, replace(context, url=used.url)))
+    except (ConfigError, NotFound):
+        return
