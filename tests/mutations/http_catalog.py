@@ -115,6 +115,13 @@ MUTATIONS = (
         "if refusal := None:",
         _api("host 'evil.example'", "header: second host"),
     ),
+    Mutation(
+        "paths are compared in the order in which handlers declare them",
+        "manager/api/route.py",
+        'return sorted(rows, key=lambda row: (row.path.endswith("}"), -row.path.count("/")))',
+        "return list(rows)",
+        ("tests/unit/manager/api/test_api_openapi.py", "-k", "own_handler"),
+    ),
     Mutation("any version of HTTP", HEAD, "if version not in _VERSIONS:", "if False:", HEADS),
     Mutation(
         "repeated headers pass", HEAD, "if name in seen and name in _SINGLE:", "if False:", HEADS

@@ -112,7 +112,7 @@ def check(row: Route, status: int, media_type: str, headers: dict[str, str], bod
     assert str(status) in responses, f"{status} is not declared: {body!r}"
 
     if status == row.status or (status == 200 and row.dry_run is not None):
-        answer = row.answer if status == row.status else row.dry_run
+        answer = row.returns if status == row.status else row.dry_run
         if isinstance(answer, str):
             assert media_type == answer
             return

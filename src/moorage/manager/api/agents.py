@@ -20,7 +20,7 @@ from moorage.common.views.resources import (
 from moorage.manager.api import authorization
 from moorage.manager.api.groups import closed_groups
 from moorage.manager.api.listing import PageQuery, WholeQuery, order, paging
-from moorage.manager.api.route import Call, NoQuery
+from moorage.manager.api.route import Call, NoQuery, route
 
 
 class AgentQuery(WholeQuery):
@@ -34,6 +34,14 @@ class AgentHistoryQuery(PageQuery):
     sort: Literal["at", "-at"] = order("-at")
 
 
+@route(
+    "GET",
+    "/v1/agents",
+    "List agents",
+    query=AgentQuery,
+    returns=Page[AgentView],
+    access="viewer",
+)
 async def list_agents(call: Call[None, AgentQuery]) -> Page[AgentView]:
     query = call.query
     page = await call.deps.store.agents.page(
@@ -47,6 +55,7 @@ async def list_agents(call: Call[None, AgentQuery]) -> Page[AgentView]:
     return page.model_copy(update={"items": [_shown(call, view) for view in page.items]})
 
 
+@route("GET", "/v1/agents/{id}", "Get an agent", returns=AgentView, access="viewer")
 async def get_agent(call: Call[None, NoQuery]) -> AgentView:
     view = await call.deps.store.agents.get(call.path("id"))
     if not _sees(call, view.resource_group) or view.resource_group in await closed_groups(call):
@@ -71,6 +80,14 @@ class ForgetQuery(Model):
     )
 
 
+@route(
+    "DELETE",
+    "/v1/agents/{id}",
+    "Forget a SUSPECT or LOST agent. Its id can be registered again.",
+    query=ForgetQuery,
+    returns=ForgottenAgent,
+    access="admin",
+)
 async def forget_agent(call: Call[None, ForgetQuery]) -> ForgottenAgent:
     destroyed = call.query.destroyed
     return await call.deps.store.agents.forget(
@@ -78,6 +95,14 @@ async def forget_agent(call: Call[None, ForgetQuery]) -> ForgottenAgent:
     )
 
 
+@route(
+    "PUT",
+    "/v1/agents/{id}/cordon",
+    "Cordon an agent: it receives no new sessions. With `drain`, its sessions are moved away.",
+    body=Cordon,
+    returns=AgentView,
+    access="admin",
+)
 async def cordon_agent(call: Call[Cordon, NoQuery]) -> AgentView:
     cordon = call.body
     return await call.deps.store.agents.cordon(
@@ -88,14 +113,37 @@ async def cordon_agent(call: Call[Cordon, NoQuery]) -> AgentView:
     )
 
 
+@route(
+    "DELETE",
+    "/v1/agents/{id}/cordon",
+    "Uncordon an agent: it receives new sessions again",
+    returns=AgentView,
+    access="admin",
+)
 async def uncordon_agent(call: Call[None, NoQuery]) -> AgentView:
     return await call.deps.store.agents.uncordon(call.path("id"), actor=call.scope.actor)
 
 
+@route(
+    "GET",
+    "/v1/agents/{id}/history",
+    "List the administrative actions on an agent, with their actors",
+    query=AgentHistoryQuery,
+    returns=Page[AgentEvent],
+    access="auditor",
+)
 async def agent_history(call: Call[None, AgentHistoryQuery]) -> Page[AgentEvent]:
     return await call.deps.store.agents.history(call.path("id"), paging(call.query))
 
 
+@route(
+    "PUT",
+    "/v1/agents/{id}/group",
+    "Put an agent into a resource group, whatever its configuration says. Its kernels stay.",
+    body=Assignment,
+    returns=AgentView,
+    access="admin",
+)
 async def assign_agent(call: Call[Assignment, NoQuery]) -> AgentView:
     group = call.body.resource_group
     return await call.deps.store.agents.assign(call.path("id"), group, actor=call.scope.actor)

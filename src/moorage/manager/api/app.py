@@ -49,7 +49,7 @@ from moorage.manager.api.request import (
     read_query,
 )
 from moorage.manager.api.request_tracing import TRACE, RequestSubject, traced
-from moorage.manager.api.route import Call, Route
+from moorage.manager.api.route import Call, Route, by_precedence
 from moorage.manager.api.routes import ROUTES
 from moorage.manager.api.sessions import STREAM
 from moorage.manager.console import add_console
@@ -130,7 +130,7 @@ def _build_app(deps: ApiServices, guard: HeadGuard, metrics: HttpMetrics | None)
     # After the authenticator, whose cache is emptied by the same changes.
     requests = OpenRequests(deps.clock, deps.store.keys.on_change)
     app.cleanup_ctx.append(requests.running)
-    for row in ROUTES:
+    for row in by_precedence(ROUTES):
         handler = traced(row, _serve(row, deps, authenticator, requests), deps.tracer, deps.clock)
         expect = _expect(_max_body_bytes(row, deps))
         app.router.add_route(row.method, row.path, handler, expect_handler=expect)

@@ -28,7 +28,7 @@ from moorage.common.views.audit import AuditEntry
 from moorage.common.views.resources import Page
 from moorage.manager.api.authentication import address_of
 from moorage.manager.api.listing import PageQuery, order, paging
-from moorage.manager.api.route import Answer, Call, Route
+from moorage.manager.api.route import Answer, Call, Route, route
 from moorage.manager.identity.scope import Scope
 
 log = structlog.get_logger("moorage.audit")
@@ -187,6 +187,14 @@ def _without_secrets(part: Any) -> Any:
     return [_without_secrets(one) for one in part] if isinstance(part, list) else part
 
 
+@route(
+    "GET",
+    "/v1/audit",
+    "List administrative writes, newest first, with their actors and what they changed",
+    query=AuditQuery,
+    returns=Page[AuditEntry],
+    access="auditor",
+)
 async def list_audit(call: Call[None, AuditQuery]) -> Page[AuditEntry]:
     query = call.query
     names = ("actor", "user", "action", "resource", "name")

@@ -23,6 +23,7 @@ from moorage.common.model.errors import (
     NotFound,
 )
 from moorage.common.model.features import FEATURES, Feature, types_with
+from moorage.common.model.session_access import Action
 from moorage.common.model.spec import Model
 from moorage.common.views.executions import (
     CodeKernelView,
@@ -35,8 +36,10 @@ from moorage.common.views.executions import (
 )
 from moorage.common.views.resources import SessionView
 from moorage.manager.api import authorization
-from moorage.manager.api.route import Call, Items, NoQuery
+from moorage.manager.api.route import SESSION_PATH, Call, Items, NoQuery, route
 from moorage.manager.api.sessions import STREAM
+
+_EXECUTIONS = f"{SESSION_PATH}/executions"
 
 log = structlog.get_logger("moorage.code")
 V = TypeVar("V", bound=BaseModel)
@@ -73,6 +76,14 @@ class FollowQuery(KernelQuery):
     )
 
 
+@route(
+    "POST",
+    _EXECUTIONS,
+    "Run code in a session; what it defines lasts for the next run",
+    body=ExecutionSpec,
+    returns=ExecutionView,
+    action=Action.CODE,
+)
 async def execute(call: Call[ExecutionSpec, NoQuery]) -> ExecutionView:
     session = await _session(call)
     spec = call.body
@@ -93,6 +104,14 @@ async def execute(call: Call[ExecutionSpec, NoQuery]) -> ExecutionView:
     return await _ask(call, session, spec.kernel, ExecutionView, "execute", **given)
 
 
+@route(
+    "GET",
+    f"{_EXECUTIONS}/{{run_id}}",
+    "Read on in a run of code",
+    query=ReadQuery,
+    returns=ExecutionView,
+    action=Action.RESULTS,
+)
 async def get_execution(call: Call[None, ReadQuery]) -> ExecutionView:
     query = call.query
     return await _ask(
@@ -107,6 +126,14 @@ async def get_execution(call: Call[None, ReadQuery]) -> ExecutionView:
     )
 
 
+@route(
+    "POST",
+    f"{_EXECUTIONS}/{{run_id}}/input",
+    "Answer a run of code that waits for input",
+    body=ExecutionInput,
+    returns=ExecutionView,
+    action=Action.CODE,
+)
 async def give_input(call: Call[ExecutionInput, NoQuery]) -> ExecutionView:
     body = call.body
     return await _ask(
@@ -122,6 +149,14 @@ async def give_input(call: Call[ExecutionInput, NoQuery]) -> ExecutionView:
     )
 
 
+@route(
+    "POST",
+    f"{_EXECUTIONS}/{{run_id}}/interrupt",
+    "Interrupt a run of code, or remove it from its queue",
+    query=ReadQuery,
+    returns=ExecutionView,
+    action=Action.CODE,
+)
 async def interrupt(call: Call[None, ReadQuery]) -> ExecutionView:
     query = call.query
     return await _ask(
@@ -136,6 +171,14 @@ async def interrupt(call: Call[None, ReadQuery]) -> ExecutionView:
     )
 
 
+@route(
+    "POST",
+    f"{_EXECUTIONS}/completions",
+    "Complete code in a code kernel of a session",
+    body=CompletionSpec,
+    returns=CompletionView,
+    action=Action.CODE,
+)
 async def complete(call: Call[CompletionSpec, NoQuery]) -> CompletionView:
     body = call.body
     cursor = len(body.code) if body.cursor is None else body.cursor
@@ -151,11 +194,27 @@ async def complete(call: Call[CompletionSpec, NoQuery]) -> CompletionView:
     )
 
 
+@route(
+    "GET",
+    f"{SESSION_PATH}/code-kernels",
+    "List the kernelspecs of a session and the states of their code kernels",
+    query=KernelQuery,
+    returns=Items[CodeKernelView],
+    action=Action.RESULTS,
+)
 async def list_kernels(call: Call[None, KernelQuery]) -> Items[CodeKernelView]:
     session = await _session(call)
     return await _ask(call, session, call.query.kernel, Items[CodeKernelView], "kernels")
 
 
+@route(
+    "POST",
+    f"{SESSION_PATH}/code-kernels/{{language}}/restart",
+    "End a code kernel and its runs: the next run starts with nothing defined",
+    query=KernelQuery,
+    returns=CodeKernelView,
+    action=Action.CODE,
+)
 async def restart_kernel(call: Call[None, KernelQuery]) -> CodeKernelView:
     session = await _session(call)
     return await _ask(
@@ -163,6 +222,14 @@ async def restart_kernel(call: Call[None, KernelQuery]) -> CodeKernelView:
     )
 
 
+@route(
+    "GET",
+    f"{_EXECUTIONS}/{{run_id}}/events",
+    "Follow what a run of code prints, up to its end: as server-sent events, or in a WebSocket",
+    query=FollowQuery,
+    returns="text/event-stream",
+    action=Action.CODE,
+)
 async def follow(call: Call[None, FollowQuery]) -> web.StreamResponse:
     """Server-sent events, or a WebSocket if the client asks for one. Errors before the first item
     are problem responses."""

@@ -22,10 +22,11 @@ from moorage.common.model.commands import (
     unframe,
 )
 from moorage.common.model.errors import InvalidInput, MoorageError
+from moorage.common.model.session_access import Action
 from moorage.manager.api import authorization
 from moorage.manager.api.dependencies import RunningCommand
 from moorage.manager.api.problems import invalid_fields
-from moorage.manager.api.route import Call, NoQuery
+from moorage.manager.api.route import SESSION_PATH, Call, NoQuery, route
 from moorage.manager.api.sessions import STREAM
 
 _FIRST_MESSAGE_S = 10.0
@@ -34,6 +35,14 @@ _GONE_AFTER_S = 30.0
 _CLOSING = (WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED, WSMsgType.ERROR)
 
 
+@route(
+    "GET",
+    f"{SESSION_PATH}/exec",
+    "Run a command in a session over a WebSocket with the subprotocol exec.v1.moorage",
+    returns="application/octet-stream",
+    status=101,
+    action=Action.EXEC,
+)
 async def exec_in_session(call: Call[None, NoQuery]) -> web.StreamResponse:
     """Errors before the upgrade are problem responses; later errors are sent as ``ExecEnd``."""
     ws = web.WebSocketResponse(

@@ -20,10 +20,12 @@ from moorage.common.views.console import (
 from moorage.common.views.identity import UserView
 from moorage.manager.api.audit import SIGNED_IN
 from moorage.manager.api.authentication import CsrfRefused, address_of, cookie_of
-from moorage.manager.api.route import Call, NoQuery
+from moorage.manager.api.route import Call, NoQuery, route
 from moorage.manager.identity import csrf
 from moorage.manager.identity.keys import ApiKey, digest_of
 from moorage.manager.identity.scope import Scope
+
+_PASSWORD = "/v1/users/{name:.+}/password"
 
 
 class TooManyAttempts(MoorageError):
@@ -43,6 +45,16 @@ class SignOutQuery(Model):
     everywhere: bool = Field(False, description="End all console sessions of the user.")
 
 
+@route(
+    "POST",
+    "/v1/session",
+    "Sign in with a password or a key. The answer sets the cookie of a console session.",
+    body=SignIn,
+    returns=WhoAmI,
+    status=201,
+    access="open",
+    also=(401, 403, 429),
+)
 async def sign_in(call: Call[SignIn, NoQuery]) -> WhoAmI:
     request = call.request
     body = call.body
@@ -120,6 +132,13 @@ def _wrong(detail: str) -> Unauthenticated:
     return Unauthenticated(detail, next_step="check it; an administrator can set a new password")
 
 
+@route(
+    "GET",
+    "/v1/session",
+    "Get the caller: its user, role and projects",
+    returns=WhoAmI,
+    access="viewer",
+)
 async def who_am_i(call: Call[None, NoQuery]) -> WhoAmI:
     return await _who(call)
 
@@ -131,12 +150,28 @@ async def _who(call: Call[Any, Any]) -> WhoAmI:
     return who
 
 
+@route(
+    "PUT",
+    "/v1/session",
+    "Act in another project, in a console session that was opened with a password",
+    body=SwitchProject,
+    returns=WhoAmI,
+    access="viewer",
+)
 async def switch_project(call: Call[SwitchProject, NoQuery]) -> WhoAmI:
     await call.deps.store.console_sessions.switch(call.scope, call.body.project)
     call.scope = await call.renew()
     return await _who(call)
 
 
+@route(
+    "DELETE",
+    "/v1/session",
+    "Sign out: end the console session, or all of the user",
+    query=SignOutQuery,
+    returns=SignedOut,
+    access="viewer",
+)
 async def sign_out(call: Call[None, SignOutQuery]) -> SignedOut:
     user = call.scope.owner.user if call.query.everywhere else None
     ended = await call.deps.store.console_sessions.end(call.scope, user=user)
@@ -154,6 +189,15 @@ def _provider_sign_out(call: Call[Any, Any]) -> str:
     return oidc.sign_out_url(f"{call.request.scheme}://{call.request.host}")
 
 
+@route(
+    "PUT",
+    "/v1/session/password",
+    "Change the caller's password, which ends its other console sessions",
+    body=PasswordChange,
+    returns=SignedOut,
+    access="viewer",
+    also=(429,),
+)
 async def change_password(call: Call[PasswordChange, NoQuery]) -> SignedOut:
     user = call.scope.owner.user
     give_back = count_attempt(call)
@@ -170,6 +214,14 @@ async def change_password(call: Call[PasswordChange, NoQuery]) -> SignedOut:
     return SignedOut(ended=await _set_password(call, user, call.body))
 
 
+@route(
+    "PUT",
+    _PASSWORD,
+    "Set the password of a user, which ends its console sessions",
+    body=NewPassword,
+    returns=UserView,
+    access="admin",
+)
 async def put_password(call: Call[NewPassword, NoQuery]) -> UserView:
     name = call.path("name")
     view = await call.deps.store.users.get(call.scope, name)
@@ -177,6 +229,13 @@ async def put_password(call: Call[NewPassword, NoQuery]) -> UserView:
     return view
 
 
+@route(
+    "DELETE",
+    _PASSWORD,
+    "Delete the password of a user, which ends the console sessions that it opened",
+    returns=UserView,
+    access="admin",
+)
 async def delete_password(call: Call[None, NoQuery]) -> UserView:
     name = call.path("name")
     await call.deps.store.console_sessions.delete_password(call.scope, name)

@@ -11,7 +11,7 @@ from moorage.common.model.timestamps import Timestamp
 from moorage.common.views.decisions import DecisionPage, RunView
 from moorage.common.views.resources import Page
 from moorage.manager.api.listing import PageQuery
-from moorage.manager.api.route import Call
+from moorage.manager.api.route import Call, route
 
 
 class TimeRangeQuery(PageQuery):
@@ -26,6 +26,14 @@ class TimeRangeQuery(PageQuery):
         return self
 
 
+@route(
+    "GET",
+    "/v1/scheduler/decisions",
+    "List the scheduler's decisions in a time range, with their inputs",
+    query=TimeRangeQuery,
+    returns=DecisionPage,
+    access="auditor",
+)
 async def list_decisions(call: Call[None, TimeRangeQuery]) -> DecisionPage:
     query = call.query
     store = call.deps.store
@@ -35,6 +43,14 @@ async def list_decisions(call: Call[None, TimeRangeQuery]) -> DecisionPage:
     )
 
 
+@route(
+    "GET",
+    "/v1/scheduler/runs",
+    "List the sessions that ran in a time range, with their allocations",
+    query=TimeRangeQuery,
+    returns=Page[RunView],
+    access="auditor",
+)
 async def list_runs(call: Call[None, TimeRangeQuery]) -> Page[RunView]:
     query = call.query
     store = call.deps.store

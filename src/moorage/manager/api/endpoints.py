@@ -23,9 +23,11 @@ from moorage.manager.api import authorization
 from moorage.manager.api.listing import PageQuery, SelectorText, order, paging
 from moorage.manager.api.problems import invalid_fields
 from moorage.manager.api.request import read_if_match
-from moorage.manager.api.route import Call, NoQuery
+from moorage.manager.api.route import Call, NoQuery, route
 from moorage.manager.api.stored_secrets import check_secrets
 from moorage.manager.workloads import plain_secrets
+
+_ENDPOINT = "/v1/endpoints/{name:.+}"
 
 
 class EndpointQuery(PageQuery):
@@ -43,6 +45,17 @@ class DecisionQuery(PageQuery):
     sort: Literal["at", "-at"] = order("-at")
 
 
+@route(
+    "POST",
+    "/v1/endpoints",
+    "Create an endpoint that serves a model",
+    body=NewEndpoint,
+    returns=EndpointView,
+    status=201,
+    location="/v1/endpoints/{name}",
+    idempotent=True,
+    access="member",
+)
 async def create_endpoint(call: Call[NewEndpoint, NoQuery]) -> EndpointView:
     await check_secrets(call, call.body)
     for group in call.body.in_groups():
@@ -60,6 +73,14 @@ async def create_endpoint(call: Call[NewEndpoint, NoQuery]) -> EndpointView:
     return _answer(call, _warned(view, call.body.env), repeated)
 
 
+@route(
+    "GET",
+    "/v1/endpoints",
+    "List endpoints, by name",
+    query=EndpointQuery,
+    returns=Page[EndpointView],
+    access="viewer",
+)
 async def list_endpoints(call: Call[None, EndpointQuery]) -> Page[EndpointView]:
     query = call.query
     selector = parse_selector(query.selector) if query.selector is not None else ()
@@ -68,10 +89,22 @@ async def list_endpoints(call: Call[None, EndpointQuery]) -> Page[EndpointView]:
     )
 
 
+@route("GET", _ENDPOINT, "Get an endpoint", returns=EndpointView, access="viewer")
 async def get_endpoint(call: Call[None, NoQuery]) -> EndpointView:
     return _answer(call, await call.deps.endpoints.get(call.scope, call.path("name")))
 
 
+@route(
+    "PATCH",
+    _ENDPOINT,
+    "Change an endpoint. What changes its replicas rolls out; If-Match takes the ETag of an "
+    "endpoint.",
+    body=EndpointPatch,
+    returns=EndpointView,
+    idempotent=True,
+    versioned=True,
+    access="owner",
+)
 async def update_endpoint(call: Call[EndpointPatch, NoQuery]) -> EndpointView:
     """Secrets and limits are checked for what the endpoint would run. It keeps the priority that it
     has in its resource groups."""
@@ -103,10 +136,26 @@ async def update_endpoint(call: Call[EndpointPatch, NoQuery]) -> EndpointView:
     return _answer(call, _warned(view, call.body.env), repeated)
 
 
+@route(
+    "DELETE",
+    _ENDPOINT,
+    "Delete an endpoint and stop its replicas",
+    returns=EndpointView,
+    status=202,
+    access="owner",
+)
 async def delete_endpoint(call: Call[None, NoQuery]) -> EndpointView:
     return await call.deps.endpoints.delete(call.scope, await _controlled(call))
 
 
+@route(
+    "POST",
+    f"{_ENDPOINT}/scale",
+    "Set the number of replicas of an endpoint",
+    body=Scale,
+    returns=EndpointView,
+    access="owner",
+)
 async def scale_endpoint(call: Call[Scale, NoQuery]) -> EndpointView:
     view = await _controlled_view(call)
     if call.body.replicas > view.replicas:
@@ -114,27 +163,65 @@ async def scale_endpoint(call: Call[Scale, NoQuery]) -> EndpointView:
     return _answer(call, await call.deps.endpoints.scale(call.scope, view.name, call.body.replicas))
 
 
+@route(
+    "GET",
+    f"{_ENDPOINT}/rollout",
+    "Get the state of an endpoint's rollout",
+    returns=RolloutView,
+    access="viewer",
+)
 async def get_rollout(call: Call[None, NoQuery]) -> RolloutView:
     view = await call.deps.endpoints.get(call.scope, call.path("name"))
     assert view.rollout is not None
     return view.rollout
 
 
+@route(
+    "GET",
+    f"{_ENDPOINT}/revisions",
+    "List the revisions of an endpoint, newest first",
+    query=RevisionQuery,
+    returns=Page[RevisionView],
+    access="owner",
+)
 async def list_revisions(call: Call[None, RevisionQuery]) -> Page[RevisionView]:
     name = await _controlled(call)
     return await call.deps.endpoints.revisions(call.scope, name, paging(call.query))
 
 
+@route(
+    "GET",
+    f"{_ENDPOINT}/decisions",
+    "List the scaling decisions about an endpoint, newest first",
+    query=DecisionQuery,
+    returns=Page[ScalingDecision],
+    access="owner",
+)
 async def list_scaling_decisions(call: Call[None, DecisionQuery]) -> Page[ScalingDecision]:
     name = await _controlled(call)
     return await call.deps.endpoints.decisions(call.scope, name, paging(call.query))
 
 
+@route(
+    "POST",
+    f"{_ENDPOINT}/rollout/undo",
+    "Return an endpoint to an earlier revision",
+    body=RolloutUndo,
+    returns=EndpointView,
+    access="owner",
+)
 async def undo_rollout(call: Call[RolloutUndo, NoQuery]) -> EndpointView:
     view = await call.deps.endpoints.undo(call.scope, await _controlled(call), call.body.revision)
     return _answer(call, view)
 
 
+@route(
+    "POST",
+    f"{_ENDPOINT}/rollout/promote",
+    "Let the canary of an endpoint replace its stable revision",
+    returns=EndpointView,
+    access="owner",
+)
 async def promote_rollout(call: Call[None, NoQuery]) -> EndpointView:
     return _answer(call, await call.deps.endpoints.promote(call.scope, await _controlled(call)))
 

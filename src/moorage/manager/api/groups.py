@@ -23,9 +23,11 @@ from moorage.manager import selector_plugins
 from moorage.manager.api.authorization import may_name, named_groups
 from moorage.manager.api.listing import WholeQuery, order, paging
 from moorage.manager.api.request import read_path
-from moorage.manager.api.route import Call, NoQuery
+from moorage.manager.api.route import Call, NoQuery, route
 from moorage.manager.identity.limits import may_use
 from moorage.manager.workloads import plain_secrets
+
+_GROUP = "/v1/groups/{name:.+}"
 
 
 class _GroupPath(Model):
@@ -58,6 +60,14 @@ async def closed_groups(call: Call[Any, Any]) -> frozenset[str]:
     return frozenset(group.name for group in groups if not may_use(call.scope, group.options))
 
 
+@route(
+    "GET",
+    "/v1/runtimes",
+    "List the runtimes and what each is like. `runtimes` of a resource group are those that its "
+    "agents offer",
+    returns=RuntimeList,
+    access="viewer",
+)
 async def list_runtimes(call: Call[None, NoQuery]) -> RuntimeList:
     """Those that ship, and those of plug-ins that a live agent offers in a group for the caller."""
     groups = await call.deps.store.groups.all()
@@ -79,6 +89,14 @@ def _runtime_view(name: str) -> RuntimeView:
     )
 
 
+@route(
+    "GET",
+    "/v1/groups",
+    "List resource groups",
+    query=GroupQuery,
+    returns=Page[GroupView],
+    access="viewer",
+)
 async def list_groups(call: Call[None, GroupQuery]) -> Page[GroupView]:
     named = named_groups(call.scope)
     closed = await closed_groups(call)
@@ -88,6 +106,7 @@ async def list_groups(call: Call[None, GroupQuery]) -> Page[GroupView]:
     return page.model_copy(update={"items": [_shown(call, view) for view in page.items]})
 
 
+@route("GET", _GROUP, "Get a resource group", returns=GroupView, access="viewer")
 async def get_group(call: Call[None, NoQuery]) -> GroupView:
     view = await call.deps.store.groups.get(call.path("name"))
     if not _sees(call, view):
@@ -122,6 +141,16 @@ def _shown(call: Call[Any, Any], view: GroupView) -> GroupView:
     return view.model_copy(update={"options": options.model_copy(update=hidden)})
 
 
+@route(
+    "POST",
+    "/v1/groups",
+    "Create a resource group, or bring a retired one back",
+    body=NewGroup,
+    returns=GroupView,
+    status=201,
+    location="/v1/groups/{name}",
+    access="admin",
+)
 async def create_group(call: Call[NewGroup, NoQuery]) -> GroupView:
     selector_plugins.check(call.body.options)
     groups = call.deps.store.groups
@@ -130,6 +159,15 @@ async def create_group(call: Call[NewGroup, NoQuery]) -> GroupView:
     return call.tagged(_warned(view, call.body.options))
 
 
+@route(
+    "PUT",
+    _GROUP,
+    "Create a resource group, or replace its options",
+    body=GroupOptions,
+    returns=GroupView,
+    versioned=True,
+    access="admin",
+)
 async def put_group(call: Call[GroupOptions, NoQuery]) -> GroupView:
     name = await call.deps.store.group_aliases.current(
         read_path({"name": call.path("name")}, _GroupPath).name
@@ -146,6 +184,15 @@ def _warned(view: GroupView, options: GroupOptions) -> GroupView:
     return view.model_copy(update={"warnings": found})
 
 
+@route(
+    "PATCH",
+    _GROUP,
+    "Rename a resource group. Its former name becomes an alias, which still stands for it",
+    body=GroupRename,
+    returns=GroupView,
+    versioned=True,
+    access="admin",
+)
 async def rename_group(call: Call[GroupRename, NoQuery]) -> GroupView:
     if_match = call.if_match("a resource group")
     actor = call.scope.actor
@@ -155,10 +202,26 @@ async def rename_group(call: Call[GroupRename, NoQuery]) -> GroupView:
     )
 
 
+@route(
+    "DELETE",
+    "/v1/group-aliases/{name:.+}",
+    "Free a former name of a resource group",
+    returns=GroupView,
+    access="admin",
+)
 async def release_alias(call: Call[None, NoQuery]) -> GroupView:
     return await call.deps.store.group_aliases.release(call.path("name"))
 
 
+@route(
+    "DELETE",
+    _GROUP,
+    "Retire a resource group: nothing new is created in it",
+    query=RetireQuery,
+    returns=GroupView,
+    versioned=True,
+    access="admin",
+)
 async def retire_group(call: Call[None, RetireQuery]) -> GroupView:
     if_match = call.if_match("a resource group")
     actor = call.scope.actor

@@ -10,7 +10,7 @@ from moorage.common.views.resources import Health, View
 from moorage.manager.api.description import LazyDescription
 from moorage.manager.api.docs_page import HEADERS
 from moorage.manager.api.problem_types import DOCS_PATH
-from moorage.manager.api.route import Call, NoQuery
+from moorage.manager.api.route import Call, NoQuery, route
 
 DESCRIPTION = web.AppKey("description", LazyDescription)
 
@@ -29,10 +29,18 @@ class Start(View):
     next_step: str
 
 
+@route("GET", "/livez", "Liveness: the process responds", returns=Health, access="open")
 async def livez(call: Call[None, NoQuery]) -> Health:
     return Health(status="ok")
 
 
+@route(
+    "GET",
+    "/readyz",
+    "Readiness: whether the manager can serve, by component",
+    returns=Health,
+    access="open",
+)
 async def readyz(call: Call[None, NoQuery]) -> web.Response:
     checks = await call.deps.checks()
     ready = all(text == "ok" for text in checks.values())
@@ -50,6 +58,7 @@ async def readyz(call: Call[None, NoQuery]) -> web.Response:
     )
 
 
+@route("GET", "/metrics", "Prometheus metrics", returns="text/plain", access="open")
 async def metrics(call: Call[None, NoQuery]) -> web.Response:
     return web.Response(
         body=await call.deps.metrics(),
@@ -57,20 +66,30 @@ async def metrics(call: Call[None, NoQuery]) -> web.Response:
     )
 
 
+@route("GET", "/version", "Get the manager's version", returns=Version, access="open")
 async def version(call: Call[None, NoQuery]) -> Version:
     return Version(version=call.deps.version)
 
 
+@route(
+    "GET",
+    "/openapi.json",
+    "Get this OpenAPI description",
+    returns="application/json",
+    access="open",
+)
 async def openapi(call: Call[None, NoQuery]) -> web.Response:
     description = await call.request.app[DESCRIPTION].get()
     return web.Response(body=description.document, content_type="application/json")
 
 
+@route("GET", "/docs", "Documentation of this API as a page", returns="text/html", access="open")
 async def docs(call: Call[None, NoQuery]) -> web.Response:
     description = await call.request.app[DESCRIPTION].get()
     return web.Response(text=description.page, content_type="text/html", headers=HEADERS)
 
 
+@route("GET", "/", "Entry point, with links to the documentation", returns=Start, access="open")
 async def start(call: Call[None, NoQuery]) -> Start:
     return Start(
         name="moorage",

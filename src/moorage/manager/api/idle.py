@@ -11,10 +11,8 @@ from moorage.common.model.status import Status
 from moorage.common.views.idle import CriterionView, Extension, IdleView
 from moorage.common.views.resources import GroupView, SessionView
 from moorage.manager.api import authorization
-from moorage.manager.api.route import Call, NoQuery, Route, route
+from moorage.manager.api.route import SESSION_PATH, Call, NoQuery, route
 from moorage.manager.workloads.idle import IdleSettings, find_problem, settings_of
-
-_SESSION = "/v1/sessions/{ref:.+}"
 
 
 async def check_choice(call: Call[Any, Any], spec: SessionSpec) -> None:
@@ -28,10 +26,25 @@ async def check_choice(call: Call[Any, Any], spec: SessionSpec) -> None:
         )
 
 
+@route(
+    "GET",
+    f"{SESSION_PATH}/idle",
+    "Show when a session ends because nobody uses it, by criterion",
+    returns=IdleView,
+    action=Action.SEE,
+)
 async def get_idle(call: Call[None, NoQuery]) -> IdleView:
     return await _view(call, await authorization.session_of(call))
 
 
+@route(
+    "POST",
+    f"{SESSION_PATH}/extend",
+    "Keep a session that would end because nobody uses it",
+    body=Extension,
+    returns=IdleView,
+    action=Action.CHANGE,
+)
 async def extend_session(call: Call[Extension, NoQuery]) -> IdleView:
     session = await authorization.session_of(call)
     settings = await _settings(call, session)
@@ -101,24 +114,3 @@ async def _view(call: Call[Any, Any], session: SessionView) -> IdleView:
             "extensions": stored.state.extensions,
         }
     )
-
-
-IDLE_ROUTES: tuple[Route, ...] = (
-    route(
-        "GET",
-        f"{_SESSION}/idle",
-        get_idle,
-        "Show when a session ends because nobody uses it, by criterion",
-        IdleView,
-        action=Action.SEE,
-    ),
-    route(
-        "POST",
-        f"{_SESSION}/extend",
-        extend_session,
-        "Keep a session that would end because nobody uses it",
-        IdleView,
-        body=Extension,
-        action=Action.CHANGE,
-    ),
-)

@@ -12,8 +12,10 @@ from moorage.common.views.keys import KeyLimits, KeySpec, KeyView, NewKeyView, R
 from moorage.common.views.resources import Page
 from moorage.manager.api.editing import edit
 from moorage.manager.api.listing import WholeQuery, order, paging
-from moorage.manager.api.route import Call, NoQuery
+from moorage.manager.api.route import Call, NoQuery, route
 from moorage.manager.identity import limits
+
+_KEY = "/v1/keys/{name:.+}"
 
 
 class KeyQuery(WholeQuery):
@@ -23,12 +25,23 @@ class KeyQuery(WholeQuery):
     sort: Literal["name", "-name", "created_at", "-created_at"] = order("name")
 
 
+@route(
+    "POST",
+    "/v1/keys",
+    "Create an API key. The secret is returned only once.",
+    body=KeySpec,
+    returns=NewKeyView,
+    status=201,
+    location="/v1/keys/{name}",
+    access="member",
+)
 async def create_key(call: Call[KeySpec, NoQuery]) -> NewKeyView:
     call.response_headers["Cache-Control"] = "no-store"
     await _check_priority(call, call.body.max_priority)
     return await call.deps.store.keys.create(call.scope, call.body)
 
 
+@route("GET", "/v1/keys", "List API keys", query=KeyQuery, returns=Page[KeyView], access="viewer")
 async def list_keys(call: Call[None, KeyQuery]) -> Page[KeyView]:
     query = call.query
     return await call.deps.store.keys.page(
@@ -36,10 +49,20 @@ async def list_keys(call: Call[None, KeyQuery]) -> Page[KeyView]:
     )
 
 
+@route("GET", _KEY, "Get an API key", returns=KeyView, access="viewer")
 async def get_key(call: Call[None, NoQuery]) -> KeyView:
     return call.tagged(await call.deps.store.keys.get(call.scope, call.path("name")))
 
 
+@route(
+    "PATCH",
+    _KEY,
+    "Change the restrictions and the expiry of a key",
+    body=KeyLimits,
+    returns=KeyView,
+    versioned=True,
+    access="owner",
+)
 async def update_key(call: Call[KeyLimits, NoQuery]) -> KeyView:
     keys = call.deps.store.keys
     scope = call.scope
@@ -73,6 +96,14 @@ async def _check_priority(
         raise refusal
 
 
+@route(
+    "POST",
+    f"{_KEY}/rotate",
+    "Give a key a new secret, which is returned only once",
+    body=Rotation,
+    returns=NewKeyView,
+    access="owner",
+)
 async def rotate_key(call: Call[Rotation, NoQuery]) -> NewKeyView:
     call.response_headers["Cache-Control"] = "no-store"
     return await call.deps.store.keys.rotate(
@@ -80,5 +111,6 @@ async def rotate_key(call: Call[Rotation, NoQuery]) -> NewKeyView:
     )
 
 
+@route("DELETE", _KEY, "Revoke an API key", returns=KeyView, access="owner")
 async def revoke_key(call: Call[None, NoQuery]) -> KeyView:
     return await call.deps.store.keys.revoke(call.scope, call.path("name"))

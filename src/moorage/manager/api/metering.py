@@ -16,7 +16,7 @@ from moorage.common.views.metering import LimitView, ModelUsage, UsageSplit
 from moorage.common.views.resources import Page
 from moorage.manager.api.exposition import exposition
 from moorage.manager.api.listing import PageQuery
-from moorage.manager.api.route import Call, Items, NoQuery
+from moorage.manager.api.route import Call, Items, NoQuery, route
 
 _DAY = timedelta(days=1)
 _HOUR = timedelta(hours=1)
@@ -36,6 +36,14 @@ class UsageQuery(UsageSplit, PageQuery):
     )
 
 
+@route(
+    "GET",
+    "/v1/usage",
+    "List what requests and sessions used, in the order of time and names",
+    query=UsageQuery,
+    returns=Page[ModelUsage],
+    access="viewer",
+)
 async def usage(call: Call[None, UsageQuery]) -> Page[ModelUsage]:
     query = call.query
     since, until = full_hours(query.from_, query.to, call.deps.clock.now())
@@ -60,10 +68,24 @@ def full_hours(
     return begin.replace(minute=0, second=0, microsecond=0), last if last == end else last + _HOUR
 
 
+@route(
+    "GET",
+    "/v1/limits",
+    "List the limits of keys, projects and models, and their current use",
+    returns=Items[LimitView],
+    access="viewer",
+)
 async def limits(call: Call[None, NoQuery]) -> Items[LimitView]:
     return Items[LimitView](items=await call.deps.store.limit_shares.in_use(call.scope))
 
 
+@route(
+    "GET",
+    "/v1/metrics",
+    "Prometheus metrics of the endpoints that the key sees, with the replicas of its projects",
+    returns="text/plain",
+    access="viewer",
+)
 async def endpoint_metrics(call: Call[None, NoQuery]) -> web.Response:
     views: list[EndpointView] = []
     cursor = None

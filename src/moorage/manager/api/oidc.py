@@ -15,7 +15,7 @@ from moorage.common.views.console import SignInWays
 from moorage.manager.api.audit import note
 from moorage.manager.api.authentication import address_of
 from moorage.manager.api.console_sessions import console_cookie, count_attempt
-from moorage.manager.api.route import Call, NoQuery
+from moorage.manager.api.route import Call, NoQuery, route
 from moorage.manager.oidc import Attempt, SignInRefused
 from moorage.manager.oidc.flow import COOKIE, LIFETIME_S, SECURE_COOKIE
 
@@ -46,11 +46,21 @@ class CallbackQuery(Model):
     error_description: NoNul = ""
 
 
+@route("GET", "/v1/session/ways", "List the ways to sign in", returns=SignInWays, access="open")
 async def list_sign_in_ways(call: Call[None, NoQuery]) -> SignInWays:
     oidc = call.deps.console.oidc
     return SignInWays(oidc="" if oidc is None else oidc.label)
 
 
+@route(
+    "GET",
+    "/v1/session/oidc",
+    "Sign in at the OpenID provider: redirects a browser there",
+    returns="text/html",
+    status=303,
+    access="open",
+    also=(404, 502),
+)
 async def begin_oidc(call: Call[None, NoQuery]) -> web.StreamResponse:
     try:
         oidc = _client(call)
@@ -65,6 +75,16 @@ async def begin_oidc(call: Call[None, NoQuery]) -> web.StreamResponse:
     )
 
 
+@route(
+    "GET",
+    "/v1/session/oidc/callback",
+    "Come back from the OpenID provider: opens a console session and redirects to the console",
+    query=CallbackQuery,
+    returns="text/html",
+    status=303,
+    access="open",
+    also=(403, 404, 429, 502),
+)
 async def finish_oidc(call: Call[None, CallbackQuery]) -> web.StreamResponse:
     try:
         oidc = _client(call)

@@ -42,8 +42,8 @@ def describe(routes: Iterable[Route], version: str) -> dict[str, Any]:
     for row in rows:
         if row.body is not None:
             models[row.body, "validation"] = None
-        if not isinstance(row.answer, str):
-            models[row.answer, "serialization"] = None
+        if not isinstance(row.returns, str):
+            models[row.returns, "serialization"] = None
         if row.dry_run is not None:
             models[row.dry_run, "serialization"] = None
 
@@ -155,14 +155,16 @@ def problem_statuses(row: Route) -> list[int]:
 
 def _response(row: Route, schemas: Schemas) -> dict[str, Any]:
     response: dict[str, Any] = {"description": HTTPStatus(row.status).phrase}
-    if isinstance(row.answer, str):
-        schema: dict[str, Any] = {"type": "object" if row.answer.endswith("json") else "string"}
-        response["content"] = {row.answer: {"schema": schema}}
+    if isinstance(row.returns, str):
+        schema: dict[str, Any] = {"type": "object" if row.returns.endswith("json") else "string"}
+        response["content"] = {row.returns: {"schema": schema}}
     else:
-        response["content"] = {"application/json": {"schema": schemas[row.answer, "serialization"]}}
+        response["content"] = {
+            "application/json": {"schema": schemas[row.returns, "serialization"]}
+        }
 
     headers = {"Location": row.location} if row.location else {}
-    if row.access != "open" and not isinstance(row.answer, str):
+    if row.access != "open" and not isinstance(row.returns, str):
         headers[BUDGET_WARNING] = _WARNED
 
     if headers:

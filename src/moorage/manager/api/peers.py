@@ -19,9 +19,18 @@ from moorage.common.views.peers import (
 from moorage.common.views.resources import Page
 from moorage.manager.api.dependencies import RegistrationSource
 from moorage.manager.api.listing import WholeQuery, order, paging
-from moorage.manager.api.route import Call, NoQuery
+from moorage.manager.api.route import Call, NoQuery, route
 
 
+@route(
+    "POST",
+    "/v1/join-tokens",
+    "Create a join token. The secret is returned only once.",
+    body=JoinTokenSpec,
+    returns=NewJoinTokenView,
+    status=201,
+    access="admin",
+)
 async def create_join_token(call: Call[JoinTokenSpec, NoQuery]) -> NewJoinTokenView:
     call.response_headers["Cache-Control"] = "no-store"
     return await _require(call.deps.registration).create_token(call.body, actor=call.scope.actor)
@@ -37,32 +46,85 @@ class PeerQuery(WholeQuery):
     sort: Literal["kind", "-kind", "name", "-name", "joined_at", "-joined_at"] = order("kind")
 
 
+@route(
+    "GET",
+    "/v1/join-tokens",
+    "List the join tokens that are still valid",
+    query=JoinTokenQuery,
+    returns=Page[JoinTokenView],
+    access="auditor",
+)
 async def list_join_tokens(call: Call[None, JoinTokenQuery]) -> Page[JoinTokenView]:
     return await call.deps.store.peers.join_tokens(paging(call.query), kind=call.query.kind)
 
 
+@route(
+    "DELETE",
+    "/v1/join-tokens/{id}",
+    "Delete a join token, so that no agent or proxy can join with it",
+    returns=JoinTokenView,
+    access="admin",
+)
 async def delete_join_token(call: Call[None, NoQuery]) -> JoinTokenView:
     return await call.deps.store.peers.delete_join_token(call.path("id"), actor=call.scope.actor)
 
 
+@route(
+    "POST",
+    "/v1/join",
+    "Register an agent or a proxy with a request signed by a join token",
+    body=JoinRequest,
+    returns=JoinReply,
+    access="open",
+)
 async def join(call: Call[JoinRequest, NoQuery]) -> JoinReply:
     return await _require(call.deps.registration).join(call.body)
 
 
+@route(
+    "GET",
+    "/v1/peers",
+    "List the registered agents and proxies",
+    query=PeerQuery,
+    returns=Page[PeerView],
+    access="auditor",
+)
 async def list_peers(call: Call[None, PeerQuery]) -> Page[PeerView]:
     return await call.deps.store.peers.page(paging(call.query), kind=call.query.kind)
 
 
+@route(
+    "DELETE",
+    "/v1/peers/{kind}/{name}",
+    "Revoke the certificates of an agent or a proxy and close its links",
+    returns=PeerView,
+    access="admin",
+)
 async def revoke_peer(call: Call[None, NoQuery]) -> PeerView:
     return await call.deps.store.peers.revoke(
         call.path("kind"), call.path("name"), actor=call.scope.actor
     )
 
 
+@route(
+    "GET",
+    "/v1/ca",
+    "Get the CA of the links and its rotation",
+    returns=CaView,
+    access="auditor",
+)
 async def get_ca(call: Call[None, NoQuery]) -> CaView:
     return await _require(call.deps.registration).ca()
 
 
+@route(
+    "POST",
+    "/v1/ca/rotate",
+    "Begin a rotation of the CA of the links, or go on with the one in progress",
+    body=RotateCa,
+    returns=CaView,
+    access="admin",
+)
 async def rotate_ca(call: Call[RotateCa, NoQuery]) -> CaView:
     return await _require(call.deps.registration).rotate_ca(call.body, actor=call.scope.actor)
 

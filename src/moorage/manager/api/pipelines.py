@@ -19,7 +19,14 @@ from moorage.common.model.errors import (
     MoorageError,
     StoreUnavailable,
 )
-from moorage.common.model.pipelines import After, PipelineSpec, Step, StepState
+from moorage.common.model.pipelines import (
+    MAX_BYTES,
+    MAX_VALUES,
+    After,
+    PipelineSpec,
+    Step,
+    StepState,
+)
 from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.secret_names import MASK
 from moorage.common.model.spec import Model, NoNul, SessionSpec
@@ -30,7 +37,7 @@ from moorage.common.views.resources import Page
 from moorage.manager.api import authorization
 from moorage.manager.api.idle import check_choice
 from moorage.manager.api.listing import PageQuery, order, paging
-from moorage.manager.api.route import Call, NoQuery
+from moorage.manager.api.route import Call, NoQuery, route
 from moorage.manager.api.stored_secrets import check_secrets
 from moorage.manager.workloads import (
     pipeline_picture,
@@ -43,6 +50,8 @@ from moorage.manager.workloads import (
 from moorage.manager.workloads.pipeline_steps import NewStep, OnceOnly, StepRow, StoredPipeline
 from moorage.manager.workloads.site_jobs import as_job
 from moorage.manager.workloads.step_outputs import StepFiles
+
+_PIPELINE = "/v1/pipelines/{ref:.+}"
 
 _RETRY_DECISIONS = 5
 _DEFAULT_GROUP = SessionSpec.model_fields["resource_group"].default
@@ -74,6 +83,21 @@ class SubmitQuery(Model):
     )
 
 
+@route(
+    "POST",
+    "/v1/pipelines",
+    "Submit a pipeline: all of its sessions are created, or none",
+    body=PipelineSpec,
+    query=SubmitQuery,
+    returns=PipelineView,
+    status=201,
+    location="/v1/pipelines/{id}",
+    dry_run=PlannedPipeline,
+    idempotent=True,
+    max_body_bytes=MAX_BYTES,
+    max_body_values=MAX_VALUES,
+    access="member",
+)
 async def submit(call: Call[PipelineSpec, SubmitQuery]) -> PipelineView | PlannedPipeline:
     pipeline = call.body
     deps = call.deps
@@ -110,6 +134,14 @@ async def submit(call: Call[PipelineSpec, SubmitQuery]) -> PipelineView | Planne
     return view.model_copy(update={"warnings": _warnings(specs)})
 
 
+@route(
+    "GET",
+    "/v1/pipelines",
+    "List pipelines, newest first, without their steps",
+    query=PipelineQuery,
+    returns=Page[PipelineView],
+    access="viewer",
+)
 async def list_pipelines(call: Call[None, PipelineQuery]) -> Page[PipelineView]:
     query = call.query
     store = call.deps.store.pipelines
@@ -126,10 +158,24 @@ async def list_pipelines(call: Call[None, PipelineQuery]) -> Page[PipelineView]:
     return Page[PipelineView](items=views, next=following)
 
 
+@route(
+    "GET",
+    _PIPELINE,
+    "Get a pipeline with the state of each step",
+    returns=PipelineView,
+    access="viewer",
+)
 async def get_pipeline(call: Call[None, NoQuery]) -> PipelineView:
     return await _view(call, await call.deps.store.pipelines.get(call.scope, call.path("ref")))
 
 
+@route(
+    "GET",
+    f"{_PIPELINE}/graph.svg",
+    "Draw the graph of a pipeline, with the state of each step",
+    returns="image/svg+xml",
+    access="viewer",
+)
 async def draw_pipeline(call: Call[None, NoQuery]) -> web.Response:
     """Large ones are drawn in a thread."""
     view = await _view(call, await call.deps.store.pipelines.get(call.scope, call.path("ref")))
@@ -140,6 +186,14 @@ async def draw_pipeline(call: Call[None, NoQuery]) -> web.Response:
     )
 
 
+@route(
+    "POST",
+    f"{_PIPELINE}/stop",
+    "Stop all steps of a pipeline that have not ended",
+    returns=PipelineView,
+    status=202,
+    access="owner",
+)
 async def stop_pipeline(call: Call[None, NoQuery]) -> PipelineView:
     """The last steps first, so that the end of one starts none. Once it is asked for, all steps
     stop, also if the request ends before."""
@@ -148,6 +202,14 @@ async def stop_pipeline(call: Call[None, NoQuery]) -> PipelineView:
     return await _view(call, found)
 
 
+@route(
+    "POST",
+    f"{_PIPELINE}/retry",
+    "Run the failed and stopped steps of a pipeline again, and what ended after them",
+    returns=PipelineView,
+    status=202,
+    access="owner",
+)
 async def retry_pipeline(call: Call[None, NoQuery]) -> PipelineView:
     """Decides anew if a pending step began, or was skipped, before the new runs were written."""
     found = await _controlled(call)

@@ -9,7 +9,9 @@ from moorage.common.model.spec import Model, Name
 from moorage.common.views.resources import Page, QuotaView
 from moorage.manager.api.listing import WholeQuery, order, paging
 from moorage.manager.api.request import read_path
-from moorage.manager.api.route import Call, NoQuery
+from moorage.manager.api.route import Call, NoQuery, route
+
+_QUOTA = "/v1/quotas/{scope}/{name:.+}"
 
 
 class _QuotaPath(Model):
@@ -29,15 +31,39 @@ class QuotaQuery(WholeQuery):
     sort: Literal["scope", "-scope", "name", "-name", "changed_at", "-changed_at"] = order("scope")
 
 
+@route(
+    "GET",
+    "/v1/quotas",
+    "List quotas and their current usage",
+    query=QuotaQuery,
+    returns=Page[QuotaView],
+    access="viewer",
+)
 async def list_quotas(call: Call[None, QuotaQuery]) -> Page[QuotaView]:
     return await call.deps.store.quotas.page(call.scope, paging(call.query), kind=call.query.scope)
 
 
+@route(
+    "GET",
+    _QUOTA,
+    "Get the quota of a user, a project or a resource group",
+    returns=QuotaView,
+    access="viewer",
+)
 async def get_quota(call: Call[None, NoQuery]) -> QuotaView:
     path = await _quota_path(call)
     return call.tagged(await call.deps.store.quotas.get(call.scope, path.scope, path.name))
 
 
+@route(
+    "PUT",
+    _QUOTA,
+    "Set the quota of a user, a project or a resource group",
+    body=QuotaLimits,
+    returns=QuotaView,
+    versioned=True,
+    access="admin",
+)
 async def put_quota(call: Call[QuotaLimits, NoQuery]) -> QuotaView:
     path = await _quota_path(call)
     quotas = call.deps.store.quotas
@@ -47,6 +73,14 @@ async def put_quota(call: Call[QuotaLimits, NoQuery]) -> QuotaView:
     )
 
 
+@route(
+    "DELETE",
+    _QUOTA,
+    "Delete a quota, which removes its limits",
+    returns=QuotaView,
+    versioned=True,
+    access="admin",
+)
 async def delete_quota(call: Call[None, NoQuery]) -> QuotaView:
     path = await _quota_path(call)
     if_match = call.if_match("a quota")

@@ -6,9 +6,18 @@ from moorage.common.model.errors import Conflict
 from moorage.common.model.session_access import Action
 from moorage.common.views.resources import SessionView
 from moorage.manager.api import authorization
-from moorage.manager.api.route import Call, NoQuery, Route, route
+from moorage.manager.api.route import SESSION_PATH, Call, NoQuery, route
 
 
+@route(
+    "POST",
+    f"{SESSION_PATH}/reload",
+    "Ask the program of a session to read its settings again. `reload` of each kernel has the "
+    "outcome.",
+    returns=SessionView,
+    status=202,
+    action=Action.CHANGE,
+)
 async def reload_session(call: Call[None, NoQuery]) -> SessionView:
     """Record that its kernels should reload. The agents acknowledge later: ``reload`` of each
     kernel."""
@@ -41,17 +50,3 @@ async def reload_session(call: Call[None, NoQuery]) -> SessionView:
         )
 
     return await call.deps.store.sessions.get(call.scope, session.id)
-
-
-RELOAD_ROUTES: tuple[Route, ...] = (
-    route(
-        "POST",
-        "/v1/sessions/{ref:.+}/reload",
-        reload_session,
-        "Ask the program of a session to read its settings again. `reload` of each kernel has the "
-        "outcome.",
-        SessionView,
-        status=202,
-        action=Action.CHANGE,
-    ),
-)

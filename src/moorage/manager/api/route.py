@@ -1,9 +1,10 @@
-"""Rows of the route table, and the call that a handler receives."""
+"""Route declarations of handlers, and the call that a handler receives."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from aiohttp import web
@@ -17,6 +18,9 @@ from moorage.manager.api.dependencies import ApiServices
 from moorage.manager.api.request import read_idempotency_key, read_if_match
 from moorage.manager.identity.keys import IdempotencyKey
 from moorage.manager.identity.scope import Scope
+
+# Of the session that ``authorization.session_of`` finds.
+SESSION_PATH = "/v1/sessions/{ref:.+}"
 
 T = TypeVar("T")
 B = TypeVar("B", bound=BaseModel | None)
@@ -91,11 +95,15 @@ _ADMINISTRATION = frozenset({"users", "projects", "keys"})
 Answer = BaseModel | web.StreamResponse
 
 
-@dataclass(frozen=True, slots=True)
+Handler = Callable[[Call[Any, Any]], Awaitable[Answer]]
+H = TypeVar("H", bound=Handler)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
     """One row of the route table.
 
-    ``path``: in aiohttp's syntax. ``answer``: the response model, or the media type of a response
+    ``path``: in aiohttp's syntax. ``returns``: the response model, or the media type of a response
     that is not JSON. ``access``: who may call it. ``action``: what it does with the session that
     its path names; the rule of sessions decides then. ``needs``: the scope that a key with scopes
     must have. ``location``: template of the created resource's path, filled with the fields of the
@@ -108,9 +116,9 @@ class Route:
 
     method: str
     path: str
-    handler: Callable[[Call[Any, Any]], Awaitable[Answer]]
+    handler: Handler
     summary: str
-    answer: type[BaseModel] | str
+    returns: type[BaseModel] | str
     body: type[BaseModel] | None
     query: type[BaseModel]
     status: int
@@ -127,15 +135,17 @@ class Route:
     tag: str
 
 
+_DECLARED: list[Route] = []
+
+
 def route(
     method: str,
     path: str,
-    handler: Callable[[Call[B, Q]], Awaitable[Answer]],
     summary: str,
-    answer: type[BaseModel] | str,
     *,
-    body: type[B] | None = None,
-    query: type[Q] | type[NoQuery] = NoQuery,
+    returns: type[BaseModel] | str,
+    body: type[BaseModel] | None = None,
+    query: type[BaseModel] = NoQuery,
     status: int = 200,
     access: Access | None = None,
     action: Action | None = None,
@@ -146,40 +156,61 @@ def route(
     max_body_bytes: int = 0,
     max_body_values: int = 0,
     also: tuple[int, ...] = (),
-) -> Route:
-    """A row of the table, with either ``access`` or ``action``. A test compares its models with the
-    handler's signature."""
+) -> Callable[[H], H]:
+    """Declare the route that the decorated handler serves, with either ``access`` or ``action``.
+    Its fields are those of ``Route``; a test compares its models with the handler's signature."""
     if (access is None) == (action is None):
         raise TypeError(f"{method} {path}: give either access or action")
     if access is None:
         access = "viewer" if action is Action.SEE else "owner"
 
     tag = path.removeprefix("/v1/").partition("/")[0] if path.startswith("/v1/") else "service"
-    model: Any = body
-    return Route(
-        method,
-        path,
-        handler,
-        summary,
-        answer,
-        model,
-        query,
-        status,
-        access,
-        action,
-        NEEDS[action] if action is not None else _needs(method, access, tag),
-        location,
-        idempotent,
-        versioned,
-        dry_run,
-        max_body_bytes,
-        max_body_values,
-        also,
-        tag,
-    )
+    needs = NEEDS[action] if action is not None else _needs(method, access, tag)
+
+    def declare(handler: H) -> H:
+        declared = Route(
+            method=method,
+            path=path,
+            handler=handler,
+            summary=summary,
+            returns=returns,
+            body=body,
+            query=query,
+            status=status,
+            access=access,
+            action=action,
+            needs=needs,
+            location=location,
+            idempotent=idempotent,
+            versioned=versioned,
+            dry_run=dry_run,
+            max_body_bytes=max_body_bytes,
+            max_body_values=max_body_values,
+            also=also,
+            tag=tag,
+        )
+        _DECLARED.append(declared)
+        return handler
+
+    return declare
 
 
 def _needs(method: str, access: Access, tag: str) -> KeyScope:
     if tag in _ADMINISTRATION or access in ("project-admin", "auditor", "admin"):
         return "admin"
     return "sessions:read" if method == "GET" else "sessions:write"
+
+
+def routes_of(module: ModuleType) -> list[Route]:
+    """The routes that the handlers of a module declare, in the order of its text."""
+    return [row for row in _DECLARED if row.handler.__module__ == module.__name__]
+
+
+def by_precedence(rows: Iterable[Route]) -> list[Route]:
+    """The order in which a request is compared with the routes.
+
+    Names may contain slashes, sent as they are or as %2F, so a path that ends in a name also fits
+    what longer ones are for: it comes last. A resource whose name ends in ``/logs`` or the like is
+    reachable only with an encoded slash.
+    """
+    return sorted(rows, key=lambda row: (row.path.endswith("}"), -row.path.count("/")))

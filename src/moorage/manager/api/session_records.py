@@ -7,11 +7,17 @@ from moorage.common.model.session_access import Action
 from moorage.common.model.status import LIVE
 from moorage.common.views.resources import SessionPatch, SessionView
 from moorage.manager.api import authorization
-from moorage.manager.api.route import Call, NoQuery, Route, route
-
-_SESSION = "/v1/sessions/{ref:.+}"
+from moorage.manager.api.route import SESSION_PATH, Call, NoQuery, route
 
 
+@route(
+    "PATCH",
+    SESSION_PATH,
+    "Change the labels or the name of a session",
+    body=SessionPatch,
+    returns=SessionView,
+    action=Action.CHANGE,
+)
 async def update_session(call: Call[SessionPatch, NoQuery]) -> SessionView:
     session = await authorization.session_of(call)
     records = call.deps.store.session_records
@@ -33,6 +39,13 @@ async def update_session(call: Call[SessionPatch, NoQuery]) -> SessionView:
     return await call.deps.store.sessions.get(call.scope, session.id)
 
 
+@route(
+    "DELETE",
+    SESSION_PATH,
+    "Remove the record of a session that has ended. Its usage stays in the ledger.",
+    returns=SessionView,
+    action=Action.CHANGE,
+)
 async def remove_session(call: Call[None, NoQuery]) -> SessionView:
     """Nobody is shown it any more; its usage stays in the ledger, and its removal in the audit
     log."""
@@ -53,24 +66,3 @@ async def remove_session(call: Call[None, NoQuery]) -> SessionView:
         )
 
     return session
-
-
-RECORD_ROUTES: tuple[Route, ...] = (
-    route(
-        "PATCH",
-        _SESSION,
-        update_session,
-        "Change the labels or the name of a session",
-        SessionView,
-        body=SessionPatch,
-        action=Action.CHANGE,
-    ),
-    route(
-        "DELETE",
-        _SESSION,
-        remove_session,
-        "Remove the record of a session that has ended. Its usage stays in the ledger.",
-        SessionView,
-        action=Action.CHANGE,
-    ),
-)

@@ -17,6 +17,7 @@ from moorage.common.model.cluster import MAIN
 from moorage.common.model.errors import Infeasible, MoorageError
 from moorage.common.model.labels import parse_selector
 from moorage.common.model.reasons import REASONS, Reason
+from moorage.common.model.session_access import Action
 from moorage.common.model.spec import Model, NoNul, SessionSpec
 from moorage.common.model.status import RESULT_OF, Outcome, SessionType, Status
 from moorage.common.model.timestamps import Timestamp
@@ -33,7 +34,7 @@ from moorage.manager.api.listing import (
     split_list,
 )
 from moorage.manager.api.request_tracing import SESSION
-from moorage.manager.api.route import Call, NoQuery
+from moorage.manager.api.route import SESSION_PATH, Call, NoQuery, route
 from moorage.manager.api.stored_secrets import check_secrets
 from moorage.manager.workloads import plain_secrets
 from moorage.manager.workloads.site_jobs import as_job
@@ -163,6 +164,19 @@ class CreateQuery(Model):
     )
 
 
+@route(
+    "POST",
+    "/v1/sessions",
+    "Create a session",
+    body=SessionSpec,
+    query=CreateQuery,
+    returns=SessionView,
+    status=201,
+    location="/v1/sessions/{id}",
+    idempotent=True,
+    dry_run=PlanView,
+    access="member",
+)
 async def create_session(call: Call[SessionSpec, CreateQuery]) -> SessionView | PlanView:
     return await create(call)
 
@@ -220,6 +234,14 @@ async def _with_warnings(
     return made.model_copy(update={"warnings": found}) if found else made
 
 
+@route(
+    "GET",
+    "/v1/sessions",
+    "List sessions, newest first",
+    query=SessionQuery,
+    returns=Page[SessionView],
+    access="viewer",
+)
 async def list_sessions(call: Call[None, SessionQuery]) -> Page[SessionView]:
     query = call.query
     equal = query.model_dump(
@@ -243,10 +265,19 @@ async def list_sessions(call: Call[None, SessionQuery]) -> Page[SessionView]:
     )
 
 
+@route("GET", SESSION_PATH, "Get a session by id or name", returns=SessionView, action=Action.SEE)
 async def get_session(call: Call[None, NoQuery]) -> SessionView:
     return await authorization.session_of(call)
 
 
+@route(
+    "POST",
+    f"{SESSION_PATH}/stop",
+    "Stop a session",
+    returns=SessionView,
+    status=202,
+    action=Action.CHANGE,
+)
 async def stop_session(call: Call[None, NoQuery]) -> SessionView:
     session = await authorization.session_of(call)
     return await call.deps.terminator.stop(call.scope, session.id)
@@ -256,6 +287,15 @@ class StopQuery(Model):
     user: NoNul | None = Field(None, description="Whose sessions; without: the caller's own.")
 
 
+@route(
+    "POST",
+    "/v1/sessions/stop",
+    "Stop all sessions of a user that are not replicas",
+    query=StopQuery,
+    returns=StoppedSessions,
+    status=202,
+    access="member",
+)
 async def stop_sessions(call: Call[None, StopQuery]) -> StoppedSessions:
     """Of one user, in the projects of the caller. Replicas of endpoints go on."""
     user = call.query.user or call.scope.owner.user
@@ -263,10 +303,26 @@ async def stop_sessions(call: Call[None, StopQuery]) -> StoppedSessions:
     return await call.deps.terminator.stop_user(call.scope, user, call.deps.clock)
 
 
+@route(
+    "GET",
+    f"{SESSION_PATH}/history",
+    "List the state transitions of a session",
+    query=HistoryQuery,
+    returns=Page[HistoryEntry],
+    action=Action.SEE,
+)
 async def get_history(call: Call[None, HistoryQuery]) -> Page[HistoryEntry]:
     return await call.deps.store.sessions.history(call.scope, call.path("ref"), paging(call.query))
 
 
+@route(
+    "GET",
+    f"{SESSION_PATH}/logs",
+    "Read the log of a session's kernel",
+    query=LogQuery,
+    returns="text/plain",
+    action=Action.LOGS,
+)
 async def get_logs(call: Call[None, LogQuery]) -> web.StreamResponse:
     """Errors before the first chunk are problem responses; later errors abort the stream."""
     session = await authorization.session_of(call)

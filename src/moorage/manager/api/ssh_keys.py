@@ -10,8 +10,10 @@ from moorage.common.model.spec import NoNul
 from moorage.common.views.resources import Page
 from moorage.common.views.ssh_keys import SSH_KEY_NAMESPACE, SshKeyChallenge, SshKeySpec, SshKeyView
 from moorage.manager.api.listing import WholeQuery, order, paging
-from moorage.manager.api.route import Call, NoQuery, Route, route
+from moorage.manager.api.route import Call, NoQuery, route
 from moorage.manager.identity.ssh_proof import VALID, challenge_of, check_proof, parse_key
+
+_SSH_KEY = "/v1/ssh-keys/{name:.+}"
 
 
 class SshKeyQuery(WholeQuery):
@@ -19,6 +21,13 @@ class SshKeyQuery(WholeQuery):
     sort: Literal["name", "-name", "created_at", "-created_at"] = order("name")
 
 
+@route(
+    "GET",
+    "/v1/ssh-keys/challenge",
+    "Get what to sign with a private key to register its public half",
+    returns=SshKeyChallenge,
+    access="member",
+)
 async def get_challenge(call: Call[None, NoQuery]) -> SshKeyChallenge:
     now = call.deps.clock.now()
     installation = await call.deps.store.managers.installation()
@@ -29,6 +38,16 @@ async def get_challenge(call: Call[None, NoQuery]) -> SshKeyChallenge:
     )
 
 
+@route(
+    "POST",
+    "/v1/ssh-keys",
+    "Register a public key of the caller for SSH, with a proof that it holds the private one",
+    body=SshKeySpec,
+    returns=SshKeyView,
+    status=201,
+    location="/v1/ssh-keys/{fingerprint}",
+    access="member",
+)
 async def create_ssh_key(call: Call[SshKeySpec, NoQuery]) -> SshKeyView:
     key = parse_key(call.body.public_key)
     installation = await call.deps.store.managers.installation()
@@ -38,62 +57,35 @@ async def create_ssh_key(call: Call[SshKeySpec, NoQuery]) -> SshKeyView:
     return await call.deps.store.ssh_keys.create(call.scope, key, call.body.name)
 
 
+@route(
+    "GET",
+    "/v1/ssh-keys",
+    "List public keys for SSH",
+    query=SshKeyQuery,
+    returns=Page[SshKeyView],
+    access="viewer",
+)
 async def list_ssh_keys(call: Call[None, SshKeyQuery]) -> Page[SshKeyView]:
     return await call.deps.store.ssh_keys.page(call.scope, paging(call.query), user=call.query.user)
 
 
+@route(
+    "GET",
+    _SSH_KEY,
+    "Get a public key, by name or fingerprint",
+    returns=SshKeyView,
+    access="viewer",
+)
 async def get_ssh_key(call: Call[None, NoQuery]) -> SshKeyView:
     return await call.deps.store.ssh_keys.get(call.scope, call.path("name"))
 
 
+@route(
+    "DELETE",
+    _SSH_KEY,
+    "Remove a public key, by name or fingerprint, and close its connections",
+    returns=SshKeyView,
+    access="owner",
+)
 async def delete_ssh_key(call: Call[None, NoQuery]) -> SshKeyView:
     return await call.deps.store.ssh_keys.delete(call.scope, call.path("name"))
-
-
-_SSH_KEY = "/v1/ssh-keys/{name:.+}"
-SSH_KEY_ROUTES: tuple[Route, ...] = (
-    route(
-        "POST",
-        "/v1/ssh-keys",
-        create_ssh_key,
-        "Register a public key of the caller for SSH, with a proof that it holds the private one",
-        SshKeyView,
-        body=SshKeySpec,
-        status=201,
-        location="/v1/ssh-keys/{fingerprint}",
-        access="member",
-    ),
-    route(
-        "GET",
-        "/v1/ssh-keys/challenge",
-        get_challenge,
-        "Get what to sign with a private key to register its public half",
-        SshKeyChallenge,
-        access="member",
-    ),
-    route(
-        "GET",
-        "/v1/ssh-keys",
-        list_ssh_keys,
-        "List public keys for SSH",
-        Page[SshKeyView],
-        query=SshKeyQuery,
-        access="viewer",
-    ),
-    route(
-        "GET",
-        _SSH_KEY,
-        get_ssh_key,
-        "Get a public key, by name or fingerprint",
-        SshKeyView,
-        access="viewer",
-    ),
-    route(
-        "DELETE",
-        _SSH_KEY,
-        delete_ssh_key,
-        "Remove a public key, by name or fingerprint, and close its connections",
-        SshKeyView,
-        access="owner",
-    ),
-)

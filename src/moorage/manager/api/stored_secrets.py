@@ -12,14 +12,24 @@ from moorage.common.views.resources import Page
 from moorage.common.views.secrets import SecretSpec, SecretView
 from moorage.manager.api.listing import WholeQuery, order, paging
 from moorage.manager.api.request import read_path
-from moorage.manager.api.route import Call, NoQuery
+from moorage.manager.api.route import Call, NoQuery, route
 from moorage.manager.workloads import plain_secrets
+
+_SECRET = "/v1/secrets/{name:.+}"
 
 
 class _SecretPath(Model):
     name: Name
 
 
+@route(
+    "PUT",
+    _SECRET,
+    "Create a secret of the project, or replace its value",
+    body=SecretSpec,
+    returns=SecretView,
+    access="project-admin",
+)
 async def put_secret(call: Call[SecretSpec, NoQuery]) -> SecretView:
     name = read_path({"name": call.path("name")}, _SecretPath).name
     return await call.deps.store.secrets.put(call.scope, name, call.body.value)
@@ -29,10 +39,19 @@ class SecretQuery(WholeQuery):
     sort: Literal["name", "-name", "changed_at", "-changed_at"] = order("name")
 
 
+@route(
+    "GET",
+    "/v1/secrets",
+    "List the secrets of the project",
+    query=SecretQuery,
+    returns=Page[SecretView],
+    access="member",
+)
 async def list_secrets(call: Call[None, SecretQuery]) -> Page[SecretView]:
     return await call.deps.store.secrets.page(call.scope, paging(call.query))
 
 
+@route("DELETE", _SECRET, "Delete a secret", returns=SecretView, access="project-admin")
 async def delete_secret(call: Call[None, NoQuery]) -> SecretView:
     return await call.deps.store.secrets.delete(call.scope, call.path("name"))
 

@@ -17,10 +17,12 @@ from moorage.common.views.templates import TemplateView
 from moorage.manager.api import sessions
 from moorage.manager.api.listing import PageQuery, WholeQuery, order, paging
 from moorage.manager.api.request import read_path
-from moorage.manager.api.route import Call
+from moorage.manager.api.route import Call, route
 from moorage.manager.api.stored_secrets import check_no_mask
 from moorage.manager.identity import limits
 from moorage.manager.workloads import plain_secrets, templates
+
+_TEMPLATE = "/v1/templates/{name:.+}"
 
 DEFAULT_GROUP = SessionSpec.model_fields["resource_group"].default
 
@@ -50,23 +52,57 @@ class VersionsQuery(PageQuery):
     sort: Literal["version", "-version"] = order("-version")
 
 
+@route(
+    "GET",
+    "/v1/templates",
+    "List the templates of the project and those for all, each in its latest version",
+    query=TemplateQuery,
+    returns=Page[TemplateView],
+    access="viewer",
+)
 async def list_templates(call: Call[None, TemplateQuery]) -> Page[TemplateView]:
     query = call.query
     return await call.deps.store.templates.page(call.scope, paging(query), project=query.project)
 
 
+@route(
+    "GET",
+    _TEMPLATE,
+    "Get a version of a template",
+    query=VersionQuery,
+    returns=TemplateView,
+    access="viewer",
+)
 async def get_template(call: Call[None, VersionQuery]) -> TemplateView:
     return call.tagged(
         await call.deps.store.templates.get(call.scope, call.path("name"), call.query.version)
     )
 
 
+@route(
+    "GET",
+    f"{_TEMPLATE}/versions",
+    "List the versions of a template, newest first",
+    query=VersionsQuery,
+    returns=Page[TemplateView],
+    access="viewer",
+)
 async def list_versions(call: Call[None, VersionsQuery]) -> Page[TemplateView]:
     return await call.deps.store.templates.versions(
         call.scope, call.path("name"), paging(call.query)
     )
 
 
+@route(
+    "PUT",
+    _TEMPLATE,
+    "Add a version of a template, which becomes the latest. The same template again adds none.",
+    body=TemplateSpec,
+    query=OwnerQuery,
+    returns=TemplateView,
+    versioned=True,
+    access="member",
+)
 async def put_template(call: Call[TemplateSpec, OwnerQuery]) -> TemplateView:
     name = read_path({"name": call.path("name")}, _TemplatePath).name
     template = call.body
@@ -148,6 +184,14 @@ async def _base(call: Call[TemplateSpec, OwnerQuery], name: str, ref: str) -> Te
     return found
 
 
+@route(
+    "DELETE",
+    _TEMPLATE,
+    "Delete all versions of a template; sessions made from it stay",
+    query=OwnerQuery,
+    returns=TemplateView,
+    access="project-admin",
+)
 async def delete_template(call: Call[None, OwnerQuery]) -> TemplateView:
     _check_owner(call.scope.role, call.query)
     return await call.deps.store.templates.delete(
@@ -155,6 +199,19 @@ async def delete_template(call: Call[None, OwnerQuery]) -> TemplateView:
     )
 
 
+@route(
+    "POST",
+    f"{_TEMPLATE}/sessions",
+    "Create a session from a template",
+    body=TemplateRun,
+    query=sessions.CreateQuery,
+    returns=SessionView,
+    status=201,
+    location="/v1/sessions/{id}",
+    idempotent=True,
+    dry_run=PlanView,
+    access="member",
+)
 async def start_template(call: Call[TemplateRun, sessions.CreateQuery]) -> SessionView | PlanView:
     run = call.body
     found = await call.deps.store.templates.get(call.scope, call.path("name"), run.version)

@@ -23,7 +23,12 @@ from moorage.common.views.resources import Page
 from moorage.manager.api.editing import edit
 from moorage.manager.api.listing import WholeQuery, order, paging
 from moorage.manager.api.request import read_path
-from moorage.manager.api.route import Call, NoQuery
+from moorage.manager.api.route import Call, NoQuery, route
+
+_PROJECT = "/v1/projects/{name:.+}"
+_SUBJECT = "/v1/users/{name:.+}/subject"
+_USER = "/v1/users/{name:.+}"
+_MEMBER = f"{_PROJECT}/members/{{user}}"
 
 
 class _MemberPath(Model):
@@ -41,20 +46,41 @@ class MemberQuery(WholeQuery):
     sort: Literal["user", "-user", "changed_at", "-changed_at"] = order("user")
 
 
+@route(
+    "POST",
+    "/v1/users",
+    "Create a user",
+    body=UserSpec,
+    returns=UserView,
+    status=201,
+    location="/v1/users/{name}",
+    access="admin",
+)
 async def create_user(call: Call[UserSpec, NoQuery]) -> UserView:
     return call.tagged(await call.deps.store.users.create(call.scope, call.body))
 
 
+@route("GET", "/v1/users", "List users", query=NamedQuery, returns=Page[UserView], access="auditor")
 async def list_users(call: Call[None, NamedQuery]) -> Page[UserView]:
     return await call.deps.store.users.page(
         call.scope, paging(call.query), status=call.query.status
     )
 
 
+@route("GET", _USER, "Get a user", returns=UserView, access="auditor")
 async def get_user(call: Call[None, NoQuery]) -> UserView:
     return call.tagged(await call.deps.store.users.get(call.scope, call.path("name")))
 
 
+@route(
+    "PATCH",
+    _USER,
+    "Change a user: its e-mail, status or role on the platform",
+    body=UserPatch,
+    returns=UserView,
+    versioned=True,
+    access="admin",
+)
 async def update_user(call: Call[UserPatch, NoQuery]) -> UserView:
     users = call.deps.store.users
     scope = call.scope
@@ -67,6 +93,14 @@ async def update_user(call: Call[UserPatch, NoQuery]) -> UserView:
     )
 
 
+@route(
+    "PUT",
+    _SUBJECT,
+    "Let somebody at the OpenID provider be a user",
+    body=UserSubject,
+    returns=UserView,
+    access="admin",
+)
 async def link_user(call: Call[UserSubject, NoQuery]) -> UserView:
     store = call.deps.store
     name = call.path("name")
@@ -76,6 +110,14 @@ async def link_user(call: Call[UserSubject, NoQuery]) -> UserView:
     return await store.users.get(call.scope, name)
 
 
+@route(
+    "DELETE",
+    _SUBJECT,
+    "Undo the link of a user with the OpenID provider, which ends the console sessions opened "
+    "there",
+    returns=UserView,
+    access="admin",
+)
 async def unlink_user(call: Call[None, NoQuery]) -> UserView:
     store = call.deps.store
     name = call.path("name")
@@ -83,20 +125,48 @@ async def unlink_user(call: Call[None, NoQuery]) -> UserView:
     return await store.users.get(call.scope, name)
 
 
+@route(
+    "POST",
+    "/v1/projects",
+    "Create a project",
+    body=ProjectSpec,
+    returns=ProjectView,
+    status=201,
+    location="/v1/projects/{name}",
+    access="admin",
+)
 async def create_project(call: Call[ProjectSpec, NoQuery]) -> ProjectView:
     return call.tagged(await call.deps.store.projects.create(call.scope, call.body))
 
 
+@route(
+    "GET",
+    "/v1/projects",
+    "List projects",
+    query=NamedQuery,
+    returns=Page[ProjectView],
+    access="viewer",
+)
 async def list_projects(call: Call[None, NamedQuery]) -> Page[ProjectView]:
     return await call.deps.store.projects.page(
         call.scope, paging(call.query), status=call.query.status
     )
 
 
+@route("GET", _PROJECT, "Get a project", returns=ProjectView, access="viewer")
 async def get_project(call: Call[None, NoQuery]) -> ProjectView:
     return call.tagged(await call.deps.store.projects.get(call.scope, call.path("name")))
 
 
+@route(
+    "PATCH",
+    _PROJECT,
+    "Change a project: its status and limits",
+    body=ProjectPatch,
+    returns=ProjectView,
+    versioned=True,
+    access="admin",
+)
 async def update_project(call: Call[ProjectPatch, NoQuery]) -> ProjectView:
     projects = call.deps.store.projects
     scope = call.scope
@@ -109,12 +179,28 @@ async def update_project(call: Call[ProjectPatch, NoQuery]) -> ProjectView:
     )
 
 
+@route(
+    "GET",
+    f"{_PROJECT}/members",
+    "List the members of a project",
+    query=MemberQuery,
+    returns=Page[MemberView],
+    access="viewer",
+)
 async def list_members(call: Call[None, MemberQuery]) -> Page[MemberView]:
     return await call.deps.store.projects.members(
         call.scope, call.path("name"), paging(call.query), role=call.query.role
     )
 
 
+@route(
+    "PUT",
+    _MEMBER,
+    "Make a user a member of a project, or change its role",
+    body=Membership,
+    returns=MemberView,
+    access="project-admin",
+)
 async def set_member(call: Call[Membership, NoQuery]) -> MemberView:
     path = read_path({"project": call.path("name"), "user": call.path("user")}, _MemberPath)
     return await call.deps.store.projects.set_member(
@@ -122,6 +208,13 @@ async def set_member(call: Call[Membership, NoQuery]) -> MemberView:
     )
 
 
+@route(
+    "DELETE",
+    _MEMBER,
+    "Remove a member from a project. Its keys there are refused from then on.",
+    returns=MemberView,
+    access="project-admin",
+)
 async def remove_member(call: Call[None, NoQuery]) -> MemberView:
     return await call.deps.store.projects.remove_member(
         call.scope, call.path("name"), call.path("user")

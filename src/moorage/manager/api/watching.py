@@ -17,7 +17,7 @@ from moorage.common.views.resources import Page
 from moorage.manager.api.authorization import may_name
 from moorage.manager.api.groups import closed_groups
 from moorage.manager.api.listing import PageQuery, split_list
-from moorage.manager.api.route import Call, NoQuery
+from moorage.manager.api.route import Call, NoQuery, route
 from moorage.manager.api.sessions import STREAM
 from moorage.manager.identity.audience import Audience
 
@@ -76,6 +76,15 @@ class HistoryQuery(NoQuery):
     )
 
 
+@route(
+    "GET",
+    "/v1/events",
+    "Watch sessions, endpoints, agents and resource groups as server-sent events. `Last-Event-ID` "
+    "resumes a stream; the event `reset` says that changes were missed: read everything again.",
+    query=EventQuery,
+    returns="text/event-stream",
+    access="viewer",
+)
 async def stream_events(call: Call[None, EventQuery]) -> web.StreamResponse:
     """Ends when the rights of the caller have changed: the client connects again with its new
     ones."""
@@ -117,12 +126,28 @@ async def stream_events(call: Call[None, EventQuery]) -> web.StreamResponse:
     return response
 
 
+@route(
+    "GET",
+    "/v1/overview",
+    "Count sessions, agents and capacity by resource group, and pending sessions by their reason",
+    returns=Overview,
+    access="viewer",
+)
 async def get_overview(call: Call[None, NoQuery]) -> Overview:
     key = call.scope.key
     groups = None if key is None else key.resource_groups
     return await call.deps.store.overviews.overview(call.scope, groups, await closed_groups(call))
 
 
+@route(
+    "GET",
+    "/v1/occupancy",
+    "List the devices and slots of agents with the kernels that hold them, in order of the "
+    "agents' ids",
+    query=OccupancyQuery,
+    returns=Page[AgentOccupancy],
+    access="viewer",
+)
 async def list_occupancy(call: Call[None, OccupancyQuery]) -> Page[AgentOccupancy]:
     query = call.query
     page = await call.deps.store.overviews.occupancy(
@@ -142,6 +167,16 @@ async def list_occupancy(call: Call[None, OccupancyQuery]) -> Page[AgentOccupanc
     return page.model_copy(update={"items": shown})
 
 
+@route(
+    "GET",
+    "/v1/occupancy/history",
+    "Tell what resource groups offered, what of it was in use and how many sessions waited, over "
+    "time: "
+    "by minute for two days, by hour for ninety, by day for ten years",
+    query=HistoryQuery,
+    returns=OccupancyHistory,
+    access="viewer",
+)
 async def occupancy_history(call: Call[None, HistoryQuery]) -> OccupancyHistory:
     query = call.query
     now = call.deps.clock.now()

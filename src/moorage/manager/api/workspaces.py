@@ -8,16 +8,31 @@ from __future__ import annotations
 
 from moorage.common.model.errors import AgentUnreachable, Conflict, NotFound
 from moorage.common.model.ids import SessionId
+from moorage.common.model.session_access import Action
 from moorage.common.model.status import LIVE
 from moorage.common.views.workspaces import WorkspaceList
 from moorage.manager.api import authorization
-from moorage.manager.api.route import Call, NoQuery
+from moorage.manager.api.route import Call, NoQuery, route
 
 
+@route(
+    "GET",
+    "/v1/workspaces",
+    "List the workspaces that sessions have stored on the nodes",
+    returns=WorkspaceList,
+    access="viewer",
+)
 async def list_workspaces(call: Call[None, NoQuery]) -> WorkspaceList:
     return await _visible(call, await call.deps.workspaces.ask())
 
 
+@route(
+    "DELETE",
+    "/v1/workspaces/{ref:.+}",
+    "Delete the workspaces of a session on every node",
+    returns=WorkspaceList,
+    action=Action.CHANGE,
+)
 async def delete_workspace(call: Call[None, NoQuery]) -> WorkspaceList:
     """By the session's id or name. The workspace of a session that the store no longer has is found
     by its id."""

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
+import pkgutil
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from importlib import import_module
 from typing import Any, get_args, get_type_hints
 
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
 
 from moorage.common.model.spec import SessionSpec
+from moorage.manager import api
 from moorage.manager.api.openapi import describe
-from moorage.manager.api.route import Route
+from moorage.manager.api.route import Route, by_precedence, route
 from moorage.manager.api.routes import ROUTES
 
 DOCUMENT: dict[str, Any] = describe(ROUTES, "1.2.3")
@@ -233,13 +238,56 @@ def test_dry_run_response_is_described() -> None:
     assert schemas == {"200": "PlanView", "201": "SessionView"}
 
 
-@pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
-def test_route_declares_the_types_of_its_handler(route: Route) -> None:
-    hints = get_type_hints(route.handler)
+@pytest.mark.parametrize("row", ROUTES, ids=lambda row: f"{row.method} {row.path}")
+def test_route_declares_the_types_of_its_handler(row: Route) -> None:
+    hints = get_type_hints(row.handler)
     body, query = get_args(hints["call"])
-    assert (body, query) == (route.body or type(None), route.query)
+    assert (body, query) == (row.body or type(None), row.query)
     # answers 200 or 503 with the same model
-    if isinstance(route.answer, str) or route.path == "/readyz":
+    if isinstance(row.returns, str) or row.path == "/readyz":
         assert issubclass(hints["return"], web.StreamResponse)
     else:
-        assert hints["return"] == (route.answer | route.dry_run if route.dry_run else route.answer)
+        assert hints["return"] == (row.returns | row.dry_run if row.dry_run else row.returns)
+
+
+def _handlers() -> Iterator[Callable[..., Any]]:
+    """The public functions of the API whose only parameter is the call of one route. Helpers take
+    that of any: their models are ``Any``."""
+    for found in pkgutil.walk_packages(api.__path__, f"{api.__name__}."):
+        module = import_module(found.name)
+        for name, function in vars(module).items():
+            is_own = (
+                inspect.iscoroutinefunction(function) and function.__module__ == module.__name__
+            )
+            if (
+                not is_own
+                or name.startswith("_")
+                or [*inspect.signature(function).parameters] != ["call"]
+            ):
+                continue
+
+            if get_args(get_type_hints(function)["call"]) != (Any, Any):
+                yield function
+
+
+def test_every_handler_declares_its_route_and_is_in_the_table() -> None:
+    assert set(_handlers()) == {row.handler for row in ROUTES}
+
+
+def test_route_needs_a_rule_of_access() -> None:
+    with pytest.raises(TypeError, match="GET /v1/x: give either access or action"):
+        route("GET", "/v1/x", "Get x", returns="text/plain")
+
+
+async def test_each_path_leads_to_its_own_handler() -> None:
+    """Also where a name contains slashes, and ends like the path of another route."""
+    app = web.Application()
+    for row in by_precedence(ROUTES):
+        app.router.add_route(row.method, row.path, row.handler)  # type: ignore[arg-type]
+
+    app.freeze()
+    for row in ROUTES:
+        for name in ("a", "a/b", "a/b/c/d"):
+            path = re.sub(r"\{\w+\}", "one", re.sub(r"\{\w+:\.\+\}", name, row.path))
+            resolved = await app.router.resolve(make_mocked_request(row.method, path))
+            assert resolved.handler is row.handler, f"{row.method} {path}"
