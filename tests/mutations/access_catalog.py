@@ -8,10 +8,17 @@ from tests.mutations.mutation import Mutation
 RULE = ("tests/unit/common/test_session_access.py",)
 DOORS = ("tests/store/test_doors.py",)
 PROXY_REPORTS = ("tests/unit/manager/test_proxy_reports.py",)
-STREAMS = ("tests/unit/manager/api/test_hostile_streams.py",)
+STREAMS = ("tests/store/api/test_hostile_streams.py",)
 LINKS = ("tests/wire/test_link_fuzz.py",)
 
 MUTATIONS = (
+    Mutation(
+        "quotas are read without a scope unless one is given",
+        "manager/store/quotas.py",
+        "async def get(self, scope: Scope, kind",
+        "async def get(self, scope: Scope | None, kind",
+        ("tests/store/test_tenancy.py", "-k", "scope_cannot_be_left_out"),
+    ),
     Mutation(
         "a project administrator opens ports of what runs as the agent",
         "proxy/apps/admission.py",

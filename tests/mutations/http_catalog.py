@@ -17,8 +17,7 @@ REPLICAS = ("tests/conformance/planes/test_hostile_responses.py", "-k", "hostile
 
 def _api(*cases: str) -> tuple[str, ...]:
     return tuple(
-        f"tests/unit/manager/api/test_api_hostile.py::test_hostile_request[{case}]"
-        for case in cases
+        f"tests/store/api/test_api_hostile.py::test_hostile_request[{case}]" for case in cases
     )
 
 
@@ -106,7 +105,7 @@ MUTATIONS = (
         "manager/api/app.py",
         '        response.headers["Connection"] = "close"\n        response.force_close()\n',
         "        pass\n",
-        ("tests/unit/manager/api",),
+        ("tests/store/api/test_api_errors.py",),
     ),
     Mutation(
         "the API does not look at heads",
@@ -114,6 +113,13 @@ MUTATIONS = (
         "if refusal := find_problem(guard, request):",
         "if refusal := None:",
         _api("host 'evil.example'", "header: second host"),
+    ),
+    Mutation(
+        "a module of handlers is left out of the table of routes",
+        "manager/api/routes.py",
+        "    usage,\n    commands,\n",
+        "    usage,\n",
+        ("tests/unit/manager/api/test_api_openapi.py", "-k", "declares_its_route"),
     ),
     Mutation(
         "paths are compared in the order in which handlers declare them",
@@ -304,35 +310,35 @@ MUTATIONS = (
         "manager/api/request.py",
         "_INLINE_BYTES = 32 * 1024",
         "_INLINE_BYTES = 32 << 20",
-        ("tests/unit/manager/api/test_loop_stalls.py",),
+        ("tests/store/api/test_loop_stalls.py",),
     ),
     Mutation(
         "all of a hundred thousand errors are listed",
         "manager/api/problems.py",
         "_LISTED_ERRORS = 1_000",
         "_LISTED_ERRORS = 1_000_000",
-        ("tests/unit/manager/api/test_loop_stalls.py",),
+        ("tests/store/api/test_loop_stalls.py",),
     ),
     Mutation(
         "every unknown field is compared with the known ones",
         "manager/api/problems.py",
         "error.errors(include_url=False)[:_SHOWN_ERRORS]",
         "error.errors(include_url=False)",
-        ("tests/unit/manager/api/test_loop_stalls.py",),
+        ("tests/store/api/test_loop_stalls.py",),
     ),
     Mutation(
         "who has no key may send as much as others",
         "manager/api/app.py",
         'if row.access == "open":\n        return min(',
         "if False:\n        return min(",
-        ("tests/unit/manager/api/test_loop_stalls.py",),
+        ("tests/store/api/test_loop_stalls.py",),
     ),
     Mutation(
         "a body may have any number of values",
         "manager/api/request.py",
         "if count_values(raw, max_values) > max_values:",
         "if False:",
-        ("tests/unit/manager/api/test_loop_stalls.py",),
+        ("tests/store/api/test_loop_stalls.py",),
     ),
     Mutation(
         "each request for the description of the API makes another one",

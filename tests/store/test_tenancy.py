@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typing_extensions import is_protocol
 
 from moorage.common.link.proxy_messages import UsageBatch, UsageRecord
 from moorage.common.model.public_keys import parse_public_key
@@ -23,7 +22,6 @@ from moorage.common.model.spec import EndpointSpec, SessionSpec
 from moorage.common.model.templates import TemplateSpec
 from moorage.common.views.identity import ProjectSpec
 from moorage.common.views.keys import KeySpec
-from moorage.manager.api import dependencies, identity_dependencies
 from moorage.manager.api.authorization import MAY
 from moorage.manager.api.route import Route
 from moorage.manager.api.routes import ROUTES
@@ -31,6 +29,7 @@ from moorage.manager.identity.keys import ApiKey, Owner
 from moorage.manager.identity.scope import Scope
 from moorage.manager.secrets import Keyring
 from moorage.manager.store import Store
+from tests.api_calls import called_by_the_api, class_of
 from tests.clocks import StoreClock
 
 from .conftest import FakeAgent, open_store, schedule
@@ -401,53 +400,51 @@ async def test_shared_endpoint_shows_its_name_and_state_only(store: Store) -> No
             ] == 403
 
 
-# Interfaces to what belongs to no project; their routes are for administrators, or show no
-# project's data.
-NO_TENANT = {"Agents", "Groups", "Peers", "RegistrationSource", "RunningCommand", "ApiStore"}
-# Methods that take no scope: before there is one, or about a session that was found with one.
+# What belongs to no project; the routes are for administrators, or show no project's data.
+NO_TENANT = {"AgentStore", "GroupStore", "GroupAliases", "PeerStore", "Registration"}
+# Methods that take no scope: before there is one, or about what was found with one.
 UNSCOPED = {
-    "Keys.find": "makes the scope",
-    "Keys.on_change": "reads nothing",
-    "ConsoleSessions.begin_sign_in": "before there is a scope",
-    "ConsoleSessions.open": "before there is a scope",
-    "ConsoleSessions.find": "makes the scope",
-    "Oidc.identify": "before there is a scope",
-    "Managers.views": "of the platform",
-    "Managers.installation": "of the platform",
-    "Leases.older_leads": "of the platform",
-    "Usage.of_agent": "of a node",
-    "Usage.top_agents": "of nodes",
-    "Explanations.infeasible": "about the nodes alone",
+    "KeyStore.find": "makes the scope",
+    "KeyStore.on_change": "reads nothing",
+    "ConsoleSessionStore.begin_sign_in": "before there is a scope",
+    "ConsoleSessionStore.open": "before there is a scope",
+    "ConsoleSessionStore.find": "makes the scope",
+    "OidcStore.identify": "before there is a scope",
+    "ManagerStore.views": "of the platform",
+    "ManagerStore.installation": "of the platform",
+    "LeaseStore.older_leads": "of the platform",
+    "BudgetStore.prices": "of the platform",
+    "UsageStore.of_agent": "of a node",
+    "UsageStore.top_agents": "of nodes",
+    "OccupancyHistoryStore.of_groups": "of groups that the caller may name",
+    "ExplanationService.infeasible": "about the nodes alone",
+    "PipelineStore.created_under": "takes the caller's own key",
+    "PipelineStore.steps": "of a pipeline that was found",
+    "PipelineStore.counts": "of pipelines that were found",
     "CommandSource.check": "of a session that was found",
     "CommandSource.ask": "about a session that was found",
     "CommandSource.open": "in a session that was found",
-    "EventSource.stream": "takes the audience, which follows from the scope",
-    "EventSource.close": "reads nothing",
+    "EventFeed.stream": "takes the audience, which follows from the scope",
+    "EventFeed.close": "reads nothing",
     "WorkspaceSource.ask": "of nodes; its answers are filtered by session",
 }
 
 
-def test_scope_cannot_be_left_out() -> None:
-    """Of everything that the API can call, what reads or changes tenant data takes the scope
-    first."""
+def test_scope_cannot_be_left_out(store: Store) -> None:
+    """Of everything that the API calls, what reads or changes tenant data takes the scope first."""
     unscoped = set()
-    ours = {dependencies.__name__, identity_dependencies.__name__}
-    for name, interface in (vars(dependencies) | vars(identity_dependencies)).items():
-        is_ours = getattr(interface, "__module__", "") in ours
-        if not is_ours or not is_protocol(interface) or name in NO_TENANT:
+    for name, method in called_by_the_api():
+        owner = class_of(store, name)
+        if owner.__name__ in NO_TENANT:
             continue
 
-        for method, function in vars(interface).items():
-            if method.startswith("_") or not inspect.isfunction(function):
-                continue
-
-            _, *parameters = inspect.signature(function).parameters.values()
-            first = parameters[0] if parameters else None
-            if first is None or (first.name, first.annotation, first.default) != (
-                "scope",
-                "Scope",
-                first.empty,
-            ):
-                unscoped.add(f"{name}.{method}")
+        _, *parameters = inspect.signature(getattr(owner, method)).parameters.values()
+        first = parameters[0] if parameters else None
+        if first is None or (first.name, first.annotation, first.default) != (
+            "scope",
+            "Scope",
+            first.empty,
+        ):
+            unscoped.add(f"{owner.__name__}.{method}")
 
     assert unscoped == set(UNSCOPED)

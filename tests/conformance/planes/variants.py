@@ -137,7 +137,7 @@ SEAMS: dict[str, tuple[Seam, ...]] = {
 ALONE = {
     "test_like_heads": "only the asyncio plane remembers heads",
     "test_hostile_requests": "the client's side of simple is common/http/server, which "
-    "tests/unit/manager/api/test_api_hostile.py holds to the same table; no replica sees these requests",
+    "tests/store/api/test_api_hostile.py holds to the same table; no replica sees these requests",
 }
 
 

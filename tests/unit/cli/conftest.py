@@ -13,7 +13,6 @@ from typer.testing import CliRunner, Result
 from moorage.cli import app
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "sdk"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "manager" / "api"))
 
 from fake_manager import KEY, FakeManager
 from invoke import Run

@@ -10,16 +10,16 @@ import asyncio
 import socket
 import threading
 from collections import Counter
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import structlog
 from aiohttp import web
 from fake_openai import FakeOpenAi
 from memory_events import MemoryEvents
-from memory_execs import MemoryExecs, MemoryWorkspaces
 from memory_store import ADMIN_KEY, MemoryStore
 from pydantic import BaseModel
 from scripted_session import START, ScriptedSession
+from tests.scripted_agents import ScriptedCommands, ScriptedWorkspaces
 
 from moorage.common.aio.clock import SystemClock
 from moorage.common.http.head import HeadGuard
@@ -54,16 +54,19 @@ class FakeManager:
         self.url = ""
         self.openai_url = ""
         self.events = MemoryEvents()
-        self.execs = MemoryExecs()
-        self._services = ApiServices(
-            store=self.store,
-            endpoints=self.store.endpoints,
-            terminator=self.store.sessions,
-            explanations=self.store.explanations,
+        self.execs = ScriptedCommands()
+
+        # A test holds the methods that the API calls to those of the store.
+        memory: Any = self.store
+        self.services = ApiServices(
+            store=memory,
+            endpoints=memory.endpoints,
+            terminator=memory.sessions,
+            explanations=memory.explanations,
             logs=self.store.sessions,
             execs=self.execs,
-            workspaces=MemoryWorkspaces(),
-            events=self.events,
+            workspaces=ScriptedWorkspaces(),
+            events=cast(Any, self.events),
             checks=_starting,
             metrics=_no_metrics,
             max_body_bytes=64 * 1024,
@@ -129,7 +132,7 @@ class FakeManager:
     async def _main(self, started: threading.Event) -> None:
         self._loop = asyncio.get_running_loop()
         self._stopped = asyncio.Event()
-        api = build_runner(self._services, HeadGuard("127.0.0.1", setting="manager.allowed_hosts"))
+        api = build_runner(self.services, HeadGuard("127.0.0.1", setting="manager.allowed_hosts"))
         self._api = api
         assert api.app is not None
         api.app.middlewares.insert(0, self._inject_faults)

@@ -1,7 +1,7 @@
-"""REST API: a route table from which handlers, validation and the OpenAPI description are
-generated."""
+"""REST API: handlers, and the routes above them from which validation, rights and the OpenAPI
+description follow."""
 
 from moorage.manager.api.app import build_runner, serve_api, serve_locally
-from moorage.manager.api.dependencies import ApiServices, ApiStore, LogSource
+from moorage.manager.api.dependencies import ApiServices
 
-__all__ = ["ApiServices", "ApiStore", "LogSource", "build_runner", "serve_api", "serve_locally"]
+__all__ = ["ApiServices", "build_runner", "serve_api", "serve_locally"]

@@ -12,9 +12,9 @@ from moorage.common.aio.clock import Clock
 from moorage.common.http.client_address import TrustedProxies
 from moorage.common.model.addresses import is_loopback
 from moorage.common.model.errors import Forbidden, Unauthenticated
-from moorage.manager.api.dependencies import ApiStore
 from moorage.manager.identity import csrf
 from moorage.manager.identity.keys import ApiKey, digest_of
+from moorage.manager.store import Store
 
 # How long a revoked key may still work if the notification of its revocation was lost. The cache
 # saves a query per request.
@@ -53,7 +53,7 @@ class Authenticator:
     ``on_plain_key`` is told the name of a key that has come over loopback without TLS."""
 
     def __init__(
-        self, store: ApiStore, clock: Clock, on_plain_key: Callable[[str], None] = lambda name: None
+        self, store: Store, clock: Clock, on_plain_key: Callable[[str], None] = lambda name: None
     ) -> None:
         self._store = store
         self._clock = clock

@@ -17,9 +17,9 @@ from moorage.common.views.peers import (
     RotateCa,
 )
 from moorage.common.views.resources import Page
-from moorage.manager.api.dependencies import RegistrationSource
 from moorage.manager.api.listing import WholeQuery, order, paging
 from moorage.manager.api.route import Call, NoQuery, route
+from moorage.manager.pki.registration import Registration
 
 
 @route(
@@ -129,7 +129,7 @@ async def rotate_ca(call: Call[RotateCa, NoQuery]) -> CaView:
     return await _require(call.deps.registration).rotate_ca(call.body, actor=call.scope.actor)
 
 
-def _require(registration: RegistrationSource | None) -> RegistrationSource:
+def _require(registration: Registration | None) -> Registration:
     if registration is None:
         raise Conflict(
             "the links of this manager have no TLS, so registration is not available: agents and "

@@ -144,9 +144,9 @@ async def submit(call: Call[PipelineSpec, SubmitQuery]) -> PipelineView | Planne
 )
 async def list_pipelines(call: Call[None, PipelineQuery]) -> Page[PipelineView]:
     query = call.query
-    store = call.deps.store.pipelines
-    found, following = await store.page(call.scope, paging(query), project=query.project)
-    counts = await store.counts([one.id for one in found])
+    repository = call.deps.store.pipelines
+    found, following = await repository.page(call.scope, paging(query), project=query.project)
+    counts = await repository.counts([one.id for one in found])
     views = []
     for one in found:
         states: Counter[StepState] = Counter()

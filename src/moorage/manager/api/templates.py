@@ -118,11 +118,14 @@ async def put_template(call: Call[TemplateSpec, OwnerQuery]) -> TemplateView:
     templates.check(template)
     check_no_mask(plain_secrets.of_template(call.body))
     await _check_priority(call, name, template)
-    store = call.deps.store.templates
-    for_all = call.query.for_all
-    if_match = call.if_match("a template")
-    view = await store.put(
-        call.scope, name, template, bases, for_all=for_all, isolated=isolated, if_match=if_match
+    view = await call.deps.store.templates.put(
+        call.scope,
+        name,
+        template,
+        bases,
+        for_all=call.query.for_all,
+        isolated=isolated,
+        if_match=call.if_match("a template"),
     )
     warnings = plain_secrets.warnings(plain_secrets.of_template(call.body))
 

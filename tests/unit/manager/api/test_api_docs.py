@@ -1,23 +1,17 @@
-"""Problem types, examples and descriptions of the REST API, and the page that shows them."""
+"""Problem types, examples and descriptions of the REST API."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import importlib
 import pkgutil
-import re
 from collections.abc import Iterator
-from html import escape
-
-from served_api import Api
 
 import moorage.common
 import moorage.manager
 from moorage.common.model.errors import MoorageError
 from moorage.manager.api.body_examples import EXAMPLES
 from moorage.manager.api.openapi import describe
-from moorage.manager.api.problem_types import TYPES, type_of
+from moorage.manager.api.problem_types import TYPES
 from moorage.manager.api.routes import ROUTES
 
 # Errors of starting, and of a command that reads a file.
@@ -70,23 +64,3 @@ def test_examples_are_valid_and_all_used() -> None:
     assert bodies.keys() == EXAMPLES.keys()
     for name, model in bodies.items():
         model.model_validate(EXAMPLES[name])
-
-
-async def test_error_names_its_type_and_the_page_has_it(api: Api) -> None:
-    _, problem = await api.request("GET", "/v1/sessions/none")
-    assert problem["type"] == "/docs#not-found" == type_of(problem["code"])
-    async with api.http.get("/docs") as response:
-        page = await response.text()
-        assert response.content_type == "text/html"
-        policy = response.headers["Content-Security-Policy"]
-
-    assert 'id="not-found"' in page
-    assert all(escape(row.summary) in page for row in ROUTES)
-    style = re.search(r"<style>(.*?)</style>", page, re.DOTALL)
-    assert style is not None
-    digest = base64.b64encode(hashlib.sha256(style[1].encode()).digest()).decode()
-    assert f"style-src 'sha256-{digest}'" in policy
-    assert "default-src 'none'" in policy
-    assert not re.search(r"<script|style=|src=|https?://", page), (
-        "nothing that the policy refuses, no CDN"
-    )

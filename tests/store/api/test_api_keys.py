@@ -1,0 +1,100 @@
+"""REST resource of API keys: creation, list and revocation, for administrators only."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from .served_api import ADMIN_KEY, MEMBER_KEY, Api, check_problem
+
+
+async def names_of_keys(api: Api) -> list[str]:
+    _, listed = await api.request("GET", "/v1/keys")
+    return [key["name"] for key in listed["items"]]
+
+
+async def test_key_is_created_used_and_revoked(api: Api) -> None:
+    body = {"name": "ci/nightly", "user": "ann", "project": "vision"}
+    response, created = await api.request("POST", "/v1/keys", json=body)
+    assert response.status == 201
+    assert response.headers["Location"] == "/v1/keys/ci%2Fnightly"
+    assert response.headers["Cache-Control"] == "no-store"
+    assert (created["user"], created["project"], created["role"]) == ("ann", "vision", "member")
+    assert (created["created_by"], created["expires_at"], created["last_used_at"]) == (
+        "key:root",
+        None,
+        None,
+    )
+    secret = created.pop("secret")
+    _, session = await api.request("POST", "/v1/sessions", key=secret, json={"command": ["x"]})
+    assert (session["user"], session["project"]) == ("ann", "vision")
+    _, found = await api.request("GET", "/v1/keys/ci/nightly")
+    assert found.pop("last_used_at") is not None
+    assert found == {name: value for name, value in created.items() if name != "last_used_at"}
+    _, listed = await api.request("GET", "/v1/keys")
+    assert [key["name"] for key in listed["items"]] == ["ada", "ci/nightly", "root"]
+    assert secret not in str(listed)
+    _, revoked = await api.request("DELETE", "/v1/keys/ci%2Fnightly")
+    assert revoked["id"] == created["id"]
+    refused, problem = await api.request("GET", "/v1/sessions", key=secret)
+    check_problem(refused, problem, 401, "unauthenticated")
+
+
+async def test_revoked_key_expires_from_the_cache_without_a_notification(api: Api) -> None:
+    assert (await api.request("GET", "/v1/sessions", key=MEMBER_KEY))[0].status == 200
+    await api.revoke_unnoticed("ada")
+    assert (await api.request("GET", "/v1/sessions", key=MEMBER_KEY))[0].status == 200
+    api.clock.advance(2.0)
+    assert (await api.request("GET", "/v1/sessions", key=MEMBER_KEY))[0].status == 401
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("POST", "/v1/keys"), ("GET", "/v1/keys/root"), ("DELETE", "/v1/keys/root")],
+)
+async def test_member_may_not_read_or_change_keys_of_others(
+    api: Api, method: str, path: str
+) -> None:
+    body = {"json": {"name": "mine", "role": "admin"}} if method == "POST" else {}
+    response, problem = await api.request(method, path, key=MEMBER_KEY, **body)
+    check_problem(response, problem, *((403, "forbidden") if body else (404, "not-found")))
+    _, listed = await api.request("GET", "/v1/keys", key=MEMBER_KEY)
+    assert [key["name"] for key in listed["items"]] == ["ada"]
+    assert await names_of_keys(api) == ["ada", "root"]
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({}, "name"),
+        ({"name": "a b"}, "a name has 1 to 128 letters"),
+        ({"name": "a", "role": "user"}, "must be one of viewer, member"),
+        ({"name": "a", "owner": "x"}, "owner"),
+        ({"name": "a", "expires_at": "tomorrow"}, "expires_at"),
+        ({"name": "a", "expires_at": "2030-01-01T00:00:00"}, "timezone"),
+        ({"name": "a", "expires_at": "1999-01-01T00:00:00Z"}, "in the past"),
+        ({"name": "a", "project": ""}, "project"),
+    ],
+)
+async def test_invalid_key_is_refused(api: Api, body: dict[str, Any], message: str) -> None:
+    response, problem = await api.request("POST", "/v1/keys", json=body)
+    check_problem(response, problem, 422, "invalid-input")
+    assert message in problem["detail"] + str(problem["errors"])
+    assert await names_of_keys(api) == ["ada", "root"]
+
+
+async def test_key_names_are_unique_and_the_last_admin_key_is_kept(api: Api) -> None:
+    response, problem = await api.request("POST", "/v1/keys", json={"name": "ada"})
+    check_problem(response, problem, 409, "conflict")
+    response, problem = await api.request("DELETE", "/v1/keys/root", key=ADMIN_KEY)
+    check_problem(response, problem, 409, "conflict")
+    response, problem = await api.request("DELETE", "/v1/keys/nobody")
+    check_problem(response, problem, 404, "not-found")
+
+
+async def test_expiry_is_shown(api: Api) -> None:
+    at = (api.clock.now() + timedelta(days=30)).isoformat()
+    _, created = await api.request("POST", "/v1/keys", json={"name": "a", "expires_at": at})
+    assert created["expires_at"].startswith(at[:19])

@@ -1,0 +1,134 @@
+"""The web console as the manager serves it: its page, its files, their headers."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
+
+from moorage.manager.console.chat import ModelAddress, add_chat
+from moorage.manager.console.files import BUNDLE
+
+from .served_api import Api
+
+FIRST_LOAD_KIB = 400
+
+
+async def fetch(api: Api, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
+    async with api.http.get(path, headers=headers, allow_redirects=False) as response:
+        return response.status, dict(response.headers), await response.read()
+
+
+async def test_page_has_a_fresh_nonce_and_a_strict_policy(api: Api) -> None:
+    nonces = set()
+    for path in ("/console/", "/console/groups/default", "/console/sessions/some%2Fname"):
+        status, headers, body = await fetch(api, path)
+        assert (status, headers["Cache-Control"]) == (200, "no-store")
+        policy = headers["Content-Security-Policy"]
+        (nonce,) = re.findall(r"'nonce-([^']+)'", policy)
+        assert f'content="{nonce}"'.encode() in body
+        assert "unsafe" not in policy
+        assert "default-src 'none'; script-src 'self'; " in policy
+        nonces.add(nonce)
+        assert b"<style" not in body
+        assert not re.search(rb"<script(?![^>]*\ssrc=)", body), (
+            "no script stands in the page itself"
+        )
+
+    assert len(nonces) == 3
+
+
+async def test_address_without_a_slash_leads_to_the_page(api: Api) -> None:
+    status, headers, _ = await fetch(api, "/console")
+    assert (status, headers["Location"]) == (308, "/console/")
+
+
+async def test_files_are_cached_for_good_and_compressed(api: Api) -> None:
+    _, _, page = await fetch(api, "/console/")
+    found = re.findall(r'(?:src|href)="(/console/assets/[^"]+)"', page.decode())
+    assert found
+
+    for path in found:
+        status, headers, body = await fetch(api, path, **{"Accept-Encoding": "identity"})
+        assert (status, headers["Cache-Control"]) == (200, "public, max-age=31536000, immutable")
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert body == (BUNDLE / "assets" / path.rpartition("/")[2]).read_bytes()
+        async with api.http.get(path, headers={"Accept-Encoding": "gzip"}) as response:
+            assert response.headers["Content-Encoding"] == "gzip"
+            assert await response.read() == body
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/console/assets/none.js",
+        "/console/assets/..%2Findex.html",
+        "/console/assets/%2e%2e%2findex.html",
+        "/console/assets/..%5C..%5Cfiles.py",
+        "/console/assets/%00.js",
+        "/console/none.js",
+    ],
+)
+async def test_missing_file_is_no_page(api: Api, path: str) -> None:
+    status, headers, _ = await fetch(api, path)
+    assert (status, headers["Content-Type"]) == (404, "application/problem+json")
+
+
+def test_first_load_is_small() -> None:
+    """The page with all that it asks for before it shows something."""
+    page = (BUNDLE / "index.html").read_text()
+    names = re.findall(r'(?:src|href)="/console/([^"]+)"', page)
+    # The overview, which is loaded next.
+    names += [f"assets/{file.name}" for file in Path(BUNDLE / "assets").glob("Overview-*.js")]
+    size = sum(len(gzip.compress((BUNDLE / name).read_bytes(), 9)) for name in names)
+    assert size < FIRST_LOAD_KIB * 1024
+
+
+def test_bundle_names_no_foreign_host() -> None:
+    """Addresses in it are namespaces and links in messages of libraries, never something that is
+    loaded."""
+    for file in BUNDLE.rglob("*"):
+        if file.suffix in (".css", ".html"):
+            hosts = set(re.findall(r"https?://([^/\"'\s)]+)", file.read_text()))
+            assert hosts <= {"www.w3.org"}, file.name
+
+
+async def test_chat_needs_a_key_and_a_known_proxy(api: Api) -> None:
+    response, problem = await api.request("POST", "/console/chat", key=None, json={})
+    assert (response.status, problem["code"]) == (401, "unauthenticated")
+    response, problem = await api.request("POST", "/console/chat", json={})
+    assert (response.status, problem["next_step"].split(",")[0]) == (404, "set manager.openai_url")
+    response, settings = await api.request("GET", "/console/settings.json", key=None)
+    assert settings == {"openai_url": ""}
+
+
+async def test_chat_is_passed_on_without_the_cookie() -> None:
+    seen: list[tuple[str, str, bytes]] = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        headers = request.headers
+        seen.append((headers["Authorization"], headers.get("Cookie", ""), await request.read()))
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        for piece in (b"data: one\n\n", b"data: [DONE]\n\n"):
+            await response.write(piece)
+        return response
+
+    proxy = web.Application()
+    console = web.Application()
+    address = ModelAddress()
+    proxy.router.add_post("/v1/chat/completions", answer)
+    add_chat(console, "/console", address)
+
+    async with TestServer(proxy) as served, TestClient(TestServer(console)) as client:
+        address.url = str(served.make_url("/v1"))
+        headers = {"Authorization": "Bearer mg-key", "Cookie": "moorage-console=secret"}
+        async with client.post("/console/chat", data=b"{}", headers=headers) as response:
+            assert (response.status, response.content_type) == (200, "text/event-stream")
+            assert await response.read() == b"data: one\n\ndata: [DONE]\n\n"
+
+    assert seen == [("Bearer mg-key", "", b"{}")]
