@@ -30,7 +30,7 @@ from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import EndpointSpec, Probe, SessionSpec
 from moorage.common.model.status import ObservedState, Status
 from moorage.manager import Manager
-from moorage.manager.api import sessions
+from moorage.manager.api import logs
 from moorage.manager.rpc import agent_stream
 from moorage.sdk import ApiError, Client
 
@@ -244,7 +244,7 @@ async def test_an_agent_that_answers_late_has_no_log(
 ) -> None:
     """The answer had begun by then and could only break off: the manager was blamed, and a follower
     asked for ever."""
-    monkeypatch.setattr(sessions, "FIRST_CHUNK_S", 0.2)
+    monkeypatch.setattr(logs, "FIRST_CHUNK_S", 0.2)
     async with attach(manager) as agent, asyncio.timeout(60):
         await client.create_session(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
         await agent.orders_with(1)
@@ -293,7 +293,7 @@ async def test_follower_of_a_kernel_that_fails_to_start_ends_with_the_cause(
     manager: Manager, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its answer has begun by then, with nothing in it."""
-    monkeypatch.setattr(sessions, "FIRST_CHUNK_S", 0.1)
+    monkeypatch.setattr(logs, "FIRST_CHUNK_S", 0.1)
     async with attach(manager) as agent, asyncio.timeout(60):
         await client.create_session(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
         await agent.orders_with(1)

@@ -43,6 +43,7 @@ from moorage.manager.api.request import (
     BUDGET_WARNING,
     MAX_VALUES,
     OPEN_BODY_BYTES,
+    STREAM,
     BodyLimits,
     is_within_limit,
     read_body,
@@ -51,7 +52,6 @@ from moorage.manager.api.request import (
 from moorage.manager.api.request_tracing import TRACE, RequestSubject, traced
 from moorage.manager.api.route import Call, Route, by_precedence
 from moorage.manager.api.routes import ROUTES
-from moorage.manager.api.sessions import STREAM
 from moorage.manager.console import add_console
 from moorage.manager.http_metrics import NO_ROUTE, HttpMetrics
 from moorage.manager.identity.scope import ANONYMOUS, Scope

@@ -36,8 +36,8 @@ from moorage.common.views.executions import (
 )
 from moorage.common.views.resources import SessionView
 from moorage.manager.api import authorization
+from moorage.manager.api.request import STREAM
 from moorage.manager.api.route import SESSION_PATH, Call, Items, NoQuery, route
-from moorage.manager.api.sessions import STREAM
 
 _EXECUTIONS = f"{SESSION_PATH}/executions"
 

@@ -26,8 +26,8 @@ from moorage.common.model.session_access import Action
 from moorage.manager.api import authorization
 from moorage.manager.api.dependencies import RunningCommand
 from moorage.manager.api.problems import invalid_fields
+from moorage.manager.api.request import STREAM
 from moorage.manager.api.route import SESSION_PATH, Call, NoQuery, route
-from moorage.manager.api.sessions import STREAM
 
 _FIRST_MESSAGE_S = 10.0
 _PING_S = 10.0

@@ -11,24 +11,29 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from moorage.common.aio.clock import Clock
+from moorage.common.http.client_address import TrustedProxies
 from moorage.common.http.server import DEFAULT_LIMITS, Limits
 from moorage.common.link.log_request import LogPiece
 from moorage.common.model.commands import Channel, ExecEnd, ExecSpec, Size
 from moorage.common.telemetry import TraceSink
 from moorage.common.views.resources import SessionView
 from moorage.common.views.workspaces import WorkspaceList
-from moorage.manager.api.console_services import ConsoleServices
 from moorage.manager.console import ModelAddress
 from moorage.manager.events import EventFeed
 from moorage.manager.explain.service import ExplanationService
+from moorage.manager.identity.attempts import AttemptLimit
+from moorage.manager.identity.passwords import Passwords
 from moorage.manager.identity.scope import Scope
 from moorage.manager.pki.registration import Registration
 from moorage.manager.serving.endpoints import EndpointService
 from moorage.manager.store import Store
 from moorage.manager.termination import SessionTerminator
+
+if TYPE_CHECKING:
+    from moorage.manager.oidc.provider import OidcClient
 
 
 class LogSource(Protocol):
@@ -99,6 +104,19 @@ class WorkspaceSource(Protocol):
 
 async def no_metrics() -> bytes:
     return b""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleServices:
+    """``lifetime_s`` and ``idle_s``: how long a console session lasts, and how long without an act
+    of its user. ``trusted``: web servers in front of the manager."""
+
+    lifetime_s: float = 12 * 3600.0
+    idle_s: int = 3600
+    trusted: TrustedProxies = TrustedProxies()  # noqa: RUF009 - it never changes
+    passwords: Passwords = field(default_factory=Passwords)
+    attempts: AttemptLimit = field(default_factory=AttemptLimit)
+    oidc: OidcClient | None = None
 
 
 @dataclass(frozen=True, slots=True)

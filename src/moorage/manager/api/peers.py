@@ -1,10 +1,12 @@
-"""Handlers for join tokens, registration, and registered agents and proxies."""
+"""Handlers for join tokens, registration, registered agents and proxies, and the managers beside
+this one."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 from moorage.common.model.errors import Conflict
+from moorage.common.views.managers import ManagerView
 from moorage.common.views.peers import (
     CaView,
     JoinReply,
@@ -18,7 +20,7 @@ from moorage.common.views.peers import (
 )
 from moorage.common.views.resources import Page
 from moorage.manager.api.listing import WholeQuery, order, paging
-from moorage.manager.api.route import Call, NoQuery, route
+from moorage.manager.api.route import Call, Items, NoQuery, route
 from moorage.manager.pki.registration import Registration
 
 
@@ -141,3 +143,14 @@ def _require(registration: Registration | None) -> Registration:
         )
 
     return registration
+
+
+@route(
+    "GET",
+    "/v1/managers",
+    "List the managers of this database: which one leads, and which agents and proxies each serves",
+    returns=Items[ManagerView],
+    access="auditor",
+)
+async def list_managers(call: Call[None, NoQuery]) -> Items[ManagerView]:
+    return Items[ManagerView](items=await call.deps.store.managers.views())

@@ -20,6 +20,9 @@ from moorage.common.model.errors import BodyTooLarge, InvalidInput, MalformedBod
 from moorage.manager.api.dependencies import ApiServices
 from moorage.manager.api.problems import RequestTimeout, UnsupportedMediaType, invalid_fields
 
+# The response of a request once its headers are sent; its status cannot change after that.
+STREAM = web.RequestKey("moorage.stream", web.StreamResponse)
+
 BUDGET_WARNING = "X-Moorage-Budget-Warning"
 IDEMPOTENCY_KEY = "Idempotency-Key"
 KEY_MAX = 255

@@ -1,28 +1,27 @@
-"""Handlers for sessions."""
+"""Handlers for sessions: creation, lists, changes and ends."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from aiohttp import web
 from pydantic import BeforeValidator, Field
 
-from moorage.common.aio.tasks import cancel_and_wait, spawn
-from moorage.common.link.log_request import LogPiece
 from moorage.common.model import features
-from moorage.common.model.cluster import MAIN
-from moorage.common.model.errors import Infeasible, MoorageError
+from moorage.common.model.errors import Conflict, Infeasible
 from moorage.common.model.labels import parse_selector
 from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.session_access import Action
 from moorage.common.model.spec import Model, NoNul, SessionSpec
-from moorage.common.model.status import RESULT_OF, Outcome, SessionType, Status
-from moorage.common.model.timestamps import Timestamp
-from moorage.common.views.pending import PlanView
-from moorage.common.views.resources import HistoryEntry, Page, SessionView, StoppedSessions
+from moorage.common.model.status import LIVE, RESULT_OF, Outcome, SessionType, Status
+from moorage.common.views.pending import PlanView, WhyView
+from moorage.common.views.resources import (
+    HistoryEntry,
+    Page,
+    SessionPatch,
+    SessionView,
+    StoppedSessions,
+)
 from moorage.manager.api import authorization
 from moorage.manager.api.idle import check_choice
 from moorage.manager.api.listing import (
@@ -38,25 +37,6 @@ from moorage.manager.api.route import SESSION_PATH, Call, NoQuery, route
 from moorage.manager.api.stored_secrets import check_secrets
 from moorage.manager.workloads import plain_secrets
 from moorage.manager.workloads.site_jobs import as_job
-
-# After this time the status is sent even if the log is empty, so that a following client knows it
-# is connected.
-FIRST_CHUNK_S = 1.0
-_LOG_HEADERS = {
-    "Content-Type": "text/plain; charset=utf-8",
-    "Cache-Control": "no-store",
-    "X-Accel-Buffering": "no",
-    "X-Content-Type-Options": "nosniff",
-}
-
-# Of an answer: the number of its first byte, of those that the kernel has written. Of a request:
-# from which one on.
-OFFSET = "X-Moorage-Log-Offset"
-# Of an answer: whose log it is. Each attempt has its own numbers.
-ATTEMPT = "X-Moorage-Log-Attempt"
-
-# The response of a request once its headers are sent; its status cannot change after that.
-STREAM = web.RequestKey("moorage.stream", web.StreamResponse)
 
 
 def _split_upper(value: Any) -> Any:
@@ -108,42 +88,6 @@ class SessionQuery(PageQuery):
 
 class HistoryQuery(WholeQuery):
     sort: Literal["revision", "-revision"] = order("revision")
-
-
-class LogQuery(Model):
-    tail: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
-        0, description="Number of lines from the end; 0: the whole stored log."
-    )
-    follow: bool = Field(False, description="Continue to stream new output until the session ends.")
-    attempt: Annotated[
-        int | None, Field(ge=1, description="The attempt; the newest by default.")
-    ] = None
-    kernel: Annotated[NoNul, Field(description="Hostname of a cluster's kernel, such as sub1.")] = (
-        MAIN
-    )
-    timestamps: bool = Field(
-        False, description="Put the time in front of each line: RFC 3339, in UTC."
-    )
-    since: Annotated[
-        Timestamp | None,
-        Field(description="Only what was written since. Of runtimes that keep times."),
-    ] = None
-    offset: Annotated[
-        int | None,
-        Field(
-            ge=0,
-            lt=1 << 63,
-            description="From this byte of the log on, or from the first one behind it that is "
-            "kept: the "
-            "header `X-Moorage-Log-Offset` of the answer has its number, and "
-            "`X-Moorage-Log-Attempt` that of "
-            "the attempt whose bytes are counted. The answer breaks off where bytes are missing, "
-            "also if it "
-            "is not followed. A line begins here, where there are `timestamps`. The same header "
-            "of the "
-            "request says the same, and an older manager ignores it.",
-        ),
-    ] = None
 
 
 class CreateQuery(Model):
@@ -317,107 +261,110 @@ async def get_history(call: Call[None, HistoryQuery]) -> Page[HistoryEntry]:
 
 @route(
     "GET",
-    f"{SESSION_PATH}/logs",
-    "Read the log of a session's kernel",
-    query=LogQuery,
-    returns="text/plain",
-    action=Action.LOGS,
+    f"{SESSION_PATH}/why",
+    "Explain why a session is pending, and estimate when it can start",
+    returns=WhyView,
+    action=Action.SEE,
 )
-async def get_logs(call: Call[None, LogQuery]) -> web.StreamResponse:
-    """Errors before the first chunk are problem responses; later errors abort the stream."""
+async def get_why(call: Call[None, NoQuery]) -> WhyView:
+    return await call.deps.explanations.why(call.scope, call.path("ref"))
+
+
+@route(
+    "PATCH",
+    SESSION_PATH,
+    "Change the labels or the name of a session",
+    body=SessionPatch,
+    returns=SessionView,
+    action=Action.CHANGE,
+)
+async def update_session(call: Call[SessionPatch, NoQuery]) -> SessionView:
     session = await authorization.session_of(call)
-    query = call.query
+    records = call.deps.store.session_records
+    changes = call.body
+    if (
+        changes.name is not None
+        and changes.name != session.name
+        and not await records.rename(call.scope, session.id, changes.name)
+    ):
+        raise Conflict(
+            f"session {session.name!r} cannot be renamed: requests for its model find it by this "
+            "name",
+            next_step="serve the model again under the other name",
+        )
+
+    if changes.user_labels:
+        await records.change_labels(call.scope, session.id, changes.user_labels)
+
+    return await call.deps.store.sessions.get(call.scope, session.id)
+
+
+@route(
+    "DELETE",
+    SESSION_PATH,
+    "Remove the record of a session that has ended. Its usage stays in the ledger.",
+    returns=SessionView,
+    action=Action.CHANGE,
+)
+async def remove_session(call: Call[None, NoQuery]) -> SessionView:
+    """Nobody is shown it any more; its usage stays in the ledger, and its removal in the audit
+    log."""
+    session = await authorization.session_of(call)
+    if session.status in LIVE:
+        raise Conflict(
+            f"session {session.name!r} is {session.status}: only sessions that have ended can be "
+            "removed",
+            next_step=f"`moorage stop {session.name}`",
+        )
+
+    if not await call.deps.store.session_records.remove(call.scope, session.id):
+        raise Conflict(
+            f"session {session.name!r} cannot be removed: a pipeline or another session refers to "
+            "it, or its agent has not confirmed its end",
+            next_step="it is deleted with them, after `manager.sessions_kept_days`",
+        )
+
+    return session
+
+
+@route(
+    "POST",
+    f"{SESSION_PATH}/reload",
+    "Ask the program of a session to read its settings again. `reload` of each kernel has the "
+    "outcome.",
+    returns=SessionView,
+    status=202,
+    action=Action.CHANGE,
+)
+async def reload_session(call: Call[None, NoQuery]) -> SessionView:
+    """Record that its kernels should reload. The agents acknowledge later: ``reload`` of each
+    kernel."""
+    session = await authorization.session_of(call)
+    refused = f"session {session.name!r} cannot be reloaded"
+    how = session.spec.reload
+    if how is None:
+        raise Conflict(
+            f"{refused}: its specification has no `reload`",
+            next_step=(
+                "start it with `--reload HUP`, or the path of a request, such as `--reload "
+                "/-/reload`"
+            ),
+        )
+
     if session.adopted_from is not None:
-        session = await call.deps.store.sessions.get(call.scope, session.adopted_from)
-        shared = f"session {session.name!r}, whose run this one shares,"
-        authorization.check_session(call, session, shared)
-        query = query.model_copy(update={"attempt": None})
+        raise Conflict(
+            f"{refused}: it shares the run of session {session.adopted_from}",
+            next_step=f"`moorage reload {session.adopted_from}`",
+        )
 
-    chunks = call.deps.logs.read(
-        call.scope,
-        session,
-        tail_lines=query.tail,
-        follow=query.follow,
-        attempt=query.attempt,
-        hostname=query.kernel,
-        timestamps=query.timestamps,
-        since_ms=0 if query.since is None else max(1, round(query.since.timestamp() * 1000)),
-        offset=_offset_of(call),
-    )
-    begin = _Begin()
-    beginning: asyncio.Task[LogPiece | MoorageError | None] | None = None
-    try:
-        # What goes wrong until the agent answers, however late, is a problem, and no answer that
-        # breaks off.
-        chunk = await begin.next(chunks)
-        if isinstance(chunk, LogPiece) and not chunk.data:
-            # In a task of its own, so that the timeout does not cancel the read.
-            beginning = spawn("api.logs", begin.data(chunks))
-            await asyncio.wait({beginning}, timeout=FIRST_CHUNK_S)
-            if beginning.done():
-                chunk = beginning.result()
+    if why := session.spec.reload_problem(how):
+        raise Conflict(f"{refused}: {why}", next_step="start it anew with another `reload`")
 
-        if isinstance(chunk, MoorageError):
-            raise chunk
+    main_only = how.http is not None
+    if not await call.deps.store.reloads.request(call.scope, session.id, main_only=main_only):
+        raise Conflict(
+            f"{refused}: it is {session.status}, not RUNNING",
+            next_step="a session that starts later reads its settings as they are then",
+        )
 
-        response = web.StreamResponse(headers=_LOG_HEADERS | begin.headers())
-        response.enable_chunked_encoding()
-        await response.prepare(call.request)
-        call.request[STREAM] = response
-        if beginning is not None:
-            chunk = await beginning
-
-        while chunk is not None:
-            if isinstance(chunk, MoorageError):
-                raise chunk
-            if chunk.data:
-                await response.write(chunk.data)
-
-            chunk = await begin.next(chunks)
-
-        await response.write_eof()
-        return response
-    finally:
-        await cancel_and_wait(beginning)
-        if isinstance(chunks, AsyncGenerator):
-            await chunks.aclose()
-
-
-def _offset_of(call: Call[None, LogQuery]) -> int | None:
-    given = call.request.headers.get(OFFSET, "")
-    if call.query.offset is None and given.isdecimal() and len(given) < 19:
-        return int(given)
-    return call.query.offset
-
-
-class _Begin:
-    """Reads pieces of a log, and keeps in mind with which byte of which attempt it begins."""
-
-    def __init__(self) -> None:
-        self._offset: int | None = None
-        self._attempt = 0
-
-    def headers(self) -> dict[str, str]:
-        found = {} if self._offset is None else {OFFSET: str(self._offset)}
-        return found | ({ATTEMPT: str(self._attempt)} if self._attempt else {})
-
-    async def next(self, chunks: AsyncIterator[LogPiece]) -> LogPiece | MoorageError | None:
-        """The next piece, None at the end, or the error."""
-        try:
-            piece = await anext(chunks)
-        except StopAsyncIteration:
-            return None
-        except MoorageError as error:
-            return error
-
-        if self._offset is None:
-            self._offset = piece.offset
-
-        self._attempt = piece.attempt
-        return piece
-
-    async def data(self, chunks: AsyncIterator[LogPiece]) -> LogPiece | MoorageError | None:
-        """The next piece that is not empty, None at the end, or the error."""
-        while isinstance(piece := await self.next(chunks), LogPiece) and not piece.data:
-            pass
-        return piece
+    return await call.deps.store.sessions.get(call.scope, session.id)

@@ -17,8 +17,8 @@ from moorage.common.views.resources import Page
 from moorage.manager.api.authorization import may_name
 from moorage.manager.api.groups import closed_groups
 from moorage.manager.api.listing import PageQuery, split_list
+from moorage.manager.api.request import STREAM
 from moorage.manager.api.route import Call, NoQuery, route
-from moorage.manager.api.sessions import STREAM
 from moorage.manager.identity.audience import Audience
 
 # A client that reads nothing for so long is disconnected. Until then, what it misses stays in the
