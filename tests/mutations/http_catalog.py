@@ -105,7 +105,7 @@ MUTATIONS = (
         "manager/api/app.py",
         '        response.headers["Connection"] = "close"\n        response.force_close()\n',
         "        pass\n",
-        ("tests/store/api/test_api_errors.py",),
+        ("tests/store/api/test_api_refusals.py",),
     ),
     Mutation(
         "the API does not look at heads",

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-import gzip
 import re
-from pathlib import Path
+from collections.abc import AsyncIterator
 
 import pytest
+import pytest_asyncio
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from moorage.manager.console.chat import ModelAddress, add_chat
 from moorage.manager.console.files import BUNDLE
 
-from .served_api import Api
+from .served_api import Api, serving_api
 
-FIRST_LOAD_KIB = 400
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def api(shared_database: str) -> AsyncIterator[Api]:
+    async with serving_api(shared_database) as served:
+        yield served
 
 
 async def fetch(api: Api, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
@@ -76,25 +82,6 @@ async def test_files_are_cached_for_good_and_compressed(api: Api) -> None:
 async def test_missing_file_is_no_page(api: Api, path: str) -> None:
     status, headers, _ = await fetch(api, path)
     assert (status, headers["Content-Type"]) == (404, "application/problem+json")
-
-
-def test_first_load_is_small() -> None:
-    """The page with all that it asks for before it shows something."""
-    page = (BUNDLE / "index.html").read_text()
-    names = re.findall(r'(?:src|href)="/console/([^"]+)"', page)
-    # The overview, which is loaded next.
-    names += [f"assets/{file.name}" for file in Path(BUNDLE / "assets").glob("Overview-*.js")]
-    size = sum(len(gzip.compress((BUNDLE / name).read_bytes(), 9)) for name in names)
-    assert size < FIRST_LOAD_KIB * 1024
-
-
-def test_bundle_names_no_foreign_host() -> None:
-    """Addresses in it are namespaces and links in messages of libraries, never something that is
-    loaded."""
-    for file in BUNDLE.rglob("*"):
-        if file.suffix in (".css", ".html"):
-            hosts = set(re.findall(r"https?://([^/\"'\s)]+)", file.read_text()))
-            assert hosts <= {"www.w3.org"}, file.name
 
 
 async def test_chat_needs_a_key_and_a_known_proxy(api: Api) -> None:

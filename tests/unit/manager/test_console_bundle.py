@@ -1,0 +1,30 @@
+"""The bundle of the web console: small, and without foreign hosts."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from pathlib import Path
+
+from moorage.manager.console.files import BUNDLE
+
+FIRST_LOAD_KIB = 400
+
+
+def test_first_load_is_small() -> None:
+    """The page with all that it asks for before it shows something."""
+    page = (BUNDLE / "index.html").read_text()
+    names = re.findall(r'(?:src|href)="/console/([^"]+)"', page)
+    # The overview, which is loaded next.
+    names += [f"assets/{file.name}" for file in Path(BUNDLE / "assets").glob("Overview-*.js")]
+    size = sum(len(gzip.compress((BUNDLE / name).read_bytes(), 9)) for name in names)
+    assert size < FIRST_LOAD_KIB * 1024
+
+
+def test_bundle_names_no_foreign_host() -> None:
+    """Addresses in it are namespaces and links in messages of libraries, never something that is
+    loaded."""
+    for file in BUNDLE.rglob("*"):
+        if file.suffix in (".css", ".html"):
+            hosts = set(re.findall(r"https?://([^/\"'\s)]+)", file.read_text()))
+            assert hosts <= {"www.w3.org"}, file.name
