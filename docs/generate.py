@@ -10,7 +10,7 @@ from typing import Any
 from moorage import __version__
 from moorage.cli.mcp import skill
 from moorage.cli.mcp.tools import operations
-from moorage.manager.api.openapi import describe
+from moorage.manager.api.http.openapi import describe
 from moorage.manager.api.routes import ROUTES
 
 

@@ -26,9 +26,9 @@ from moorage.cli.app import full_root
 from moorage.common.config.settings import Settings
 from moorage.common.config.sharing import why_local
 from moorage.common.model import features
-from moorage.manager.api import problem_types
-from moorage.manager.api.exposition import exposition
-from moorage.manager.api.openapi import describe
+from moorage.manager.api.http import problem_types
+from moorage.manager.api.http.openapi import describe
+from moorage.manager.api.metering.exposition import exposition
 from moorage.manager.api.routes import ROUTES
 from moorage.manager.lifecycle import diagram
 from moorage.manager.metrics import Metrics as ManagerMetrics

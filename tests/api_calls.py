@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import get_type_hints
 
 from moorage.manager import api
-from moorage.manager.api.dependencies import ApiServices
+from moorage.manager.api.http.dependencies import ApiServices
 from moorage.manager.store import Store
 
 _SERVICES = get_type_hints(ApiServices)

@@ -123,7 +123,7 @@ MUTATIONS = (
     ),
     Mutation(
         "paths are compared in the order in which handlers declare them",
-        "manager/api/route.py",
+        "manager/api/http/route.py",
         'return sorted(rows, key=lambda row: (row.path.endswith("}"), -row.path.count("/")))',
         "return list(rows)",
         ("tests/unit/manager/api/test_api_openapi.py", "-k", "own_handler"),
@@ -307,21 +307,21 @@ MUTATIONS = (
     ),
     Mutation(
         "large bodies are validated in the event loop",
-        "manager/api/request.py",
+        "manager/api/http/request.py",
         "_INLINE_BYTES = 32 * 1024",
         "_INLINE_BYTES = 32 << 20",
         ("tests/store/api/test_loop_stalls.py",),
     ),
     Mutation(
         "all of a hundred thousand errors are listed",
-        "manager/api/problems.py",
+        "manager/api/http/problems.py",
         "_LISTED_ERRORS = 1_000",
         "_LISTED_ERRORS = 1_000_000",
         ("tests/store/api/test_loop_stalls.py",),
     ),
     Mutation(
         "every unknown field is compared with the known ones",
-        "manager/api/problems.py",
+        "manager/api/http/problems.py",
         "error.errors(include_url=False)[:_SHOWN_ERRORS]",
         "error.errors(include_url=False)",
         ("tests/store/api/test_loop_stalls.py",),
@@ -335,7 +335,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a body may have any number of values",
-        "manager/api/request.py",
+        "manager/api/http/request.py",
         "if count_values(raw, max_values) > max_values:",
         "if False:",
         ("tests/store/api/test_loop_stalls.py",),

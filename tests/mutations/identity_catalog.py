@@ -7,12 +7,12 @@ from tests.mutations.mutation import Mutation
 
 TOKENS = "manager/oidc/tokens.py"
 PROVIDER = "manager/oidc/provider.py"
-AUTHENTICATION = "manager/api/authentication.py"
+AUTHENTICATION = "manager/api/http/authentication.py"
 ID_TOKENS = ("tests/unit/manager/test_oidc.py",)
 CLIENT = ("tests/wire/test_oidc_client.py",)
 PEOPLE = ("tests/store/test_oidc.py",)
 SESSIONS = ("tests/store/test_console_sessions.py",)
-LONG_REQUESTS = "manager/api/long_requests.py"
+LONG_REQUESTS = "manager/api/http/long_requests.py"
 OPEN_STREAMS = ("tests/store/api/test_api_long_requests.py",)
 REVOCATION = ("tests/wire/test_revocation.py",)
 CEILINGS = ("tests/store/test_priority_ceilings.py",)
@@ -65,7 +65,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a public key is registered without a proof",
-        "manager/api/ssh_keys.py",
+        "manager/api/identity/ssh_keys.py",
         "    check_proof(call.body, key.fingerprint, user, installation, now)\n",
         "",
         SSH_KEYS,
@@ -107,14 +107,14 @@ MUTATIONS = (
     ),
     Mutation(
         "a member's template runs freely where an administrator starts it",
-        "manager/api/templates.py",
+        "manager/api/sessions/templates.py",
         "scope=call.scope.isolating(found.isolated)",
         "scope=call.scope",
         TEMPLATES,
     ),
     Mutation(
         "a template that an administrator bases on a member's runs freely",
-        "manager/api/templates.py",
+        "manager/api/sessions/templates.py",
         (
             "    if template.base is not None:\n"
             "        base = await _base(call, name, template.base)\n"
@@ -201,7 +201,7 @@ MUTATIONS = (
     ),
     Mutation(
         "an address may try any number of names",
-        "manager/api/console_sessions.py",
+        "manager/api/identity/console_sessions.py",
         "if seconds := console.attempts.take(address, now):",
         "if seconds := 0:",
         SESSIONS,
@@ -222,14 +222,14 @@ MUTATIONS = (
     ),
     Mutation(
         "a ceiling takes from an endpoint what it has",
-        "manager/api/endpoints.py",
+        "manager/api/endpoints/handlers.py",
         "recorded = before.priority if group.resource_group in before.groups else 0",
         "recorded = 0",
         CEILINGS,
     ),
     Mutation(
         "an endpoint takes its priority to another resource group",
-        "manager/api/endpoints.py",
+        "manager/api/endpoints/handlers.py",
         "recorded = before.priority if group.resource_group in before.groups else 0",
         "recorded = before.priority",
         CEILINGS,
@@ -250,28 +250,28 @@ MUTATIONS = (
     ),
     Mutation(
         "a template says any priority, whoever writes it",
-        "manager/api/templates.py",
+        "manager/api/sessions/templates.py",
         "    await _check_priority(call, name, template)\n",
         "",
         CEILINGS,
     ),
     Mutation(
         "a pipeline that is retried loses its priorities",
-        "manager/api/pipelines.py",
+        "manager/api/pipelines/handlers.py",
         "            if again:\n",
         "            if False:\n",
         CEILINGS,
     ),
     Mutation(
         "who makes a key gives it any highest priority",
-        "manager/api/keys.py",
+        "manager/api/identity/keys.py",
         "    await _check_priority(call, call.body.max_priority)\n",
         "",
         CEILINGS,
     ),
     Mutation(
         "who changes a key gives it any highest priority",
-        "manager/api/keys.py",
+        "manager/api/identity/keys.py",
         "        await _check_priority(call, changed.max_priority, before.max_priority or 0)\n",
         "",
         CEILINGS,

@@ -235,7 +235,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the audit refuses the deletion of what cannot be shown",
-        "manager/api/audit.py",
+        "manager/api/http/audit.py",
         "    except NeedsNewerManager as error:",
         "    except ZeroDivisionError as error:",
         ALONE,
@@ -249,14 +249,14 @@ MUTATIONS = (
     ),
     Mutation(
         "a leader of an earlier release is given what it cannot read",
-        "manager/api/authorization.py",
+        "manager/api/http/authorization.py",
         "if (newer := newer_fields(stored)) and await call.deps.store.leases.older_leads():",
         "if False:",
         OLDER,
     ),
     Mutation(
         "what a resource group adds is not held against an older leader",
-        "manager/api/sessions.py",
+        "manager/api/sessions/handlers.py",
         "check_leader_reads(call, spec)",
         "check_leader_reads(call, call.body)",
         OLDER,

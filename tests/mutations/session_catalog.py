@@ -75,7 +75,7 @@ MUTATIONS = (
     ),
     Mutation(
         "what is retried for somebody runs as freely as the administrator",
-        "manager/api/pipelines.py",
+        "manager/api/pipelines/handlers.py",
         "    scope = scope.isolating(owner.user != found.owner)\n",
         "",
         STORED,
@@ -173,7 +173,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a pipeline is retried while it is being stopped",
-        "manager/api/pipelines.py",
+        "manager/api/pipelines/handlers.py",
         "if found.stopping:",
         "if False:",
         STOPS,
@@ -194,7 +194,7 @@ MUTATIONS = (
     ),
     Mutation(
         "anybody stops what another user runs",
-        "manager/api/sessions.py",
+        "manager/api/sessions/handlers.py",
         '"what is asked to stop", user, ',
         '"what is asked to stop", call.scope.owner.user, ',
         STOPS,

@@ -17,7 +17,7 @@ NODE_HOURS = ("tests/store/test_node_hours.py",)
 MUTATIONS = (
     Mutation(
         "a secret in the variables of a session goes unsaid",
-        "manager/api/sessions.py",
+        "manager/api/sessions/handlers.py",
         "    found += plain_secrets.warnings(plain_secrets.of_workload(spec))\n",
         "",
         ("tests/store/test_plain_secrets.py",),
@@ -31,14 +31,14 @@ MUTATIONS = (
     ),
     Mutation(
         "members read the secrets in a group's defaults",
-        "manager/api/groups.py",
+        "manager/api/groups/handlers.py",
         "defaults = masked(options.template_defaults)",
         "defaults = options.template_defaults",
         ("tests/store/test_plain_secrets.py",),
     ),
     Mutation(
         "a template stores the mask of a secret",
-        "manager/api/templates.py",
+        "manager/api/sessions/templates.py",
         "    check_no_mask(plain_secrets.of_template(call.body))\n",
         "",
         ("tests/store/test_plain_secrets.py",),

@@ -27,8 +27,8 @@ from moorage.common.ssh.requests import SFTP, Terminal, command_of, connection_t
 from moorage.common.views.access_tokens import AccessTokenSpec
 from moorage.common.views.identity import UserSpec
 from moorage.common.views.keys import KeySpec
-from moorage.manager.api.openapi import describe, path_of
-from moorage.manager.api.route import Route
+from moorage.manager.api.http.openapi import describe, path_of
+from moorage.manager.api.http.route import Route
 from moorage.manager.api.routes import ROUTES
 from moorage.manager.identity.keys import ApiKey, Owner
 from moorage.manager.identity.scope import Scope

@@ -22,7 +22,7 @@ from moorage.common.views.keys import KeySpec
 from moorage.common.views.resources import SessionView
 from moorage.common.views.workspaces import WorkspaceList, WorkspaceView
 from moorage.manager.api import ApiServices, serve_api
-from moorage.manager.api.dependencies import ConsoleServices
+from moorage.manager.api.http.dependencies import ConsoleServices
 from moorage.manager.events import EventFeed
 from moorage.manager.explain.service import ExplanationService
 from moorage.manager.identity import csrf

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage.manager.api.route import Route
+from moorage.manager.api.http.route import Route
 from moorage.manager.api.routes import ROUTES
 from moorage.manager.secrets import Keyring
 from tests.clocks import StoreClock

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from moorage.common.views.identity import UserPatch
-from moorage.manager.api.dependencies import ConsoleServices
+from moorage.manager.api.http.dependencies import ConsoleServices
 from moorage.manager.identity.attempts import AttemptLimit
 from moorage.manager.identity.keys import digest_of
 from moorage.manager.store import Store

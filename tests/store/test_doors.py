@@ -212,7 +212,7 @@ def test_nobody_else_decides() -> None:
         "proxy/apps/admission.py",
     }
     assert {one for one in reads if one.startswith(("manager/api", "manager/rpc", "proxy"))} == {
-        "manager/api/pipelines.py",  # as whom steps and what is made from a template run
-        "manager/api/templates.py",
+        "manager/api/pipelines/handlers.py",  # as whom steps and what is made from a template run
+        "manager/api/sessions/templates.py",
         "proxy/apps/admission.py",
     }

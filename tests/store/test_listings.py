@@ -15,7 +15,7 @@ from moorage.common.model.paging import MAX_LIMIT, Paging
 from moorage.common.model.spec import EndpointSpec, SessionSpec
 from moorage.common.model.templates import TemplateSpec
 from moorage.common.views.identity import ProjectSpec, UserSpec
-from moorage.manager.api.openapi import describe
+from moorage.manager.api.http.openapi import describe
 from moorage.manager.api.routes import ROUTES
 from moorage.manager.store import Store
 from tests.ssh_signing import SshSigner

@@ -12,7 +12,7 @@ import pytest
 from moorage.common.model.spec import SessionSpec
 from moorage.common.views.events import GroupHistory
 from moorage.common.views.resources import GroupOptions
-from moorage.manager.api.watching import choose_step
+from moorage.manager.api.platform.watching import choose_step
 from moorage.manager.identity.scope import Scope
 from moorage.manager.loops import GarbageCollector, Leader
 from moorage.manager.metrics import Metrics

@@ -12,7 +12,7 @@ import pytest
 from moorage.common.config.settings import ManagerSettings
 from moorage.common.model.oidc_rules import Grants
 from moorage.common.views.identity import UserPatch
-from moorage.manager.api.dependencies import ConsoleServices
+from moorage.manager.api.http.dependencies import ConsoleServices
 from moorage.manager.identity.keys import digest_of
 from moorage.manager.oidc import Attempt, Person, SignInRefused
 from moorage.manager.oidc.provider import OidcClient

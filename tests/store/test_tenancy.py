@@ -22,8 +22,8 @@ from moorage.common.model.spec import EndpointSpec, SessionSpec
 from moorage.common.model.templates import TemplateSpec
 from moorage.common.views.identity import ProjectSpec
 from moorage.common.views.keys import KeySpec
-from moorage.manager.api.authorization import MAY
-from moorage.manager.api.route import Route
+from moorage.manager.api.http.authorization import MAY
+from moorage.manager.api.http.route import Route
 from moorage.manager.api.routes import ROUTES
 from moorage.manager.identity.keys import ApiKey, Owner
 from moorage.manager.identity.scope import Scope

@@ -29,8 +29,8 @@ from moorage.common.model.errors import MoorageError
 from moorage.common.model.features import Feature
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import Status
-from moorage.manager.api.openapi import describe
-from moorage.manager.api.problem_types import TYPES
+from moorage.manager.api.http.openapi import describe
+from moorage.manager.api.http.problem_types import TYPES
 from moorage.manager.api.routes import ROUTES
 
 PAGES = pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))

@@ -29,8 +29,8 @@ from moorage.common.aio.clock import SystemClock
 from moorage.common.config.settings import ManagerSettings
 from moorage.common.views.resources import Problem
 from moorage.manager import Manager
-from moorage.manager.api.openapi import describe, path_of
-from moorage.manager.api.route import NoQuery, Route
+from moorage.manager.api.http.openapi import describe, path_of
+from moorage.manager.api.http.route import NoQuery, Route
 from moorage.manager.api.routes import ROUTES
 
 __all__ = ["manager"]

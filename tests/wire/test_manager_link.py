@@ -30,7 +30,7 @@ from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import EndpointSpec, Probe, SessionSpec
 from moorage.common.model.status import ObservedState, Status
 from moorage.manager import Manager
-from moorage.manager.api import logs
+from moorage.manager.api.sessions import logs
 from moorage.manager.rpc import agent_stream
 from moorage.sdk import ApiError, Client
 

@@ -40,7 +40,7 @@ from moorage.common.views.endpoints import NewEndpoint
 from moorage.common.views.identity import Membership, ProjectSpec, UserPatch, UserSpec
 from moorage.common.views.keys import KeySpec
 from moorage.common.views.ssh_keys import SshKeySpec
-from moorage.manager.api import long_requests
+from moorage.manager.api.http import long_requests
 from moorage.manager.rpc import ssh as manager_ssh
 from moorage.proxy import Proxy
 from moorage.sdk import Client, Unreachable

@@ -31,7 +31,7 @@ from moorage.common.model.errors import ConfigError, StartupError, StoreUnavaila
 from moorage.common.telemetry.tracer import Tracer
 from moorage.common.views.peers import JoinTokenSpec
 from moorage.manager.api import ApiServices, serve_api, serve_locally
-from moorage.manager.api.dependencies import ConsoleServices
+from moorage.manager.api.http.dependencies import ConsoleServices
 from moorage.manager.console import ModelAddress
 from moorage.manager.events import EventFeed
 from moorage.manager.explain.service import ExplanationService

@@ -16,8 +16,8 @@ from moorage.common.aio.clock import SystemClock
 from moorage.common.model.commands import PROTOCOL, Channel, frame
 from moorage.common.model.errors import StoreUnavailable, Unauthenticated
 from moorage.common.model.roles import Role
-from moorage.manager.api import long_requests
-from moorage.manager.api.long_requests import OpenRequests, has_lost_rights
+from moorage.manager.api.http import long_requests
+from moorage.manager.api.http.long_requests import OpenRequests, has_lost_rights
 from moorage.manager.identity.keys import Owner
 from moorage.manager.identity.scope import Scope
 

@@ -7,7 +7,7 @@ import hashlib
 import re
 from html import escape
 
-from moorage.manager.api.problem_types import type_of
+from moorage.manager.api.http.problem_types import type_of
 from moorage.manager.api.routes import ROUTES
 
 from .served_api import Api

@@ -16,8 +16,8 @@ import pytest_asyncio
 
 from moorage.common.aio.clock import SystemClock
 from moorage.common.model.spec import SessionSpec
-from moorage.manager.api.request import MAX_VALUES, OPEN_BODY_BYTES, count_values
-from moorage.manager.api.route import Route
+from moorage.manager.api.http.request import MAX_VALUES, OPEN_BODY_BYTES, count_values
+from moorage.manager.api.http.route import Route
 from moorage.manager.api.routes import ROUTES
 
 from .served_api import ADMIN_KEY, Api, serving_api

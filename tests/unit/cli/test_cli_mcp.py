@@ -13,7 +13,7 @@ from tests.examples import examples
 from moorage.cli.mcp.plans import EXPIRES_S, MAX_PLANS, Plan, PlanBook, gpu_hours
 from moorage.cli.mcp.tools import WRITES, operations
 from moorage.common.model.errors import BudgetExhausted, InvalidInput, NotFound
-from moorage.manager.api.openapi import describe
+from moorage.manager.api.http.openapi import describe
 from moorage.manager.api.routes import ROUTES
 
 DOCUMENT = describe(ROUTES, "1")

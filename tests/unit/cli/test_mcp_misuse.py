@@ -17,7 +17,7 @@ from moorage.cli.mcp.plans import EXPIRES_S, PlanBook
 from moorage.cli.mcp.server import MoorageTools
 from moorage.common.aio.clock import SystemClock
 from moorage.common.model.spec import SessionSpec
-from moorage.manager.api.openapi import describe
+from moorage.manager.api.http.openapi import describe
 from moorage.manager.api.routes import ROUTES
 from moorage.sdk import Client
 

@@ -12,7 +12,7 @@ from moorage.common.model.errors import InvalidInput
 from moorage.common.model.spec import EndpointSpec, Probe
 from moorage.common.model.status import LIVE, EndpointStatus, Outcome, Status
 from moorage.common.views.resources import GroupOptions, Problem
-from moorage.manager.api.sessions import ListedStatus
+from moorage.manager.api.sessions.handlers import ListedStatus
 from moorage.sdk import ApiError, Client, Unreachable
 
 

@@ -2,6 +2,6 @@
 description follow."""
 
 from moorage.manager.api.app import build_runner, serve_api, serve_locally
-from moorage.manager.api.dependencies import ApiServices
+from moorage.manager.api.http.dependencies import ApiServices
 
 __all__ = ["ApiServices", "build_runner", "serve_api", "serve_locally"]

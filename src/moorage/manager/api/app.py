@@ -23,23 +23,22 @@ from moorage.common.http.head import HeadGuard
 from moorage.common.http.server import GuardedSite, Limits, Listener, LocalSite, find_problem
 from moorage.common.model.errors import MoorageError, NotFound, Unauthenticated
 from moorage.common.telemetry.log_context import LOG_SUBJECT
-from moorage.manager.api import docs_page
-from moorage.manager.api.audit import REQUEST_ID, is_audited, reader_of, run_audited
-from moorage.manager.api.authentication import Authenticator
-from moorage.manager.api.authorization import check_access
-from moorage.manager.api.dependencies import ApiServices
 from moorage.manager.api.description import Description, LazyDescription
-from moorage.manager.api.group_names import with_current_names
-from moorage.manager.api.health import DESCRIPTION
-from moorage.manager.api.long_requests import OpenRequests
-from moorage.manager.api.problems import (
+from moorage.manager.api.http import docs_page
+from moorage.manager.api.http.audit import REQUEST_ID, is_audited, reader_of, run_audited
+from moorage.manager.api.http.authentication import Authenticator
+from moorage.manager.api.http.authorization import check_access
+from moorage.manager.api.http.dependencies import ApiServices
+from moorage.manager.api.http.group_names import with_current_names
+from moorage.manager.api.http.long_requests import OpenRequests
+from moorage.manager.api.http.problems import (
     InternalError,
     MalformedRequest,
     MethodNotAllowed,
     did_you_mean,
     problem_response,
 )
-from moorage.manager.api.request import (
+from moorage.manager.api.http.request import (
     BUDGET_WARNING,
     MAX_VALUES,
     OPEN_BODY_BYTES,
@@ -49,8 +48,9 @@ from moorage.manager.api.request import (
     read_body,
     read_query,
 )
-from moorage.manager.api.request_tracing import TRACE, RequestSubject, traced
-from moorage.manager.api.route import Call, Route, by_precedence
+from moorage.manager.api.http.request_tracing import TRACE, RequestSubject, traced
+from moorage.manager.api.http.route import Call, Route, by_precedence
+from moorage.manager.api.platform.health import DESCRIPTION
 from moorage.manager.api.routes import ROUTES
 from moorage.manager.console import add_console
 from moorage.manager.http_metrics import NO_ROUTE, HttpMetrics
@@ -150,7 +150,7 @@ def _end_streams(deps: ApiServices) -> Callable[[web.Application], Awaitable[Non
 
 @cache  # the tests build hundreds of applications
 def _description(version: str) -> Description:
-    from moorage.manager.api.openapi import describe  # few managers are asked
+    from moorage.manager.api.http.openapi import describe  # few managers are asked
 
     document = describe(ROUTES, version)
     return Description(json.dumps(document).encode(), docs_page.render(document))

@@ -3,36 +3,20 @@ routes that the handlers of these modules declare."""
 
 from __future__ import annotations
 
-from moorage.manager.api import (
-    agents,
-    audit,
-    budgets,
-    code,
-    commands,
-    console_sessions,
-    decisions,
-    endpoints,
-    groups,
-    health,
-    idle,
-    keys,
-    logs,
-    metering,
-    oidc,
-    peers,
-    pipelines,
-    quotas,
-    service_ports,
-    sessions,
-    ssh_keys,
-    stored_secrets,
-    templates,
-    usage,
-    users,
-    watching,
-    workspaces,
-)
-from moorage.manager.api.route import Route, routes_of
+from moorage.manager.api.endpoints import handlers as endpoints
+from moorage.manager.api.groups import handlers as groups
+from moorage.manager.api.http import audit
+from moorage.manager.api.http.route import Route, routes_of
+from moorage.manager.api.identity import console_sessions, keys, oidc, ssh_keys, users
+from moorage.manager.api.identity import secrets as stored_secrets
+from moorage.manager.api.kernels import code, commands, service_ports, workspaces
+from moorage.manager.api.metering import budgets, usage
+from moorage.manager.api.metering import handlers as metering
+from moorage.manager.api.pipelines import handlers as pipelines
+from moorage.manager.api.platform import agents, health, peers, watching
+from moorage.manager.api.scheduling import decisions, quotas
+from moorage.manager.api.sessions import handlers as sessions
+from moorage.manager.api.sessions import idle, logs, templates
 
 _MODULES = (
     sessions,

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import moorage.common
 import moorage.manager
 from moorage.common.model.errors import MoorageError
-from moorage.manager.api.body_examples import EXAMPLES
-from moorage.manager.api.openapi import describe
-from moorage.manager.api.problem_types import TYPES
+from moorage.manager.api.http.body_examples import EXAMPLES
+from moorage.manager.api.http.openapi import describe
+from moorage.manager.api.http.problem_types import TYPES
 from moorage.manager.api.routes import ROUTES
 
 # Errors of starting, and of a command that reads a file.

@@ -15,8 +15,8 @@ from aiohttp.test_utils import make_mocked_request
 
 from moorage.common.model.spec import SessionSpec
 from moorage.manager import api
-from moorage.manager.api.openapi import describe
-from moorage.manager.api.route import Route, by_precedence, route
+from moorage.manager.api.http.openapi import describe
+from moorage.manager.api.http.route import Route, by_precedence, route
 from moorage.manager.api.routes import ROUTES
 
 DOCUMENT: dict[str, Any] = describe(ROUTES, "1.2.3")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from moorage.manager.api.openapi import describe
+from moorage.manager.api.http.openapi import describe
 from moorage.manager.api.routes import ROUTES
 
 CONSOLE = Path(__file__).parents[4] / "console/src"

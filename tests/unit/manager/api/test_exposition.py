@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import EndpointStatus, Status
 from moorage.common.views.endpoints import EndpointView, LateSuccessor, ReplicaView
-from moorage.manager.api.exposition import exposition
+from moorage.manager.api.metering.exposition import exposition
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

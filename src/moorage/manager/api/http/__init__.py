@@ -1,0 +1,1 @@
+"""HTTP without a subject: routes, requests, problems, rights and the OpenAPI document."""

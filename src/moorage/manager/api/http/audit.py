@@ -1,0 +1,205 @@
+"""Audit log: the one place where administrative writes are noted, and the handler that lists them.
+
+An entry is written before the write, and completed after it. Without an entry nothing is written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Literal
+
+import structlog
+from aiohttp import web
+from pydantic import BaseModel, Field
+
+from moorage.common.model.errors import (
+    MoorageError,
+    NeedsNewerManager,
+    NotFound,
+    StoreUnavailable,
+    Unauthenticated,
+)
+from moorage.common.model.spec import NoNul
+from moorage.common.model.timestamps import Timestamp
+from moorage.common.views.audit import AuditEntry
+from moorage.common.views.resources import Page
+from moorage.manager.api.http.authentication import address_of
+from moorage.manager.api.http.listing import PageQuery, order, paging
+from moorage.manager.api.http.route import Answer, Call, Route, route
+from moorage.manager.identity.scope import Scope
+
+log = structlog.get_logger("moorage.audit")
+REQUEST_ID = web.RequestKey("moorage.request_id", str)
+# Whom a request without credentials has signed in: its entry names that user.
+SIGNED_IN = web.RequestKey("moorage.signed_in", Scope)
+
+# What is noted in histories of its own: the work of tenants.
+_WORK = frozenset({"sessions", "endpoints", "workspaces"})
+# After these nobody is shown that history.
+_ENDS_HISTORIES = frozenset({("DELETE", "/v1/sessions/{ref:.+}")})
+_HIDDEN = frozenset({"secret", "csrf_token", "password", "certificate", "value", "key"})
+_MAX_BYTES = 64 * 1024
+
+
+class AuditQuery(PageQuery):
+    actor: NoNul | None = None
+    user: NoNul | None = None
+    action: NoNul | None = None
+    resource: NoNul | None = None
+    name: NoNul | None = None
+    since: Timestamp | None = Field(None, description="Entries from this time on.")
+    until: Timestamp | None = Field(None, description="Entries before this time.")
+    sort: Literal["at", "-at"] = order("-at")
+
+
+def is_audited(row: Route) -> bool:
+    if (row.method, row.path) in _ENDS_HISTORIES:
+        return True
+    return row.method != "GET" and row.tag not in _WORK
+
+
+def reader_of(row: Route, rows: Sequence[Route]) -> Route | None:
+    """The route that reads the resource which ``row`` writes: that of the same path, or of the
+    nearest one above it. None: it creates something."""
+    readers = {one.path: one for one in rows if one.method == "GET"}
+    path = row.path
+    while "{" in path:
+        if path in readers:
+            return readers[path]
+        path = path.rpartition("/")[0]
+    return None
+
+
+async def run_audited(row: Route, reader: Route | None, call: Call[Any, Any]) -> Answer:
+    """The answer of the handler of ``row``, with an entry of the audit log."""
+    if row.access == "open":
+        answer = await _run_open(row, call)
+        entry = await _begin(row, call, None)
+    else:
+        entry = await _begin(row, call, await _read(reader, call) if reader is not None else None)
+        try:
+            answer = await row.handler(call)
+        except MoorageError as error:
+            await _finish(call, entry, status=error.http, code=error.code, after=None)
+            raise
+
+    after = _shown(answer) if isinstance(answer, BaseModel) and row.method != "DELETE" else None
+    await _finish(call, entry, status=row.status, code="", after=after)
+    return answer
+
+
+async def _run_open(row: Route, call: Call[Any, Any]) -> Answer:
+    """A caller without a key leaves an entry by what it achieves, and by a wrong password or key.
+    An address may try only so many of those; how often it may fail at other things is not
+    limited."""
+    try:
+        return await row.handler(call)
+    except Unauthenticated as error:
+        entry = await _begin(row, call, None, name=getattr(call.body, "user", None) or "")
+        await _finish(call, entry, status=error.http, code=error.code, after=None)
+        raise
+
+
+async def note(
+    call: Call[Any, Any], action: str, resource: str, name: str, after: dict[str, Any]
+) -> None:
+    """An entry about what a request has done that is no write by its method."""
+    entry = await call.deps.store.audit.begin(
+        call.scope,
+        from_address=address_of(call.request, call.deps.console.trusted),
+        request_id=call.request.get(REQUEST_ID) or "",
+        action=action,
+        resource=resource,
+        name=name,
+        before=None,
+    )
+    await _finish(call, entry, status=200, code="", after=after)
+
+
+async def _begin(
+    row: Route, call: Call[Any, Any], before: dict[str, Any] | None, name: str | None = None
+) -> int:
+    """``name``: in place of that in the path."""
+    request = call.request
+    return await call.deps.store.audit.begin(
+        request.get(SIGNED_IN) or call.scope,
+        from_address=address_of(request, call.deps.console.trusted),
+        request_id=request.get(REQUEST_ID) or "",
+        action=getattr(row.handler, "__name__", row.summary),
+        resource=row.tag,
+        name="/".join(request.match_info.values()) if name is None else name,
+        before=before,
+    )
+
+
+async def _finish(
+    call: Call[Any, Any], entry: int, *, status: int, code: str, after: dict[str, Any] | None
+) -> None:
+    found = (after or {}).get("name") or (after or {}).get("id")
+    name = found if isinstance(found, str) else ""
+    try:
+        await call.deps.store.audit.finish(
+            call.scope, entry, status=status, code=code, after=after, name=name
+        )
+    except (
+        StoreUnavailable
+    ) as error:  # the write has happened; its entry says that the outcome is not known
+        log.warning("audit entry left open", entry=entry, status=status, error=str(error))
+
+
+async def _read(reader: Route, call: Call[Any, Any]) -> dict[str, Any] | None:
+    # What a key with scopes may write, it need not be allowed to read.
+    scope = call.scope if reader.action is None else replace(call.scope, key=None)
+    query = reader.query()
+    asked: Call[Any, Any] = Call(
+        call.request, call.deps, scope, None, query, call.renew, reader.action
+    )
+    try:
+        answer = await reader.handler(asked)
+    except NotFound:
+        return None
+    except NeedsNewerManager as error:  # what cannot be shown can be deleted all the same
+        return {"needs_newer_manager": error.message}
+
+    return _shown(answer) if isinstance(answer, BaseModel) else None
+
+
+def _shown(answer: BaseModel) -> dict[str, Any]:
+    """The answer without secrets, or its size if it is large."""
+    if (size := len(answer.model_dump_json())) > _MAX_BYTES:  # before it is copied part by part
+        return {"omitted_bytes": size}
+    shown = _without_secrets(answer.model_dump(mode="json"))
+    size = len(json.dumps(shown))
+    return {"omitted_bytes": size} if size > _MAX_BYTES else shown
+
+
+def _without_secrets(part: Any) -> Any:
+    if isinstance(part, Mapping):
+        return {
+            name: "***"
+            if name in _HIDDEN and isinstance(value, str) and value
+            else _without_secrets(value)
+            for name, value in part.items()
+        }
+    return [_without_secrets(one) for one in part] if isinstance(part, list) else part
+
+
+@route(
+    "GET",
+    "/v1/audit",
+    "List administrative writes, newest first, with their actors and what they changed",
+    query=AuditQuery,
+    returns=Page[AuditEntry],
+    access="auditor",
+)
+async def list_audit(call: Call[None, AuditQuery]) -> Page[AuditEntry]:
+    query = call.query
+    names = ("actor", "user", "action", "resource", "name")
+    filters = {name: value for name in names if (value := getattr(query, name)) is not None}
+    since: datetime | None = query.since
+    return await call.deps.store.audit.page(
+        call.scope, filters=filters, since=since, until=query.until, paging=paging(query)
+    )

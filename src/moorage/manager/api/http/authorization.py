@@ -1,0 +1,137 @@
+"""Authorization: whether a caller may call a route, and which sessions and endpoints it may change.
+
+What a caller may not see is reported as not found; what it sees and may not change as forbidden.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from moorage.common.model.errors import Conflict, Forbidden
+from moorage.common.model.roles import Role
+from moorage.common.model.spec import SessionSpec, Workload
+from moorage.common.views.resources import SessionView
+from moorage.manager.api.http.request_tracing import SESSION
+from moorage.manager.api.http.route import Access, Call, Route
+from moorage.manager.identity import limits, session_access
+from moorage.manager.identity.scope import Scope
+from moorage.manager.workloads import site_jobs
+from moorage.manager.workloads.newer_fields import newer_fields
+
+AnyCall = Call[Any, Any]
+
+_MEMBERS = frozenset({Role.MEMBER, Role.PROJECT_ADMIN, Role.ADMIN})
+MAY: dict[Access, frozenset[Role]] = {
+    "open": frozenset(Role),
+    "viewer": frozenset(Role),
+    "member": _MEMBERS,
+    "owner": _MEMBERS,
+    "project-admin": frozenset({Role.PROJECT_ADMIN, Role.ADMIN}),
+    "auditor": frozenset({Role.AUDITOR, Role.ADMIN}),
+    "admin": frozenset({Role.ADMIN}),
+}
+
+
+def check_access(route: Route, scope: Scope) -> None:
+    """Raises ``Forbidden`` if the route is not for the caller's role, or not for its key."""
+    key = scope.key
+    if key is None:
+        return
+
+    if route.action is not None:
+        if refusal := session_access.refusal_of_key(scope, route.action):
+            raise refusal
+    elif key.role not in MAY[route.access]:
+        raise session_access.lacking_role(
+            scope, "member" if route.access == "owner" else route.access
+        )
+    elif key.scopes is not None and route.needs not in key.scopes:
+        raise session_access.lacking_scope(scope, route.needs)
+
+    if key.restricted and route.tag == "keys" and route.method != "GET":
+        # It could make itself another one without its restrictions.
+        raise Forbidden(
+            f"the key {key.name!r} is restricted, so it makes and changes no keys",
+            next_step="use a key without scopes, models, resource groups and a highest priority",
+        )
+
+
+async def check_leader_reads(call: AnyCall, stored: Workload) -> None:
+    """Raises ``Conflict`` if the leader is of a release that does not know a field of ``stored``:
+    the specification as it will be stored, with what its resource group adds."""
+    if (newer := newer_fields(stored)) and await call.deps.store.leases.older_leads():
+        raise Conflict(
+            f"a manager of an earlier release leads; it does not know {', '.join(newer)}, and "
+            "would place "
+            "nothing else beside it",
+            next_step=(
+                "stop the managers of that release, and repeat: `moorage managers` shows who leads"
+            ),
+        )
+
+
+async def check_limits(
+    call: AnyCall, spec: Workload, *, new_work: bool = True, recorded_priority: int = 0
+) -> None:
+    """Raises ``Forbidden`` or ``NotFound`` for a workload that the caller's key, its project, its
+    role or the resource group does not allow, and ``BudgetExhausted`` if it is new work.
+    ``recorded_priority``: that of what exists, or of the template, which the ceiling of the
+    caller's role does not take away."""
+    if new_work:
+        await call.deps.store.budgets.check(call.scope)
+
+    error = limits.check_key(call.scope, spec)
+    if error is None:
+        ceilings = await call.deps.store.groups.ceilings(spec.resource_group)
+        args = spec.priority, spec.resource_group, ceilings, recorded_priority
+        error = limits.check_priority(call.scope, "priority", *args)
+
+    names_sub_image = isinstance(spec, SessionSpec) and spec.cluster is not None
+    if error is None:
+        site = await call.deps.store.groups.site(spec.resource_group)
+        error = site_jobs.find_problem(spec, spec.resource_group, site)
+
+    # The database itself checks who may use the group of a session.
+    is_endpoint = not isinstance(spec, SessionSpec)
+    if error is None and (spec.image or spec.model or names_sub_image or is_endpoint):
+        group = await call.deps.store.groups.get(spec.resource_group)
+        error = limits.check_group(group.name, group.options, spec)
+        if not limits.may_use(call.scope, group.options):
+            error = limits.unknown_group(group.name)
+
+    if error is not None:
+        raise error
+
+
+def may_name(scope: Scope, group: str) -> bool:
+    """Whether the caller's key may name a resource group, and so sees it and its agents."""
+    named = named_groups(scope)
+    return named is None or group in named
+
+
+def named_groups(scope: Scope) -> frozenset[str] | None:
+    """The resource groups that the caller's key may name; None: all."""
+    return None if scope.key is None else scope.key.resource_groups
+
+
+async def session_of(call: AnyCall) -> SessionView:
+    """The session of the path parameter ``ref``, if the caller may do with it what the route does.
+    Raises ``NotFound`` or ``Forbidden``."""
+    found = await call.deps.store.sessions.get(call.scope, call.path("ref"))
+    call.request[SESSION] = found.id
+    check_session(call, found)
+    return found
+
+
+def check_session(call: AnyCall, session: SessionView, what: str = "") -> None:
+    """Raises ``NotFound`` or ``Forbidden`` unless the caller may do with the session what the route
+    does."""
+    assert call.action is not None, "the route names a session, and no action"
+    if refusal := session_access.refusal(call.scope, session, call.action, what):
+        raise refusal
+
+
+def check_control(call: AnyCall, resource: str, user: str, project: str) -> None:
+    """Raises ``Forbidden`` unless the caller may change what ``user`` has in ``project``."""
+    if not call.scope.controls(user, project):
+        raise session_access.not_yours(call.scope, resource, user)

@@ -1,0 +1,1 @@
+"""Identities over REST: users, projects, keys, secrets and console sessions."""

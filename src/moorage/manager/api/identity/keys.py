@@ -1,0 +1,116 @@
+"""Handlers for API keys."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from moorage.common.model.roles import Role
+from moorage.common.model.spec import NoNul
+from moorage.common.views.keys import KeyLimits, KeySpec, KeyView, NewKeyView, Rotation
+from moorage.common.views.resources import Page
+from moorage.manager.api.http.editing import edit
+from moorage.manager.api.http.listing import WholeQuery, order, paging
+from moorage.manager.api.http.route import Call, NoQuery, route
+from moorage.manager.identity import limits
+
+_KEY = "/v1/keys/{name:.+}"
+
+
+class KeyQuery(WholeQuery):
+    user: NoNul | None = Field(None, description="Only of this owner.")
+    project: NoNul | None = None
+    role: Role | None = None
+    sort: Literal["name", "-name", "created_at", "-created_at"] = order("name")
+
+
+@route(
+    "POST",
+    "/v1/keys",
+    "Create an API key. The secret is returned only once.",
+    body=KeySpec,
+    returns=NewKeyView,
+    status=201,
+    location="/v1/keys/{name}",
+    access="member",
+)
+async def create_key(call: Call[KeySpec, NoQuery]) -> NewKeyView:
+    call.response_headers["Cache-Control"] = "no-store"
+    await _check_priority(call, call.body.max_priority)
+    return await call.deps.store.keys.create(call.scope, call.body)
+
+
+@route("GET", "/v1/keys", "List API keys", query=KeyQuery, returns=Page[KeyView], access="viewer")
+async def list_keys(call: Call[None, KeyQuery]) -> Page[KeyView]:
+    query = call.query
+    return await call.deps.store.keys.page(
+        call.scope, paging(query), user=query.user, project=query.project, role=query.role
+    )
+
+
+@route("GET", _KEY, "Get an API key", returns=KeyView, access="viewer")
+async def get_key(call: Call[None, NoQuery]) -> KeyView:
+    return call.tagged(await call.deps.store.keys.get(call.scope, call.path("name")))
+
+
+@route(
+    "PATCH",
+    _KEY,
+    "Change the restrictions and the expiry of a key",
+    body=KeyLimits,
+    returns=KeyView,
+    versioned=True,
+    access="owner",
+)
+async def update_key(call: Call[KeyLimits, NoQuery]) -> KeyView:
+    keys = call.deps.store.keys
+    scope = call.scope
+    name = call.path("name")
+    before: KeyView | None = None
+
+    async def read() -> KeyView:
+        nonlocal before
+        before = await keys.get(scope, name)
+        return before
+
+    async def write(changed: KeyLimits, versions: frozenset[int]) -> KeyView:
+        assert before is not None
+        await _check_priority(call, changed.max_priority, before.max_priority or 0)
+        return await keys.update(scope, name, changed, if_match=versions)
+
+    return await edit(call, "a key", read, write)
+
+
+async def _check_priority(
+    call: Call[KeySpec, NoQuery] | Call[KeyLimits, NoQuery], priority: int | None, recorded: int = 0
+) -> None:
+    """Raises ``Forbidden``: the highest priority of a key orders its requests for models, whose
+    endpoints are in any resource group. ``recorded``: what the key has."""
+    if priority is None:
+        return
+
+    ceilings = await call.deps.store.groups.highest_ceilings()
+    refusal = limits.check_priority(call.scope, "max_priority", priority, "", ceilings, recorded)
+    if refusal is not None:
+        raise refusal
+
+
+@route(
+    "POST",
+    f"{_KEY}/rotate",
+    "Give a key a new secret, which is returned only once",
+    body=Rotation,
+    returns=NewKeyView,
+    access="owner",
+)
+async def rotate_key(call: Call[Rotation, NoQuery]) -> NewKeyView:
+    call.response_headers["Cache-Control"] = "no-store"
+    return await call.deps.store.keys.rotate(
+        call.scope, call.path("name"), grace_s=call.body.grace_s
+    )
+
+
+@route("DELETE", _KEY, "Revoke an API key", returns=KeyView, access="owner")
+async def revoke_key(call: Call[None, NoQuery]) -> KeyView:
+    return await call.deps.store.keys.revoke(call.scope, call.path("name"))

@@ -1,0 +1,1 @@
+"""Kernels over REST: commands in them, code, service ports and workspaces."""

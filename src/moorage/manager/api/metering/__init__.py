@@ -1,0 +1,1 @@
+"""Usage over REST: what sessions and requests use, budgets and prices."""

@@ -1,0 +1,95 @@
+"""Handlers for budgets, prices and corrections of the ledger."""
+
+from __future__ import annotations
+
+from moorage.common.model.spec import Model, Name
+from moorage.common.views import budgets as views
+from moorage.manager.api.http.request import read_path
+from moorage.manager.api.http.route import Call, Items, NoQuery, route
+
+_BUDGET = "/v1/budgets/{scope}/{period}/{unit}/{name:.+}"
+
+
+class _BudgetPath(Model):
+    scope: views.BudgetScope
+    period: views.Period
+    unit: views.BudgetUnit
+    name: Name
+
+
+def _path(call: Call[views.BudgetSpec, NoQuery] | Call[None, NoQuery]) -> tuple[str, str, str, str]:
+    names = ("scope", "period", "unit", "name")
+    path = read_path({name: call.path(name) for name in names}, _BudgetPath)
+    return path.scope, path.name, path.unit, path.period
+
+
+@route(
+    "GET",
+    "/v1/budgets",
+    "List the budgets of the key's project, user and keys, with their use",
+    returns=Items[views.BudgetView],
+    access="viewer",
+)
+async def list_budgets(call: Call[None, NoQuery]) -> Items[views.BudgetView]:
+    found = await call.deps.store.budgets.visible(call.scope)
+    return Items[views.BudgetView](items=found.items, unreadable=found.unreadable)
+
+
+@route(
+    "PUT",
+    _BUDGET,
+    "Set a budget of a project, a user or a key",
+    body=views.BudgetSpec,
+    returns=views.BudgetView,
+    access="admin",
+)
+async def put_budget(call: Call[views.BudgetSpec, NoQuery]) -> views.BudgetView:
+    return await call.deps.store.budgets.put(call.scope, *_path(call), call.body)
+
+
+@route(
+    "DELETE",
+    _BUDGET,
+    "Delete a budget, which removes its limits",
+    returns=views.BudgetView,
+    access="admin",
+)
+async def delete_budget(call: Call[None, NoQuery]) -> views.BudgetView:
+    return await call.deps.store.budgets.delete(call.scope, *_path(call))
+
+
+@route(
+    "GET",
+    "/v1/prices",
+    "List the prices of what is used, past and coming ones included",
+    returns=Items[views.PriceView],
+    access="viewer",
+)
+async def list_prices(call: Call[None, NoQuery]) -> Items[views.PriceView]:
+    found = await call.deps.store.budgets.prices()
+    return Items[views.PriceView](items=found.items, unreadable=found.unreadable)
+
+
+@route(
+    "PUT",
+    "/v1/prices",
+    "Set a price from an hour on",
+    body=views.PriceSpec,
+    returns=views.PriceView,
+    access="admin",
+)
+async def put_price(call: Call[views.PriceSpec, NoQuery]) -> views.PriceView:
+    return await call.deps.store.budgets.put_price(call.scope, call.body)
+
+
+@route(
+    "POST",
+    "/v1/usage/corrections",
+    "Add a record that corrects the ledger",
+    body=views.CorrectionSpec,
+    returns=views.CorrectionView,
+    status=201,
+    access="admin",
+)
+async def correct(call: Call[views.CorrectionSpec, NoQuery]) -> views.CorrectionView:
+    return await call.deps.store.budgets.correct(call.scope, call.body)

@@ -1,0 +1,104 @@
+"""Handlers for what requests for models use, for the limits on it, and for metrics of endpoints."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Annotated
+
+from aiohttp import web
+from pydantic import Field
+
+from moorage.common.model.errors import InvalidInput
+from moorage.common.model.paging import Paging
+from moorage.common.model.timestamps import Timestamp
+from moorage.common.views.endpoints import EndpointView
+from moorage.common.views.metering import LimitView, ModelUsage, UsageSplit
+from moorage.common.views.resources import Page
+from moorage.manager.api.http.listing import PageQuery
+from moorage.manager.api.http.route import Call, Items, NoQuery, route
+from moorage.manager.api.metering.exposition import exposition
+
+_DAY = timedelta(days=1)
+_HOUR = timedelta(hours=1)
+_PAGE = 500
+
+
+class UsageQuery(UsageSplit, PageQuery):
+    from_: Annotated[
+        Timestamp | None,
+        Field(
+            alias="from",
+            description="The hour of this time is the first. Default: a day before `to`.",
+        ),
+    ] = None
+    to: Timestamp | None = Field(
+        None, description="The hour before this time is the last. Default: now."
+    )
+
+
+@route(
+    "GET",
+    "/v1/usage",
+    "List what requests and sessions used, in the order of time and names",
+    query=UsageQuery,
+    returns=Page[ModelUsage],
+    access="viewer",
+)
+async def usage(call: Call[None, UsageQuery]) -> Page[ModelUsage]:
+    query = call.query
+    since, until = full_hours(query.from_, query.to, call.deps.clock.now())
+    if since >= until:
+        raise InvalidInput(
+            f"from = {since.isoformat()} is not before to = {until.isoformat()}",
+            next_step="give an earlier `from`, or a later `to`",
+        )
+
+    return await call.deps.store.usage_records.page(
+        call.scope, since, until, query, cursor=query.cursor, limit=query.limit
+    )
+
+
+def full_hours(
+    since: datetime | None, until: datetime | None, now: datetime
+) -> tuple[datetime, datetime]:
+    """The full hours that contain the interval. Pure."""
+    end = until or now
+    begin = since or end - _DAY
+    last = end.replace(minute=0, second=0, microsecond=0)
+    return begin.replace(minute=0, second=0, microsecond=0), last if last == end else last + _HOUR
+
+
+@route(
+    "GET",
+    "/v1/limits",
+    "List the limits of keys, projects and models, and their current use",
+    returns=Items[LimitView],
+    access="viewer",
+)
+async def limits(call: Call[None, NoQuery]) -> Items[LimitView]:
+    return Items[LimitView](items=await call.deps.store.limit_shares.in_use(call.scope))
+
+
+@route(
+    "GET",
+    "/v1/metrics",
+    "Prometheus metrics of the endpoints that the key sees, with the replicas of its projects",
+    returns="text/plain",
+    access="viewer",
+)
+async def endpoint_metrics(call: Call[None, NoQuery]) -> web.Response:
+    views: list[EndpointView] = []
+    cursor = None
+    while True:
+        page = await call.deps.endpoints.page(call.scope, Paging(_PAGE, cursor))
+        views += page.items
+        if (cursor := page.next) is None:
+            break
+
+    text = exposition(views)
+    if call.scope.projects is None:
+        text += await call.deps.tenant_metrics()
+
+    return web.Response(
+        body=text, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+    )

@@ -1,0 +1,486 @@
+"""Handlers for pipelines."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple
+
+from aiohttp import web
+from pydantic import Field
+
+from moorage.common.model.errors import (
+    Conflict,
+    Infeasible,
+    InvalidInput,
+    MoorageError,
+    StoreUnavailable,
+)
+from moorage.common.model.pipelines import (
+    MAX_BYTES,
+    MAX_VALUES,
+    After,
+    PipelineSpec,
+    Step,
+    StepState,
+)
+from moorage.common.model.reasons import REASONS, Reason
+from moorage.common.model.secret_names import MASK
+from moorage.common.model.spec import Model, NoNul, SessionSpec
+from moorage.common.model.status import SessionType
+from moorage.common.model.templates import split_version
+from moorage.common.views.pipelines import PipelineView, PlannedPipeline, StepView
+from moorage.common.views.resources import Page
+from moorage.manager.api.http import authorization
+from moorage.manager.api.http.listing import PageQuery, order, paging
+from moorage.manager.api.http.route import Call, NoQuery, route
+from moorage.manager.api.identity.secrets import check_secrets
+from moorage.manager.api.sessions.idle import check_choice
+from moorage.manager.workloads import (
+    pipeline_picture,
+    pipelines,
+    plain_secrets,
+    step_outputs,
+    step_reuse,
+    templates,
+)
+from moorage.manager.workloads.pipeline_steps import NewStep, OnceOnly, StepRow, StoredPipeline
+from moorage.manager.workloads.site_jobs import as_job
+from moorage.manager.workloads.step_outputs import StepFiles
+
+_PIPELINE = "/v1/pipelines/{ref:.+}"
+
+_RETRY_DECISIONS = 5
+_DEFAULT_GROUP = SessionSpec.model_fields["resource_group"].default
+# What says nothing about whether a caller may run a step, or where it fits.
+_OF_JOB = "runtime", "image", "job", "walltime_s", "queue_timeout_s"  # fields that `as_job` sets
+_PROGRAM = {"command", "args", "env", "user_labels"}
+
+
+class Resolved(NamedTuple):
+    """What a step runs. ``template``: NAME@VERSION, if it is made from one. ``isolated``: that one
+    is."""
+
+    spec: SessionSpec
+    template: str | None = None
+    isolated: bool = False
+
+
+class PipelineQuery(PageQuery):
+    project: NoNul | None = None
+    sort: Literal["created_at", "-created_at", "name", "-name"] = order("-created_at")
+
+
+class SubmitQuery(Model):
+    dry_run: bool = Field(
+        False, description="Create nothing: check the pipeline, and return its steps."
+    )
+    force: bool = Field(
+        False, description="Run every step, also where a result of before would do."
+    )
+
+
+@route(
+    "POST",
+    "/v1/pipelines",
+    "Submit a pipeline: all of its sessions are created, or none",
+    body=PipelineSpec,
+    query=SubmitQuery,
+    returns=PipelineView,
+    status=201,
+    location="/v1/pipelines/{id}",
+    dry_run=PlannedPipeline,
+    idempotent=True,
+    max_body_bytes=MAX_BYTES,
+    max_body_values=MAX_VALUES,
+    access="member",
+)
+async def submit(call: Call[PipelineSpec, SubmitQuery]) -> PipelineView | PlannedPipeline:
+    pipeline = call.body
+    deps = call.deps
+    key = call.idempotency_key
+    once = OnceOnly.of(key, pipeline) if key and not call.query.dry_run else None
+
+    # Before the checks: what they say may have changed since the first request.
+    if once is not None and (before := await deps.store.pipelines.created_under(once)) is not None:
+        call.response_headers["Idempotent-Replayed"] = "true"
+        return await _view(call, await deps.store.pipelines.get(call.scope, before))
+
+    steps = pipelines.check(pipeline)
+    specs = await _resolved(call, steps)
+    nodes = pipelines.graph(steps)
+    files = _files(steps, nodes)
+    new = [_new(node, position, 1, specs, files) for position, node in enumerate(nodes)]
+    if call.query.dry_run:
+        return _planned(call, pipeline, new)
+
+    # With the versions of its templates: a retry runs the same.
+    pinned = [
+        step
+        if step.template is None
+        else step.model_copy(update={"template": specs[step.name].template})
+        for step in pipeline.steps
+    ]
+    pipeline = pipeline.model_copy(update={"steps": pinned})
+    forced = call.query.force
+    new = step_reuse.with_meanings(new, call.scope.owner.project, forced=forced)
+    made = await deps.store.pipelines.create(call.scope, pipeline, new, once=once, forced=forced)
+    after = {step.name: step.conditions for step in pipeline.steps}
+    view = await _shown(call, made.pipeline, made.steps, after)
+
+    return view.model_copy(update={"warnings": _warnings(specs)})
+
+
+@route(
+    "GET",
+    "/v1/pipelines",
+    "List pipelines, newest first, without their steps",
+    query=PipelineQuery,
+    returns=Page[PipelineView],
+    access="viewer",
+)
+async def list_pipelines(call: Call[None, PipelineQuery]) -> Page[PipelineView]:
+    query = call.query
+    repository = call.deps.store.pipelines
+    found, following = await repository.page(call.scope, paging(query), project=query.project)
+    counts = await repository.counts([one.id for one in found])
+    views = []
+    for one in found:
+        states: Counter[StepState] = Counter()
+        for status, result, reason, n in counts[one.id]:
+            states[pipelines.step_state(status, result, reason)] += n
+
+        views.append(_summary(one, states))
+
+    return Page[PipelineView](items=views, next=following)
+
+
+@route(
+    "GET",
+    _PIPELINE,
+    "Get a pipeline with the state of each step",
+    returns=PipelineView,
+    access="viewer",
+)
+async def get_pipeline(call: Call[None, NoQuery]) -> PipelineView:
+    return await _view(call, await call.deps.store.pipelines.get(call.scope, call.path("ref")))
+
+
+@route(
+    "GET",
+    f"{_PIPELINE}/graph.svg",
+    "Draw the graph of a pipeline, with the state of each step",
+    returns="image/svg+xml",
+    access="viewer",
+)
+async def draw_pipeline(call: Call[None, NoQuery]) -> web.Response:
+    """Large ones are drawn in a thread."""
+    view = await _view(call, await call.deps.store.pipelines.get(call.scope, call.path("ref")))
+    return web.Response(
+        text=await asyncio.to_thread(pipeline_picture.svg, view),
+        content_type="image/svg+xml",
+        headers={"Content-Security-Policy": "default-src 'none'", "Cache-Control": "no-store"},
+    )
+
+
+@route(
+    "POST",
+    f"{_PIPELINE}/stop",
+    "Stop all steps of a pipeline that have not ended",
+    returns=PipelineView,
+    status=202,
+    access="owner",
+)
+async def stop_pipeline(call: Call[None, NoQuery]) -> PipelineView:
+    """The last steps first, so that the end of one starts none. Once it is asked for, all steps
+    stop, also if the request ends before."""
+    found = await _controlled(call)
+    await call.deps.terminator.stop_pipeline(call.scope, found.id, call.deps.clock)
+    return await _view(call, found)
+
+
+@route(
+    "POST",
+    f"{_PIPELINE}/retry",
+    "Run the failed and stopped steps of a pipeline again, and what ended after them",
+    returns=PipelineView,
+    status=202,
+    access="owner",
+)
+async def retry_pipeline(call: Call[None, NoQuery]) -> PipelineView:
+    """Decides anew if a pending step began, or was skipped, before the new runs were written."""
+    found = await _controlled(call)
+    if found.stopping:
+        raise Conflict(
+            f"pipeline {found.name!r} is being stopped, and some of its steps do not stop yet",
+            next_step="retry it when they have stopped",
+        )
+
+    for _ in range(_RETRY_DECISIONS):
+        if await _run_again(call, found):
+            return await _view(call, found)
+
+    raise Conflict(
+        f"the steps of pipeline {found.name!r} change too fast",
+        next_step="retry it when fewer of them change",
+    )
+
+
+async def _run_again(call: Call[None, NoQuery], found: StoredPipeline) -> bool:
+    """Whether the steps were still as they were read. If not, nothing has changed."""
+    rows = {(row.step, row.index): row for row in await call.deps.store.pipelines.steps(found.id)}
+    states = {item: _state(row) for item, row in rows.items()}
+    running = next((row for item, row in rows.items() if states[item] is StepState.RUNNING), None)
+    if running:
+        raise Conflict(
+            f"step {running.step!r} of pipeline {found.name!r} still runs",
+            next_step="wait for its end, or stop the pipeline first",
+        )
+
+    steps = pipelines.check(found.spec)
+    missing = {row.step for row in rows.values() if row.reason == Reason.INPUT_UNAVAILABLE}
+    again = pipelines.to_rerun(steps, states, missing)
+    if not again:
+        raise Conflict(
+            f"no step of pipeline {found.name!r} has failed or was stopped",
+            next_step="submit it anew",
+        )
+
+    # What an administrator retries for somebody runs no freer than that person's own programs.
+    owner = call.scope.owner
+    scope = replace(call.scope, owner=replace(owner, user=found.owner, project=found.project))
+    scope = scope.isolating(owner.user != found.owner)
+    specs = await _resolved(replace(call, scope=scope), steps, again=True)
+    nodes = pipelines.graph(steps, again)
+    files = _files(steps, nodes)
+    every = [
+        _new(node, position, rows[node.item].run + 1, specs, files)
+        for position, node in enumerate(nodes)
+    ]
+    every = step_reuse.with_meanings(every, scope.owner.project, forced=True)
+    new = [one for one in every if (one.step, one.index) in again]
+    known = {row.position: str(row.session_id) for row in rows.values()}
+    pending = [row.session_id for item, row in rows.items() if states[item] is StepState.PENDING]
+
+    return await call.deps.store.pipelines.add_runs(scope, found, new, known, pending)
+
+
+async def _controlled(call: Call[None, NoQuery]) -> StoredPipeline:
+    found = await call.deps.store.pipelines.get(call.scope, call.path("ref"))
+    authorization.check_control(call, f"pipeline {found.name!r}", found.owner, found.project)
+    return found
+
+
+async def _resolved(
+    call: Call[Any, Any], steps: Sequence[Step], *, again: bool = False
+) -> Mapping[str, Resolved]:
+    """What each step runs, and its template. Equal requests are checked once. ``again``: the
+    pipeline exists and keeps its priorities. Raises the error of a step that the caller may not
+    run, or that fits nowhere."""
+    specs: dict[str, Resolved] = {}
+    recorded: dict[str, int] = {}
+    for step in steps:
+        with _named(step):
+            specs[step.name], recorded[step.name] = await _of_step(call, step)
+            if again:
+                recorded[step.name] = specs[step.name].spec.priority
+
+    pipelines.check_specs(steps, {name: one.spec for name, one in specs.items()})
+    checked: dict[str, SessionSpec] = {}
+
+    # By the identity of a specification, with it: equal ones of a request are mostly one object.
+    stored: dict[int, tuple[SessionSpec, SessionSpec]] = {}
+    for step in steps:
+        spec = specs[step.name].spec
+        if id(spec) in stored:
+            specs[step.name] = specs[step.name]._replace(spec=stored[id(spec)][1])
+            continue
+
+        masked = [name for name, value in spec.env.items() if value == MASK]
+        shape = spec.model_dump_json(exclude=_PROGRAM) + repr((masked, recorded[step.name]))
+        if shape not in checked:
+            with _named(step):
+                checked[shape] = await _checked(call, spec, recorded[step.name])
+
+        job = {name: getattr(checked[shape], name) for name in _OF_JOB}
+        if spec.type is SessionType.BATCH and spec.reuse is None:
+            reuse = await call.deps.store.groups.reuse(
+                spec.resource_group, call.scope.owner.project
+            )
+            job["reuse"] = None if reuse == "never" else reuse
+
+        stored[id(spec)] = spec, spec.model_copy(update=job)
+        specs[step.name] = specs[step.name]._replace(spec=stored[id(spec)][1])
+
+    step_outputs.check_runtimes(steps, {name: one.spec for name, one in specs.items()})
+    return specs
+
+
+async def _of_step(call: Call[Any, Any], step: Step) -> tuple[Resolved, int]:
+    """What it runs, and the priority that its template says."""
+    if step.template is None:
+        assert step.spec is not None
+        return Resolved(step.spec), 0
+
+    try:
+        name, version = split_version(step.template)
+    except ValueError as error:
+        raise InvalidInput(str(error), next_step="name a version that exists") from None
+
+    found = await call.deps.store.templates.get(call.scope, name, version)
+    fields = templates.session_fields(found.template, step.parameters)
+    chosen = str(templates.merge(fields, step.overrides).get("resource_group", _DEFAULT_GROUP))
+    group = await call.deps.store.groups.get(chosen)
+    defaults = group.options.template_defaults
+    spec = templates.validated_merge(fields, defaults, step.overrides)
+    recorded = templates.recorded_priority(found.template, defaults, step.overrides)
+    spec = spec.model_copy(update={"resource_group": group.name})
+
+    return Resolved(spec, found.ref, found.isolated), recorded
+
+
+async def _checked(call: Call[Any, Any], spec: SessionSpec, recorded_priority: int) -> SessionSpec:
+    """``spec`` as it is stored."""
+    await check_secrets(call, spec)
+    await authorization.check_limits(call, spec, recorded_priority=recorded_priority)
+    await check_choice(call, spec)
+    spec = as_job(spec, await call.deps.store.groups.site(spec.resource_group))
+    await authorization.check_leader_reads(call, spec)
+    if why := await call.deps.explanations.infeasible(spec):
+        raise Infeasible("; ".join(why), next_step=REASONS[Reason.INFEASIBLE].next_step)
+    return spec
+
+
+@contextmanager
+def _named(step: Step) -> Iterator[None]:
+    """Errors name the step."""
+    try:
+        yield
+    except StoreUnavailable:
+        raise
+    except MoorageError as error:
+        raise type(error)(
+            f"step {step.name!r}: {error.message}", next_step=error.next_step
+        ) from None
+
+
+def _files(
+    steps: Sequence[Step], nodes: Sequence[pipelines.Node]
+) -> Mapping[str, StepFiles | None]:
+    """The outputs and inputs of each step's sessions."""
+    by_name = {step.name: step for step in steps}
+    places: dict[str, list[tuple[int, int | None]]] = {}
+    for position, node in enumerate(nodes):
+        places.setdefault(node.item[0], []).append((position, node.item[1]))
+    return {step.name: step_outputs.files_of(step, by_name, places) for step in steps}
+
+
+def _new(
+    node: pipelines.Node,
+    position: int,
+    run: int,
+    specs: Mapping[str, Resolved],
+    files: Mapping[str, StepFiles | None],
+) -> NewStep:
+    step, index = node.item
+    found = specs[step]
+    spec = pipelines.with_index(found.spec, index)
+    return NewStep(
+        step,
+        index,
+        run,
+        position,
+        spec,
+        found.template,
+        node.waits,
+        files[step],
+        isolated=found.isolated,
+    )
+
+
+def _state(row: StepRow) -> StepState:
+    return pipelines.step_state(row.status, row.result, row.reason)
+
+
+async def _view(call: Call[Any, Any], found: StoredPipeline) -> PipelineView:
+    return await _shown(
+        call, found, await call.deps.store.pipelines.steps(found.id), found.conditions
+    )
+
+
+async def _shown(
+    call: Call[Any, Any],
+    found: StoredPipeline,
+    rows: Sequence[StepRow],
+    after: Mapping[str, Sequence[After]],
+) -> PipelineView:
+    controls = call.scope.controls(found.owner, found.project)
+    named = await call.deps.store.sessions.naming(call.scope, [row.detail for row in rows])
+    steps = [
+        StepView.model_construct(  # of values that are what they say: large pipelines have many
+            name=row.step,
+            index=row.index,
+            state=_state(row),
+            after=list(after[row.step]),
+            run=row.run,
+            session_id=row.session_id,
+            session=row.session,
+            reason=row.reason,
+            detail=named(row.detail) if controls else "",
+            progress=row.progress if controls else None,
+            adopted_from=row.adopted_from,
+        )
+        for row in rows
+    ]
+    return _summary(found, Counter(step.state for step in steps)).model_copy(
+        update={"steps": steps}
+    )
+
+
+def _summary(found: StoredPipeline, counts: Mapping[StepState, int]) -> PipelineView:
+    return PipelineView(
+        id=found.id,
+        name=found.name,
+        project=found.project,
+        user=found.owner,
+        created_at=found.created_at,
+        created_by=found.created_by,
+        state=pipelines.pipeline_state(counts),
+        counts=dict(counts),
+    )
+
+
+def _warnings(specs: Mapping[str, Resolved]) -> list[str]:
+    # the steps of a pipeline share many
+    different = {id(one.spec.env): one.spec for one in specs.values()}
+    return plain_secrets.warnings(
+        env for spec in different.values() for env in plain_secrets.of_workload(spec)
+    )
+
+
+def _planned(
+    call: Call[Any, Any], pipeline: PipelineSpec, new: Sequence[NewStep]
+) -> PlannedPipeline:
+    """As it would be created."""
+    owner = call.scope.owner
+    after = {step.name: step.conditions for step in pipeline.steps}
+    now = call.deps.clock.now()
+    found = StoredPipeline("", pipeline.name, owner.project, owner.user, now, call.scope.actor, "")
+    steps = [
+        StepView(
+            name=one.step,
+            index=one.index,
+            state=StepState.PENDING,
+            after=after[one.step],
+            run=one.run,
+            session_id="",
+            session="",
+        )
+        for one in new
+    ]
+    counted = _summary(found, {StepState.PENDING: len(steps)})
+
+    return PlannedPipeline(**dict(counted) | {"steps": steps})

@@ -1,0 +1,213 @@
+"""Handlers for watching: the event stream, the overview, and who holds which device."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+from aiohttp import web
+from pydantic import BeforeValidator, Field
+
+from moorage.common.model.errors import InvalidInput
+from moorage.common.model.spec import NoNul
+from moorage.common.model.timestamps import Timestamp
+from moorage.common.views.events import AgentOccupancy, EventKind, OccupancyHistory, Overview, Step
+from moorage.common.views.resources import Page
+from moorage.manager.api.groups.handlers import closed_groups
+from moorage.manager.api.http.authorization import may_name
+from moorage.manager.api.http.listing import PageQuery, split_list
+from moorage.manager.api.http.request import STREAM
+from moorage.manager.api.http.route import Call, NoQuery, route
+from moorage.manager.identity.audience import Audience
+
+# A client that reads nothing for so long is disconnected. Until then, what it misses stays in the
+# one log of all clients; what is queued for its socket is one write.
+WRITE_S = 30.0
+# Seconds of a step, for how many days it is kept, and how many an answer may have or has by
+# default.
+STEPS: dict[Step, tuple[int, float]] = {
+    "minute": (60, 2),
+    "hour": (3600, 90),
+    "day": (86_400, 3650),
+}
+MOST_STEPS = 3000
+USUAL_STEPS = 400
+_DAY = timedelta(days=1)
+_HEADERS = {
+    "Content-Type": "text/event-stream",
+    "Cache-Control": "no-store",
+    "X-Accel-Buffering": "no",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+class EventQuery(NoQuery):
+    kinds: Annotated[list[EventKind], BeforeValidator(split_list)] = Field(
+        [], description="Only these kinds, comma-separated or repeated; all by default."
+    )
+    about: Annotated[NoNul, Field(max_length=100)] = Field(
+        "",
+        description=(
+            "Only what concerns the session or endpoint with this id, its replicas included."
+        ),
+    )
+
+
+class OccupancyQuery(PageQuery):
+    limit: Annotated[int, Field(ge=1, le=1000)] = 500
+    resource_group: NoNul | None = None
+    agent: NoNul | None = None
+
+
+class HistoryQuery(NoQuery):
+    resource_group: NoNul | None = Field(None, description="Default: all that are not retired.")
+    from_: Annotated[
+        Timestamp | None,
+        Field(
+            alias="from",
+            description="The step of this time is the first. Default: a day before `to`.",
+        ),
+    ] = None
+    to: Timestamp | None = Field(None, description="The last step begins before. Default: now.")
+    step: Step | None = Field(
+        None,
+        description=f"Default: the shortest with at most {USUAL_STEPS} steps that is still kept.",
+    )
+
+
+@route(
+    "GET",
+    "/v1/events",
+    "Watch sessions, endpoints, agents and resource groups as server-sent events. `Last-Event-ID` "
+    "resumes a stream; the event `reset` says that changes were missed: read everything again.",
+    query=EventQuery,
+    returns="text/event-stream",
+    access="viewer",
+)
+async def stream_events(call: Call[None, EventQuery]) -> web.StreamResponse:
+    """Ends when the rights of the caller have changed: the client connects again with its new
+    ones."""
+    request = call.request
+    scope = call.scope
+    key = call.scope.key
+    closed = await closed_groups(call)
+    audience = Audience(
+        None if scope.projects is None else frozenset(scope.projects),
+        None if key is None else key.resource_groups,
+        frozenset(call.query.kinds) or None,
+        closed,
+        call.query.about,
+        scope.owner.user,
+    )
+    stream = call.deps.events.stream(audience, request.headers.get("Last-Event-ID", "")[:100])
+    response: web.StreamResponse | None = None
+    try:
+        async for text in stream:
+            if response is None:
+                response = web.StreamResponse(headers=_HEADERS)
+                await response.prepare(request)
+                request[STREAM] = response
+
+            async with asyncio.timeout(WRITE_S):
+                await response.write(text)
+
+            if text.startswith(b":") and (
+                await call.renew() != scope or await closed_groups(call) != closed
+            ):
+                break
+    except TimeoutError:
+        if request.transport is not None:
+            request.transport.abort()
+    finally:
+        await stream.aclose()
+
+    assert response is not None, "a stream has a first event"
+    return response
+
+
+@route(
+    "GET",
+    "/v1/overview",
+    "Count sessions, agents and capacity by resource group, and pending sessions by their reason",
+    returns=Overview,
+    access="viewer",
+)
+async def get_overview(call: Call[None, NoQuery]) -> Overview:
+    key = call.scope.key
+    groups = None if key is None else key.resource_groups
+    return await call.deps.store.overviews.overview(call.scope, groups, await closed_groups(call))
+
+
+@route(
+    "GET",
+    "/v1/occupancy",
+    "List the devices and slots of agents with the kernels that hold them, in order of the "
+    "agents' ids",
+    query=OccupancyQuery,
+    returns=Page[AgentOccupancy],
+    access="viewer",
+)
+async def list_occupancy(call: Call[None, OccupancyQuery]) -> Page[AgentOccupancy]:
+    query = call.query
+    page = await call.deps.store.overviews.occupancy(
+        call.scope,
+        resource_group=query.resource_group,
+        agent=query.agent,
+        cursor=query.cursor,
+        limit=query.limit,
+    )
+    closed = await closed_groups(call)
+    shown = [
+        item
+        for item in page.items
+        if may_name(call.scope, item.resource_group) and item.resource_group not in closed
+    ]
+
+    return page.model_copy(update={"items": shown})
+
+
+@route(
+    "GET",
+    "/v1/occupancy/history",
+    "Tell what resource groups offered, what of it was in use and how many sessions waited, over "
+    "time: "
+    "by minute for two days, by hour for ninety, by day for ten years",
+    query=HistoryQuery,
+    returns=OccupancyHistory,
+    access="viewer",
+)
+async def occupancy_history(call: Call[None, HistoryQuery]) -> OccupancyHistory:
+    query = call.query
+    now = call.deps.clock.now()
+    until = query.to or now
+    since = query.from_ or until - _DAY
+    step = query.step or choose_step(since, until, now)
+    seconds = STEPS[step][0]
+    if not 0 < (until - since).total_seconds() <= MOST_STEPS * seconds:
+        raise InvalidInput(
+            f"from {since.isoformat()} to {until.isoformat()} are not 1 to {MOST_STEPS} steps of "
+            f"a {step}",
+            next_step="give a `from` before `to`, or a longer `step`",
+        )
+
+    first = datetime.fromtimestamp(since.timestamp() // seconds * seconds, UTC)
+    closed = await closed_groups(call)
+    if query.resource_group is None:
+        names = {group.name for group in await call.deps.store.groups.all() if not group.retired_at}
+    else:
+        names = {query.resource_group}
+
+    shown = {name for name in names - closed if may_name(call.scope, name)}
+    found = await call.deps.store.occupancy_history.of_groups(shown, seconds, first, until)
+    return OccupancyHistory(since=first, until=until, step=step, groups=found)
+
+
+def choose_step(since: datetime, until: datetime, now: datetime) -> Step:
+    """The shortest that is still kept for ``since`` and makes at most ``USUAL_STEPS``; else a day.
+    Pure."""
+    for step, (seconds, days) in STEPS.items():
+        few = (until - since).total_seconds() <= USUAL_STEPS * seconds
+        if few and now - since <= days * _DAY:
+            return step
+    return "day"

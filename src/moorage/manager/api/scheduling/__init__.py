@@ -1,0 +1,1 @@
+"""Scheduling over REST: decisions and quotas."""

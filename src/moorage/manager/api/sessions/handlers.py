@@ -1,0 +1,370 @@
+"""Handlers for sessions: creation, lists, changes and ends."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from moorage.common.model import features
+from moorage.common.model.errors import Conflict, Infeasible
+from moorage.common.model.labels import parse_selector
+from moorage.common.model.reasons import REASONS, Reason
+from moorage.common.model.session_access import Action
+from moorage.common.model.spec import Model, NoNul, SessionSpec
+from moorage.common.model.status import LIVE, RESULT_OF, Outcome, SessionType, Status
+from moorage.common.views.pending import PlanView, WhyView
+from moorage.common.views.resources import (
+    HistoryEntry,
+    Page,
+    SessionPatch,
+    SessionView,
+    StoppedSessions,
+)
+from moorage.manager.api.http import authorization
+from moorage.manager.api.http.listing import (
+    PageQuery,
+    SelectorText,
+    WholeQuery,
+    order,
+    paging,
+    split_list,
+)
+from moorage.manager.api.http.request_tracing import SESSION
+from moorage.manager.api.http.route import SESSION_PATH, Call, NoQuery, route
+from moorage.manager.api.identity.secrets import check_secrets
+from moorage.manager.api.sessions.idle import check_choice
+from moorage.manager.workloads import plain_secrets
+from moorage.manager.workloads.site_jobs import as_job
+
+
+def _split_upper(value: Any) -> Any:
+    """As ``split_list``, in any case."""
+    parts = split_list(value)
+    return (
+        [part.upper() if isinstance(part, str) else part for part in parts]
+        if isinstance(parts, list)
+        else value
+    )
+
+
+class ListedStatus(StrEnum):
+    """Those of sessions, and what people read in place of TERMINATED."""
+
+    PENDING = "PENDING"
+    SCHEDULED = "SCHEDULED"
+    PREPARING = "PREPARING"
+    QUEUED = "QUEUED"
+    CREATING = "CREATING"
+    RUNNING = "RUNNING"
+    TERMINATING = "TERMINATING"
+    TERMINATED = "TERMINATED"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+    ERROR = "ERROR"
+
+
+class SessionQuery(PageQuery):
+    status: Annotated[list[ListedStatus], BeforeValidator(_split_upper)] = Field(
+        [],
+        description="Only these statuses, comma-separated or repeated. SUCCEEDED and FAILED are "
+        "TERMINATED "
+        "with that result; TERMINATED is both.",
+    )
+    resource_group: NoNul | None = None
+    type: SessionType | None = None
+    name: NoNul | None = None
+    endpoint: NoNul | None = Field(None, description="Only replicas of this endpoint.")
+    pipeline: NoNul | None = Field(
+        None, description="Only sessions of this pipeline: its id, or the newest of that name."
+    )
+    user: NoNul | None = Field(None, description="Only of this owner.")
+    project: NoNul | None = None
+    selector: SelectorText | None = None
+    sort: Literal["created_at", "-created_at", "name", "-name"] = order("-created_at")
+
+
+class HistoryQuery(WholeQuery):
+    sort: Literal["revision", "-revision"] = order("revision")
+
+
+class CreateQuery(Model):
+    strict: bool = Field(
+        False,
+        description=(
+            "Reject a session that no agent could ever hold with 409, instead of a warning."
+        ),
+    )
+    dry_run: bool = Field(
+        False,
+        description=(
+            "Create nothing. Return where the session would be placed now, or what is missing."
+        ),
+    )
+    force: bool = Field(
+        False, description="Run it, also where an equal session could take its place."
+    )
+
+
+@route(
+    "POST",
+    "/v1/sessions",
+    "Create a session",
+    body=SessionSpec,
+    query=CreateQuery,
+    returns=SessionView,
+    status=201,
+    location="/v1/sessions/{id}",
+    idempotent=True,
+    dry_run=PlanView,
+    access="member",
+)
+async def create_session(call: Call[SessionSpec, CreateQuery]) -> SessionView | PlanView:
+    return await create(call)
+
+
+async def create(
+    call: Call[SessionSpec, CreateQuery], template: str | None = None, recorded_priority: int = 0
+) -> SessionView | PlanView:
+    """``template``: NAME@VERSION of the template from which the body was made;
+    ``recorded_priority``: what it says."""
+    idempotency_key = call.idempotency_key
+    store = call.deps.store
+    await check_secrets(call, call.body)
+    await authorization.check_limits(call, call.body, recorded_priority=recorded_priority)
+    await check_choice(call, call.body)
+    spec = as_job(call.body, await store.groups.site(call.body.resource_group))
+    if spec.type is SessionType.BATCH and spec.reuse is None:
+        reuse = await store.groups.reuse(spec.resource_group, call.scope.owner.project)
+        spec = spec.model_copy(update={"reuse": None if reuse == "never" else reuse})
+
+    forced = call.query.force and spec.reuse not in (None, "never")
+    if forced:  # what it runs is a result for others, but no live run to share
+        spec = spec.model_copy(update={"reuse": "success"})
+
+    await authorization.check_leader_reads(call, spec)
+    if call.query.dry_run:
+        return await call.deps.explanations.plan_session(call.scope, spec)
+    if call.query.strict and (why := await call.deps.explanations.infeasible(spec)):
+        raise Infeasible("; ".join(why), next_step=REASONS[Reason.INFEASIBLE].next_step)
+    if idempotency_key is None:
+        made = await store.sessions.create(call.scope, spec, template=template, forced=forced)
+        return await _with_warnings(call, spec, made)
+
+    view, replayed = await store.sessions.create_once(
+        call.scope, spec, idempotency_key=idempotency_key, template=template, forced=forced
+    )
+    if replayed:
+        call.response_headers["Idempotent-Replayed"] = "true"
+        return view
+
+    return await _with_warnings(call, spec, view)
+
+
+async def _with_warnings(
+    call: Call[SessionSpec, CreateQuery], spec: SessionSpec, made: SessionView
+) -> SessionView:
+    """Adds warnings if no agent could ever hold the session, about fields that its type has in
+    part, secrets in `env`, and budgets. The session has been created in any case."""
+    call.request[SESSION] = made.id
+    message = REASONS[Reason.INFEASIBLE].text
+    found = features.warnings(spec.type, ["depends_on"] if spec.depends_on else [])
+    found += plain_secrets.warnings(plain_secrets.of_workload(spec))
+    found += [f"{message}: {line}" for line in await call.deps.explanations.infeasible(spec)]
+    found += await call.deps.store.budgets.warnings(call.scope)
+
+    return made.model_copy(update={"warnings": found}) if found else made
+
+
+@route(
+    "GET",
+    "/v1/sessions",
+    "List sessions, newest first",
+    query=SessionQuery,
+    returns=Page[SessionView],
+    access="viewer",
+)
+async def list_sessions(call: Call[None, SessionQuery]) -> Page[SessionView]:
+    query = call.query
+    equal = query.model_dump(
+        include={"resource_group", "type", "name", "user", "project"}, exclude_none=True
+    )
+    pipeline = None
+    if query.pipeline is not None:
+        pipeline = (await call.deps.store.pipelines.get(call.scope, query.pipeline)).id
+
+    return await call.deps.store.sessions.page(
+        call.scope,
+        paging(query),
+        statuses=frozenset(Status(one) for one in query.status if one.value not in RESULT_OF),
+        results=frozenset(
+            RESULT_OF[Outcome(one)] for one in query.status if one.value in RESULT_OF
+        ),
+        endpoint=query.endpoint,
+        pipeline=pipeline,
+        selector=parse_selector(query.selector) if query.selector is not None else (),
+        **equal,
+    )
+
+
+@route("GET", SESSION_PATH, "Get a session by id or name", returns=SessionView, action=Action.SEE)
+async def get_session(call: Call[None, NoQuery]) -> SessionView:
+    return await authorization.session_of(call)
+
+
+@route(
+    "POST",
+    f"{SESSION_PATH}/stop",
+    "Stop a session",
+    returns=SessionView,
+    status=202,
+    action=Action.CHANGE,
+)
+async def stop_session(call: Call[None, NoQuery]) -> SessionView:
+    session = await authorization.session_of(call)
+    return await call.deps.terminator.stop(call.scope, session.id)
+
+
+class StopQuery(Model):
+    user: NoNul | None = Field(None, description="Whose sessions; without: the caller's own.")
+
+
+@route(
+    "POST",
+    "/v1/sessions/stop",
+    "Stop all sessions of a user that are not replicas",
+    query=StopQuery,
+    returns=StoppedSessions,
+    status=202,
+    access="member",
+)
+async def stop_sessions(call: Call[None, StopQuery]) -> StoppedSessions:
+    """Of one user, in the projects of the caller. Replicas of endpoints go on."""
+    user = call.query.user or call.scope.owner.user
+    authorization.check_control(call, "what is asked to stop", user, call.scope.owner.project)
+    return await call.deps.terminator.stop_user(call.scope, user, call.deps.clock)
+
+
+@route(
+    "GET",
+    f"{SESSION_PATH}/history",
+    "List the state transitions of a session",
+    query=HistoryQuery,
+    returns=Page[HistoryEntry],
+    action=Action.SEE,
+)
+async def get_history(call: Call[None, HistoryQuery]) -> Page[HistoryEntry]:
+    return await call.deps.store.sessions.history(call.scope, call.path("ref"), paging(call.query))
+
+
+@route(
+    "GET",
+    f"{SESSION_PATH}/why",
+    "Explain why a session is pending, and estimate when it can start",
+    returns=WhyView,
+    action=Action.SEE,
+)
+async def get_why(call: Call[None, NoQuery]) -> WhyView:
+    return await call.deps.explanations.why(call.scope, call.path("ref"))
+
+
+@route(
+    "PATCH",
+    SESSION_PATH,
+    "Change the labels or the name of a session",
+    body=SessionPatch,
+    returns=SessionView,
+    action=Action.CHANGE,
+)
+async def update_session(call: Call[SessionPatch, NoQuery]) -> SessionView:
+    session = await authorization.session_of(call)
+    records = call.deps.store.session_records
+    changes = call.body
+    if (
+        changes.name is not None
+        and changes.name != session.name
+        and not await records.rename(call.scope, session.id, changes.name)
+    ):
+        raise Conflict(
+            f"session {session.name!r} cannot be renamed: requests for its model find it by this "
+            "name",
+            next_step="serve the model again under the other name",
+        )
+
+    if changes.user_labels:
+        await records.change_labels(call.scope, session.id, changes.user_labels)
+
+    return await call.deps.store.sessions.get(call.scope, session.id)
+
+
+@route(
+    "DELETE",
+    SESSION_PATH,
+    "Remove the record of a session that has ended. Its usage stays in the ledger.",
+    returns=SessionView,
+    action=Action.CHANGE,
+)
+async def remove_session(call: Call[None, NoQuery]) -> SessionView:
+    """Nobody is shown it any more; its usage stays in the ledger, and its removal in the audit
+    log."""
+    session = await authorization.session_of(call)
+    if session.status in LIVE:
+        raise Conflict(
+            f"session {session.name!r} is {session.status}: only sessions that have ended can be "
+            "removed",
+            next_step=f"`moorage stop {session.name}`",
+        )
+
+    if not await call.deps.store.session_records.remove(call.scope, session.id):
+        raise Conflict(
+            f"session {session.name!r} cannot be removed: a pipeline or another session refers to "
+            "it, or its agent has not confirmed its end",
+            next_step="it is deleted with them, after `manager.sessions_kept_days`",
+        )
+
+    return session
+
+
+@route(
+    "POST",
+    f"{SESSION_PATH}/reload",
+    "Ask the program of a session to read its settings again. `reload` of each kernel has the "
+    "outcome.",
+    returns=SessionView,
+    status=202,
+    action=Action.CHANGE,
+)
+async def reload_session(call: Call[None, NoQuery]) -> SessionView:
+    """Record that its kernels should reload. The agents acknowledge later: ``reload`` of each
+    kernel."""
+    session = await authorization.session_of(call)
+    refused = f"session {session.name!r} cannot be reloaded"
+    how = session.spec.reload
+    if how is None:
+        raise Conflict(
+            f"{refused}: its specification has no `reload`",
+            next_step=(
+                "start it with `--reload HUP`, or the path of a request, such as `--reload "
+                "/-/reload`"
+            ),
+        )
+
+    if session.adopted_from is not None:
+        raise Conflict(
+            f"{refused}: it shares the run of session {session.adopted_from}",
+            next_step=f"`moorage reload {session.adopted_from}`",
+        )
+
+    if why := session.spec.reload_problem(how):
+        raise Conflict(f"{refused}: {why}", next_step="start it anew with another `reload`")
+
+    main_only = how.http is not None
+    if not await call.deps.store.reloads.request(call.scope, session.id, main_only=main_only):
+        raise Conflict(
+            f"{refused}: it is {session.status}, not RUNNING",
+            next_step="a session that starts later reads its settings as they are then",
+        )
+
+    return await call.deps.store.sessions.get(call.scope, session.id)

@@ -1,0 +1,181 @@
+"""Handler for the logs of sessions: kept output, and what follows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Annotated
+
+from aiohttp import web
+from pydantic import Field
+
+from moorage.common.aio.tasks import cancel_and_wait, spawn
+from moorage.common.link.log_request import LogPiece
+from moorage.common.model.cluster import MAIN
+from moorage.common.model.errors import MoorageError
+from moorage.common.model.session_access import Action
+from moorage.common.model.spec import Model, NoNul
+from moorage.common.model.timestamps import Timestamp
+from moorage.manager.api.http import authorization
+from moorage.manager.api.http.request import STREAM
+from moorage.manager.api.http.route import SESSION_PATH, Call, route
+
+# After this time the status is sent even if the log is empty, so that a following client knows it
+# is connected.
+FIRST_CHUNK_S = 1.0
+_LOG_HEADERS = {
+    "Content-Type": "text/plain; charset=utf-8",
+    "Cache-Control": "no-store",
+    "X-Accel-Buffering": "no",
+    "X-Content-Type-Options": "nosniff",
+}
+
+# Of an answer: the number of its first byte, of those that the kernel has written. Of a request:
+# from which one on.
+OFFSET = "X-Moorage-Log-Offset"
+# Of an answer: whose log it is. Each attempt has its own numbers.
+ATTEMPT = "X-Moorage-Log-Attempt"
+
+
+class LogQuery(Model):
+    tail: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
+        0, description="Number of lines from the end; 0: the whole stored log."
+    )
+    follow: bool = Field(False, description="Continue to stream new output until the session ends.")
+    attempt: Annotated[
+        int | None, Field(ge=1, description="The attempt; the newest by default.")
+    ] = None
+    kernel: Annotated[NoNul, Field(description="Hostname of a cluster's kernel, such as sub1.")] = (
+        MAIN
+    )
+    timestamps: bool = Field(
+        False, description="Put the time in front of each line: RFC 3339, in UTC."
+    )
+    since: Annotated[
+        Timestamp | None,
+        Field(description="Only what was written since. Of runtimes that keep times."),
+    ] = None
+    offset: Annotated[
+        int | None,
+        Field(
+            ge=0,
+            lt=1 << 63,
+            description="From this byte of the log on, or from the first one behind it that is "
+            "kept: the "
+            "header `X-Moorage-Log-Offset` of the answer has its number, and "
+            "`X-Moorage-Log-Attempt` that of "
+            "the attempt whose bytes are counted. The answer breaks off where bytes are missing, "
+            "also if it "
+            "is not followed. A line begins here, where there are `timestamps`. The same header "
+            "of the "
+            "request says the same, and an older manager ignores it.",
+        ),
+    ] = None
+
+
+@route(
+    "GET",
+    f"{SESSION_PATH}/logs",
+    "Read the log of a session's kernel",
+    query=LogQuery,
+    returns="text/plain",
+    action=Action.LOGS,
+)
+async def get_logs(call: Call[None, LogQuery]) -> web.StreamResponse:
+    """Errors before the first chunk are problem responses; later errors abort the stream."""
+    session = await authorization.session_of(call)
+    query = call.query
+    if session.adopted_from is not None:
+        session = await call.deps.store.sessions.get(call.scope, session.adopted_from)
+        shared = f"session {session.name!r}, whose run this one shares,"
+        authorization.check_session(call, session, shared)
+        query = query.model_copy(update={"attempt": None})
+
+    chunks = call.deps.logs.read(
+        call.scope,
+        session,
+        tail_lines=query.tail,
+        follow=query.follow,
+        attempt=query.attempt,
+        hostname=query.kernel,
+        timestamps=query.timestamps,
+        since_ms=0 if query.since is None else max(1, round(query.since.timestamp() * 1000)),
+        offset=_offset_of(call),
+    )
+    begin = _Begin()
+    beginning: asyncio.Task[LogPiece | MoorageError | None] | None = None
+    try:
+        # What goes wrong until the agent answers, however late, is a problem, and no answer that
+        # breaks off.
+        chunk = await begin.next(chunks)
+        if isinstance(chunk, LogPiece) and not chunk.data:
+            # In a task of its own, so that the timeout does not cancel the read.
+            beginning = spawn("api.logs", begin.data(chunks))
+            await asyncio.wait({beginning}, timeout=FIRST_CHUNK_S)
+            if beginning.done():
+                chunk = beginning.result()
+
+        if isinstance(chunk, MoorageError):
+            raise chunk
+
+        response = web.StreamResponse(headers=_LOG_HEADERS | begin.headers())
+        response.enable_chunked_encoding()
+        await response.prepare(call.request)
+        call.request[STREAM] = response
+        if beginning is not None:
+            chunk = await beginning
+
+        while chunk is not None:
+            if isinstance(chunk, MoorageError):
+                raise chunk
+            if chunk.data:
+                await response.write(chunk.data)
+
+            chunk = await begin.next(chunks)
+
+        await response.write_eof()
+        return response
+    finally:
+        await cancel_and_wait(beginning)
+        if isinstance(chunks, AsyncGenerator):
+            await chunks.aclose()
+
+
+def _offset_of(call: Call[None, LogQuery]) -> int | None:
+    given = call.request.headers.get(OFFSET, "")
+    if call.query.offset is None and given.isdecimal() and len(given) < 19:
+        return int(given)
+    return call.query.offset
+
+
+class _Begin:
+    """Reads pieces of a log, and keeps in mind with which byte of which attempt it begins."""
+
+    def __init__(self) -> None:
+        self._offset: int | None = None
+        self._attempt = 0
+
+    def headers(self) -> dict[str, str]:
+        found = {} if self._offset is None else {OFFSET: str(self._offset)}
+        return found | ({ATTEMPT: str(self._attempt)} if self._attempt else {})
+
+    async def next(self, chunks: AsyncIterator[LogPiece]) -> LogPiece | MoorageError | None:
+        """The next piece, None at the end, or the error."""
+        try:
+            piece = await anext(chunks)
+        except StopAsyncIteration:
+            return None
+        except MoorageError as error:
+            return error
+
+        if self._offset is None:
+            self._offset = piece.offset
+
+        self._attempt = piece.attempt
+        return piece
+
+    async def data(self, chunks: AsyncIterator[LogPiece]) -> LogPiece | MoorageError | None:
+        """The next piece that is not empty, None at the end, or the error."""
+        while isinstance(piece := await self.next(chunks), LogPiece) and not piece.data:
+            pass
+        return piece

@@ -1,0 +1,248 @@
+"""Handlers for session templates."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from moorage.common.model.errors import Forbidden, InvalidInput, NotFound
+from moorage.common.model.roles import Role
+from moorage.common.model.spec import Model, NoNul, SessionSpec, Word
+from moorage.common.model.templates import TemplateRun, TemplateSpec, split_version
+from moorage.common.views.pending import PlanView
+from moorage.common.views.resources import Page, SessionView
+from moorage.common.views.templates import TemplateView
+from moorage.manager.api.http.listing import PageQuery, WholeQuery, order, paging
+from moorage.manager.api.http.request import read_path
+from moorage.manager.api.http.route import Call, route
+from moorage.manager.api.identity.secrets import check_no_mask
+from moorage.manager.api.sessions import handlers as sessions
+from moorage.manager.identity import limits
+from moorage.manager.workloads import plain_secrets, templates
+
+_TEMPLATE = "/v1/templates/{name:.+}"
+
+DEFAULT_GROUP = SessionSpec.model_fields["resource_group"].default
+
+
+class _TemplatePath(Model):
+    name: Word
+
+
+class OwnerQuery(Model):
+    for_all: bool = Field(False, description="The template of all projects; for administrators.")
+
+
+class VersionQuery(Model):
+    version: Annotated[int, Field(ge=1, le=2_147_483_647)] | None = Field(
+        None, description="Default: the latest."
+    )
+
+
+class TemplateQuery(WholeQuery):
+    project: NoNul | None = Field(
+        None, description="Only of this project; empty: only those for all."
+    )
+    sort: Literal["name", "-name", "created_at", "-created_at"] = order("name")
+
+
+class VersionsQuery(PageQuery):
+    sort: Literal["version", "-version"] = order("-version")
+
+
+@route(
+    "GET",
+    "/v1/templates",
+    "List the templates of the project and those for all, each in its latest version",
+    query=TemplateQuery,
+    returns=Page[TemplateView],
+    access="viewer",
+)
+async def list_templates(call: Call[None, TemplateQuery]) -> Page[TemplateView]:
+    query = call.query
+    return await call.deps.store.templates.page(call.scope, paging(query), project=query.project)
+
+
+@route(
+    "GET",
+    _TEMPLATE,
+    "Get a version of a template",
+    query=VersionQuery,
+    returns=TemplateView,
+    access="viewer",
+)
+async def get_template(call: Call[None, VersionQuery]) -> TemplateView:
+    return call.tagged(
+        await call.deps.store.templates.get(call.scope, call.path("name"), call.query.version)
+    )
+
+
+@route(
+    "GET",
+    f"{_TEMPLATE}/versions",
+    "List the versions of a template, newest first",
+    query=VersionsQuery,
+    returns=Page[TemplateView],
+    access="viewer",
+)
+async def list_versions(call: Call[None, VersionsQuery]) -> Page[TemplateView]:
+    return await call.deps.store.templates.versions(
+        call.scope, call.path("name"), paging(call.query)
+    )
+
+
+@route(
+    "PUT",
+    _TEMPLATE,
+    "Add a version of a template, which becomes the latest. The same template again adds none.",
+    body=TemplateSpec,
+    query=OwnerQuery,
+    returns=TemplateView,
+    versioned=True,
+    access="member",
+)
+async def put_template(call: Call[TemplateSpec, OwnerQuery]) -> TemplateView:
+    name = read_path({"name": call.path("name")}, _TemplatePath).name
+    template = call.body
+    _check_owner(call.scope.role, call.query)
+    bases: list[str] = []
+    isolated = False
+    if template.base is not None:
+        base = await _base(call, name, template.base)
+        bases = [base.ref, *base.bases]
+        isolated = base.isolated
+        template = templates.based_on(base.template, template)
+
+    templates.check(template)
+    check_no_mask(plain_secrets.of_template(call.body))
+    await _check_priority(call, name, template)
+    view = await call.deps.store.templates.put(
+        call.scope,
+        name,
+        template,
+        bases,
+        for_all=call.query.for_all,
+        isolated=isolated,
+        if_match=call.if_match("a template"),
+    )
+    warnings = plain_secrets.warnings(plain_secrets.of_template(call.body))
+
+    return call.tagged(view.model_copy(update={"warnings": warnings}))
+
+
+async def _check_priority(
+    call: Call[TemplateSpec, OwnerQuery], name: str, template: TemplateSpec
+) -> None:
+    """Raises ``Forbidden`` for a priority that the caller may not ask for, unless the version
+    before has it: sessions of the template may have it, whoever starts them."""
+    no_defaults: dict[str, object] = {}
+    priority = templates.recorded_priority(template, no_defaults, no_defaults)
+    group = str(template.spec.get("resource_group", DEFAULT_GROUP))
+    recorded = 0
+    try:
+        before = (await call.deps.store.templates.get(call.scope, name)).template
+    except NotFound:
+        pass
+    else:
+        if str(before.spec.get("resource_group", DEFAULT_GROUP)) == group:
+            recorded = templates.recorded_priority(before, no_defaults, no_defaults)
+
+    ceilings = await call.deps.store.groups.ceilings(group)
+    refusal = limits.check_priority(
+        call.scope, "spec.priority", priority, group, ceilings, recorded
+    )
+    if refusal:
+        raise refusal
+
+
+async def _base(call: Call[TemplateSpec, OwnerQuery], name: str, ref: str) -> TemplateView:
+    """Raises ``InvalidInput`` for a cycle, or too long a chain."""
+    try:
+        found = await call.deps.store.templates.get(call.scope, *split_version(ref))
+    except ValueError as error:
+        raise InvalidInput(f"base: {error}", next_step="name a version that exists") from None
+
+    chain = [found.ref, *found.bases]
+    if call.query.for_all and found.project:
+        raise InvalidInput(
+            f"base {found.ref!r} belongs to project {found.project!r}, so not everybody may read "
+            "it",
+            next_step="base a template for all on another one for all",
+        )
+
+    if any(split_version(one)[0] == name for one in chain):
+        raise InvalidInput(
+            f"template {name!r} would be based on itself: {' on '.join([name, *chain])}",
+            next_step="give the new template another name, or leave out `base`",
+        )
+
+    if len(chain) > templates.MAX_BASES:
+        raise InvalidInput(
+            f"base {found.ref!r} already is {templates.MAX_BASES} templates deep",
+            next_step="base it on one of those: " + ", ".join(found.bases),
+        )
+
+    return found
+
+
+@route(
+    "DELETE",
+    _TEMPLATE,
+    "Delete all versions of a template; sessions made from it stay",
+    query=OwnerQuery,
+    returns=TemplateView,
+    access="project-admin",
+)
+async def delete_template(call: Call[None, OwnerQuery]) -> TemplateView:
+    _check_owner(call.scope.role, call.query)
+    return await call.deps.store.templates.delete(
+        call.scope, call.path("name"), for_all=call.query.for_all
+    )
+
+
+@route(
+    "POST",
+    f"{_TEMPLATE}/sessions",
+    "Create a session from a template",
+    body=TemplateRun,
+    query=sessions.CreateQuery,
+    returns=SessionView,
+    status=201,
+    location="/v1/sessions/{id}",
+    idempotent=True,
+    dry_run=PlanView,
+    access="member",
+)
+async def start_template(call: Call[TemplateRun, sessions.CreateQuery]) -> SessionView | PlanView:
+    run = call.body
+    found = await call.deps.store.templates.get(call.scope, call.path("name"), run.version)
+    fields = templates.session_fields(found.template, run.parameters)
+    chosen = str(templates.merge(fields, run.overrides).get("resource_group", DEFAULT_GROUP))
+    group = await call.deps.store.groups.get(chosen)
+    spec = templates.validated_merge(fields, group.options.template_defaults, run.overrides)
+    spec = spec.model_copy(update={"resource_group": group.name})
+    recorded = templates.recorded_priority(
+        found.template, group.options.template_defaults, run.overrides
+    )
+
+    # What an administrator starts of somebody else's runs no freer than that person's own programs.
+    made = replace(call, body=spec, scope=call.scope.isolating(found.isolated))  # type: ignore[arg-type]
+    view = await sessions.create(made, found.ref, recorded)  # type: ignore[arg-type]
+    if isinstance(view, SessionView) and made.scope is not call.scope and view.isolated:
+        warning = (
+            f"the session runs isolated, since template {found.ref!r}, or one that it is based "
+            "on, was not "
+            "written by an administrator; set it again to run it as your own"
+        )
+        view = view.model_copy(update={"warnings": [*view.warnings, warning]})
+
+    return view
+
+
+def _check_owner(role: Role, query: OwnerQuery) -> None:
+    if query.for_all and role is not Role.ADMIN:
+        raise Forbidden(
+            "templates for all projects are for administrators", next_step="leave out `for_all`"
+        )
