@@ -342,14 +342,14 @@ MUTATIONS = (
     ),
     Mutation(
         "each request for the description of the API makes another one",
-        "manager/api/description.py",
+        "manager/api/http/description.py",
         "if self._made is None:",
         "if True:",
         DESCRIPTION,
     ),
     Mutation(
         "a client that leaves takes the description of the API from others",
-        "manager/api/description.py",
+        "manager/api/http/description.py",
         "await asyncio.shield(self._made)",
         "await self._made",
         DESCRIPTION,

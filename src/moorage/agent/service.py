@@ -291,7 +291,7 @@ class Agent:
             clock,
         )
         dialout = dial_out(
-            settings, self.id, kernels=kernels.observations, ports=dialer, dialer=clock
+            settings, self.id, kernels=kernels.observations, dialer=dialer, clock=clock
         )
         self._dialout = dialout
         stack.push_async_callback(dialout.close)

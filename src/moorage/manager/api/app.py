@@ -23,12 +23,12 @@ from moorage.common.http.head import HeadGuard
 from moorage.common.http.server import GuardedSite, Limits, Listener, LocalSite, find_problem
 from moorage.common.model.errors import MoorageError, NotFound, Unauthenticated
 from moorage.common.telemetry.log_context import LOG_SUBJECT
-from moorage.manager.api.description import Description, LazyDescription
 from moorage.manager.api.http import docs_page
 from moorage.manager.api.http.audit import REQUEST_ID, is_audited, reader_of, run_audited
 from moorage.manager.api.http.authentication import Authenticator
 from moorage.manager.api.http.authorization import check_access
 from moorage.manager.api.http.dependencies import ApiServices
+from moorage.manager.api.http.description import Description, LazyDescription
 from moorage.manager.api.http.group_names import with_current_names
 from moorage.manager.api.http.long_requests import OpenRequests
 from moorage.manager.api.http.problems import (

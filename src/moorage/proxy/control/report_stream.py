@@ -169,7 +169,7 @@ class ReportStream:
             usage=usage,
             needs=needs,
             dialout=self.dialout,
-            other_way=self._unreached,
+            unreached=self._unreached,
         )
 
     def _read_load(self, now: float, *, whole: bool) -> LoadReport | None:

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from moorage.manager.api.description import Description, LazyDescription
+from moorage.manager.api.http.description import Description, LazyDescription
 
 
 class Made:

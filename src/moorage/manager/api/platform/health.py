@@ -7,7 +7,7 @@ from aiohttp import web
 
 from moorage.common.aio import supervisor
 from moorage.common.views.resources import Health, View
-from moorage.manager.api.description import LazyDescription
+from moorage.manager.api.http.description import LazyDescription
 from moorage.manager.api.http.docs_page import HEADERS
 from moorage.manager.api.http.problem_types import DOCS_PATH
 from moorage.manager.api.http.route import Call, NoQuery, route
