@@ -55,9 +55,37 @@ MUTATIONS = (
     Mutation(
         "an array runs all of its elements at once",
         GRAPH,
-        "waits[running[-at_once], _AT_ONCE] = None",
+        "waits[follows, _AT_ONCE] = None",
         "pass",
         STORED + PURE,
+    ),
+    Mutation(
+        "a retry does not count the pending elements of an array",
+        "manager/api/pipelines.py",
+        "pipelines.graph(steps, again | pending)",
+        "pipelines.graph(steps, again)",
+        STORED,
+    ),
+    Mutation(
+        "a pending element begins beside the ones that run again",
+        CREATE,
+        "SELECT t.session_id, t.depends_on, 'any' FROM turns_begun t",
+        "SELECT t.session_id, t.depends_on, 'any' FROM turns_begun t WHERE false",
+        STORED,
+    ),
+    Mutation(
+        "a pending element waits for one that is no longer before it",
+        CREATE,
+        "DELETE FROM session_dependencies d USING turns_ended t\n    WHERE d.session_id",
+        "DELETE FROM session_dependencies d USING turns_ended t\n    WHERE false AND d.session_id",
+        STORED,
+    ),
+    Mutation(
+        "the dependencies of a pending element are miscounted after a retry",
+        CREATE,
+        "dependencies = s.dependencies + coalesce(w.more, 0)",
+        "dependencies = s.dependencies",
+        STORED,
     ),
     Mutation(
         "a retry leaves out what comes after a failed step",

@@ -7,7 +7,9 @@ write.
 
 A restored database has lost that steps began, and learns of it when their agents report their ends:
 what they waited for may be pending again by then. Which kernels have been placed is therefore kept
-apart, in a table that no restore takes back.
+apart, in a table that no restore takes back. An element of an array that begins again, because its
+end was lost, is not counted where a later one has run: what follows that one no longer waits for
+the earlier one.
 """
 
 from __future__ import annotations
@@ -172,7 +174,12 @@ class PipelineTruth:
         array = self.steps[step].array
         at_once = Array.parse(array).at_once if array is not None else None
         latest = {item: self.runs[item][-1] for item in self.items(step)}
-        running = [item for item, run in latest.items() if run.runs and not run.has_run]
+        overtaken = max((index for (_, index), run in latest.items() if run.has_run), default=-1)
+        running = [
+            item
+            for item, run in latest.items()
+            if run.runs and not run.has_run and item[1] > overtaken
+        ]
         if at_once is not None and len(running) > at_once:
             raise Violation(f"{self.name}: {running} run at once, and {at_once} of them may")
 

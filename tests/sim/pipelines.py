@@ -193,15 +193,17 @@ async def _retry(
     if StepState.RUNNING in states.values() or not again:
         return
 
+    pending = {item for item, state in states.items() if state is StepState.PENDING}
+    nodes = pipelines.graph(steps, again | pending)
     new = [
         _new_step(node, position, rows[node.item].run + 1, drawn[position % len(drawn)])
-        for position, node in enumerate(pipelines.graph(steps, again))
+        for position, node in enumerate(nodes)
         if node.item in again
     ]
     known = {row.position: str(row.session_id) for row in rows.values()}
-    pending = [row.session_id for item, row in rows.items() if states[item] is StepState.PENDING]
+    kept = {str(rows[node.item].session_id): node.follows for node in nodes if node.item in pending}
     await meanwhile()
-    await store.add_runs(USER, found, new, known, pending)
+    await store.add_runs(USER, found, new, known, kept)
 
 
 async def _stop(manager: ManagerProcess, name: str) -> None:

@@ -39,6 +39,15 @@ def judge(*changes: tuple[str, int, str, bool]) -> None:
     replay({"p": PipelineSpec.model_validate(spec)}, log_of(*changes))
 
 
+def judge_three(*changes: tuple[str, int, str, bool]) -> None:
+    """As ``judge``, with a third element of ``part``."""
+    part = {"name": "part", "after": ["load"], "array": "0-2%1", "spec": _BATCH}
+    spec = {"name": "p", "steps": [{"name": "load", "spec": _BATCH}, part]}
+    third = {"n": 0.5, "transaction": 1, "kind": "run", "step": "part", "index": 2, "run": 1}
+    log = [*log_of(*changes), third | {"pipeline_id": "p", "session_id": "part2"}]
+    replay({"p": PipelineSpec.model_validate(spec)}, sorted(log, key=lambda row: float(row["n"])))
+
+
 LOADED = (("load", -1, "SCHEDULED", False), ("load", -1, "TERMINATED", False))
 
 
@@ -65,3 +74,16 @@ def test_an_array_does_not_count_what_has_run() -> None:
     judge(*LOADED, ("part", 1, "SCHEDULED", True), ("part", 0, "SCHEDULED", False))
     with pytest.raises(Violation, match="run at once"):
         judge(*LOADED, ("part", 1, "SCHEDULED", False), ("part", 0, "SCHEDULED", False))
+
+
+def test_an_element_that_begins_again_is_not_counted_where_a_later_one_has_run() -> None:
+    """Of the first one, the end was lost, and the third follows the second."""
+    begun = (("part", 0, "SCHEDULED", False), ("part", 2, "SCHEDULED", False))
+    judge_three(*LOADED, ("part", 1, "SCHEDULED", True), ("part", 1, "TERMINATED", False), *begun)
+    with pytest.raises(Violation, match="run at once"):
+        judge_three(*LOADED, *begun)
+    with pytest.raises(Violation, match="run at once"):
+        judge_three(
+            *LOADED, ("part", 0, "SCHEDULED", True), ("part", 0, "TERMINATED", False),
+            ("part", 1, "SCHEDULED", False), ("part", 2, "SCHEDULED", False),
+        )  # fmt: skip

@@ -179,6 +179,71 @@ async def test_an_array_runs_so_many_at_once(store: Store) -> None:
         assert await schedule(store) == 0
 
 
+MISCOUNTED = (
+    "SELECT s.name FROM sessions s WHERE s.dependencies <> "
+    "(SELECT count(*) FROM session_dependencies d WHERE d.session_id = s.id)"
+)
+
+
+async def end_elements(store: Store, agent: FakeAgent, how: dict[int, dict[str, Any]]) -> None:
+    """End the elements of an array that are scheduled, of these numbers."""
+    rows = await store.database.fetch(
+        "SELECT k.id, p.index FROM kernels k JOIN pipeline_steps p USING (session_id) "
+        "WHERE k.status NOT IN ('PENDING', 'TERMINATED', 'CANCELLED', 'ERROR')"
+    )
+    found = {row["index"]: row["id"] for row in rows}
+    for index, end in how.items():
+        agent.see(found[index], ObservedState.EXITED, **end)
+
+    await agent.report()
+    await reconcile_all(store)
+
+
+async def test_an_array_that_is_retried_runs_so_many_at_once_with_those_that_are_pending(
+    store: Store,
+) -> None:
+    agent = FakeAgent(store)
+    await agent.report()
+    async with serve(store) as api:
+        await post(api, "admin", "", body(step("part", array="0-4%2")))
+        assert await schedule(store) == 2
+        await end_elements(store, agent, {0: FAILED})
+        assert await schedule(store) == 1
+        await end_elements(store, agent, {1: DONE, 2: FAILED})
+        kept = ["failed", "succeeded", "failed", "pending", "pending"]
+        assert list(states(await get(api, "admin", "train")).values()) == kept
+
+        # 0 and 2 run again, then 3 and 4; 3 waited for 1, which has ended.
+        await post(api, "admin", "/train/retry", expected=202)
+        assert await store.database.fetch(MISCOUNTED) == []
+        assert await store.integrity.check() == []
+        assert await schedule(store) == 2
+        await end_elements(store, agent, {0: FAILED, 2: FAILED})
+
+        # 0 and 2 run again, 3 and 4 are still pending and wait for the new runs.
+        await post(api, "admin", "/train/retry", expected=202)
+        assert await store.database.fetch(MISCOUNTED) == []
+        assert await schedule(store) == 2
+        await end_elements(store, agent, {0: DONE})
+        assert await schedule(store) == 1
+        await end_elements(store, agent, {2: DONE, 3: FAILED})
+        kept = ["succeeded", "succeeded", "succeeded", "failed", "pending"]
+        assert list(states(await get(api, "admin", "train")).values()) == kept
+
+        # 4 waits for none any more: 3 is the only one before it that is still to run.
+        await post(api, "admin", "/train/retry", expected=202)
+        assert await store.database.fetch(MISCOUNTED) == []
+        assert await schedule(store) == 2
+        await end_elements(store, agent, {3: DONE, 4: DONE})
+        view = await get(api, "admin", "train")
+        assert (view["state"], [one["run"] for one in view["steps"]]) == (
+            "succeeded",
+            [3, 1, 3, 2, 1],
+        )
+
+    assert await store.integrity.check() == []
+
+
 async def test_nothing_is_created_for_a_pipeline_that_is_refused(store: Store) -> None:
     agent = FakeAgent(store)
     await agent.report()

@@ -142,6 +142,116 @@ def test_each_step_runs_after_its_conditions_and_the_end_is_what_the_graph_impli
         )
 
 
+@pytest.mark.parametrize(
+    ("array", "again", "pending", "follows"),
+    [
+        ("0-4%2", None, (), {2: 0, 3: 1, 4: 2}),
+        ("0-4%2", (0, 2), (3, 4), {3: 0, 4: 2}),
+        ("0-4%2", (0, 1), (2, 3, 4), {2: 0, 3: 1, 4: 2}),
+        ("0-4%2", (0, 2, 4), (), {4: 0}),
+        ("0-4%2", (), (1, 3, 4), {4: 1}),
+        ("0-3%1", (0, 1), (3,), {1: 0, 3: 1}),
+        ("0-3%1", (3,), (0, 2), {2: 0, 3: 2}),
+        ("0-4", (0, 2), (3, 4), {}),
+    ],
+)
+def test_an_array_counts_what_is_still_to_run(
+    array: str,
+    again: tuple[int, ...] | None,
+    pending: tuple[int, ...],
+    follows: dict[int, int],
+) -> None:
+    """The elements are at the positions of their numbers."""
+    steps = pipelines.check(pipeline({"name": "a", "array": array}))
+    unfinished = None if again is None else {("a", index) for index in again + pending}
+    nodes = pipelines.graph(steps, unfinished)
+    found = {at: node.follows for at, node in enumerate(nodes) if node.follows is not None}
+    assert found == follows
+    waits = {at: node.waits for at, node in enumerate(nodes) if node.waits}
+    assert waits == {at: ((earlier, "any"),) for at, earlier in follows.items()}
+
+
+class Played:
+    """An array whose elements begin and end in any order, as the stored dependencies allow.
+    ``waits``: by element, that of its present run."""
+
+    def __init__(self, size: int, at_once: int) -> None:
+        self.at_once = at_once
+        self.steps = pipelines.check(pipeline({"name": "a", "array": f"0-{size - 1}%{at_once}"}))
+        self.states = dict.fromkeys(range(size), StepState.PENDING)
+        self.waits = self._follows(None)
+
+    def _follows(self, unfinished: set[pipelines.Item] | None) -> dict[int, int | None]:
+        nodes = pipelines.graph(self.steps, unfinished)
+        return {at: node.follows for at, node in enumerate(nodes)}
+
+    def of(self, *states: StepState) -> list[int]:
+        return [at for at, state in self.states.items() if state in states]
+
+    def may_begin(self) -> list[int]:
+        unended = self.of(StepState.PENDING, StepState.RUNNING)
+        return [at for at in self.of(StepState.PENDING) if self.waits[at] not in unended]
+
+    def begin(self, element: int) -> None:
+        self.states[element] = StepState.RUNNING
+        assert len(self.of(StepState.RUNNING)) <= self.at_once
+
+    def stop(self) -> None:
+        """The last ones first, as a pipeline is stopped: none may begin through the end of one."""
+        before = self.may_begin()
+        for at in reversed(self.of(StepState.PENDING, StepState.RUNNING)):
+            self.states[at] = StepState.STOPPED
+            assert set(self.may_begin()) <= set(before)
+
+    def retry(self, keeping: set[int]) -> None:
+        """``keeping``: those that succeeded, and are kept; others run again after steps before."""
+        again = {at for at in self.of(SUCCEEDED, FAILED, StepState.STOPPED) if at not in keeping}
+        pending = set(self.of(StepState.PENDING))
+        follows = self._follows({("a", at) for at in again | pending})
+        for at in again:
+            self.states[at] = StepState.PENDING
+        for at in again | pending:
+            self.waits[at] = follows[at]
+            assert follows[at] is None or follows[at] in again | pending
+
+
+@given(st.integers(1, 8), st.integers(1, 4), st.data())
+def test_no_more_elements_run_at_once_than_may_after_any_retries(
+    size: int, at_once: int, data: st.DataObject
+) -> None:
+    """Everything that may run begins before the next one ends; in between, some are left pending,
+    the array is stopped, or it is retried."""
+    array = Played(size, at_once)
+    for _ in range(data.draw(st.integers(0, 4))):
+        for _ in range(data.draw(st.integers(0, size))):
+            for at in array.may_begin():
+                if data.draw(st.integers(0, 3)):
+                    array.begin(at)
+
+            for at in array.of(StepState.RUNNING)[: data.draw(st.integers(0, at_once))]:
+                array.states[at] = data.draw(st.sampled_from([SUCCEEDED, FAILED]))
+
+        if data.draw(st.booleans()):
+            array.stop()
+
+        for at in array.of(StepState.RUNNING):
+            array.states[at] = data.draw(st.sampled_from([SUCCEEDED, FAILED]))
+
+        succeeded = array.of(SUCCEEDED)
+        keeping = succeeded
+        if succeeded and data.draw(st.integers(0, 3)) == 0:
+            keeping = data.draw(st.lists(st.sampled_from(succeeded), unique=True))
+        array.retry(set(keeping))
+
+    while array.of(StepState.PENDING, StepState.RUNNING):
+        for at in array.may_begin():
+            array.begin(at)
+
+        running = array.of(StepState.RUNNING)
+        assert running, "elements wait for each other"
+        array.states[data.draw(st.sampled_from(running))] = SUCCEEDED
+
+
 def test_the_tree_shows_depth_conditions_and_progress() -> None:
     def view(
         name: str, state: StepState, *after: str, index: int | None = None, run: int = 1

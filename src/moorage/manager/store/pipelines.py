@@ -4,7 +4,7 @@ each step."""
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -176,11 +176,13 @@ class PipelineStore:
         before: StoredPipeline,
         steps: Sequence[NewStep],
         known: Mapping[int, str],
-        pending: Collection[str],
+        pending: Mapping[str, int | None],
     ) -> bool:
         """Run steps again. ``known``: the sessions by position that there are; what is pending and
-        depends on one that runs again, depends on its new run. False, with nothing created, if one
-        of the sessions ``pending`` is not so any more: what to run again was decided from that.
+        depends on one that runs again, depends on its new run. ``pending``: by session, the
+        position of the element of the same array whose end it waits for from now on. False, with
+        nothing created, if one of them is not pending any more: what to run again was decided from
+        that.
 
         Raises ``NotFound`` for an unknown group, ``Conflict`` for a type that the group does not
         allow or another retry at this moment, and ``QuotaExceeded``."""
@@ -205,7 +207,7 @@ class PipelineStore:
         steps: Sequence[NewStep],
         known: Mapping[int, str],
         once: OnceOnly | None = None,
-        pending: Collection[str] = (),
+        pending: Mapping[str, int | None] | None = None,
         *,
         forced: bool = False,
     ) -> _Written | None:
@@ -225,6 +227,8 @@ class PipelineStore:
         replaced = [
             (known[one.position], ids[one.position]) for one in steps if one.position in known
         ]
+        kept = pending or {}
+        following = {session: at for session, at in kept.items() if at is not None}
         try:
             (row,) = await self._db.fetch(
                 SQL["pipeline_create"],
@@ -240,9 +244,11 @@ class PipelineStore:
                 text,
                 *([pair[n] for pair in replaced] for n in range(2)),
                 *_cluster_columns(new),
-                list(pending),
+                list(kept),
                 *_reuse_columns(steps),
                 [made.traceparent for made in new],
+                list(following),
+                [ids[at] for at in following.values()],
             )
         except asyncpg.UniqueViolationError:
             raise Conflict(

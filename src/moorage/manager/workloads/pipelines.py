@@ -28,10 +28,13 @@ Item = tuple[str, int | None]
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A session of a pipeline. ``waits``: positions of earlier nodes, each with the condition."""
+    """A session of a pipeline. ``waits``: positions of earlier nodes, each with the condition.
+    ``follows``: the one of them that is an element of the same array, so that no more run at once
+    than may."""
 
     item: Item
     waits: tuple[tuple[int, str], ...]
+    follows: int | None = None
 
 
 def check(pipeline: PipelineSpec) -> list[Step]:
@@ -114,26 +117,31 @@ def items(step: Step) -> list[Item]:
     return [(step.name, index) for index in range(array.first, array.last + 1)]
 
 
-def graph(steps: Sequence[Step], only: Collection[Item] | None = None) -> list[Node]:
-    """One node for each session. ``steps``: as ``check`` returns them. ``only``: those of a retry
-    that run again, among which an array counts how many run at once. Positions are among all
-    nodes."""
+def graph(steps: Sequence[Step], unfinished: Collection[Item] | None = None) -> list[Node]:
+    """One node for each session. ``steps``: as ``check`` returns them. ``unfinished``: what is
+    still to run after a retry, because it runs again or is pending. Positions are among all nodes.
+
+    Of an array, each element that is still to run waits for an earlier one. So the last ones can be
+    stopped first, and none of the others begins."""
     of_step: dict[str, list[int]] = {}
     nodes: list[Node] = []
     for step in steps:
         conditions = dict.fromkeys((at, a.on) for a in step.conditions for at in of_step[a.step])
         at_once = Array.parse(step.array).at_once if step.array else None
         places: list[int] = []
-        running: list[int] = []
+        to_run: list[int] = []
         for item in items(step):
             waits = dict(conditions)
-            if only is None or item in only:
-                if at_once is not None and len(running) >= at_once:
-                    waits[running[-at_once], _AT_ONCE] = None
-                running.append(len(nodes))
+            follows = None
+            if unfinished is None or item in unfinished:
+                if at_once is not None and len(to_run) >= at_once:
+                    follows = to_run[-at_once]
+                    waits[follows, _AT_ONCE] = None
+
+                to_run.append(len(nodes))
 
             places.append(len(nodes))
-            nodes.append(Node(item, tuple(waits)))
+            nodes.append(Node(item, tuple(waits), follows))
 
         of_step[step.name] = places
 

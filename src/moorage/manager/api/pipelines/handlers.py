@@ -254,7 +254,8 @@ async def _run_again(call: Call[None, NoQuery], found: StoredPipeline) -> bool:
     scope = replace(call.scope, owner=replace(owner, user=found.owner, project=found.project))
     scope = scope.isolating(owner.user != found.owner)
     specs = await _resolved(replace(call, scope=scope), steps, again=True)
-    nodes = pipelines.graph(steps, again)
+    pending = {item for item, state in states.items() if state is StepState.PENDING}
+    nodes = pipelines.graph(steps, again | pending)
     files = _files(steps, nodes)
     every = [
         _new(node, position, rows[node.item].run + 1, specs, files)
@@ -263,9 +264,9 @@ async def _run_again(call: Call[None, NoQuery], found: StoredPipeline) -> bool:
     every = step_reuse.with_meanings(every, scope.owner.project, forced=True)
     new = [one for one in every if (one.step, one.index) in again]
     known = {row.position: str(row.session_id) for row in rows.values()}
-    pending = [row.session_id for item, row in rows.items() if states[item] is StepState.PENDING]
+    kept = {str(rows[node.item].session_id): node.follows for node in nodes if node.item in pending}
 
-    return await call.deps.store.pipelines.add_runs(scope, found, new, known, pending)
+    return await call.deps.store.pipelines.add_runs(scope, found, new, known, kept)
 
 
 async def _controlled(call: Call[None, NoQuery]) -> StoredPipeline:

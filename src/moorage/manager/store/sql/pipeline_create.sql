@@ -6,8 +6,8 @@
 -- The first session holds the idempotency key of the pipeline. A key that was used fails the statement.
 --
 -- `problem`: why nothing was created: `group` or `type` of input `n`, a quota, or `stale`: a session that a retry keeps ($42)
--- is no longer pending. Pending dependents of what runs again
--- ($33 earlier session, $34 its new run) wait for the new run.
+-- is no longer pending. Pending dependents of what runs again ($33 earlier session, $34 its new run) wait for the new run, and
+-- pending elements of arrays for the end of the element ($47 session, $48 on which) that is before them now, or of none.
 WITH input AS (
     SELECT * FROM unnest(
         $1::uuid[], $2::text[], $3::text[], $4::text[], $5::int[], $6::text[], $7::text[], $8::uuid[],
@@ -76,6 +76,28 @@ WITH input AS (
     SELECT d.session_id, d.depends_on, d.condition
     FROM unnest($19::uuid[], $20::uuid[], $21::text[]) AS d(session_id, depends_on, condition)
     WHERE NOT EXISTS (SELECT FROM refused)
+), turns AS MATERIALIZED (  -- which element of its array each pending one waited for
+    SELECT d.session_id, d.depends_on FROM kept k
+    JOIN session_dependencies d ON d.session_id = k.id AND d.condition = 'any'
+    JOIN pipeline_steps p ON p.session_id = d.session_id AND p.pipeline_id = $30::uuid
+    JOIN pipeline_steps e ON e.session_id = d.depends_on AND e.pipeline_id = p.pipeline_id AND e.step = p.step
+    WHERE NOT EXISTS (SELECT FROM refused)
+), new_turns AS MATERIALIZED (
+    SELECT session_id, depends_on FROM unnest($47::uuid[], $48::uuid[]) AS n(session_id, depends_on)
+    WHERE NOT EXISTS (SELECT FROM refused)
+), turns_ended AS MATERIALIZED (
+    SELECT * FROM turns EXCEPT SELECT * FROM new_turns
+), turns_begun AS MATERIALIZED (
+    SELECT * FROM new_turns EXCEPT SELECT * FROM turns
+), turns_removed AS (
+    DELETE FROM session_dependencies d USING turns_ended t
+    WHERE d.session_id = t.session_id AND d.depends_on = t.depends_on AND d.condition = 'any'
+), turns_added AS (
+    INSERT INTO session_dependencies (session_id, depends_on, condition)
+    SELECT t.session_id, t.depends_on, 'any' FROM turns_begun t
+), turned AS (
+    SELECT t.session_id, sum(t.more) AS more
+    FROM (SELECT session_id, -1 AS more FROM turns_ended UNION ALL SELECT session_id, 1 FROM turns_begun) t GROUP BY 1
 ), waiting AS MATERIALIZED (
     SELECT s.id FROM sessions s WHERE s.status = 'PENDING' AND NOT EXISTS (SELECT FROM refused) AND s.id IN (
         SELECT d.session_id FROM session_dependencies d JOIN pipeline_steps p ON p.session_id = d.session_id
@@ -85,12 +107,18 @@ WITH input AS (
     UPDATE session_dependencies d SET depends_on = r.new
     FROM unnest($33::uuid[], $34::uuid[]) AS r(old, new), waiting w
     WHERE d.depends_on = r.old AND d.session_id = w.id
+      AND NOT EXISTS (SELECT FROM turns t WHERE t.session_id = d.session_id AND t.depends_on = d.depends_on)
 ), changed AS (  -- another revision, so that what was decided from the old dependencies is stale
-    UPDATE sessions s SET revision = s.revision + 1, hold = NULL FROM waiting w WHERE s.id = w.id
+    UPDATE sessions s SET revision = s.revision + 1, hold = NULL, dependencies = s.dependencies + coalesce(w.more, 0)
+    FROM (SELECT coalesce(w.id, t.session_id) AS id, t.more FROM waiting w FULL JOIN turned t ON t.session_id = w.id) w
+    WHERE s.id = w.id
     RETURNING s.id, s.revision
 ), told AS (
     INSERT INTO session_history (session_id, revision, event, from_status, to_status, actor, detail)
-    SELECT c.id, c.revision, 'redirected', 'PENDING', 'PENDING', 'manager', 'waits for the new run of a step' FROM changed c
+    SELECT c.id, c.revision, 'redirected', 'PENDING', 'PENDING', 'manager',
+           CASE WHEN w.id IS NOT NULL THEN 'waits for the new run of a step'
+                ELSE 'waits for another element of its array, or for none' END
+    FROM changed c LEFT JOIN waiting w ON w.id = c.id
 ), logged AS (
     INSERT INTO session_history (session_id, revision, event, from_status, to_status, actor)
     SELECT i.id, 1, 'created', NULL, 'PENDING', i.created_by FROM input i WHERE NOT EXISTS (SELECT FROM refused)
