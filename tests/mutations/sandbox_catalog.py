@@ -405,7 +405,7 @@ MUTATIONS = (
     Mutation(
         "engines of sandboxed kernels listen on the address of the node",
         "agent/kernel/launch.py",
-        "_ANY_ADDRESS if context.own_user else context.host",
+        "any_address if context.own_user else context.host",
         "context.host",
         ("tests/unit/agent/test_launch.py", "-k", "sandboxed"),
     ),

@@ -16,8 +16,9 @@ PUBLISHED6 = "published6"
 INTERFACES = "mk"
 """All interfaces of kernels begin with it, whatever their agent."""
 _DNS = 53
-# Where clouds have their metadata beside 169.254.169.254: AWS, Google Cloud, Oracle Cloud.
-_METADATA6 = ("fd00:ec2::/32", "fd20:ce::/32", "fd00:c1::/32")
+# Where clouds have their metadata beside 169.254.169.254: AWS, Google Cloud, Oracle Cloud, and
+# 169.254.0.0/16 through NAT64.
+_METADATA6 = ("fd00:ec2::/32", "fd20:ce::/32", "fd00:c1::/32", "64:ff9b::a9fe:0/112")
 # Linux takes no packets from the net for the former, and forwards none of the latter.
 _NOT_PUBLISHED6 = "{ ::1, fe80::/10 }"
 
