@@ -350,7 +350,7 @@ MUTATIONS = (
     Mutation(
         "what a kernel holds is freed while it runs",
         "manager/store/sql/allocation_release.sql",
-        "AND k.id = a.kernel_id AND k.status IN ('TERMINATED', 'CANCELLED', 'ERROR')",
+        "AND k.id = a.kernel_id AND k.status IN (:TERMINAL)",
         "AND k.id = a.kernel_id",
         REPORTS,
     ),
@@ -364,7 +364,7 @@ MUTATIONS = (
     Mutation(
         "a lease ends a kernel that has ended otherwise",
         "manager/store/sql/kernel_leases_expire.sql",
-        "\n  AND k.status NOT IN ('PENDING', 'TERMINATED', 'CANCELLED', 'ERROR')",
+        "\n  AND k.status NOT IN ('PENDING', :TERMINAL)",
         "",
         ("tests/store/test_lease_expiry_store.py",),
     ),

@@ -41,7 +41,7 @@ MUTATIONS = (
     Mutation(
         "a kernel that was cancelled holds its allocations for ever",
         "manager/store/sql/allocation_release.sql",
-        "k.status IN ('TERMINATED', 'CANCELLED', 'ERROR')",
+        "k.status IN (:TERMINAL)",
         "k.status IN ('TERMINATED', 'ERROR')",
         RELEASES,
     ),

@@ -15,8 +15,30 @@ MERGE = ("tests/unit/manager/test_templates.py",)
 CRITERIA = ("tests/unit/manager/test_idle.py",)
 STOPS = ("tests/store/test_session_stops.py",)
 CHECKPOINTS = ("tests/unit/agent/test_checkpoint_signal.py",)
+SETS = ("tests/tidy/test_statuses.py",)
 
 MUTATIONS = (
+    Mutation(
+        "a status has no style on the command line",
+        "cli/output.py",
+        "Status.TERMINATING, EndpointStatus.BUSY",
+        "EndpointStatus.BUSY",
+        SETS,
+    ),
+    Mutation(
+        "a statement lists the statuses itself",
+        "manager/store/sql/session_remove.sql",
+        "s.status IN (:TERMINAL)",
+        "s.status IN ('TERMINATED', 'CANCELLED', 'ERROR')",
+        SETS,
+    ),
+    Mutation(
+        "a set of statuses lacks one",
+        "common/model/status.py",
+        "BEFORE_RUNNING = frozenset({Status.PENDING, *STARTING})",
+        "BEFORE_RUNNING = frozenset({Status.PENDING, Status.SCHEDULED})",
+        SETS,
+    ),
     Mutation(
         "a retry does not look whether steps are still pending",
         CREATE,

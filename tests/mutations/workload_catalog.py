@@ -60,8 +60,8 @@ MUTATIONS = (
     Mutation(
         "a request shares the run of a session that is stopping",
         FIND,
-        "NOT IN ('TERMINATED', 'CANCELLED', 'ERROR', 'TERMINATING'))",
-        "NOT IN ('TERMINATED', 'CANCELLED', 'ERROR'))",
+        "NOT IN (:TERMINAL, 'TERMINATING'))",
+        "NOT IN (:TERMINAL))",
         REUSE,
     ),
     Mutation(

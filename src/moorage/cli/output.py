@@ -14,7 +14,16 @@ from moorage.common.model.durations import format_duration
 from moorage.common.model.printable import CONTROL as CONTROL
 from moorage.common.model.printable import printable as printable
 from moorage.common.model.slots import WHOLE_DEVICE, format_amount, format_slots
-from moorage.common.model.status import LIVE, SessionType, Status
+from moorage.common.model.status import (
+    ATTENDED,
+    BEFORE_RUNNING,
+    LIVE,
+    AgentStatus,
+    EndpointStatus,
+    Outcome,
+    Result,
+    Status,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,14 +36,17 @@ if TYPE_CHECKING:
 
 # A column of a table is never cut below this, in cells: as wide as ``RUNNING`` and a space.
 _LEAST_WIDTH = 8
-_STYLES = {
-    **dict.fromkeys(("RUNNING", "ready", "ALIVE", "SUCCESS", "SUCCEEDED"), "green"),
-    **dict.fromkeys(("ERROR", "LOST", "degraded", "FAILED"), "red"),
-    **dict.fromkeys(
-        ("PENDING", "SCHEDULED", "PREPARING", "QUEUED", "CREATING", "queued", "loading", "SUSPECT"),
-        "yellow",
-    ),
-    **dict.fromkeys(("TERMINATED", "CANCELLED", "stopped", "not_loaded"), "dim"),
+STYLES: Mapping[str, str] = {
+    **dict.fromkeys((Status.RUNNING, EndpointStatus.READY, AgentStatus.ALIVE), "green"),
+    **dict.fromkeys((Result.SUCCESS, Outcome.SUCCEEDED), "green"),
+    **dict.fromkeys((Status.ERROR, EndpointStatus.DEGRADED, AgentStatus.LOST), "red"),
+    **dict.fromkeys((Result.FAILED, Outcome.FAILED), "red"),
+    **dict.fromkeys((*BEFORE_RUNNING, AgentStatus.SUSPECT), "yellow"),
+    **dict.fromkeys((EndpointStatus.QUEUED, EndpointStatus.LOADING), "yellow"),
+    **dict.fromkeys((Status.TERMINATED, Status.CANCELLED), "dim"),
+    **dict.fromkeys((EndpointStatus.STOPPED, EndpointStatus.NOT_LOADED), "dim"),
+    # Without a colour: what passes, and what says nothing.
+    **dict.fromkeys((Status.TERMINATING, EndpointStatus.BUSY, Result.UNDEFINED), ""),
 }
 
 
@@ -109,7 +121,7 @@ def make_table(
     for column, column_width in zip(columns, widths, strict=True):
         table.add_column(column, no_wrap=True, width=column_width)
     for row in cells:
-        table.add_row(*(Text(cell, _STYLES.get(cell, "")) for cell in row))
+        table.add_row(*(Text(cell, STYLES.get(cell, "")) for cell in row))
 
     return table
 
@@ -137,7 +149,7 @@ def print_facts(console: Console, facts: Iterable[tuple[str, str]]) -> None:
     shown = [(name, value) for name, value in facts if value]
     width = max((14, *(len(name) + 2 for name, _ in shown)))
     for name, value in shown:
-        style = _STYLES.get(value.split(" ")[0], "")
+        style = STYLES.get(value.split(" ")[0], "")
         line = Text.assemble((f"{name:<{width}}", "bold"), (printable(value), style))
         console.print(line, soft_wrap=True)
 
@@ -235,11 +247,7 @@ def session_row(view: SessionView, now: datetime, *, wide: bool) -> list[str]:
     kernel = current_kernel(view)
     why = getattr(view, "needs_newer_manager", "")  # a manager of the release before does not say
     why = why or (view.hold.text if view.hold else str(view.reason))
-    if (
-        not why
-        and view.status == Status.RUNNING
-        and view.type in (SessionType.INTERACTIVE, SessionType.SYSTEM)
-    ):
+    if not why and view.status == Status.RUNNING and view.type in ATTENDED:
         why = view.detail  # as the warning of an idle session
 
     progress = progress_text(kernel.progress, short=True) if kernel and view.status in LIVE else ""

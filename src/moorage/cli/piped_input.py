@@ -18,7 +18,7 @@ from moorage.cli.errors import WaitTimeout
 from moorage.cli.output import printable
 from moorage.cli.summary import has_ended
 from moorage.cli.wait import until_session
-from moorage.common.model.status import STARTING, Status
+from moorage.common.model.status import BEFORE_RUNNING
 from moorage.sdk import ApiError, Unreachable
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ _PIPE = 'p="${TMPDIR:-/tmp}/.moorage-stdin-$MOORAGE_KERNEL_ID"'
 _READ = f'{_PIPE}; mkfifo -m 600 "$p" || exit 1; exec <"$p"; rm -f "$p"; exec "$@"'
 _FEED = f'{_PIPE}; until [ -p "$p" ]; do sleep 0.05; done; exec cat >"$p"'
 FEEDER = ("/bin/sh", "-c", _FEED)
-_BEFORE_RUNNING = frozenset({Status.PENDING, *STARTING})
 # Of cat, when the program has closed its input, or has ended.
 _NOT_READ = (0, -signal.SIGPIPE, 128 + signal.SIGPIPE)
 # How long the end of a session may come after the end of the commands in it.
@@ -54,7 +53,7 @@ async def feed(cli: Cli, client: Client, created: SessionView) -> None:
     """Pass standard input to the program of a session, and stop the session if it does not arrive
     whole."""
     view = await until_session(
-        client, created, lambda view: view.status not in _BEFORE_RUNNING, clock=cli.clock
+        client, created, lambda view: view.status not in BEFORE_RUNNING, clock=cli.clock
     )
     problem = "" if has_ended(view) or view.attempt > 1 else await _copy(client, view)
     if not problem:

@@ -8,7 +8,17 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from moorage.common.model.reasons import REASONS, Reason
-from moorage.common.model.status import LIVE, RESULT_OF, TERMINAL, SessionType, Status
+from moorage.common.model.status import (
+    ATTENDED,
+    BEFORE_RUNNING,
+    LIVE,
+    RESULT_OF,
+    STARTING_STEPS,
+    TERMINAL,
+    SessionType,
+    Status,
+    in_order,
+)
 
 if TYPE_CHECKING:
     from moorage.common.model.spec import Port
@@ -29,7 +39,6 @@ _STAGE_NAMES = {
 }
 
 _OUTCOMES = {str(result): str(outcome) for outcome, result in RESULT_OF.items()}
-_STARTING = (Status.PREPARING, Status.QUEUED, Status.CREATING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,27 +88,19 @@ def hold_note(view: SessionView) -> str:
 
 def current_activity(view: SessionView) -> str:
     """Current step of the agent in starting the session, like pulling an image; "" when unknown."""
-    if view.status not in _STARTING:
+    if view.status not in STARTING_STEPS:
         return ""
     newest = max(view.kernels, key=lambda kernel: kernel.attempt, default=None)
-    return newest.detail if newest is not None and newest.status in _STARTING else ""
+    return newest.detail if newest is not None and newest.status in STARTING_STEPS else ""
 
 
 def leading_replica(view: EndpointView) -> ReplicaView | None:
     """The replica that stands for the endpoint in progress output: of those that are not ready, the
     furthest one. Without such a one, the newest."""
-    order = (
-        Status.CREATING,
-        Status.QUEUED,
-        Status.PREPARING,
-        Status.SCHEDULED,
-        Status.PENDING,
-    )
     live = [replica for replica in view.sessions if replica.status in LIVE]
-    for status in order:
+    for status in reversed(in_order(BEFORE_RUNNING)):
         if found := [replica for replica in live if replica.status is status]:
             return max(found, key=lambda replica: replica.session_id)
-
     return max(live or view.sessions, key=lambda replica: replica.session_id, default=None)
 
 
@@ -132,7 +133,7 @@ def next_steps(view: SessionView) -> list[tuple[str, str]]:
         return []
 
     steps = []
-    if view.status is Status.RUNNING and view.type in (SessionType.INTERACTIVE, SessionType.SYSTEM):
+    if view.status is Status.RUNNING and view.type in ATTENDED:
         steps.append(("work in it", f"moorage exec -it {view.name} -- sh"))
     if view.status is Status.RUNNING:
         steps += [(f"its {port.name}", _open_command(view.name, port)) for port in view.spec.ports]

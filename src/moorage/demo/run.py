@@ -17,7 +17,7 @@ from moorage.common.config.settings import Settings
 from moorage.common.model.errors import MoorageError, StartupError
 from moorage.common.model.reasons import REASONS
 from moorage.common.model.spec import EndpointSpec
-from moorage.common.model.status import EndpointStatus
+from moorage.common.model.status import EndpointStatus, Status
 from moorage.common.views.endpoints import EndpointView
 from moorage.demo.model import write_tiny_gguf
 from moorage.sdk import Client, Message, chat
@@ -163,7 +163,7 @@ def _raise_not_ready(view: EndpointView) -> NoReturn:
 
 async def _print_history(client: Client, view: EndpointView) -> None:
     """Print the status transitions of the replica's session, from its history in Postgres."""
-    running = next(s for s in view.sessions if s.status == "RUNNING")
+    running = next(s for s in view.sessions if s.status == Status.RUNNING)
     history = await client.history(running.session_id)
     steps = [f"{b.to_status} +{(b.at - a.at).total_seconds():.3f} s" for a, b in pairwise(history)]
     print(

@@ -56,7 +56,7 @@ from moorage.cli.summary import explain_failure, has_ended
 from moorage.cli.wait import until_session
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.reasons import Reason
-from moorage.common.model.status import STARTING, Result, SessionType, Status
+from moorage.common.model.status import BEFORE_RUNNING, Result, SessionType, Status
 from moorage.sdk import ApiError, Unreachable
 
 if TYPE_CHECKING:
@@ -74,7 +74,6 @@ _NOT_OF_THE_SPEC = (
     "stdin",
     "remove",
 )
-_BEFORE_RUNNING = frozenset({Status.PENDING, *STARTING})
 
 _Command = Annotated[
     list[str] | None,
@@ -315,7 +314,7 @@ def _say_what_remains(cli: Cli, created: list[SessionView], stop: bool) -> None:
 
 def _has_log(copied: int, view: SessionView) -> bool:
     """Whether an attempt after ``copied`` has run or runs."""
-    return view.status not in _BEFORE_RUNNING or view.attempt > copied + 1
+    return view.status not in BEFORE_RUNNING or view.attempt > copied + 1
 
 
 def _is_over(attempt: int, view: SessionView) -> bool:
@@ -342,7 +341,7 @@ async def _follow(cli: Cli, client: Client, created: SessionView) -> SessionView
             cli.note(f"moorage: {created.name} is retried after attempt {attempt}")
 
         copied = view.attempt - 1
-        if view.status in _BEFORE_RUNNING:
+        if view.status in BEFORE_RUNNING:
             continue
 
         log = AttemptLog(cli, client, view=view, sink=sink, attempt=view.attempt)

@@ -45,15 +45,13 @@ from moorage.cli.session_options import (
 from moorage.cli.summary import explain_failure, next_steps
 from moorage.cli.wait import until_session
 from moorage.common.model.errors import InvalidInput
-from moorage.common.model.status import STARTING, Result, SessionType, Status
+from moorage.common.model.status import ATTENDED, BEFORE_RUNNING, Result, SessionType, Status
 
 if TYPE_CHECKING:
     from moorage.common.model.spec import SessionSpec
     from moorage.common.views.resources import SessionView
     from moorage.sdk import Client
 
-_STARTED = (SessionType.INTERACTIVE, SessionType.SYSTEM)
-_BEFORE_RUNNING = frozenset({Status.PENDING, *STARTING})
 Kind = Annotated[
     str,
     typer.Option("--type", help="interactive, or system: moves files on a node, without devices."),
@@ -152,9 +150,9 @@ def _limits(lifetime: float | None, idle_timeout: float | None) -> dict[str, Any
 
 
 def _type(given: str) -> SessionType:
-    if given not in _STARTED:
+    if given not in ATTENDED:
         raise InvalidInput(
-            f"--type {given!r} is not allowed here: allowed is {' or '.join(_STARTED)}",
+            f"--type {given!r} is not allowed here: allowed is {' or '.join(ATTENDED)}",
             next_step="`moorage run` starts batch sessions, `moorage serve` models",
         )
     return SessionType(given)
@@ -184,7 +182,7 @@ async def _until_running(
         return await until_session(
             client,
             created,
-            lambda view: view.status not in _BEFORE_RUNNING,
+            lambda view: view.status not in BEFORE_RUNNING,
             clock=cli.clock,
             progress=progress,
             timeout_s=timeout_s,

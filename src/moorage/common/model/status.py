@@ -1,10 +1,13 @@
-"""Statuses and results of sessions, kernels, agents and endpoints.
+"""Statuses, results and types of sessions, kernels, agents and endpoints.
 
 Sets of statuses list their members explicitly, so that a new status joins none of them by accident.
+They are defined here only: statements of SQL name them (``manager/store/queries.py``), and tests in
+``tests/tidy`` compare the tables of the command line and of the console with them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import StrEnum
 
 
@@ -29,6 +32,21 @@ STARTING = frozenset({Status.SCHEDULED, Status.PREPARING, Status.QUEUED, Status.
 LIVE = frozenset({Status.PENDING, *STARTING, Status.RUNNING, Status.TERMINATING})
 # Of a session: it has an agent, and counts against quotas.
 PLACED = LIVE - {Status.PENDING}
+# Statuses in which the agent must keep the kernel. TERMINATING is not among them: its order is
+# withdrawn.
+IN_ORDERS = frozenset({*STARTING, Status.RUNNING})
+BEFORE_RUNNING = frozenset({Status.PENDING, *STARTING})
+# What an agent reports of a start.
+STARTING_STEPS = STARTING - {Status.SCHEDULED}
+# For the scheduler, or in the queue of a batch system.
+WAITING = frozenset({Status.PENDING, Status.QUEUED})
+# A deadline waits for what an agent does.
+AWAITING_AGENT = frozenset({*STARTING, Status.TERMINATING})
+
+
+def in_order(statuses: Collection[Status]) -> tuple[Status, ...]:
+    """The statuses in the order in which a session passes them."""
+    return tuple(status for status in Status if status in statuses)
 
 
 class Result(StrEnum):
@@ -54,6 +72,10 @@ class SessionType(StrEnum):
     BATCH = "batch"  # result by the exit code of its main program
     INFERENCE = "inference"  # serves requests through the proxy
     SYSTEM = "system"  # moves files near the data of a node: no devices, a quota of its own
+
+
+# People work in these, so that they can be idle.
+ATTENDED = frozenset({SessionType.INTERACTIVE, SessionType.SYSTEM})
 
 
 class AgentStatus(StrEnum):

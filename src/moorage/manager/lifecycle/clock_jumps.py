@@ -13,15 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from moorage.common.model.status import Status
+from moorage.common.model.status import AWAITING_AGENT, Status
 
 TOLERANCE_S = 1.0
 # A new leader learns in this time what has become of sessions while no manager ran: agents
 # reconnect within five seconds, and report. A deadline for an agent's answer does not count before.
 SETTLE_S = 10.0
-_AWAITS_AGENT = frozenset(
-    {Status.SCHEDULED, Status.PREPARING, Status.QUEUED, Status.CREATING, Status.TERMINATING}
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,4 +48,4 @@ def forward_jump_s(earlier: Reading, later: Reading) -> float:
 def deadline_counts(status: Status, led_s: float) -> bool:
     """Whether a leader that has led for ``led_s`` seconds may act on a passed deadline of this
     status."""
-    return led_s >= SETTLE_S or status not in _AWAITS_AGENT
+    return led_s >= SETTLE_S or status not in AWAITING_AGENT

@@ -9,21 +9,19 @@ from typing import NamedTuple, Self
 from moorage.common.link.messages import AgentInfo, Observation, Report
 from moorage.common.model.ids import AgentId, KernelId, SessionId
 from moorage.common.model.reasons import REASONS, Reason
-from moorage.common.model.status import TERMINAL, ObservedState, Status
+from moorage.common.model.status import (
+    LIVE,
+    STARTING_STEPS,
+    TERMINAL,
+    ObservedState,
+    Status,
+    in_order,
+)
 
-# Kernels move forward in this order, except among ``STARTING_STEPS``.
-STATUS_ORDER = [
-    Status.PENDING,
-    Status.SCHEDULED,
-    Status.PREPARING,
-    Status.QUEUED,
-    Status.CREATING,
-    Status.RUNNING,
-    Status.TERMINATING,
-]
-# Among these the newest observation counts, whatever it is: a site may put a job back into its
-# queue, and an agent may have said what it did not know yet.
-STARTING_STEPS = frozenset({Status.PREPARING, Status.QUEUED, Status.CREATING})
+# Kernels move forward in this order, except among ``STARTING_STEPS``, of which the newest
+# observation counts: a site may put a job back into its queue, and an agent may have said what it
+# did not know yet.
+STATUS_ORDER = in_order(LIVE)
 _OBSERVED_STATUS = {
     ObservedState.PREPARING: Status.PREPARING,
     ObservedState.QUEUED: Status.QUEUED,

@@ -14,7 +14,7 @@ from moorage.common.model.cluster import MAIN
 from moorage.common.model.ids import AgentId
 from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.spec import SessionSpec
-from moorage.common.model.status import STARTING, TERMINAL, Result, SessionType, Status
+from moorage.common.model.status import IN_ORDERS, STARTING, TERMINAL, Result, SessionType, Status
 from moorage.manager.lifecycle.deadlines import deadline_s, run_limit_reason, run_limit_s
 from moorage.manager.lifecycle.kernels import STATUS_ORDER
 from moorage.manager.lifecycle.losses import (
@@ -197,7 +197,7 @@ def _transition(
 
 def _holds_resources(session: SessionSnapshot) -> bool:
     ended = all(kernel.status in TERMINAL for kernel in session.kernels)
-    return session.status in (*STARTING, Status.RUNNING) and not ended
+    return session.status in IN_ORDERS and not ended
 
 
 def _main_kernel(kernels: Sequence[KernelSnapshot]) -> KernelSnapshot:
@@ -392,7 +392,7 @@ def may_requeue(session: SessionSnapshot, reason: Reason) -> bool:
     gone = reason in _ENDED_WITH_NODE and not may_retry(session, reason)
     return (
         session.spec.type is SessionType.BATCH
-        and session.status in (*STARTING, Status.RUNNING)
+        and session.status in IN_ORDERS
         and (reason in PROGRAM_FAILED or gone)
         and session.requeues < session.spec.retries
     )

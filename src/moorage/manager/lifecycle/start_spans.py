@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from moorage.common.model.ids import SessionId
-from moorage.common.model.status import STARTING, TERMINAL, Status
+from moorage.common.model.status import BEFORE_RUNNING, TERMINAL, Status
 from moorage.common.telemetry.spans import Span, SpanContext, Value, session_context
 from moorage.manager.lifecycle.transitions import Event, Transition
 
@@ -66,7 +66,7 @@ def ends_start(transition: Transition) -> bool:
     new = transition.new
     if new is Status.RUNNING:
         return old is not Status.RUNNING
-    return (old is Status.PENDING or old in STARTING) and new in _ENDED
+    return old in BEFORE_RUNNING and new in _ENDED
 
 
 def placement_spans(

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from moorage.common.model.ids import SessionId
 from moorage.common.model.reasons import Reason
-from moorage.common.model.status import Result, Status
+from moorage.common.model.status import STARTING, Result, Status, in_order
 
 
 class Event(StrEnum):
@@ -44,12 +44,7 @@ class Event(StrEnum):
     FAILED = "failed"
 
 
-_STARTING = (
-    Status.SCHEDULED,
-    Status.PREPARING,
-    Status.QUEUED,
-    Status.CREATING,
-)  # a tuple: the diagram keeps this order
+_STARTING = in_order(STARTING)
 _ACTIVE = (*_STARTING, Status.RUNNING)
 
 TRANSITIONS: Mapping[tuple[Status, Event], Status] = {

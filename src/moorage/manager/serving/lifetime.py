@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from math import ceil
 
 from moorage.common.model.reasons import Reason
-from moorage.common.model.status import STARTING, Status
+from moorage.common.model.status import BEFORE_RUNNING
 from moorage.manager.serving.groups import start_group
 from moorage.manager.serving.snapshots import EndpointSnapshot, ReplicaSnapshot
 
@@ -55,7 +55,7 @@ def ready_expected_at(
 def next_ready_at(endpoint: EndpointSnapshot, now: datetime) -> datetime | None:
     """When the next replica of those that start is expected to be ready; None: unknown, or none
     starts. What takes longer than was expected is not expected at any time."""
-    starting = [r for r in endpoint.replicas if r.status in (Status.PENDING, *STARTING)]
+    starting = [r for r in endpoint.replicas if r.status in BEFORE_RUNNING]
     found = [
         at for r in starting if (at := ready_expected_at(endpoint, r, now)) is not None and at > now
     ]
@@ -91,7 +91,7 @@ def _job_successor_due_at(
     earliest_at = r.created_at
     if r.ready_at is not None and r.ends_at is not None:
         ends_at = r.ends_at
-    elif r.status in (Status.PENDING, *STARTING):
+    elif r.status in BEFORE_RUNNING:
         ready_at = ready_expected_at(endpoint, r, now)
         history = endpoint.starts.get(r.group)
         if ready_at is None or history is None:
@@ -149,7 +149,7 @@ def late_successor(
     due = [
         r for r in ending if (at := successor_due_at(endpoint, r, now)) is not None and now >= at
     ]
-    starting = [r for r in endpoint.replicas if r.status in (Status.PENDING, *STARTING)]
+    starting = [r for r in endpoint.replicas if r.status in BEFORE_RUNNING]
 
     # A quota of node-hours may hold a job until the next month.
     coming = [r for r in starting if r.held is not Reason.NODE_HOURS]

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from moorage.common.model.status import STARTING, TERMINAL, EndpointStatus, Status
+from moorage.common.model.status import IN_ORDERS, TERMINAL, WAITING, EndpointStatus, Status
 from moorage.manager.serving.canary import is_tried
 from moorage.manager.serving.replicas import consecutive_failures
 from moorage.manager.serving.snapshots import EndpointSnapshot, ReplicaSnapshot
 
-_QUEUED = frozenset({Status.PENDING, Status.QUEUED})
 RolloutState = Literal["complete", "progressing", "canary", "waiting", "failed"]
 
 
@@ -19,7 +18,7 @@ def replica_state(r: ReplicaSnapshot) -> str:
     ends."""
     if r.status in TERMINAL or r.status is Status.TERMINATING:
         return ""
-    if r.status in _QUEUED:
+    if r.status in WAITING:
         return EndpointStatus.QUEUED
     if r.draining_since is not None:
         return "draining"
@@ -46,7 +45,7 @@ def endpoint_status(endpoint: EndpointSnapshot) -> EndpointStatus:
     if serving or is_failing or consecutive_failures(endpoint):
         return EndpointStatus.DEGRADED
 
-    loading = {*STARTING, Status.RUNNING} - _QUEUED
+    loading = IN_ORDERS - WAITING
     is_loading = any(r.status in loading for r in endpoint.replicas)
     return EndpointStatus.LOADING if is_loading else EndpointStatus.QUEUED
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from moorage.common.model.status import STARTING, TERMINAL, Status
+from moorage.common.model.status import IN_ORDERS, STARTING, TERMINAL, Status, in_order
 from moorage.manager.lifecycle.transitions import TRANSITIONS
 from moorage.manager.store.database import Database
 from moorage.manager.store.lifecycle import NEWEST
@@ -51,7 +51,7 @@ class Drift:
 
 
 _ENDED = (Status.TERMINATED, Status.ERROR)
-_ACTIVE = (*(s for s in Status if s in STARTING), Status.RUNNING)
+_ACTIVE = in_order(IN_ORDERS)
 # Kernel statuses that are consistent with each session status. A kernel may be ahead of its
 # session, which the session controller moves later, but never behind it.
 KERNEL_STATUSES: Mapping[Status, tuple[Status, ...]] = {

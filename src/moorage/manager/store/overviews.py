@@ -10,6 +10,7 @@ from typing import Any
 
 from moorage.common.aio.clock import Clock
 from moorage.common.model.ids import AgentId, EndpointId, SessionId
+from moorage.common.model.status import Status
 from moorage.common.views import events
 from moorage.common.views.resources import Page
 from moorage.manager.identity.scope import Scope
@@ -149,7 +150,7 @@ def _group(
     oldest = None
     for row in sessions:
         by_status[row["status"]] += row["n"]
-        if row["status"] == "PENDING":
+        if row["status"] == Status.PENDING:
             waiting[row["reason"]] = row["n"]
             oldest = row["oldest"] if oldest is None else min(oldest, row["oldest"])
 

@@ -2,22 +2,61 @@
 
 A line ``-- include: NAME`` stands for the text of ``sql/fragments/NAME.sql``, which several
 statements share.
+
+``:NAME``, as in ``status NOT IN (:TERMINAL)``, stands for a set of ``common/model/status.py``. Its
+members become literals, since Postgres matches no partial index to a parameter.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Mapping
+from enum import StrEnum
 from pathlib import Path
+
+from moorage.common.model import status
 
 _DIRECTORY = Path(__file__).parent / "sql"
 _INCLUDE = re.compile(r"^-- include: (\w+)\n", re.MULTILINE)
+# No cast: "::" precedes the name of a type.
+_SET = re.compile(r"(?<!:):([A-Z_]+)\b")
+
+SETS: Mapping[str, Collection[StrEnum]] = {
+    "TERMINAL": status.TERMINAL,
+    "STARTING": status.STARTING,
+    "STARTING_STEPS": status.STARTING_STEPS,
+    "BEFORE_RUNNING": status.BEFORE_RUNNING,
+    "WAITING": status.WAITING,
+    "IN_ORDERS": status.IN_ORDERS,
+    "PLACED": status.PLACED,
+    "LIVE": status.LIVE,
+    "AWAITING_AGENT": status.AWAITING_AGENT,
+    "ATTENDED": status.ATTENDED,
+}
+
+
+def literals(members: Collection[StrEnum]) -> str:
+    """A list in SQL, without parentheses, in the order of the members' definition."""
+    ordered = sorted(members, key=_position)
+    return ", ".join(f"'{member}'" for member in ordered)
+
+
+def _position(member: StrEnum) -> int:
+    kind: type[StrEnum] = type(member)
+    return list(kind).index(member)
+
+
+def expand(text: str) -> str:
+    """Replace the names of sets by their members. Raises ``KeyError`` for an unknown set."""
+    return _SET.sub(lambda match: literals(SETS[match[1]]), text)
 
 
 def _statement(file: Path) -> str:
-    return _INCLUDE.sub(
+    included = _INCLUDE.sub(
         lambda match: (_DIRECTORY / "fragments" / f"{match[1]}.sql").read_text(encoding="utf-8"),
         file.read_text(encoding="utf-8"),
     )
+    return expand(included)
 
 
 SQL: dict[str, str] = {file.stem: _statement(file) for file in sorted(_DIRECTORY.glob("*.sql"))}

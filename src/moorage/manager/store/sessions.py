@@ -18,7 +18,7 @@ from moorage.common.model.paging import FIRST, Paging, SessionMatch
 from moorage.common.model.reasons import Reason
 from moorage.common.model.reuse import request_hash
 from moorage.common.model.spec import SessionSpec
-from moorage.common.model.status import LIVE, Result, Status
+from moorage.common.model.status import LIVE, TERMINAL, Result, Status
 from moorage.common.telemetry import TraceSink
 from moorage.common.views import resources
 from moorage.manager.identity.keys import IdempotencyKey
@@ -39,14 +39,14 @@ from moorage.manager.store.cursors import Listing, Order, fetch_page
 from moorage.manager.store.database import Database
 from moorage.manager.store.new_sessions import NewSession
 from moorage.manager.store.notifier import Notifier
-from moorage.manager.store.queries import SQL
+from moorage.manager.store.queries import SQL, literals
 from moorage.manager.store.unreadable import needs_newer, read_page
 
 V = TypeVar("V", resources.SessionView, resources.HistoryEntry)
 
 # The predicate of the partial index sessions_live_newest. Postgres cannot match the index to a list
 # of parameters.
-_LIVE = text("sessions.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')")
+_LIVE = text(f"sessions.status NOT IN ({literals(TERMINAL)})")
 _S = tables.sessions.c
 _ORDER = Order({"created_at": _S.created_at, "name": _S.name}, [_S.id], "-created_at")
 _HISTORY = Listing(

@@ -6,6 +6,6 @@ WITH old AS (
 )
 INSERT INTO access_tokens (id, session_id, app, prefix, sha256, created_by, expires_at, user_name, key_id)
 SELECT $1::uuid, s.id, $3, $4, $5, $6, now() + make_interval(secs => $7), $10, $11::uuid
-FROM sessions s WHERE s.id = $2::uuid AND s.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')
+FROM sessions s WHERE s.id = $2::uuid AND s.status NOT IN (:TERMINAL)
   AND ($8::text[] IS NULL OR s.project = ANY ($8)) AND ($9::text IS NULL OR s.owner = $9)
 RETURNING id, session_id, app, prefix, created_at, created_by, expires_at

@@ -8,6 +8,6 @@ LEFT JOIN projects p ON p.name = s.project
 LEFT JOIN memberships m ON m.user_name = u.name AND m.project = s.project
 LEFT JOIN api_keys k ON k.id = t.key_id
 WHERE t.revoked_at IS NULL AND t.expires_at > now() - interval '1 day'
-  AND s.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR') AND coalesce(p.status, 'active') = 'active'
+  AND s.status NOT IN (:TERMINAL) AND coalesce(p.status, 'active') = 'active'
   AND (t.key_id IS NULL OR (k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > now())))
 ORDER BY t.sha256

@@ -10,7 +10,7 @@ SELECT a.id, a.resource_group, a.status, a.last_seen, a.report_interval_s,
        least(greatest(extract(epoch FROM now() - a.last_seen), 0), greatest($1, 3 * a.report_interval_s) / 3)::float8 AS silent_s,
        CASE WHEN a.status = 'SUSPECT' AND a.silence_grace_s <> '{}' THEN (
            SELECT max(as_number(a.silence_grace_s -> (s.spec ->> 'runtime'))) FROM kernels k JOIN sessions s ON s.id = k.session_id
-           WHERE k.agent_id = a.id AND k.status NOT IN ('PENDING', 'TERMINATED', 'CANCELLED', 'ERROR')) END AS grace_s,
+           WHERE k.agent_id = a.id AND k.status NOT IN ('PENDING', :TERMINAL)) END AS grace_s,
        CASE WHEN a.status = 'SUSPECT' THEN (SELECT n FROM sizes z WHERE z.resource_group = a.resource_group) END AS group_agents
 FROM agents a WHERE a.status <> 'LOST' AND a.incarnation <> '' AND (
     a.status <> 'ALIVE' OR a.last_seen > now()

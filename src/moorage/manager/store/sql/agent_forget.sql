@@ -8,7 +8,7 @@ WITH forgotten AS (
     WHERE id = $1 AND status <> 'ALIVE' AND incarnation <> ''
       AND ($3 OR restored_at IS NULL
              AND NOT EXISTS (SELECT FROM kernels k WHERE k.agent_id = agents.id
-                               AND k.status NOT IN ('PENDING', 'TERMINATED', 'CANCELLED', 'ERROR'))
+                               AND k.status NOT IN ('PENDING', :TERMINAL))
              AND NOT EXISTS (SELECT FROM allocations h WHERE h.agent_id = agents.id AND h.released_at IS NULL))
     RETURNING id
 ), logged AS (
@@ -25,7 +25,7 @@ WITH forgotten AS (
         status_since = now(), observed = 'GONE', reason = CASE WHEN k.reason = '' THEN 'agent-lost' ELSE k.reason END,
         detail = 'the node of agent ' || k.agent_id || ' was declared destroyed'
     FROM forgotten f
-    WHERE k.agent_id = f.id AND k.status NOT IN ('PENDING', 'TERMINATED', 'CANCELLED', 'ERROR')
+    WHERE k.agent_id = f.id AND k.status NOT IN ('PENDING', :TERMINAL)
     RETURNING k.session_id
 ), freed AS (
     UPDATE allocations a SET released_at = now() FROM forgotten f

@@ -4,12 +4,12 @@
 -- (index agents_not_ready): they are kept, unless their session has been stopped since. `reload_generation`: of the newest reload that was asked, if any.
 WITH live AS (
     SELECT agent_id, id, status FROM kernels
-    WHERE agent_id = ANY ($1::text[]) AND status NOT IN ('PENDING', 'TERMINATED', 'CANCELLED', 'ERROR')
+    WHERE agent_id = ANY ($1::text[]) AND status NOT IN ('PENDING', :TERMINAL)
 ), held AS (
     SELECT agent_id, kernel_id AS id FROM allocations WHERE agent_id = ANY ($2::text[]) AND released_at IS NULL
     EXCEPT SELECT agent_id, id FROM live
 )
-SELECT agent_id, id, status IN ('SCHEDULED', 'PREPARING', 'QUEUED', 'CREATING', 'RUNNING') AS wanted, NULL::uuid AS session_id, r.generation AS reload_generation
+SELECT agent_id, id, status IN (:IN_ORDERS) AS wanted, NULL::uuid AS session_id, r.generation AS reload_generation
 FROM live LEFT JOIN kernel_reloads r ON r.kernel_id = live.id
 UNION ALL
 SELECT agent_id, id, FALSE, NULL, NULL FROM held
@@ -18,5 +18,5 @@ SELECT a.id, as_uuid(u -> 'kernel_id'), TRUE, coalesce(as_uuid(u -> 'session_id'
 FROM agents a, jsonb_array_elements(as_array(a.unknown_kernels)) u
 WHERE $3::boolean AND NOT a.ready AND a.id = ANY ($1::text[]) AND as_uuid(u -> 'kernel_id') IS NOT NULL
   AND NOT EXISTS (SELECT FROM replaced_kernels r JOIN kernels k ON k.id = r.kernel_id
-                  WHERE r.id = as_uuid(u -> 'kernel_id') AND k.status IN ('TERMINATED', 'CANCELLED', 'ERROR'))
+                  WHERE r.id = as_uuid(u -> 'kernel_id') AND k.status IN (:TERMINAL))
 ORDER BY id

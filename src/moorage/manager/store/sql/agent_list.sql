@@ -9,7 +9,7 @@ SELECT a.*, CASE WHEN a.status = 'SUSPECT' THEN (
                 'parent', c.parent, 'unhealthy_reason', c.unhealthy_reason) ORDER BY c.slot, c.device_id), '[]')
              FROM agent_slots c WHERE c.agent_id = a.id AND (c.offered > 0 OR c.used > 0)) AS offers,
        (SELECT count(*) FROM kernels k WHERE k.agent_id = a.id
-          AND k.status NOT IN ('PENDING', 'TERMINATED', 'CANCELLED', 'ERROR')) AS kernels,
+          AND k.status NOT IN ('PENDING', :TERMINAL)) AS kernels,
        CASE WHEN a.detached_stream IS DISTINCT FROM a.stream
             THEN coalesce((SELECT m.link FROM managers m WHERE m.id = a.manager), '') END AS manager_link,
        -- The proxies that try addresses and do not reach its own. Of an agent that dials out, proxies of the previous

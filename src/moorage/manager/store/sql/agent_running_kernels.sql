@@ -11,11 +11,11 @@ WITH asked AS MATERIALIZED (
     FROM unreleased GROUP BY kernel_id
 ), found AS (
     SELECT id FROM kernels
-    WHERE agent_id = ANY (ARRAY(SELECT id FROM asked)) AND status NOT IN ('PENDING', 'TERMINATED', 'CANCELLED', 'ERROR')
+    WHERE agent_id = ANY (ARRAY(SELECT id FROM asked)) AND status NOT IN ('PENDING', :TERMINAL)
     UNION SELECT kernel_id FROM held
 )
 SELECT k.agent_id, k.id, k.session_id, k.status_since,
-       k.status IN ('TERMINATING', 'TERMINATED', 'CANCELLED', 'ERROR') OR s.status = 'TERMINATING' AS ending,
+       k.status IN ('TERMINATING', :TERMINAL) OR s.status = 'TERMINATING' AS ending,
        CASE WHEN s.status = 'RUNNING' AND k.attempt = s.attempt THEN s.deadline_at END AS deadline_at, h.taken_at,
        s.priority, s.owner, s.project, s.endpoint_id, coalesce(as_boolean(s.spec -> 'preemptible'), s.type <> 'interactive') AND s.type <> 'system' AS preemptible,
        least(as_number(s.spec -> 'timeout_s'), as_number(s.spec -> 'max_lifetime_s'), as_number(s.spec -> 'walltime_s')) AS runs_s,

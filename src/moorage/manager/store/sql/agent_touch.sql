@@ -13,7 +13,7 @@ WITH input AS (
     UPDATE agents a SET last_seen = now() FROM locked l WHERE a.id = l.id RETURNING a.id
 ), live AS MATERIALIZED (
     SELECT k.agent_id, k.id, k.session_id, k.status, k.detail, k.unhealthy_since IS NOT NULL AS unhealthy, k.expected_start, k.ends_at, k.kept_until, k.host, k.port, k.observed
-    FROM kernels k WHERE k.agent_id = ANY ($4::text[]) AND k.status NOT IN ('PENDING', 'TERMINATED', 'CANCELLED', 'ERROR')
+    FROM kernels k WHERE k.agent_id = ANY ($4::text[]) AND k.status NOT IN ('PENDING', :TERMINAL)
 ), held AS MATERIALIZED (
     -- Subtract the live kernels first, so that only the few ended ones are looked up by key.
     SELECT kernel_id AS id FROM allocations WHERE agent_id = ANY ($4::text[]) AND released_at IS NULL
@@ -22,13 +22,13 @@ WITH input AS (
     SELECT * FROM live
     UNION ALL
     SELECT k.agent_id, k.id, k.session_id, k.status, '', false, NULL, NULL, NULL, '', 0, '' FROM held JOIN kernels k USING (id)
-    WHERE k.status IN ('TERMINATED', 'CANCELLED', 'ERROR')
+    WHERE k.status IN (:TERMINAL)
     UNION ALL
     SELECT k.agent_id, k.id, k.session_id, k.status, k.detail, k.unhealthy_since IS NOT NULL, k.expected_start, k.ends_at, k.kept_until, k.host, k.port, k.observed
     FROM unnest($5::uuid[], $6::text[]) AS n(id, agent_id) JOIN kernels k ON k.id = n.id AND k.agent_id = n.agent_id
 )
 SELECT t.id AS agent_id, k.id, k.session_id, k.status,
-       CASE WHEN k.status IN ('PREPARING', 'QUEUED', 'CREATING') THEN k.detail END AS start_detail, k.unhealthy,
+       CASE WHEN k.status IN (:STARTING_STEPS) THEN k.detail END AS start_detail, k.unhealthy,
        extract(epoch FROM k.expected_start)::float8 AS expected_start, extract(epoch FROM k.ends_at)::float8 AS ends_at,
        extract(epoch FROM k.kept_until)::float8 AS kept_until, k.host, k.port, coalesce(k.observed = 'UNKNOWN', false) AS is_silent
 FROM touched t LEFT JOIN kernels_of k ON k.agent_id = t.id

@@ -48,7 +48,7 @@ WITH input AS (
                OR (a.stream, a.incarnation) = (excluded.stream, excluded.incarnation)
           ELSE a.status = 'LOST' AND NOT EXISTS (
                SELECT FROM kernels k WHERE k.agent_id = a.id
-                 AND k.status NOT IN ('PENDING', 'TERMINATED', 'CANCELLED', 'ERROR'))
+                 AND k.status NOT IN ('PENDING', :TERMINAL))
           END
     RETURNING a.id, a.ready, a.doubtful_jobs
 ), doubted AS (

@@ -11,7 +11,7 @@ WITH input AS (
     UPDATE allocations a SET released_at = now()
     FROM input i, kernels k, reporting p
     WHERE p.id = i.agent_id AND a.kernel_id = i.kernel_id AND a.agent_id = i.agent_id AND a.released_at IS NULL
-      AND k.id = a.kernel_id AND k.status IN ('TERMINATED', 'CANCELLED', 'ERROR')
+      AND k.id = a.kernel_id AND k.status IN (:TERMINAL)
     RETURNING a.agent_id, a.slot, a.device_id, a.amount
 ),
 -- include: freed_counters

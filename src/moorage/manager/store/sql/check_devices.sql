@@ -9,6 +9,6 @@ HAVING sum(a.amount) > c.capacity OR (c.device_id <> '' AND sum(a.amount) > 1000
 UNION ALL
 SELECT k.id::text, k.status || ' on ' || k.agent_id || ', but ' || a.slot || ' ' || a.device_id || ' was freed'
 FROM kernels k JOIN allocations a ON a.kernel_id = k.id
-WHERE k.status NOT IN ('PENDING', 'TERMINATED', 'CANCELLED', 'ERROR') AND a.released_at IS NOT NULL
+WHERE k.status NOT IN ('PENDING', :TERMINAL) AND a.released_at IS NOT NULL
   AND ($1::text[] IS NULL OR k.agent_id = ANY ($1))
 ORDER BY 1 LIMIT 1000

@@ -10,5 +10,5 @@ UNION ALL
 SELECT k.id::text, 'it is ' || k.status || ' in attempt ' || k.attempt || ', its session ' || s.id || ' is in attempt ' || s.attempt
 FROM kernels k JOIN sessions s ON s.id = k.session_id
 WHERE k.attempt > s.attempt
-   OR (k.attempt < s.attempt AND k.status NOT IN ('TERMINATING', 'TERMINATED', 'CANCELLED', 'ERROR'))
+   OR (k.attempt < s.attempt AND k.status NOT IN ('TERMINATING', :TERMINAL))
 ORDER BY 1 LIMIT 1000

@@ -10,7 +10,7 @@ WHERE ($2::uuid[] IS NULL OR s.id = ANY ($2)) AND s.deadline_at IS NULL AND (
     OR (s.status = 'RUNNING' AND coalesce(s.spec ->> 'timeout_s', s.spec ->> 'max_lifetime_s') IS NOT NULL))
 UNION ALL
 SELECT s.id::text, 'it is ' || s.status || ' and its deadline passed at ' || s.deadline_at FROM sessions s
-WHERE ($2::uuid[] IS NULL OR s.id = ANY ($2)) AND s.deadline_at < now() - make_interval(secs => $1) AND s.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')
+WHERE ($2::uuid[] IS NULL OR s.id = ANY ($2)) AND s.deadline_at < now() - make_interval(secs => $1) AND s.status NOT IN (:TERMINAL)
   -- No deadline of a job counts while nobody says what has become of it.
   AND NOT ((s.status = 'QUEUED' OR (s.status IN ('PREPARING', 'CREATING') AND s.spec ? 'job')) AND EXISTS (
       SELECT FROM kernels k JOIN agents n ON n.id = k.agent_id
@@ -18,18 +18,18 @@ WHERE ($2::uuid[] IS NULL OR s.id = ANY ($2)) AND s.deadline_at < now() - make_i
 UNION ALL
 SELECT s.id::text, 'it shares the run of session ' || o.id || ', which is ' || o.status || ' since ' || o.status_since
 FROM sessions s JOIN sessions o ON o.id = s.adopted_from
-WHERE ($2::uuid[] IS NULL OR s.id = ANY ($2)) AND s.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')
-  AND o.status IN ('TERMINATED', 'CANCELLED', 'ERROR') AND greatest(o.status_since, s.created_at) < now() - make_interval(secs => $1)
+WHERE ($2::uuid[] IS NULL OR s.id = ANY ($2)) AND s.status NOT IN (:TERMINAL)
+  AND o.status IN (:TERMINAL) AND greatest(o.status_since, s.created_at) < now() - make_interval(secs => $1)
 UNION ALL
 SELECT s.id::text, 'it is ' || s.status || ' without a kernel' FROM sessions s
-WHERE ($2::uuid[] IS NULL OR s.id = ANY ($2)) AND s.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')
+WHERE ($2::uuid[] IS NULL OR s.id = ANY ($2)) AND s.status NOT IN (:TERMINAL)
   AND NOT EXISTS (SELECT FROM kernels k WHERE k.session_id = s.id AND k.attempt = s.attempt)
 UNION ALL
 SELECT s.id::text, 'it is ' || s.status || ', but its kernel ' || k.id || ' is ' || k.status || ' since ' || k.status_since
 FROM sessions s JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt
 WHERE ($2::uuid[] IS NULL OR s.id = ANY ($2))
-  AND s.status IN ('SCHEDULED', 'PREPARING', 'QUEUED', 'CREATING', 'RUNNING', 'TERMINATING')
-  AND k.status IN ('TERMINATED', 'CANCELLED', 'ERROR') AND k.status_since < now() - make_interval(secs => $1)
+  AND s.status IN (:PLACED)
+  AND k.status IN (:TERMINAL) AND k.status_since < now() - make_interval(secs => $1)
   AND NOT (s.status = 'TERMINATING' AND EXISTS (
       SELECT FROM kernels o WHERE o.session_id = s.id AND o.attempt = s.attempt AND o.status = 'TERMINATING'))
   -- A cluster continues without sub kernels that have finished, or that its spec allows it to lose.

@@ -6,7 +6,7 @@ UNION ALL
 SELECT 'session', 'RUNNING', resource_group, count(*) FROM sessions WHERE status = 'RUNNING' GROUP BY resource_group
 UNION ALL
 SELECT 'session', status, resource_group, count(*) FROM sessions
-WHERE status IN ('SCHEDULED', 'PREPARING', 'QUEUED', 'CREATING', 'TERMINATING') GROUP BY 2, 3
+WHERE status IN (:AWAITING_AGENT) GROUP BY 2, 3
 UNION ALL
 SELECT 'agent', status, resource_group, count(*) FROM agents WHERE incarnation <> '' GROUP BY 2, 3
 UNION ALL

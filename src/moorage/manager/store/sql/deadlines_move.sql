@@ -7,7 +7,7 @@ WITH lease AS (
     RETURNING clock_jumps
 ), live AS MATERIALIZED (
     SELECT s.id FROM sessions s
-    WHERE s.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR') AND (s.deadline_at IS NOT NULL OR s.not_before IS NOT NULL)
+    WHERE s.status NOT IN (:TERMINAL) AND (s.deadline_at IS NOT NULL OR s.not_before IS NOT NULL)
       AND EXISTS (SELECT FROM lease)
     ORDER BY s.id FOR NO KEY UPDATE OF s
 ), moved AS (

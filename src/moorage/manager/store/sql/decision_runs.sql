@@ -13,6 +13,6 @@ FROM kernels k JOIN sessions s ON s.id = k.session_id, LATERAL (
 WHERE k.id > $4 AND k.agent_id IS NOT NULL AND s.resource_group = ANY (group_names($1))
   -- A kernel that ended by its lease holds its allocations until the agent reports again. A day is allowed
   -- for that.
-  AND (k.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR') OR k.status_since > $2::timestamptz - interval '1 day')
+  AND (k.status NOT IN (:TERMINAL) OR k.status_since > $2::timestamptz - interval '1 day')
   AND h.taken_at < $3 AND (h.released_at IS NULL OR h.released_at > $2)
 ORDER BY k.id LIMIT $5

@@ -6,6 +6,6 @@ SELECT s.id, dependency_state(d.condition, s.status, s.result) AS state, s.proje
 FROM unnest($1::text[], $2::uuid[], $3::text[]) WITH ORDINALITY AS d(ref, as_id, condition, at)
 LEFT JOIN LATERAL (
     SELECT id, status, result, type, project FROM sessions WHERE id = d.as_id OR (name = d.ref AND project = $4)
-    ORDER BY (id = d.as_id) IS TRUE DESC, (status IN ('TERMINATED', 'CANCELLED', 'ERROR')), created_at DESC LIMIT 1) s
+    ORDER BY (id = d.as_id) IS TRUE DESC, (status IN (:TERMINAL)), created_at DESC LIMIT 1) s
 ON true
 ORDER BY d.at

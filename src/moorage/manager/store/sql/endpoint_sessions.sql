@@ -31,10 +31,10 @@ SELECT s.endpoint_id, s.id, s.name, s.resource_group, s.status, s.reason, s.deta
 FROM unnest($1::uuid[]) AS e(id)
 CROSS JOIN LATERAL (
     SELECT * FROM (SELECT * FROM sessions l WHERE l.endpoint_id = e.id
-                     AND l.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')) live
+                     AND l.status NOT IN (:TERMINAL)) live
     UNION ALL
     SELECT * FROM (SELECT * FROM sessions d WHERE d.endpoint_id = e.id
-                     AND d.status IN ('TERMINATED', 'CANCELLED', 'ERROR')
+                     AND d.status IN (:TERMINAL)
                    ORDER BY d.created_at DESC LIMIT 10) ended) s
 LEFT JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt AND k.hostname = 'main1'
 LEFT JOIN agents a ON a.id = k.agent_id

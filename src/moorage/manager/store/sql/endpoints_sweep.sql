@@ -18,5 +18,5 @@ SELECT (SELECT id FROM chunk WHERE (SELECT count(*) FROM chunk) = $2 ORDER BY id
             count(*) FILTER (WHERE s.status = 'PENDING') AS waiting
         FROM sessions s LEFT JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt AND k.hostname = 'main1'
         LEFT JOIN agents a ON a.id = k.agent_id
-        WHERE s.endpoint_id = c.id AND s.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR') AND s.status <> 'TERMINATING') r
+        WHERE s.endpoint_id = c.id AND s.status NOT IN (:TERMINAL) AND s.status <> 'TERMINATING') r
     WHERE ($3 AND c.stays) OR r.live <> c.wanted OR r.healthy <> c.wanted OR (c.has_groups AND r.waiting > 0)) AS endpoints

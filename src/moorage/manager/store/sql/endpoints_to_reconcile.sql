@@ -21,5 +21,5 @@ LEFT JOIN LATERAL (
     WHERE (b.scope, b.name) IN (('project', e.project), ('user', e.owner), ('key', substring(e.created_by FROM '^key:(.*)')))
     ORDER BY b.resets_at DESC, b.scope, b.unit LIMIT 1) x ON true
 WHERE e.id = ANY ($1::uuid[]) AND (e.deleted_at IS NULL OR EXISTS (
-    SELECT FROM sessions s WHERE s.endpoint_id = e.id AND s.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')))
+    SELECT FROM sessions s WHERE s.endpoint_id = e.id AND s.status NOT IN (:TERMINAL)))
 ORDER BY e.created_at

@@ -6,7 +6,7 @@ WITH given AS MATERIALIZED (
         AS i(agent_id, kernel_id, running, waiting, kv_cache, max_model_len)
     JOIN kernels k ON k.id = i.kernel_id AND k.agent_id = i.agent_id
     LEFT JOIN engine_loads l ON l.kernel_id = k.id
-    WHERE k.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')
+    WHERE k.status NOT IN (:TERMINAL)
 ), written AS (
     INSERT INTO engine_loads AS l (kernel_id, running, waiting, kv_cache, max_model_len)
     SELECT id, running, waiting, kv_cache, max_model_len FROM given ORDER BY id

@@ -19,6 +19,6 @@ WITH generation AS MATERIALIZED (
     INSERT INTO replaced_kernels (id, kernel_id) SELECT old, new FROM replaced
 ), moving AS (
     UPDATE sessions SET deadline_at = greatest(deadline_at, now() + interval '1 minute')
-    WHERE status IN ('SCHEDULED', 'PREPARING', 'QUEUED', 'CREATING', 'TERMINATING') AND deadline_at IS NOT NULL
+    WHERE status IN (:AWAITING_AGENT) AND deadline_at IS NOT NULL
 )
-SELECT count(*) FROM sessions, generation WHERE status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')
+SELECT count(*) FROM sessions, generation WHERE status NOT IN (:TERMINAL)

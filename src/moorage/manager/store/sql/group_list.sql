@@ -4,5 +4,5 @@ SELECT g.name, g.options, g.version, g.retired_at, g.retired_at IS NOT NULL AS i
        ARRAY(SELECT DISTINCT unnest(a.runtimes) FROM agents a WHERE a.resource_group = g.name AND a.status = 'ALIVE') AS runtimes,
        (SELECT count(*) FROM sessions s WHERE s.resource_group = g.name AND s.status = 'PENDING') AS pending,
        (SELECT count(*) FROM sessions s WHERE s.resource_group = g.name
-          AND s.status IN ('SCHEDULED', 'PREPARING', 'QUEUED', 'CREATING', 'RUNNING', 'TERMINATING')) AS running
+          AND s.status IN (:PLACED)) AS running
 FROM resource_groups g WHERE g.renamed_to IS NULL AND ($1::text IS NULL OR g.name = current_group($1))

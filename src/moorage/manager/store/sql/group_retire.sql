@@ -2,7 +2,7 @@
 -- live sessions, endpoints and agents, which stay. Returns what there is, and whether the group was `retired`.
 WITH live AS (
     SELECT (SELECT count(*) FROM sessions s WHERE s.resource_group = $1
-            AND s.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')) AS sessions,
+            AND s.status NOT IN (:TERMINAL)) AS sessions,
            (SELECT count(*) FROM endpoints e WHERE e.deleted_at IS NULL
             AND ($1 = e.spec ->> 'resource_group' OR coalesce(e.serving -> 'resource_groups', '[]') ? $1)) AS endpoints,
            (SELECT count(*) FROM agents a WHERE a.resource_group = $1 AND a.incarnation <> '') AS agents

@@ -7,10 +7,10 @@ WITH policies AS MATERIALIZED (
 ), proxies AS MATERIALIZED (
     SELECT coalesce(bool_and(tells_apps AND at > now() - make_interval(secs => $1)), true) AS told FROM proxy_reports
 ), found AS (
-    SELECT id FROM sessions WHERE type IN ('interactive', 'system') AND status = 'RUNNING'
+    SELECT id FROM sessions WHERE type IN (:ATTENDED) AND status = 'RUNNING'
        AND resource_group = ANY (ARRAY(SELECT name FROM policies))
     UNION
-    SELECT id FROM sessions WHERE type IN ('interactive', 'system') AND status = 'RUNNING' AND spec ? 'idle'
+    SELECT id FROM sessions WHERE type IN (:ATTENDED) AND status = 'RUNNING' AND spec ? 'idle'
 )
 SELECT s.id, s.project, s.attempt, s.slots, s.spec -> 'idle' AS choice, p.rules, coalesce(t.sightings, 0) AS sightings,
        coalesce(s.spec -> 'ports', '[]') = '[]' OR (SELECT told FROM proxies) AS traffic_known,

@@ -14,5 +14,5 @@ UPDATE kernels k SET status = CASE WHEN k.status = 'TERMINATING' OR $5 = 'wallti
     detail = CASE WHEN $6::text <> '' THEN $6 ELSE 'agent ' || k.agent_id || ' had no contact with a manager for the lease of ' || k.lease_s || ' s' END
 FROM input i JOIN silent a ON a.id = i.agent_id
 WHERE k.id = i.id AND k.agent_id = i.agent_id AND EXISTS (SELECT FROM term)
-  AND k.status NOT IN ('PENDING', 'TERMINATED', 'CANCELLED', 'ERROR')
+  AND k.status NOT IN ('PENDING', :TERMINAL)
 RETURNING k.session_id

@@ -41,7 +41,7 @@ FROM input i JOIN endpoints e ON e.name = i.model AND e.deleted_at IS NULL
 WHERE (i.waiting > 0 AND e.replicas = 0) OR i.failing <> '{}'
    OR EXISTS (SELECT FROM model_loads l WHERE l.proxy_id = i.proxy_id AND l.model = i.model AND l.failing <> '{}')
    OR EXISTS (SELECT FROM sessions s WHERE s.endpoint_id = e.id AND s.draining_since IS NOT NULL
-                AND s.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR'))
+                AND s.status NOT IN (:TERMINAL))
 UNION ALL
 SELECT NULL, w.id, coalesce(p.address, '') FROM unnest($1::text[]) AS w(id) LEFT JOIN proxy_reports p ON p.proxy_id = w.id
 WHERE w.id NOT IN (SELECT proxy_id FROM reported)

@@ -29,8 +29,8 @@ FROM names n LEFT JOIN LATERAL (
            ) AS suspended_until
     FROM endpoints e
     CROSS JOIN LATERAL (
-        SELECT coalesce(bool_or(s.status NOT IN ('PENDING', 'QUEUED')), false) AS is_starting FROM sessions s
-        WHERE s.endpoint_id = e.id AND s.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR') AND s.status <> 'TERMINATING') x
+        SELECT coalesce(bool_or(s.status NOT IN (:WAITING)), false) AS is_starting FROM sessions s
+        WHERE s.endpoint_id = e.id AND s.status NOT IN (:TERMINAL) AND s.status <> 'TERMINATING') x
     CROSS JOIN LATERAL (
         SELECT percentile_disc(0.9) WITHIN GROUP (ORDER BY s.ready_at - s.created_at) AS expected_s,
                percentile_disc(0.9) WITHIN GROUP (ORDER BY s.ready_at - k.started_at) AS load_s
@@ -42,7 +42,7 @@ FROM names n LEFT JOIN LATERAL (
     CROSS JOIN LATERAL (
         SELECT min(coalesce(k.expected_start + y.load_s, s.created_at + y.expected_s)) AS ready_at
         FROM (SELECT id, attempt, created_at FROM sessions WHERE endpoint_id = e.id
-              AND status IN ('PENDING', 'SCHEDULED', 'PREPARING', 'QUEUED', 'CREATING') OFFSET 0) s
+              AND status IN (:BEFORE_RUNNING) OFFSET 0) s
         LEFT JOIN LATERAL (SELECT expected_start FROM kernels
                            WHERE session_id = s.id AND attempt = s.attempt AND hostname = 'main1' OFFSET 0) k ON true) z
     LEFT JOIN LATERAL (

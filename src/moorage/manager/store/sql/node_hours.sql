@@ -11,10 +11,10 @@ WITH month AS (
     FROM (SELECT coalesce($1::timestamptz, now()) AS now) n
 ), found AS MATERIALIZED (
     SELECT k.session_id, greatest(k.started_at, m.begins) AS starts, least(k.ends_at, m.ends) AS ends,
-           CASE WHEN k.status IN ('TERMINATED', 'CANCELLED', 'ERROR') THEN least(k.status_since, m.now) END AS ended, m.now
+           CASE WHEN k.status IN (:TERMINAL) THEN least(k.status_since, m.now) END AS ended, m.now
     FROM month m JOIN kernels k ON k.ends_at > m.begins
     WHERE k.started_at < m.ends
-      AND (k.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR') OR $2::timestamptz IS NULL OR k.status_since >= $2::timestamptz)
+      AND (k.status NOT IN (:TERMINAL) OR $2::timestamptz IS NULL OR k.status_since >= $2::timestamptz)
 ), uses AS (
     SELECT s.resource_group, s.owner, s.project,
            greatest(0, extract(epoch FROM least(coalesce(j.ended, j.now), j.ends) - j.starts)) AS used,
@@ -23,8 +23,8 @@ WITH month AS (
     UNION ALL
     SELECT s.resource_group, s.owner, s.project, 0, as_number(s.spec -> 'walltime_s')::numeric
     FROM sessions s JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt AND k.started_at IS NULL
-    WHERE s.status IN ('SCHEDULED', 'PREPARING', 'QUEUED', 'CREATING', 'RUNNING', 'TERMINATING') AND s.spec ? 'job'
-      AND k.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')
+    WHERE s.status IN (:PLACED) AND s.spec ? 'job'
+      AND k.status NOT IN (:TERMINAL)
 )
 SELECT m.ends AS month_ends, m.aliases, extract(epoch FROM now() - $2::timestamptz) AS settled_s,
        coalesce(g.renamed_to, u.resource_group) AS resource_group, u.owner, u.project,

@@ -9,7 +9,7 @@ WITH month AS (
     SELECT s.resource_group, s.owner, s.project, greatest(0, extract(
                epoch FROM least(k.status_since, k.ends_at, m.ends) - greatest(k.started_at, m.begins))) AS used
     FROM month m JOIN kernels k ON k.ends_at > m.begins JOIN sessions s ON s.id = k.session_id
-    WHERE k.started_at < m.ends AND k.status IN ('TERMINATED', 'CANCELLED', 'ERROR') AND k.status_since < m.settled
+    WHERE k.started_at < m.ends AND k.status IN (:TERMINAL) AND k.status_since < m.settled
 )
 SELECT m.ends AS month_ends, m.aliases, m.settled, coalesce(g.renamed_to, u.resource_group) AS resource_group, u.owner, u.project,
        coalesce(sum(u.used), 0) AS used

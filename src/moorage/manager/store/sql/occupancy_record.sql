@@ -7,7 +7,7 @@ WITH spans AS (
 -- include: group_slots
 ), queues AS (
     SELECT resource_group, count(*) FILTER (WHERE status = 'PENDING') AS pending, count(*) FILTER (WHERE status = 'RUNNING') AS running
-    FROM sessions WHERE status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR') GROUP BY 1
+    FROM sessions WHERE status NOT IN (:TERMINAL) GROUP BY 1
 ), occupied AS (
     INSERT INTO occupancy_spans AS o (resource_group, seconds, at, samples, slot, capacity, used, used_peak)
     SELECT l.resource_group, s.seconds, s.at, 1, l.slot, l.capacity, l.used, l.used FROM slots l CROSS JOIN spans s

@@ -2,5 +2,5 @@
 SELECT resource_group, status, CASE WHEN status = 'PENDING' THEN coalesce(hold ->> 'reason', '') ELSE '' END AS reason,
        count(*) AS n, min(created_at) AS oldest
 FROM sessions
-WHERE status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR') AND ($1::text[] IS NULL OR project = ANY ($1))
+WHERE status NOT IN (:TERMINAL) AND ($1::text[] IS NULL OR project = ANY ($1))
 GROUP BY 1, 2, 3

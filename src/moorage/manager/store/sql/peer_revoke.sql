@@ -11,5 +11,5 @@ WITH revoked AS (
 )
 SELECT r.*, ARRAY(
     SELECT DISTINCT k.session_id FROM kernels k
-    WHERE r.kind = 'agent' AND k.agent_id = r.name AND k.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')) AS sessions
+    WHERE r.kind = 'agent' AND k.agent_id = r.name AND k.status NOT IN (:TERMINAL)) AS sessions
 FROM revoked r

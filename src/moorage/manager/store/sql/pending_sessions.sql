@@ -11,7 +11,7 @@ SELECT s.id, s.resource_group, s.revision, s.priority, s.created_at, s.status_si
        CASE WHEN coalesce(s.spec ->> 'overlap', CASE WHEN s.endpoint_id IS NOT NULL THEN 'allowed' END)
                  IS DISTINCT FROM 'allowed' THEN ARRAY(
            SELECT e.agent_id FROM kernels e WHERE s.attempt > 1 AND e.session_id = s.id AND e.attempt < s.attempt
-             AND e.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')
+             AND e.status NOT IN (:TERMINAL)
            UNION
            SELECT n.id FROM agents n WHERE NOT n.ready AND (n.restored_at >= s.created_at
              OR n.unknown_kernels @> jsonb_build_array(jsonb_build_object('session_id', s.id)))

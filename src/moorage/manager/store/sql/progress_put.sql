@@ -6,7 +6,7 @@ WITH given AS MATERIALIZED (
     FROM unnest($1::text[], $2::uuid[], $3::float8[], $4::bigint[], $5::bigint[], $6::text[], $7::text[])
         AS i(agent_id, kernel_id, fraction, step, "of", message, problem)
     JOIN kernels k ON k.id = i.kernel_id AND k.agent_id = i.agent_id
-    WHERE k.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')
+    WHERE k.status NOT IN (:TERMINAL)
 ), written AS (
     INSERT INTO kernel_progress AS p (kernel_id, fraction, step, "of", message, problem)
     SELECT id, fraction, step, "of", message, problem FROM given ORDER BY id

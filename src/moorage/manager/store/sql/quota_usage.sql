@@ -6,7 +6,7 @@ WITH held AS MATERIALIZED (
     SELECT resource_group, owner, project, slots, type = 'system' AS system FROM sessions WHERE status = 'RUNNING'
     UNION ALL
     SELECT resource_group, owner, project, slots, type = 'system' FROM sessions
-    WHERE status IN ('SCHEDULED', 'PREPARING', 'QUEUED', 'CREATING', 'TERMINATING')
+    WHERE status IN (:AWAITING_AGENT)
 )
 SELECT resource_group, owner, project, CASE WHEN system THEN 'system-sessions' ELSE '' END AS slot, count(*) AS amount
 FROM held GROUP BY 1, 2, 3, 4

@@ -3,7 +3,7 @@ WITH freed AS (
     UPDATE allocations a SET released_at = now()
     FROM kernels k, agents n
     WHERE k.id = a.kernel_id AND n.id = a.agent_id AND a.released_at IS NULL
-      AND k.status IN ('TERMINATED', 'CANCELLED', 'ERROR') AND k.observed IN ('EXITED', 'GONE')
+      AND k.status IN (:TERMINAL) AND k.observed IN ('EXITED', 'GONE')
       AND n.status = 'ALIVE' AND k.status_since < now() - make_interval(secs => $1)
       AND ($2::text[] IS NULL OR a.agent_id = ANY ($2))
     RETURNING a.kernel_id, a.agent_id, a.slot, a.device_id, a.amount

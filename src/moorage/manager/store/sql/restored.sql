@@ -24,8 +24,8 @@ WITH generation AS MATERIALIZED (
     UPDATE kernels SET status = 'PREPARING' WHERE status = 'SCHEDULED'
 ), moving AS (
     UPDATE sessions SET deadline_at = greatest(deadline_at, now() + interval '2 minutes')
-    WHERE status IN ('SCHEDULED', 'PREPARING', 'QUEUED', 'CREATING', 'TERMINATING') AND deadline_at IS NOT NULL
+    WHERE status IN (:AWAITING_AGENT) AND deadline_at IS NOT NULL
 )
 SELECT g.at AS generation, (SELECT count(*) FROM returning_agents) AS agents,
-       (SELECT count(*) FROM sessions WHERE status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')) AS sessions
+       (SELECT count(*) FROM sessions WHERE status NOT IN (:TERMINAL)) AS sessions
 FROM generation g

@@ -5,7 +5,7 @@ FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS i(project, ha
 JOIN LATERAL (
     SELECT s.id FROM sessions s
     WHERE s.project = i.project AND s.request_hash = i.hash AND s.adopted_from IS NULL AND s.removed_at IS NULL
-      AND ((i.policy IN ('live', 'both') AND s.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR', 'TERMINATING'))
+      AND ((i.policy IN ('live', 'both') AND s.status NOT IN (:TERMINAL, 'TERMINATING'))
         OR (i.policy IN ('success', 'both') AND s.status = 'TERMINATED' AND s.result = 'SUCCESS' AND s.ready_at IS NOT NULL
             AND (s.files IS NULL OR s.files -> 'outputs' = '[]' OR s.status_since > now() - make_interval(secs => $4))))
     ORDER BY (s.status = 'TERMINATED'), s.created_at DESC LIMIT 1

@@ -11,7 +11,7 @@ WITH waiting AS MATERIALIZED (
     FROM orphaned w LEFT JOIN LATERAL (
         SELECT s.id FROM sessions s
         WHERE s.project = w.project AND s.request_hash = w.request_hash AND s.adopted_from IS NULL
-          AND s.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR', 'TERMINATING')
+          AND s.status NOT IN (:TERMINAL, 'TERMINATING')
         ORDER BY s.created_at DESC LIMIT 1) r ON true
     ORDER BY w.project, w.request_hash, w.created_at, w.id
 ), given AS (

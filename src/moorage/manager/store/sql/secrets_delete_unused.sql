@@ -2,7 +2,7 @@
 -- secret when it was deleted.
 DELETE FROM secrets x WHERE deleted_at < now() - interval '1 hour'
   AND NOT EXISTS (
-    SELECT FROM sessions s WHERE s.project = x.project AND s.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')
+    SELECT FROM sessions s WHERE s.project = x.project AND s.status NOT IN (:TERMINAL)
       AND EXISTS (SELECT FROM jsonb_each_text(as_object(s.spec -> 'secret_env')) e WHERE e.value = x.name))
   AND NOT EXISTS (
     SELECT FROM endpoints p WHERE p.project = x.project AND p.deleted_at IS NULL

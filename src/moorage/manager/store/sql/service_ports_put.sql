@@ -10,7 +10,7 @@ WITH input AS (
     SELECT i.* FROM input i
     JOIN kernels k ON k.id = i.kernel_id AND k.agent_id = i.agent_id
     JOIN agents a ON a.id = i.agent_id AND a.stream = i.stream
-    WHERE k.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')
+    WHERE k.status NOT IN (:TERMINAL)
 ), dropped AS (
     DELETE FROM service_ports p USING live l
     WHERE p.kernel_id = l.kernel_id
@@ -22,5 +22,5 @@ ON CONFLICT (agent_id, port) DO UPDATE SET kernel_id = excluded.kernel_id, name 
     protocol = excluded.protocol, base_path = excluded.base_path,
     guarded = excluded.guarded, host = excluded.host
 WHERE held.kernel_id = excluded.kernel_id OR NOT EXISTS (
-    SELECT FROM kernels k WHERE k.id = held.kernel_id AND k.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR'))
+    SELECT FROM kernels k WHERE k.id = held.kernel_id AND k.status NOT IN (:TERMINAL))
 RETURNING agent_id, port

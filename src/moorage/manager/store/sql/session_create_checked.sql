@@ -30,7 +30,7 @@ WITH input AS (
     FROM unnest($19::int[], $20::int[], $21::text[], $22::uuid[], $23::text[]) AS d(n, at, ref, as_id, condition)
     JOIN input i USING (n) LEFT JOIN LATERAL (
         SELECT id, type, project FROM sessions WHERE id = d.as_id OR (name = d.ref AND project = i.project)
-        ORDER BY (id = d.as_id) IS TRUE DESC, (status IN ('TERMINATED', 'CANCELLED', 'ERROR')), created_at DESC LIMIT 1) s
+        ORDER BY (id = d.as_id) IS TRUE DESC, (status IN (:TERMINAL)), created_at DESC LIMIT 1) s
     ON true
 ), invalid AS (
     SELECT DISTINCT ON (d.n) d.n, d.at, CASE WHEN d.id IS NULL THEN 'unknown' WHEN d.project <> i.project THEN 'foreign'

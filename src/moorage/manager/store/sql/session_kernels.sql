@@ -1,4 +1,4 @@
-SELECT k.*, CASE WHEN a.status = 'LOST' AND k.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR') THEN a.last_seen
+SELECT k.*, CASE WHEN a.status = 'LOST' AND k.status NOT IN (:TERMINAL) THEN a.last_seen
             END AS unreachable_since, (SELECT coalesce(jsonb_agg(jsonb_build_object('slot', d.slot, 'device_id', d.device_id,
                 'amount', d.amount) ORDER BY d.device_id), '[]')
              FROM allocations d WHERE d.kernel_id = k.id AND d.device_id <> '') AS devices,

@@ -36,7 +36,7 @@ WITH term AS (
                       WHERE u.id = i.id AND u.agent_id <> i.agent_id AND a.address LIKE '%.agent.invalid')
       AND (s.attempt = 1 OR coalesce(s.spec ->> 'overlap', CASE WHEN s.endpoint_id IS NOT NULL THEN 'allowed' END) = 'allowed'
            OR NOT EXISTS (SELECT FROM kernels e WHERE e.session_id = s.id AND e.attempt < s.attempt
-                            AND e.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')))
+                            AND e.status NOT IN (:TERMINAL)))
       -- After the restore of a backup an agent may run the session, and the database does not know it. Such an agent is not ready;
       -- that is asked for the index agents_not_ready.
       AND (coalesce(s.spec ->> 'overlap', CASE WHEN s.endpoint_id IS NOT NULL THEN 'allowed' END) = 'allowed'

@@ -2,7 +2,7 @@
 -- which others refer: a step of a pipeline, a dependency, a run that others share.
 UPDATE sessions s SET removed_at = now()
 WHERE s.id = $1::uuid AND ($2::text[] IS NULL OR s.project = ANY ($2)) AND s.removed_at IS NULL
-  AND s.status IN ('TERMINATED', 'CANCELLED', 'ERROR')
+  AND s.status IN (:TERMINAL)
   AND NOT EXISTS (SELECT FROM allocations a JOIN kernels k ON k.id = a.kernel_id
                   WHERE k.session_id = s.id AND a.released_at IS NULL)
   AND NOT EXISTS (SELECT FROM session_dependencies d WHERE d.depends_on = s.id)

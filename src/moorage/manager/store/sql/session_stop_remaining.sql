@@ -5,10 +5,10 @@ SELECT id FROM (
 SELECT s.id, p.position AS place, s.created_at FROM session_stops t JOIN pipeline_steps p ON p.pipeline_id = t.pipeline_id JOIN sessions s ON s.id = p.session_id
 LEFT JOIN sessions o ON o.id = s.adopted_from AND s.status = 'PENDING'
 WHERE t.id = $1 AND s.created_at <= t.asked_at
-  AND s.status NOT IN ('TERMINATING', 'TERMINATED', 'CANCELLED', 'ERROR')
-  AND coalesce(o.status, '') NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')
+  AND s.status NOT IN ('TERMINATING', :TERMINAL)
+  AND coalesce(o.status, '') NOT IN (:TERMINAL)
 UNION ALL
 SELECT s.id, 0, s.created_at FROM session_stops t JOIN sessions s ON s.owner = t.owner
 WHERE t.id = $1 AND s.created_at <= t.asked_at AND s.endpoint_id IS NULL AND (t.projects IS NULL OR s.project = ANY (t.projects))
-  AND s.status NOT IN ('TERMINATING', 'TERMINATED', 'CANCELLED', 'ERROR')
+  AND s.status NOT IN ('TERMINATING', :TERMINAL)
 ) found ORDER BY place DESC, created_at DESC, id

@@ -45,7 +45,7 @@ WITH input AS (
         reason = CASE WHEN k.reason = '' THEN m.reason ELSE k.reason END
     FROM moved m
     WHERE k.session_id = m.id AND k.attempt = m.old_attempt
-      AND k.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')
+      AND k.status NOT IN (:TERMINAL)
       AND (m.kernel_status IS NOT NULL OR k.status = 'PENDING')
     RETURNING k.id, k.session_id, k.agent_id
 ), fresh AS (
@@ -58,6 +58,6 @@ WITH input AS (
     JOIN moved m ON m.id = u.session_id
 )
 SELECT m.id, m.type, m.endpoint_id, e.agent_id, e.id AS kernel_id, m.offers,
-       CASE WHEN m.new IN ('TERMINATED', 'CANCELLED', 'ERROR')
+       CASE WHEN m.new IN (:TERMINAL)
             THEN ARRAY(SELECT d.session_id FROM session_dependencies d WHERE d.depends_on = m.id) END AS dependents
 FROM moved m LEFT JOIN ended e ON e.session_id = m.id

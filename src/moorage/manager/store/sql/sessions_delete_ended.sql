@@ -3,7 +3,7 @@
 -- sessions_newest), whatever number of them is kept.
 DELETE FROM sessions WHERE id IN (
     SELECT id FROM sessions WHERE created_at < now() - make_interval(secs => $1)
-      AND status IN ('TERMINATED', 'CANCELLED', 'ERROR') AND status_since < now() - make_interval(secs => $1)
+      AND status IN (:TERMINAL) AND status_since < now() - make_interval(secs => $1)
       AND NOT EXISTS (SELECT FROM allocations a JOIN kernels k ON k.id = a.kernel_id
                       WHERE k.session_id = sessions.id AND a.released_at IS NULL)
       AND NOT EXISTS (SELECT FROM kernels k WHERE k.session_id = sessions.id AND k.ends_at > date_trunc('month', now(), 'UTC'))

@@ -3,5 +3,5 @@
 SELECT s.created_at, s.id, s.resource_group, s.owner, s.project, CASE WHEN s.status <> 'PENDING' THEN s.slots::text END AS slots,
        s.type = 'system' AS system
 FROM sessions s
-WHERE s.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR') AND (s.created_at, s.id) < ($1::timestamptz, $2::uuid)
+WHERE s.status NOT IN (:TERMINAL) AND (s.created_at, s.id) < ($1::timestamptz, $2::uuid)
 ORDER BY s.created_at DESC, s.id DESC LIMIT $3

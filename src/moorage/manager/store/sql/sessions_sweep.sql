@@ -4,7 +4,7 @@
 WITH chunk AS MATERIALIZED (
     SELECT s.id, s.created_at, s.status, s.attempt, s.dependencies, s.spec ->> 'dependency_failed' AS dependency_failed
     FROM sessions s
-    WHERE s.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR') AND (s.created_at, s.id) < ($1::timestamptz, $2::uuid)
+    WHERE s.status NOT IN (:TERMINAL) AND (s.created_at, s.id) < ($1::timestamptz, $2::uuid)
     ORDER BY s.created_at DESC, s.id DESC LIMIT $3
 ), last AS (
     SELECT created_at, id FROM chunk WHERE (SELECT count(*) FROM chunk) = $3 ORDER BY created_at, id LIMIT 1

@@ -5,13 +5,13 @@
 -- (sessions_retried).
 WITH ended AS MATERIALIZED (
     SELECT DISTINCT e.session_id FROM kernels e
-    WHERE $1::boolean AND e.status IN ('TERMINATED', 'CANCELLED', 'ERROR')
+    WHERE $1::boolean AND e.status IN (:TERMINAL)
       AND e.status_since > now() - make_interval(secs => $2)
 )
-SELECT id FROM sessions WHERE deadline_at <= now() AND status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')
+SELECT id FROM sessions WHERE deadline_at <= now() AND status NOT IN (:TERMINAL)
 UNION
 SELECT s.id FROM sessions s
-WHERE $1::boolean AND s.status IN ('SCHEDULED', 'PREPARING', 'QUEUED', 'CREATING', 'TERMINATING')
+WHERE $1::boolean AND s.status IN (:AWAITING_AGENT)
   AND EXISTS (SELECT FROM kernels k WHERE k.session_id = s.id AND k.attempt = s.attempt AND k.status <> s.status)
 UNION
 SELECT r.id FROM ended e, LATERAL (
@@ -25,7 +25,7 @@ SELECT w.id FROM ended e, LATERAL (
       AND dependency_state(d.condition, u.status, u.result) = 'failed' OFFSET 0) w
 UNION
 SELECT k.session_id FROM agents a JOIN kernels k ON k.agent_id = a.id
-WHERE $1::boolean AND a.status = 'LOST' AND k.status NOT IN ('PENDING', 'TERMINATED', 'CANCELLED', 'ERROR')
+WHERE $1::boolean AND a.status = 'LOST' AND k.status NOT IN ('PENDING', :TERMINAL)
 UNION
 SELECT w.id FROM sessions w
 WHERE $1::boolean AND w.status = 'PENDING' AND w.attempt > w.requeued_from + 1 AND (

@@ -9,7 +9,7 @@ SELECT json_build_object(
         'id', a.id, 'version', a.version, 'runtimes', a.runtimes, 'resource_group', a.resource_group,
         'connected', a.status = 'ALIVE' AND a.manager IS NOT NULL AND a.detached_stream IS DISTINCT FROM a.stream,
         'kernels', (SELECT count(*) FROM kernels k WHERE k.agent_id = a.id
-                    AND k.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR'))) ORDER BY a.id)
+                    AND k.status NOT IN (:TERMINAL))) ORDER BY a.id)
         FROM agents a WHERE a.status <> 'LOST'), '[]'),
     'rows', coalesce((SELECT json_object_agg(c.relname, greatest(c.reltuples, 0)::bigint)
         FROM pg_class c WHERE c.relkind = 'r' AND c.relnamespace = current_schema()::regnamespace), '{}'),

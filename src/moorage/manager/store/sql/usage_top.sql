@@ -5,7 +5,7 @@ WITH used AS (
            sum(u.cpu)::bigint AS cpu, sum(u.memory)::bigint AS memory, sum(u.rx)::bigint AS rx, sum(u.tx)::bigint AS tx,
            sum(u.gpu)::bigint AS gpu, sum(u.gpu_memory)::bigint AS gpu_memory
     FROM kernels k JOIN kernel_usage u ON u.kernel_id = k.id
-    WHERE k.status NOT IN ('PENDING', 'TERMINATED', 'CANCELLED', 'ERROR') GROUP BY k.session_id
+    WHERE k.status NOT IN ('PENDING', :TERMINAL) GROUP BY k.session_id
 )
 SELECT s.id, s.name, s.type, s.status, s.resource_group, s.owner, s.slots, s.created_at, u.*
 FROM used u JOIN sessions s ON s.id = u.session_id AND ($3::text[] IS NULL OR s.project = ANY ($3))

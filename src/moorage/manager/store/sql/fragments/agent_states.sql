@@ -5,7 +5,7 @@ SELECT a.id, a.resource_group, a.status = 'ALIVE' AND a.ready AND a.detached_str
        s.slots, s.devices, s.offered, s.used, s.healthy, s.topology, a.max_kernels, a.share_quantum, a.share_minimum,
        CASE WHEN a.max_kernels IS NOT NULL THEN (
            SELECT count(*) FROM kernels k
-           WHERE k.agent_id = a.id AND k.status NOT IN ('PENDING', 'TERMINATED', 'CANCELLED', 'ERROR')) END AS kernels
+           WHERE k.agent_id = a.id AND k.status NOT IN ('PENDING', :TERMINAL)) END AS kernels
 FROM agents a, LATERAL (
     SELECT array_agg(c.slot) AS slots, array_agg(c.device_id) AS devices, array_agg(c.offered) AS offered,
            array_agg(c.used) AS used, array_agg(c.healthy) AS healthy,

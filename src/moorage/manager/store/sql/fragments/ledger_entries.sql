@@ -6,7 +6,7 @@ live AS (
            date_trunc('second', CASE WHEN k.started_at IS NOT NULL THEN least(now(), k.ends_at)
                                      WHEN a.status = 'ALIVE' THEN now() ELSE a.last_seen END, 'UTC') AS ended_at
     FROM kernels k JOIN agents a ON a.id = k.agent_id
-    WHERE k.status NOT IN ('PENDING', 'TERMINATED', 'CANCELLED', 'ERROR') AND (k.running_at IS NOT NULL OR k.started_at IS NOT NULL)
+    WHERE k.status NOT IN ('PENDING', :TERMINAL) AND (k.running_at IS NOT NULL OR k.started_at IS NOT NULL)
       AND NOT EXISTS (SELECT FROM ledger l WHERE l.kernel_id = k.id)
 ), entries AS (
     SELECT l.began_at, l.ended_at, l.rate, l.amount::numeric, l.unit, l.device,
