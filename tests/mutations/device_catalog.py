@@ -6,8 +6,30 @@ from tests.mutations.mutation import Mutation
 
 NVIDIA = "agent/devices/nvidia"
 VENDOR = ("tests/nvml/test_vendor.py",)
+VISIBLE = ("tests/unit/agent/test_device_environment.py",)
 
 MUTATIONS = (
+    Mutation(
+        "a job of a site sees none of the GPUs that the site hands out",
+        "agent/kernel/create.py",
+        "if context.devices is None or capabilities.own_address:",
+        "if context.devices is None:",
+        VISIBLE,
+    ),
+    Mutation(
+        "a program without a GPU sees all",
+        f"{NVIDIA}/vendor.py",
+        "return cuda_environment(devices)",
+        "return cuda_environment(devices) if devices else {}",
+        VISIBLE,
+    ),
+    Mutation(
+        "a failing plug-in stops containers",
+        "agent/devices/manager.py",
+        "if contained and vendor is not self._cuda:",
+        "if False:",
+        VISIBLE,
+    ),
     Mutation(
         "a broken driver counts as no GPUs",
         f"{NVIDIA}/inventory.py",

@@ -25,6 +25,7 @@ from moorage.agent.devices import (
     installed_vendors,
     load_inventory,
 )
+from moorage.agent.devices.fake_inventory import FakeVendor
 from moorage.agent.devices.known import GPUS_FILE, KnownDevices
 from moorage.agent.devices.labels import device_labels
 from moorage.agent.devices.usage import UsageSampler
@@ -116,7 +117,9 @@ class Agent:
         simulated = settings.inventory.startswith("fake:")
         nvidia = NvidiaVendor(KnownDevices(self.state / GPUS_FILE))
         self._nvidia = nvidia
-        self._devices = DeviceManager(() if simulated else (nvidia, *installed_vendors()))
+        self._devices = DeviceManager(
+            (FakeVendor(),) if simulated else (nvidia, *installed_vendors())
+        )
         offered = load_inventory(
             settings.inventory,
             self._devices,
@@ -273,7 +276,7 @@ class Agent:
             process_dir=process.work_dir,
             workspaces=Workspaces(self.state),
             leases=leases,
-            devices=self._devices if self._device_health else None,
+            devices=self._devices,
             memory_release=self._device_health.memory_release if self._device_health else None,
             offered=frozenset(settings.runtimes),
             isolates=process.isolates,

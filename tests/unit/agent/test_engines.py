@@ -10,7 +10,7 @@ import xllamacpp
 
 from moorage.agent.engines import ENGINES, NodeInfo, environment, needs_port
 from moorage.agent.engines import llamacpp_server as server
-from moorage.agent.engines.base import is_path, visible_devices
+from moorage.agent.engines.base import is_path
 from moorage.common.model.ids import DeviceId, KernelId, SessionId
 from moorage.common.model.kernel import DeviceGrant, KernelSpec
 from moorage.common.model.status import SessionType
@@ -188,7 +188,7 @@ def test_custom_engine_replaces_its_placeholders_only() -> None:
     ]
 
 
-def test_environment_withholds_agent_secrets_and_fixes_visible_devices() -> None:
+def test_environment_withholds_agent_secrets() -> None:
     agent = {
         "PATH": "/bin",
         "LC_ALL": "C",
@@ -201,13 +201,12 @@ def test_environment_withholds_agent_secrets_and_fixes_visible_devices() -> None
         "CUDA_VISIBLE_DEVICES": "0,1,2",
     }
     mine = {
-        "CUDA_VISIBLE_DEVICES": "7",
         "VLLM_API_KEY": "x",
         "VLLM_NO_USAGE_STATS": "0",
         "MINE": "1",
         "HOME": "/",
     }
-    spec = replace(BASE, env=mine, devices=(DeviceGrant("cuda.device", DeviceId("GPU-1"), 1000),))
+    spec = replace(BASE, env=mine)
     node = replace(NODE, inherited=("NCCL_*", "MOORAGE_*"))
     env = environment(agent, spec, invoke(spec), work_dir="/work", node=node)
     assert env == {
@@ -224,7 +223,6 @@ def test_environment_withholds_agent_secrets_and_fixes_visible_devices() -> None
         "HOME": "/work",
         "PWD": "/work",
         "MOORAGE_PYTHON": "/py",
-        "CUDA_VISIBLE_DEVICES": "GPU-1",
         "MOORAGE_KERNEL_ID": "k1",
         "MOORAGE_SESSION_ID": "s1",
         "MOORAGE_SESSION_NAME": "chat",
@@ -233,21 +231,6 @@ def test_environment_withholds_agent_secrets_and_fixes_visible_devices() -> None
     own = environment(agent, spec, invoke(spec), work_dir="/work", node=node, own_user=True)
     caches = {"HF_HOME", "XDG_CACHE_HOME", "PYTHONUSERBASE"}
     assert {name for name in env.keys() ^ own.keys()} == {*caches, "USER", "LOGNAME"}
-
-
-@pytest.mark.parametrize(
-    ("grants", "visible"),
-    [
-        ((), ""),
-        ((("cuda.shares", "A", 500), ("cuda.device", "B", 1000), ("cuda.shares", "A", 500)), "A,B"),
-        ((("cuda-1g10gb.device", "MIG-1", 1000), ("cuda-slice.device", "MIG-2", 0)), "MIG-1"),
-        ((("rocm.device", "R", 1000),), ""),
-        ((("cuda.device", "cpu-slot-0", 1000), ("cuda.shares", "cpu-slot-1", 500)), ""),
-    ],
-)
-def test_visible_devices(grants: tuple[tuple[str, str, int], ...], visible: str) -> None:
-    devices = tuple(DeviceGrant(slot, DeviceId(name), amount) for slot, name, amount in grants)
-    assert visible_devices(replace(BASE, devices=devices)) == visible
 
 
 @pytest.mark.parametrize(

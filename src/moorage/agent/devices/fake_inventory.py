@@ -1,7 +1,10 @@
-"""Inventory of a fake node, like ``fake:8xH100``, for demonstrations, simulations and tests."""
+"""Inventory and vendor of a fake node, like ``fake:8xH100``, for demonstrations, simulations and
+tests."""
 
 from __future__ import annotations
 
+from moorage.agent.devices.nvidia.visibility import cuda_environment
+from moorage.agent.devices.vendor import DeviceMeasurement, DeviceParents
 from moorage.common.link.messages import SlotOffer
 from moorage.common.model.ids import DeviceId
 from moorage.common.model.slots import WHOLE_DEVICE
@@ -51,3 +54,22 @@ class FakeInventory:
 
     def offers(self) -> tuple[SlotOffer, ...]:
         return self._offers
+
+
+class FakeVendor:
+    """The vendor of fake GPUs: ``FakeInventory`` offers them, and programs see them as real
+    ones."""
+
+    name = "fake-gpus"
+
+    def offers(self) -> tuple[SlotOffer, ...]:
+        return ()
+
+    def measure(self, devices: DeviceParents) -> dict[DeviceId, DeviceMeasurement]:
+        return {}
+
+    def unhealthy(self, devices: DeviceParents) -> dict[DeviceId, str]:
+        return {}
+
+    def environment(self, devices: tuple[DeviceId, ...]) -> dict[str, str]:
+        return cuda_environment(devices)

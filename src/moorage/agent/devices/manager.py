@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from moorage.agent.devices.fake_inventory import FakeVendor
 from moorage.agent.devices.nvidia import NvidiaVendor
+from moorage.agent.devices.nvidia.visibility import is_cuda
 from moorage.agent.devices.vendor import DeviceMeasurement, DeviceParents, Vendor
 from moorage.agent.runtimes.base import DevicePlace
 from moorage.common.link.messages import SlotOffer
 from moorage.common.model.ids import DeviceId
-from moorage.common.model.kernel import KernelSpec
+from moorage.common.model.kernel import DeviceGrant, KernelSpec
 
 
 class DeviceManager:
@@ -17,6 +19,8 @@ class DeviceManager:
 
     def __init__(self, vendors: Sequence[Vendor]) -> None:
         self._vendors = tuple(vendors)
+        cuda = (vendor for vendor in self._vendors if isinstance(vendor, NvidiaVendor | FakeVendor))
+        self._cuda = next(cuda, None)
         self._owner: dict[DeviceId, Vendor] = {}
         self.parents: dict[DeviceId, DeviceId] = {}
         """Every device that was ever offered, with the device that it is a slice of, or ""."""
@@ -44,16 +48,31 @@ class DeviceManager:
             for d, reason in vendor.unhealthy(own).items()
         }
 
-    def environment(self, spec: KernelSpec) -> dict[str, str]:
+    def environment(self, spec: KernelSpec, *, contained: bool = False) -> dict[str, str]:
         """Environment variables that restrict a kernel to its own devices. Every vendor
         contributes, so that the devices of a vendor from which the kernel has none are hidden too.
-        Raises ``VendorFailed``."""
-        granted = [grant.device_id for grant in spec.devices if grant.device_id and grant.amount]
+        ``contained``: it is a container, which can have CUDA devices only. Raises
+        ``VendorFailed``."""
+        granted: dict[DeviceId, Vendor | None] = {}
+        for grant in spec.devices:
+            if grant.device_id and grant.amount:
+                granted[grant.device_id] = self._owner_of(grant)
+
         env: dict[str, str] = {}
         for vendor in self._vendors:
-            own = tuple(d for d in dict.fromkeys(granted) if self._owner.get(d) is vendor)
+            if contained and vendor is not self._cuda:
+                continue
+
+            own = tuple(device for device, owner in granted.items() if owner is vendor)
             env |= vendor.environment(own)
+
         return env
+
+    def _owner_of(self, grant: DeviceGrant) -> Vendor | None:
+        """The vendor that offered the device. One that none offered, such as a fake GPU or a CPU
+        slot that stands for a GPU, is of the vendor of its slot."""
+        owner = self._owner.get(grant.device_id)
+        return self._cuda if owner is None and is_cuda(grant.slot) else owner
 
     def places(self, devices: Iterable[str]) -> dict[str, DevicePlace]:
         """Where devices are on this node, for runtimes that give them to containers: those of

@@ -107,12 +107,6 @@ def needs_port(spec: KernelSpec) -> bool:
     return spec.answers_requests or spec.session_type is not SessionType.BATCH or uses_port
 
 
-def visible_devices(spec: KernelSpec) -> str:
-    """``CUDA_VISIBLE_DEVICES``: the granted GPUs by id; empty hides all, so that a CPU kernel uses
-    none."""
-    return ",".join(granted_gpus(spec))
-
-
 def granted_gpus(spec: KernelSpec) -> dict[DeviceId, int]:
     """The share of each granted GPU, in 1/1000, in the order of the plan."""
     # A MIG slice is a slot of its own, like cuda-1g10gb.device.
@@ -134,8 +128,8 @@ def environment(
     node: NodeInfo,
     own_user: bool = False,
 ) -> dict[str, str]:
-    """The complete environment of a process kernel: what it inherits, then the engine's, the user's
-    and our variables.
+    """The environment of a process kernel: what it inherits, then the engine's, the user's and our
+    variables. The vendors of its devices add theirs.
 
     Caches remain those of the agent's user although HOME is the kernel's own: a model is downloaded
     once. ``own_user``: the kernel has a uid of its own, and caches in its HOME.
@@ -169,7 +163,6 @@ def contained_environment(spec: KernelSpec, invocation: Invocation) -> dict[str,
 
 def _kernel_variables(spec: KernelSpec) -> dict[str, str]:
     return {
-        "CUDA_VISIBLE_DEVICES": visible_devices(spec),
         "MOORAGE_KERNEL_ID": spec.kernel_id,
         "MOORAGE_SESSION_ID": spec.session_id,
         "MOORAGE_SESSION_NAME": spec.session_name,

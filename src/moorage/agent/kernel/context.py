@@ -36,11 +36,11 @@ class WithWorkDir(Protocol):
 @dataclass(frozen=True, slots=True)
 class AgentContext:
     """``host``: the address that kernels listen on, unless they have one of their own.
-    ``process_dir`` returns the HOME of a kernel whose runtime keeps none. ``devices`` and
-    ``memory_release`` are None where devices are simulated. ``offered``: the runtimes that new
-    kernels may use. ``isolates``: whether a process runs under a uid of its own, by
-    ``KernelSpec.isolated``. ``tracer``: None while traces are off. ``model_cache``: the cache that
-    containers read; None: there is none."""
+    ``process_dir`` returns the HOME of a kernel whose runtime keeps none. ``memory_release`` is
+    None where devices are simulated. ``offered``: the runtimes that new kernels may use.
+    ``isolates``: whether a process runs under a uid of its own, by ``KernelSpec.isolated``.
+    ``tracer``: None while traces are off. ``model_cache``: the cache that containers read; None:
+    there is none."""
 
     clock: Clock
     checkpoint: Checkpoint

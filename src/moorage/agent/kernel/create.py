@@ -217,17 +217,29 @@ def prepare_launch(
             inputs={input_.path: str(context.outputs.path(input_)) for input_ in spec.inputs},
         )
 
-    if context.devices is None:
+    return _restricted_to_its_devices(context, spec, launch)
+
+
+def _restricted_to_its_devices(context: AgentContext, spec: KernelSpec, launch: Launch) -> Launch:
+    """Add the variables of the devices' vendors, which the user's own do not override."""
+    capabilities = context.capabilities(spec)
+
+    # A site hands out its own devices: an empty variable would hide them.
+    if context.devices is None or capabilities.own_address:
         return launch
-    # Container runtimes expose devices themselves, and support NVIDIA only; a site hands out its
-    # own.
-    if not context.capabilities(spec).devices:
-        return replace(launch, places=context.devices.places(launch.devices))
 
     try:
-        return replace(launch, env=launch.env | context.devices.environment(spec))
+        variables = context.devices.environment(spec, contained=capabilities.contained)
     except VendorFailed as error:
         raise Refused(Reason.CREATE_FAILED, str(error)) from None
+
+    launch = replace(launch, env=launch.env | variables)
+    # Container runtimes expose devices themselves, and support NVIDIA only.
+    return (
+        launch
+        if capabilities.devices
+        else replace(launch, places=context.devices.places(launch.devices))
+    )
 
 
 async def wait_for_device_memory(

@@ -12,10 +12,10 @@ from moorage.agent.engines.base import (
     NodeInfo,
     contained_environment,
     environment,
+    granted_gpus,
     is_path,
     needs_port,
     substitute,
-    visible_devices,
 )
 from moorage.agent.kernel import cluster as kernel_cluster
 from moorage.agent.kernel import overlay
@@ -168,7 +168,7 @@ def _without_cluster(
         stop_grace_s=spec.stop_grace_s,
         image=spec.image or (context.node.vllm_image if spec.engine == "vllm" else ""),
         slots=spec.slots,
-        devices=tuple(filter(None, visible_devices(spec).split(","))),
+        devices=tuple(filter(None, granted_gpus(spec))),
         paths=(spec.model,) if is_path(spec.model) else (),
         apps=apps,
         user=spec.container_user,

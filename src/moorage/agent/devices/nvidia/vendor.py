@@ -14,6 +14,7 @@ from moorage.agent.devices.nvidia.facts import driver_version, read_facts
 from moorage.agent.devices.nvidia.health import NvidiaHealth
 from moorage.agent.devices.nvidia.inventory import DRIVER, UNREADABLE, NvidiaInventory
 from moorage.agent.devices.nvidia.usage import NvidiaMeter
+from moorage.agent.devices.nvidia.visibility import cuda_environment
 from moorage.agent.devices.vendor import DeviceMeasurement, DeviceParents
 from moorage.agent.runtimes.base import DevicePlace
 from moorage.common.link.messages import SlotOffer
@@ -145,8 +146,7 @@ class NvidiaVendor:
         return self._inventory.places.get(device_id)
 
     def environment(self, devices: tuple[DeviceId, ...]) -> dict[str, str]:
-        # Nothing to add: ``engines.base`` sets CUDA_VISIBLE_DEVICES for every kernel.
-        return {}
+        return cuda_environment(devices)
 
 
 def _is_read(device_id: DeviceId) -> bool:

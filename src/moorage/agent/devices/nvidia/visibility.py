@@ -1,0 +1,21 @@
+"""Variables that restrict a program to its own CUDA devices. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from moorage.common.model.ids import DeviceId
+from moorage.common.model.slots import CPU_SLOT
+
+
+def is_cuda(slot: str) -> bool:
+    """Whether a slot is one of NVIDIA. A MIG slice is a slot of its own, like
+    cuda-1g10gb.device."""
+    return slot.startswith(("cuda.", "cuda-"))
+
+
+def cuda_environment(devices: Iterable[DeviceId]) -> dict[str, str]:
+    """``CUDA_VISIBLE_DEVICES``: the devices by id; empty hides all, so that a CPU kernel uses none.
+    A CPU slot stands for a GPU and is none."""
+    visible = [device for device in devices if not device.startswith(CPU_SLOT)]
+    return {"CUDA_VISIBLE_DEVICES": ",".join(visible)}
