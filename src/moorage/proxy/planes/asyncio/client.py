@@ -24,11 +24,11 @@ from moorage.proxy.planes.asyncio.heads import (
     RequestHead,
     too_long,
 )
+from moorage.proxy.planes.asyncio.host import ConnectionHost
 from moorage.proxy.planes.asyncio.messages import KnownHead, KnownHeads
 
 if TYPE_CHECKING:
     from moorage.proxy.core.routes import IndexedTable
-    from moorage.proxy.planes.asyncio.plane import AsyncioPlane
 
 _NEVER = float("inf")
 # The body of a refused request is read to its end if it is not larger, so that the connection can
@@ -59,7 +59,7 @@ class ClientConnection:
 
     ``deadline``: the monotonic second by which what it waits for must have come."""
 
-    def __init__(self, plane: AsyncioPlane) -> None:
+    def __init__(self, plane: ConnectionHost[ClientConnection]) -> None:
         self._plane = plane
         self._mode = _HEAD
         self._ahead = b""

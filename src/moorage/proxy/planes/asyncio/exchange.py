@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 from moorage.common.aio.sockets import reset
 from moorage.common.aio.tasks import spawn
@@ -19,14 +19,12 @@ from moorage.proxy.core.retry import Failure
 from moorage.proxy.core.stream_end import TAIL_BYTES
 from moorage.proxy.planes.asyncio import chunks
 from moorage.proxy.planes.asyncio.heads import ResponseHead
+from moorage.proxy.planes.asyncio.host import ConnectionHost
 from moorage.proxy.planes.asyncio.messages import KnownHead, own_lines, own_response
 from moorage.proxy.planes.asyncio.upstream import UpstreamConnection
 from moorage.proxy.planes.failure_log import log_failure
 from moorage.proxy.planes.log_subject import log_fields
 from moorage.proxy.planes.providers import pool_address
-
-if TYPE_CHECKING:
-    from moorage.proxy.planes.asyncio.plane import AsyncioPlane
 
 _CHUNKED: Final = b"Transfer-Encoding: chunked\r\n\r\n"
 _CLOSE: Final = b"Connection: close\r\n"
@@ -46,7 +44,10 @@ class Exchange:
     """
 
     def __init__(
-        self, plane: AsyncioPlane, transport: asyncio.Transport, on_end: Callable[[float], None]
+        self,
+        plane: ConnectionHost[Any],
+        transport: asyncio.Transport,
+        on_end: Callable[[float], None],
     ) -> None:
         self._plane = plane
         self._transport = transport

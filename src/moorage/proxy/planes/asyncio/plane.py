@@ -6,7 +6,6 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Sequence
-from email.utils import formatdate
 from typing import Any, cast
 
 import structlog
@@ -22,11 +21,10 @@ from moorage.proxy.core.routes import IndexedTable
 from moorage.proxy.dialout.connector import Connector
 from moorage.proxy.planes.asyncio.client import ClientConnection
 from moorage.proxy.planes.asyncio.heads import RequestHead
-from moorage.proxy.planes.asyncio.messages import KnownHeads
+from moorage.proxy.planes.asyncio.host import ConnectionHost
 from moorage.proxy.planes.asyncio.upstream import UpstreamPool
 from moorage.proxy.planes.providers import Providers
 from moorage.proxy.planes.simple import SimplePlane
-from moorage.proxy.planes.turns import Turns
 from moorage.proxy.timeouts import Timeouts
 
 log = structlog.get_logger("moorage.proxy")
@@ -36,7 +34,7 @@ RETIRE_S = 2.0
 _LOOK_S = 0.05
 
 
-class AsyncioPlane:
+class AsyncioPlane(ConnectionHost[ClientConnection]):
     """``DataPlane`` whose protocol lists its guarantees. Requests for apps and WebSockets are
     served by ``SimplePlane``, which takes over their connections."""
 
@@ -49,22 +47,11 @@ class AsyncioPlane:
         tls: ssl.SSLContext | None = None,
         connector: Connector | None = None,
     ) -> None:
-        self.router = router
-        self.clock = clock
-        self.timeouts = timeouts
-        self.monotonic = clock.monotonic
-        self.max_body = settings.max_body_bytes
         self._connector = connector or Connector()
-        self.upstreams = UpstreamPool(
-            settings.connect_timeout_s, Providers(settings), self._connector
+        upstreams = UpstreamPool(settings.connect_timeout_s, Providers(settings), self._connector)
+        super().__init__(
+            router, clock, timeouts=timeouts, upstreams=upstreams, max_body=settings.max_body_bytes
         )
-        self.heads = KnownHeads()
-        self.turns = Turns()
-        self.clients: set[ClientConnection] = set()
-        self.is_stopping = False
-
-        # Retiring: each response announces the end of its connection.
-        self.is_retiring = False
         self._settings = settings
         self._tls = tls
         self._credentials = 0  # revision of those by which all running requests are admitted
@@ -77,11 +64,6 @@ class AsyncioPlane:
         self._tick_s = _tick(timeouts, settings.read_idle_timeout_s)
         self._idle_ticks = round(timeouts.kept_s / self._tick_s)
         self._silent_ticks = round(settings.read_idle_timeout_s / self._tick_s)
-        self._prefix = clock.secret(9)
-        self._number = 0
-        self._date = ""
-        self._date_at = -1
-        self._is_empty = asyncio.Event()
 
     async def start(
         self, host: str, port: int, listening: socket.socket | None = None
@@ -141,18 +123,13 @@ class AsyncioPlane:
     async def _finish(self, grace_s: float) -> None:
         try:
             async with asyncio.timeout(grace_s):
-                await self._until_empty()
+                await self.until_empty()
         except TimeoutError:
             busy = list(self.clients)
             log.info("aborting requests that did not finish in time", count=len(busy))
             for client in busy:
                 client.abort()
-            await self._until_empty()
-
-    async def _until_empty(self) -> None:
-        while self.clients:
-            self._is_empty.clear()
-            await self._is_empty.wait()
+            await self.until_empty()
 
     def _sweep(self) -> None:
         """End what takes too long. One timer for all connections: to set one for each request costs
@@ -165,32 +142,12 @@ class AsyncioPlane:
             upstream.tick(self._idle_ticks, self._silent_ticks)
 
     def handler(self) -> asyncio.Protocol:
-        """A handler for a connection with requests for apps, or with a WebSocket."""
         return self._apps.connection()
 
     def is_for_other(self, head: RequestHead) -> bool:
-        """Whether the other plane serves it: apps, and what becomes a WebSocket."""
         return is_for_apps(
             head.fields.get("Host", ""), head.target, self._settings.apps_domain
         ) or is_realtime(head.path)
-
-    def disconnected(self, client: ClientConnection) -> None:
-        self.clients.discard(client)
-        if not self.clients:
-            self._is_empty.set()
-
-    def new_id(self) -> str:
-        """An identifier for a request, unique among all proxies."""
-        self._number += 1
-        return f"{self._prefix}-{self._number}"
-
-    def date(self) -> str:
-        """The value of a Date header."""
-        unix_now = int(self.clock.now().timestamp())
-        if unix_now != self._date_at:
-            self._date = formatdate(unix_now, usegmt=True)
-            self._date_at = unix_now
-        return self._date
 
     def _table_changed(self, table: IndexedTable) -> None:
         self._apps.table_changed(table)

@@ -1,0 +1,83 @@
+"""Host of connections: what those of one plane share, and what they ask of it."""
+
+from __future__ import annotations
+
+import asyncio
+from email.utils import formatdate
+from typing import Generic, TypeVar
+
+from moorage.common.aio.clock import Clock
+from moorage.common.http.head import HeadGuard
+from moorage.proxy.core.request_router import RequestRouter
+from moorage.proxy.planes.asyncio.heads import RequestHead
+from moorage.proxy.planes.asyncio.messages import KnownHeads
+from moorage.proxy.planes.asyncio.upstream import UpstreamPool
+from moorage.proxy.planes.turns import Turns
+from moorage.proxy.timeouts import Timeouts
+
+ClientT = TypeVar("ClientT")
+
+
+class ConnectionHost(Generic[ClientT]):
+    """``clients``: the open connections of clients. ``is_retiring``: each response announces the
+    end of its connection. ``max_body``: bytes. ``guard``: set before the first connection."""
+
+    guard: HeadGuard
+
+    def __init__(
+        self,
+        router: RequestRouter,
+        clock: Clock,
+        *,
+        timeouts: Timeouts,
+        upstreams: UpstreamPool,
+        max_body: int,
+    ) -> None:
+        self.router = router
+        self.clock = clock
+        self.monotonic = clock.monotonic
+        self.timeouts = timeouts
+        self.upstreams = upstreams
+        self.max_body = max_body
+        self.heads = KnownHeads()
+        self.turns = Turns()
+        self.clients: set[ClientT] = set()
+        self.is_stopping = False
+        self.is_retiring = False
+        self._prefix = clock.secret(9)
+        self._number = 0
+        self._date = ""
+        self._date_at = -1
+        self._is_empty = asyncio.Event()
+
+    def handler(self) -> asyncio.Protocol:
+        """A handler for a connection with requests for apps, or with a WebSocket."""
+        raise NotImplementedError
+
+    def is_for_other(self, head: RequestHead) -> bool:
+        """Whether another handler serves the request: apps, and what becomes a WebSocket."""
+        raise NotImplementedError
+
+    def disconnected(self, client: ClientT) -> None:
+        self.clients.discard(client)
+        if not self.clients:
+            self._is_empty.set()
+
+    async def until_empty(self) -> None:
+        """Wait until no client is connected."""
+        while self.clients:
+            self._is_empty.clear()
+            await self._is_empty.wait()
+
+    def new_id(self) -> str:
+        """An identifier for a request, unique among all proxies."""
+        self._number += 1
+        return f"{self._prefix}-{self._number}"
+
+    def date(self) -> str:
+        """The value of a Date header."""
+        unix_now = int(self.clock.now().timestamp())
+        if unix_now != self._date_at:
+            self._date_at = unix_now
+            self._date = formatdate(unix_now, usegmt=True)
+        return self._date
