@@ -30,7 +30,7 @@ PREPARED = (
     "moorage.__main__",
     *(
         f"moorage.cli.commands.{name}"
-        for name in ("chat", "exec", "list", "logs", "port_forward", "reload")
+        for name in ("chat", "exec", "logs", "port_forward", "ps", "reload")
     ),
     *(f"moorage.cli.commands.{name}" for name in ("run", "serve", "start", "stop")),
     "moorage.manager.store.migrate",

@@ -9,15 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TextIO
 
-from moorage.cli.summary import shown_status
 from moorage.common.model.durations import format_duration
 from moorage.common.model.printable import CONTROL as CONTROL
 from moorage.common.model.printable import printable as printable
-from moorage.common.model.slots import WHOLE_DEVICE, format_amount, format_slots
 from moorage.common.model.status import (
-    ATTENDED,
     BEFORE_RUNNING,
-    LIVE,
     AgentStatus,
     EndpointStatus,
     Outcome,
@@ -31,7 +27,7 @@ if TYPE_CHECKING:
 
     from moorage.common.views.endpoints import EndpointView, ReplicaView
     from moorage.common.views.progress import ProgressView
-    from moorage.common.views.resources import AgentView, KernelView, SessionView
+    from moorage.common.views.resources import KernelView, SessionView
     from moorage.common.views.steps import StepRef
 
 # A column of a table is never cut below this, in cells: as wide as ``RUNNING`` and a space.
@@ -167,58 +163,10 @@ def labels_cell(labels: Mapping[str, str]) -> str:
     return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
 
 
-ENDPOINT_COLUMNS = ("NAME", "STATUS", "READY", "RUN", "WAIT", "KV", "ENGINE", "MODEL", "AGE", "WHY")
-ENDPOINT_WIDE = ("REVISION", "SCALE", "GROUP", "SLOTS", "DETAIL")
-SESSION_COLUMNS = ("NAME", "TYPE", "STATUS", "PROGRESS", "AGENT", "AGE", "WHY")
-SESSION_WIDE = ("ID", "GROUP", "SLOTS", "ATTEMPT", "ENDPOINT", "PIPELINE", "ADDRESS", "DETAIL")
-AGENT_COLUMNS = ("ID", "STATUS", "GROUP", "CPU", "MEM", "DEVICES", "KERNELS", "SEEN", "MANAGER")
-AGENT_WIDE = ("REACH", "ADDRESS", "VERSION", "ARCH", "RUNTIMES", "ENGINES")
-
-
 def load_cells(view: EndpointView | ReplicaView) -> tuple[str, str, str]:
     """Running and waiting requests, and use of the KV cache, of what serves."""
     kv_cache = "" if view.kv_cache is None else f"{100 * view.kv_cache:.0f}%"
     return str(view.running), str(view.waiting), kv_cache
-
-
-def endpoint_row(view: EndpointView, now: datetime, *, wide: bool) -> list[str]:
-    why = getattr(view, "needs_newer_manager", "") or str(view.reason)
-    if why and view.failures > 1:
-        why += f" (x{view.failures})"
-
-    if not why:
-        why = next(
-            (
-                session.detail
-                for session in view.sessions
-                if session.state == "loading" and session.detail
-            ),
-            "",
-        )
-
-    spec = view.spec
-    model = "" if spec is None else spec.model or " ".join(spec.command)
-    if not wide and len(model) > 40:
-        model = "…" + model[-39:]
-
-    row = [view.name, view.status, f"{view.ready}/{view.replicas}", *load_cells(view)]
-    row += [spec.engine if spec else "", model]
-    row += [format_age(now, view.created_at), why]
-
-    if wide:
-        slots = (
-            ""
-            if spec is None
-            else ", ".join(f"{name}={value}" for name, value in spec.resources.items())
-        )
-        scale = (
-            ""
-            if spec is None or spec.autoscale is None
-            else f"{spec.autoscale.min}-{spec.autoscale.max}"
-        )
-        row += [str(view.revision), scale, spec.resource_group if spec else "", slots, view.detail]
-
-    return row
 
 
 def progress_text(progress: ProgressView | None, *, short: bool = False) -> str:
@@ -243,106 +191,7 @@ def step_label(place: StepRef | None) -> str:
     return f"{place.name}/{place.step}" + ("" if place.index is None else f"[{place.index}]")
 
 
-def session_row(view: SessionView, now: datetime, *, wide: bool) -> list[str]:
-    kernel = current_kernel(view)
-    why = getattr(view, "needs_newer_manager", "")  # a manager of the release before does not say
-    why = why or (view.hold.text if view.hold else str(view.reason))
-    if not why and view.status == Status.RUNNING and view.type in ATTENDED:
-        why = view.detail  # as the warning of an idle session
-
-    progress = progress_text(kernel.progress, short=True) if kernel and view.status in LIVE else ""
-    row = [view.name, view.type, shown_status(view), progress, agents_of(view)]
-    row += [format_age(now, view.created_at), why]
-
-    if wide:
-        row += [
-            view.id,
-            view.resource_group,
-            format_slots(view.slots),
-            str(view.attempt),
-            view.endpoint or "",
-            step_label(view.pipeline),
-        ]
-        row += [f"{kernel.host}:{kernel.port}" if kernel and kernel.port else "", view.detail]
-
-    return row
-
-
-def agent_status(view: AgentView) -> str:
-    """Status and whether the agent takes new work, like ``ALIVE cordoned`` or ``ALIVE not-ready``.
-    ``SUSPECT held``: it does not become LOST, because too many agents of its group are silent."""
-    closed = {"cordon": "cordoned", "drain": "draining"}.get(
-        view.cordon, "leaving" if view.draining else ""
-    )
-    held = "held" if view.loss_held_since else ""
-    return " ".join(filter(None, (view.status, closed, held, "" if view.ready else "not-ready")))
-
-
-def manager_of(view: AgentView) -> str:
-    """The manager that the agent is connected to; "none" if nothing can be placed on it."""
-    return "none" if view.manager is None else view.manager
-
-
-def reach_of(view: AgentView) -> str:
-    """How proxies reach the kernels of an agent, why so, and which proxies do not reach its
-    address."""
-    parts: list[str] = [view.reach]
-    if view.reach_reason:
-        parts.append(view.reach_reason)
-    if view.unreached_by:
-        parts.append(f"no answer to {', '.join(view.unreached_by)}")
-    return "; ".join(parts)
-
-
-def agent_row(view: AgentView, now: datetime, *, wide: bool) -> list[str]:
-    """Resources as used/offered. A device counts as used when any part of it is."""
-    used: dict[str, list[int]] = {}
-    for offer in view.offers:
-        total = used.setdefault(offer.slot, [0, 0])
-        device = bool(offer.device_id)
-        total[0] += (1 if offer.used else 0) if device else offer.used
-        total[1] += offer.capacity // WHOLE_DEVICE if device else offer.capacity
-
-    shown = {
-        s: f"{format_amount(s, u)}/{format_amount(s, total)}" for s, (u, total) in used.items()
-    }
-    status = agent_status(view)
-    devices = " ".join(
-        f"{slot}={text}" for slot, text in shown.items() if slot not in ("cpu", "mem")
-    )
-    row = [
-        view.id,
-        status,
-        view.resource_group,
-        shown.get("cpu", ""),
-        shown.get("mem", ""),
-        devices,
-    ]
-    row += [str(view.kernels), f"{format_age(now, view.last_seen)} ago", manager_of(view)]
-
-    if wide:
-        row += [
-            view.reach,
-            view.address,
-            view.version,
-            view.arch,
-            ",".join(view.runtimes),
-            ",".join(view.engines),
-        ]
-
-    return row
-
-
 def current_kernel(view: SessionView) -> KernelView | None:
     """The main kernel of the newest attempt."""
     mains = [kernel for kernel in view.kernels if kernel.role == "main"]
     return max(mains, key=lambda kernel: kernel.attempt, default=None)
-
-
-def agents_of(view: SessionView) -> str:
-    """The agents of the newest attempt's kernels, joined by commas."""
-    names = [k.agent_id for k in view.kernels if k.attempt == view.attempt and k.agent_id]
-    if len(names) <= 1:
-        kernel = current_kernel(view)
-        return (kernel and kernel.agent_id) or ""
-    return ",".join(dict.fromkeys(names))

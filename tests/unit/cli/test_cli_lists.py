@@ -8,7 +8,7 @@ from fake_manager import FakeManager
 from invoke import Run
 from scripted_session import CREATED_AT, batch, fails_with
 
-from moorage.cli.output import endpoint_row
+from moorage.cli.commands.ps import endpoint_row
 from moorage.cli.summary import shown_status
 from moorage.common.model.group_options import GroupOptions, PreemptionOptions
 from moorage.common.model.reasons import REASONS, Reason

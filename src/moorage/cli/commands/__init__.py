@@ -42,7 +42,7 @@ COMMANDS = {
         "lines.",
         "moorage.cli.commands.describe",
     ),
-    "endpoints": ("Endpoints.", "moorage.cli.commands.list"),
+    "endpoints": ("Endpoints.", "moorage.cli.commands.endpoints"),
     "events": ("Show what happens, as it happens, until Ctrl-C.", "moorage.cli.commands.events"),
     "exec": (
         "Run a command in a running session, and exit with its exit code.",
@@ -95,7 +95,7 @@ COMMANDS = {
         "Projects: who belongs to them, and their limits.",
         "moorage.cli.commands.projects",
     ),
-    "ps": ("List endpoints and sessions.", "moorage.cli.commands.list"),
+    "ps": ("List endpoints and sessions.", "moorage.cli.commands.ps"),
     "quotas": ("Limits for users, projects and resource groups.", "moorage.cli.commands.quotas"),
     "reload": (
         "Ask the programs of sessions to read their settings again.",
@@ -119,7 +119,7 @@ COMMANDS = {
         "Serve a model behind one stable OpenAI-compatible address.",
         "moorage.cli.commands.serve",
     ),
-    "sessions": ("Sessions.", "moorage.cli.commands.list"),
+    "sessions": ("Sessions.", "moorage.cli.commands.sessions"),
     "ssh": (
         "Open a shell in a running session with OpenSSH, or run a command in it.",
         "moorage.cli.commands.ssh",

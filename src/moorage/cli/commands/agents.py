@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from moorage.common.views.usage import AgentStats, DeviceStats
     from moorage.sdk import Client
 
+AGENT_COLUMNS = ("ID", "STATUS", "GROUP", "CPU", "MEM", "DEVICES", "KERNELS", "SEEN", "MANAGER")
+AGENT_WIDE = ("REACH", "ADDRESS", "VERSION", "ARCH", "RUNTIMES", "ENGINES")
+
 agents = noun("agents", help="Agents: what their nodes offer, and whether they take new work.")
 AgentId = Annotated[
     str,
@@ -49,10 +52,8 @@ def list_agents(cli: Cli) -> None:
     elif not found:
         cli.note("no agent has connected yet; `moorage agent` starts one")
     else:
-        columns = output.AGENT_COLUMNS + (output.AGENT_WIDE if cli.wide else ())
-        output.print_table(
-            cli.out, columns, [output.agent_row(a, now, wide=cli.wide) for a in found]
-        )
+        columns = AGENT_COLUMNS + (AGENT_WIDE if cli.wide else ())
+        output.print_table(cli.out, columns, [agent_row(a, now, wide=cli.wide) for a in found])
         for group in sorted({view.resource_group for view in found if view.loss_held_since}):
             cli.note(
                 f"too many agents of group {group} are silent at once, so none of them becomes "
@@ -210,7 +211,7 @@ def _print_status(cli: Cli, view: AgentView) -> None:
         cli.print_json(view)
         return
     kernels = f"; kernels left: {view.kernels}" if view.cordon == "drain" else ""
-    cli.note(f"{view.id}: {output.agent_status(view)}{kernels}")
+    cli.note(f"{view.id}: {agent_status(view)}{kernels}")
     print(view.id)
 
 
@@ -220,16 +221,16 @@ def print_agent(out: Console, view: AgentView, stats: AgentStats, now: datetime)
     seen = output.format_age(now, view.last_seen)
     facts = [
         ("agent", view.id),
-        ("status", output.agent_status(view)),
+        ("status", agent_status(view)),
         ("not ready", _not_ready(view)),
         ("cordoned by", _cordoned_by(view)),
         ("group", view.resource_group),
         ("address", view.address),
-        ("reached by", output.reach_of(view)),
+        ("reached by", reach_of(view)),
         *((f"proxy {proxy}", f"not dialed: {why}") for proxy, why in sorted(view.undialed.items())),
         ("version", f"{view.version} ({view.arch})"),
         ("connected", f"for {connected}, last report {seen} ago"),
-        ("manager", output.manager_of(view)),
+        ("manager", manager_of(view)),
         ("runtimes", ", ".join(view.runtimes)),
         ("engines", ", ".join(view.engines)),
         ("labels", ", ".join(f"{name}={value}" for name, value in view.labels.items())),
@@ -321,3 +322,69 @@ def _device_usage(stats: DeviceStats | None, memory_bytes: int) -> tuple[str, st
         busy,
         memory if stats.memory is None else f"{format_amount('mem', stats.memory)}/{memory}",
     )
+
+
+def agent_status(view: AgentView) -> str:
+    """Status and whether the agent takes new work, like ``ALIVE cordoned`` or ``ALIVE not-ready``.
+    ``SUSPECT held``: it does not become LOST, because too many agents of its group are silent."""
+    closed = {"cordon": "cordoned", "drain": "draining"}.get(
+        view.cordon, "leaving" if view.draining else ""
+    )
+    held = "held" if view.loss_held_since else ""
+    return " ".join(filter(None, (view.status, closed, held, "" if view.ready else "not-ready")))
+
+
+def manager_of(view: AgentView) -> str:
+    """The manager that the agent is connected to; "none" if nothing can be placed on it."""
+    return "none" if view.manager is None else view.manager
+
+
+def reach_of(view: AgentView) -> str:
+    """How proxies reach the kernels of an agent, why so, and which proxies do not reach its
+    address."""
+    parts: list[str] = [view.reach]
+    if view.reach_reason:
+        parts.append(view.reach_reason)
+    if view.unreached_by:
+        parts.append(f"no answer to {', '.join(view.unreached_by)}")
+
+    return "; ".join(parts)
+
+
+def agent_row(view: AgentView, now: datetime, *, wide: bool) -> list[str]:
+    """Resources as used/offered. A device counts as used when any part of it is."""
+    used: dict[str, list[int]] = {}
+    for offer in view.offers:
+        total = used.setdefault(offer.slot, [0, 0])
+        device = bool(offer.device_id)
+        total[0] += (1 if offer.used else 0) if device else offer.used
+        total[1] += offer.capacity // WHOLE_DEVICE if device else offer.capacity
+
+    shown = {
+        s: f"{format_amount(s, u)}/{format_amount(s, total)}" for s, (u, total) in used.items()
+    }
+    status = agent_status(view)
+    devices = " ".join(
+        f"{slot}={text}" for slot, text in shown.items() if slot not in ("cpu", "mem")
+    )
+    row = [
+        view.id,
+        status,
+        view.resource_group,
+        shown.get("cpu", ""),
+        shown.get("mem", ""),
+        devices,
+    ]
+    row += [str(view.kernels), f"{output.format_age(now, view.last_seen)} ago", manager_of(view)]
+
+    if wide:
+        row += [
+            view.reach,
+            view.address,
+            view.version,
+            view.arch,
+            ",".join(view.runtimes),
+            ",".join(view.engines),
+        ]
+
+    return row

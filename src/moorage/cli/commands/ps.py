@@ -1,0 +1,275 @@
+"""``moorage ps``: tables of endpoints and sessions, which ``endpoints list`` and ``sessions list``
+share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from moorage.cli import output
+from moorage.cli.app import app
+from moorage.cli.completion import pipeline_names
+from moorage.cli.context import Cli, Output, command
+from moorage.cli.lookup import all_endpoints, all_sessions
+from moorage.cli.output import current_kernel, format_age, load_cells, progress_text, step_label
+from moorage.cli.summary import shown_status
+from moorage.common.model.errors import InvalidInput
+from moorage.common.model.slots import format_slots
+from moorage.common.model.status import ATTENDED, LIVE, Outcome, Status
+
+if TYPE_CHECKING:
+    from moorage.common.views.endpoints import EndpointView
+    from moorage.common.views.events import EventKind
+    from moorage.common.views.resources import SessionView
+    from moorage.sdk import Client
+
+    _Listed = tuple[list[EndpointView], list[SessionView]]
+    _Table = tuple[Sequence[str], list[list[str]]]
+
+All = Annotated[bool, typer.Option("--all", "-a", help="Include sessions that have ended.")]
+Statuses = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--status",
+        metavar="STATUS[,STATUS]",
+        help="Only sessions in these statuses, also ended ones: FAILED,ERROR or RUNNING.",
+    ),
+]
+Selector = Annotated[
+    str | None,
+    typer.Option(
+        "--selector", "-l", help="Only with these labels, like team=vision,stage in (dev,test)."
+    ),
+]
+Pipeline = Annotated[
+    str | None,
+    typer.Option(
+        help="Only the sessions of this pipeline: its id, or the newest of that name.",
+        autocompletion=pipeline_names,
+    ),
+]
+ENDPOINT_COLUMNS = ("NAME", "STATUS", "READY", "RUN", "WAIT", "KV", "ENGINE", "MODEL", "AGE", "WHY")
+ENDPOINT_WIDE = ("REVISION", "SCALE", "GROUP", "SLOTS", "DETAIL")
+SESSION_COLUMNS = ("NAME", "TYPE", "STATUS", "PROGRESS", "AGENT", "AGE", "WHY")
+SESSION_WIDE = ("ID", "GROUP", "SLOTS", "ATTEMPT", "ENDPOINT", "PIPELINE", "ADDRESS", "DETAIL")
+_NOTHING = "nothing runs yet; `moorage serve MODEL` serves a model, `moorage run -- CMD` runs a job"
+
+
+@command(app)
+def ps(
+    cli: Cli,
+    all_: All = False,
+    status: Statuses = None,
+    selector: Selector = None,
+    pipeline: Pipeline = None,
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", "-w", help="Show the list again after each change, until Ctrl-C."),
+    ] = False,
+) -> None:
+    """List endpoints and sessions.
+
+    \b
+    Examples:
+      moorage ps
+      moorage ps --all -o wide
+      moorage ps -l 'team=vision,stage in (dev,test)'
+      moorage ps --all --pipeline train
+      moorage ps --status FAILED,ERROR
+      moorage ps --watch
+      moorage ps -o json | jq '.sessions[].name'
+    """
+
+    wanted = named_statuses(all_, status)
+    only_sessions = pipeline is not None or status is not None
+
+    async def work(client: Client) -> _Listed:
+        if only_sessions:
+            return [], await all_sessions(client, wanted, selector=selector, pipeline=pipeline)
+        import asyncio
+
+        return await asyncio.gather(
+            all_endpoints(client, selector), all_sessions(client, wanted, selector=selector)
+        )
+
+    def listing(found: _Listed) -> Listing:
+        return Listing(
+            names=[view.name for view in found[0]]
+            + [v.name for v in found[1] if v.endpoint is None],
+            tables=[endpoint_table(cli, found[0]), session_table(cli, found[1])],
+            fields={"endpoints": found[0], "sessions": found[1]},
+        )
+
+    if watch:
+        from moorage.cli.watch import watch as watch_list
+
+        kinds: tuple[EventKind, ...] = ("session", "endpoint")
+        cli.run(
+            lambda client: watch_list(
+                cli, client, kinds=kinds, read=work, show=lambda found: show(cli, listing(found))
+            )
+        )
+        return
+
+    endpoints_read = [] if only_sessions else [("/v1/endpoints", {"selector": selector})]
+
+    def plain() -> Listing:
+        *first, last = cli.read_lists(*endpoints_read, session_list(wanted, selector, pipeline))
+        return listing((first[0] if first else [], last))
+
+    show(cli, plainly(cli, plain) or listing(cli.run(work, workloads_only=True)))
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What a list prints: its names, its tables, or its fields in JSON."""
+
+    names: list[str]
+    tables: list[_Table]
+    fields: dict[str, Any]
+
+
+def show(cli: Cli, found: Listing, nothing: str = _NOTHING) -> None:
+    tables = [(columns, rows) for columns, rows in found.tables if rows]
+    if cli.json:
+        cli.print_json(found.fields)
+    elif cli.output is Output.NAME:
+        for name in found.names:
+            print(name)
+    elif not tables:
+        cli.note(nothing)
+
+    for number, (columns, rows) in enumerate(
+        tables if cli.output in (Output.TABLE, Output.WIDE) else ()
+    ):
+        if number:
+            cli.out.print()
+        output.print_table(cli.out, columns, rows)
+
+
+def plainly(cli: Cli, plain: Callable[[], Listing]) -> Listing | None:
+    """``plain`` in tables and names. None: the client shall read, whose answers are validated and
+    complete, and whose errors say what is wrong."""
+    from moorage.cli.plain_reads import FAILURES
+
+    if cli.json:
+        return None
+
+    try:
+        return plain()
+    except FAILURES:
+        return None
+
+
+def named_statuses(with_ended: bool, named: list[str] | None) -> Collection[Status | Outcome]:
+    """Those whose sessions are listed; empty: all. Raises ``InvalidInput``."""
+    if not named:
+        return () if with_ended else LIVE
+
+    known: dict[str, Status | Outcome] = {str(member): member for member in (*Status, *Outcome)}
+    texts = [text.strip().upper() for given in named for text in given.split(",")]
+    for text in texts:
+        if text not in known:
+            raise InvalidInput(
+                f"there is no status {text!r}", next_step=f"known: {', '.join(known)}"
+            )
+
+    return [known[text] for text in texts]
+
+
+def session_list(
+    statuses: Collection[Status | Outcome], selector: str | None, pipeline: str | None
+) -> tuple[str, dict[str, str | None]]:
+    """Path and query of what ``all_sessions`` reads."""
+    wanted = ",".join(sorted(statuses)) or None
+    return "/v1/sessions", {"status": wanted, "selector": selector, "pipeline": pipeline}
+
+
+def session_table(cli: Cli, found: Sequence[SessionView]) -> _Table:
+    columns = SESSION_COLUMNS + (SESSION_WIDE if cli.wide else ())
+    now = cli.clock.now()
+    return columns, [session_row(view, now, wide=cli.wide) for view in found]
+
+
+def endpoint_table(cli: Cli, found: Sequence[EndpointView]) -> _Table:
+    columns = ENDPOINT_COLUMNS + (ENDPOINT_WIDE if cli.wide else ())
+    now = cli.clock.now()
+    return columns, [endpoint_row(view, now, wide=cli.wide) for view in found]
+
+
+def endpoint_row(view: EndpointView, now: datetime, *, wide: bool) -> list[str]:
+    why = getattr(view, "needs_newer_manager", "") or str(view.reason)
+    if why and view.failures > 1:
+        why += f" (x{view.failures})"
+
+    if not why:
+        why = next(
+            (
+                session.detail
+                for session in view.sessions
+                if session.state == "loading" and session.detail
+            ),
+            "",
+        )
+
+    spec = view.spec
+    model = "" if spec is None else spec.model or " ".join(spec.command)
+    if not wide and len(model) > 40:
+        model = "…" + model[-39:]
+
+    row = [view.name, view.status, f"{view.ready}/{view.replicas}", *load_cells(view)]
+    row += [spec.engine if spec else "", model]
+    row += [format_age(now, view.created_at), why]
+
+    if wide:
+        slots = (
+            ""
+            if spec is None
+            else ", ".join(f"{name}={value}" for name, value in spec.resources.items())
+        )
+        scale = (
+            ""
+            if spec is None or spec.autoscale is None
+            else f"{spec.autoscale.min}-{spec.autoscale.max}"
+        )
+        row += [str(view.revision), scale, spec.resource_group if spec else "", slots, view.detail]
+
+    return row
+
+
+def session_row(view: SessionView, now: datetime, *, wide: bool) -> list[str]:
+    kernel = current_kernel(view)
+    why = getattr(view, "needs_newer_manager", "")  # a manager of the release before does not say
+    why = why or (view.hold.text if view.hold else str(view.reason))
+    if not why and view.status == Status.RUNNING and view.type in ATTENDED:
+        why = view.detail  # as the warning of an idle session
+
+    progress = progress_text(kernel.progress, short=True) if kernel and view.status in LIVE else ""
+    row = [view.name, view.type, shown_status(view), progress, agents_of(view)]
+    row += [format_age(now, view.created_at), why]
+
+    if wide:
+        row += [
+            view.id,
+            view.resource_group,
+            format_slots(view.slots),
+            str(view.attempt),
+            view.endpoint or "",
+            step_label(view.pipeline),
+        ]
+        row += [f"{kernel.host}:{kernel.port}" if kernel and kernel.port else "", view.detail]
+
+    return row
+
+
+def agents_of(view: SessionView) -> str:
+    """The agents of the newest attempt's kernels, joined by commas."""
+    names = [k.agent_id for k in view.kernels if k.attempt == view.attempt and k.agent_id]
+    if len(names) <= 1:
+        kernel = current_kernel(view)
+        return (kernel and kernel.agent_id) or ""
+    return ",".join(dict.fromkeys(names))

@@ -1,0 +1,64 @@
+"""``moorage sessions``: the list of sessions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from moorage.cli.app import list_command, noun
+from moorage.cli.commands.ps import (
+    All,
+    Listing,
+    Pipeline,
+    Selector,
+    Statuses,
+    named_statuses,
+    plainly,
+    session_list,
+    session_table,
+    show,
+)
+from moorage.cli.context import Cli
+from moorage.cli.lookup import all_sessions
+
+if TYPE_CHECKING:
+    from moorage.common.views.resources import SessionView
+
+sessions = noun(
+    "sessions", help="Sessions. `ps` lists them with the endpoints; the short commands act on them."
+)
+
+
+@list_command(sessions)
+def list_sessions(
+    cli: Cli,
+    all_: All = False,
+    status: Statuses = None,
+    selector: Selector = None,
+    pipeline: Pipeline = None,
+) -> None:
+    """List sessions, replicas included.
+
+    \b
+    Examples:
+      moorage sessions list --all
+      moorage sessions list --status SUCCEEDED
+    """
+    wanted = named_statuses(all_, status)
+
+    def listing(found: list[SessionView]) -> Listing:
+        return Listing(
+            [view.name for view in found], [session_table(cli, found)], {"sessions": found}
+        )
+
+    def plain() -> Listing:
+        return listing(*cli.read_lists(session_list(wanted, selector, pipeline)))
+
+    def complete() -> Listing:
+        return listing(
+            cli.run(
+                lambda client: all_sessions(client, wanted, selector=selector, pipeline=pipeline),
+                workloads_only=True,
+            )
+        )
+
+    show(cli, plainly(cli, plain) or complete())
