@@ -15,9 +15,31 @@ MERGE = ("tests/unit/manager/test_templates.py",)
 CRITERIA = ("tests/unit/manager/test_idle.py",)
 STOPS = ("tests/store/test_session_stops.py",)
 CHECKPOINTS = ("tests/unit/agent/test_checkpoint_signal.py",)
+ADMISSION = ("tests/store/test_group_admission.py",)
 SETS = ("tests/tidy/test_statuses.py",)
 
 MUTATIONS = (
+    Mutation(
+        "a group for some users is for every project",
+        "manager/store/sql/fragments/group_admits.sql",
+        "\n            AND jsonb_typeof(g.options -> 'users') IS DISTINCT FROM 'array')",
+        ")",
+        ADMISSION,
+    ),
+    Mutation(
+        "a group for some projects is for nobody else's users",
+        "manager/identity/limits.py",
+        "return by_project or user in (options.users or ())",
+        "return by_project",
+        ADMISSION,
+    ),
+    Mutation(
+        "a group without types allows system sessions",
+        "manager/store/sql/fragments/group_allows_type.sql",
+        "ELSE i.type IN (:ORDINARY) END",
+        "ELSE true END",
+        ADMISSION,
+    ),
     Mutation(
         "a status has no style on the command line",
         "cli/output.py",

@@ -91,7 +91,8 @@ def test_statements_compare_with_statuses_that_exist() -> None:
 
 
 def test_sets_become_literals() -> None:
-    assert {name: value for name, value in SETS.items() if name != "ATTENDED"} == NAMED
+    types = {"ATTENDED": statuses.ATTENDED, "ORDINARY": statuses.ORDINARY}
+    assert NAMED | types == SETS
     assert expand("status IN (:TERMINAL)") == "status IN ('TERMINATED', 'CANCELLED', 'ERROR')"
     assert expand("type IN (:ATTENDED)") == "type IN ('interactive', 'system')"
     assert expand("$1::TEXT[]") == "$1::TEXT[]"

@@ -74,6 +74,8 @@ class SessionType(StrEnum):
     SYSTEM = "system"  # moves files near the data of a node: no devices, a quota of its own
 
 
+# Of a resource group that names none.
+ORDINARY = frozenset({SessionType.INTERACTIVE, SessionType.BATCH, SessionType.INFERENCE})
 # People work in these, so that they can be idle.
 ATTENDED = frozenset({SessionType.INTERACTIVE, SessionType.SYSTEM})
 

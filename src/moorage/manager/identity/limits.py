@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Collection
 from fnmatch import fnmatchcase
 
 from moorage.common.model.errors import Forbidden, MoorageError, NotFound
@@ -83,12 +84,18 @@ def unknown_group(name: str) -> NotFound:
     )
 
 
-def may_use(scope: Scope, options: GroupOptions) -> bool:
-    """Whether a resource group is for the caller: for its project, or for its user."""
-    if scope.projects is None or (options.projects is None and options.users is None):
+def admits(options: GroupOptions, projects: Collection[str], user: str) -> bool:
+    """Whether a resource group is for one of ``projects``, or for the user in any project.
+    Statements that create sessions ask the same of the session's owner: ``group_admits.sql``."""
+    if options.projects is None and options.users is None:
         return True
-    by_project = any(scope.reads(project) for project in options.projects or ())
-    return by_project or scope.owner.user in (options.users or ())
+    by_project = any(project in projects for project in options.projects or ())
+    return by_project or user in (options.users or ())
+
+
+def may_use(scope: Scope, options: GroupOptions) -> bool:
+    """Whether a resource group is for the caller."""
+    return scope.projects is None or admits(options, scope.projects, scope.owner.user)
 
 
 def check_group(name: str, options: GroupOptions, spec: Workload) -> MoorageError | None:

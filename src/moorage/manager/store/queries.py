@@ -31,6 +31,7 @@ SETS: Mapping[str, Collection[StrEnum]] = {
     "PLACED": status.PLACED,
     "LIVE": status.LIVE,
     "AWAITING_AGENT": status.AWAITING_AGENT,
+    "ORDINARY": status.ORDINARY,
     "ATTENDED": status.ATTENDED,
 }
 
@@ -51,12 +52,14 @@ def expand(text: str) -> str:
     return _SET.sub(lambda match: literals(SETS[match[1]]), text)
 
 
+def fragment(name: str) -> str:
+    """The text that an include stands for. Raises ``FileNotFoundError``."""
+    return expand((_DIRECTORY / "fragments" / f"{name}.sql").read_text(encoding="utf-8"))
+
+
 def _statement(file: Path) -> str:
-    included = _INCLUDE.sub(
-        lambda match: (_DIRECTORY / "fragments" / f"{match[1]}.sql").read_text(encoding="utf-8"),
-        file.read_text(encoding="utf-8"),
-    )
-    return expand(included)
+    text = expand(file.read_text(encoding="utf-8"))
+    return _INCLUDE.sub(lambda match: fragment(match[1]), text)
 
 
 SQL: dict[str, str] = {file.stem: _statement(file) for file in sorted(_DIRECTORY.glob("*.sql"))}

@@ -20,15 +20,15 @@ WITH input AS (
 ), groups AS (
     SELECT i.resource_group, i.type, i.owner, i.project, min(i.n) AS n FROM input i GROUP BY 1, 2, 3, 4
 ), problem AS (
-    SELECT q.n, CASE WHEN g.name IS NULL OR g.retired_at IS NOT NULL OR NOT (
-               (jsonb_typeof(g.options -> 'projects') IS DISTINCT FROM 'array' AND jsonb_typeof(g.options -> 'users') IS DISTINCT FROM 'array')
-               OR coalesce(g.options -> 'projects' ? q.project, false) OR coalesce(g.options -> 'users' ? q.owner, false))
-           THEN 'group' ELSE 'type' END AS problem, NULL::text AS scope, NULL::text AS name, NULL::bigint AS allowed, NULL::bigint AS there
-    FROM groups q LEFT JOIN resource_groups g ON g.name = q.resource_group
-    WHERE g.name IS NULL OR g.retired_at IS NOT NULL OR NOT (
-        (jsonb_typeof(g.options -> 'projects') IS DISTINCT FROM 'array' AND jsonb_typeof(g.options -> 'users') IS DISTINCT FROM 'array')
-        OR coalesce(g.options -> 'projects' ? q.project, false) OR coalesce(g.options -> 'users' ? q.owner, false))
-      OR NOT CASE WHEN jsonb_typeof(g.options -> 'session_types') = 'array' THEN g.options -> 'session_types' ? q.type ELSE q.type <> 'system' END
+    SELECT q.n, CASE WHEN q.is_admitted THEN 'type' ELSE 'group' END AS problem, NULL::text AS scope, NULL::text AS name,
+           NULL::bigint AS allowed, NULL::bigint AS there
+    FROM (SELECT i.n, g.name IS NOT NULL AND
+-- include: group_admits
+          AS is_admitted,
+-- include: group_allows_type
+          AS is_allowed
+          FROM groups i LEFT JOIN resource_groups g ON g.name = i.resource_group) q
+    WHERE NOT (q.is_admitted AND q.is_allowed)
 ), counted AS (
     SELECT v.scope, v.name, count(*) AS more FROM input i
     CROSS JOIN LATERAL (VALUES ('user', i.owner), ('project', i.project), ('group', i.resource_group)) v(scope, name)

@@ -27,11 +27,12 @@ WITH input AS (
            i.traceparent
     FROM input i JOIN resource_groups g ON g.name = i.resource_group
     WHERE i.n NOT IN (SELECT n FROM repeated) AND NOT (SELECT present FROM quotas_found)
-      AND CASE WHEN jsonb_typeof(g.options -> 'session_types') = 'array' THEN g.options -> 'session_types' ? i.type ELSE i.type <> 'system' END
+      AND
+-- include: group_allows_type
       -- A replica follows its endpoint.
-      AND (i.endpoint_id IS NOT NULL OR (g.retired_at IS NULL AND (
-           (jsonb_typeof(g.options -> 'projects') IS DISTINCT FROM 'array' AND jsonb_typeof(g.options -> 'users') IS DISTINCT FROM 'array')
-           OR coalesce(g.options -> 'projects' ? i.project, false) OR coalesce(g.options -> 'users' ? i.owner, false))))
+      AND (i.endpoint_id IS NOT NULL OR
+-- include: group_admits
+      )
     ORDER BY i.n
     ON CONFLICT DO NOTHING
     RETURNING id, created_at, deadline_at
@@ -45,14 +46,15 @@ WITH input AS (
     INSERT INTO idempotency_keys (scope, key, request_digest, session_id)
     SELECT i.scope, i.key, i.request_digest, i.id FROM input i JOIN created USING (id) WHERE i.key IS NOT NULL
 )
-SELECT created.created_at, created.deadline_at, NULL::uuid AS adopted_from, g.name IS NOT NULL AND (i.endpoint_id IS NOT NULL OR (g.retired_at IS NULL AND (
-           (jsonb_typeof(g.options -> 'projects') IS DISTINCT FROM 'array' AND jsonb_typeof(g.options -> 'users') IS DISTINCT FROM 'array')
-           OR coalesce(g.options -> 'projects' ? i.project, false) OR coalesce(g.options -> 'users' ? i.owner, false)))) AS group_known, r.n IS NOT NULL AS repeated,
+SELECT created.created_at, created.deadline_at, NULL::uuid AS adopted_from, g.name IS NOT NULL AND (i.endpoint_id IS NOT NULL OR
+-- include: group_admits
+       ) AS group_known, r.n IS NOT NULL AS repeated,
        (SELECT present FROM quotas_found) AS has_pending_quotas, NULL AS invalid_why, NULL AS quota_scope, false AS led_by_other,
-       CASE WHEN jsonb_typeof(g.options -> 'session_types') IS DISTINCT FROM 'array'
-            THEN CASE WHEN i.type = 'system' THEN ARRAY['interactive', 'batch', 'inference'] END
-            WHEN NOT g.options -> 'session_types' ? i.type
-            THEN ARRAY(SELECT jsonb_array_elements_text(as_array(g.options -> 'session_types'))) END AS types_allowed
+       CASE WHEN NOT
+-- include: group_allows_type
+            THEN
+-- include: group_types
+       END AS types_allowed
 FROM input i LEFT JOIN created USING (id) LEFT JOIN resource_groups g ON g.name = i.resource_group
 LEFT JOIN repeated r USING (n)
 ORDER BY i.n

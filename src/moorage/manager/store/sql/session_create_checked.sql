@@ -61,11 +61,12 @@ WITH input AS (
     FROM input i JOIN resource_groups g ON g.name = i.resource_group
     WHERE i.n NOT IN (SELECT n FROM repeated) AND i.n NOT IN (SELECT n FROM invalid) AND i.n NOT IN (SELECT n FROM over_quota)
       AND i.n NOT IN (SELECT n FROM led_by_other)
-      AND CASE WHEN jsonb_typeof(g.options -> 'session_types') = 'array' THEN g.options -> 'session_types' ? i.type ELSE i.type <> 'system' END
+      AND
+-- include: group_allows_type
       -- A replica follows its endpoint.
-      AND (i.endpoint_id IS NOT NULL OR (g.retired_at IS NULL AND (
-           (jsonb_typeof(g.options -> 'projects') IS DISTINCT FROM 'array' AND jsonb_typeof(g.options -> 'users') IS DISTINCT FROM 'array')
-           OR coalesce(g.options -> 'projects' ? i.project, false) OR coalesce(g.options -> 'users' ? i.owner, false))))
+      AND (i.endpoint_id IS NOT NULL OR
+-- include: group_admits
+      )
     ORDER BY i.n
     ON CONFLICT DO NOTHING
     RETURNING id, created_at, deadline_at
@@ -93,16 +94,17 @@ WITH input AS (
 )
 SELECT created.created_at, created.deadline_at, i.adopted_from,
        o.status AS shared_status, o.result AS shared_result, o.reason AS shared_reason, o.detail AS shared_detail,
-       o.status_since AS shared_status_since, g.name IS NOT NULL AND (i.endpoint_id IS NOT NULL OR (g.retired_at IS NULL AND (
-           (jsonb_typeof(g.options -> 'projects') IS DISTINCT FROM 'array' AND jsonb_typeof(g.options -> 'users') IS DISTINCT FROM 'array')
-           OR coalesce(g.options -> 'projects' ? i.project, false) OR coalesce(g.options -> 'users' ? i.owner, false)))) AS group_known, r.n IS NOT NULL AS repeated,
+       o.status_since AS shared_status_since, g.name IS NOT NULL AND (i.endpoint_id IS NOT NULL OR
+-- include: group_admits
+       ) AS group_known, r.n IS NOT NULL AS repeated,
        EXISTS (SELECT FROM quotas WHERE pending IS NOT NULL) AS has_pending_quotas,
        w.at AS invalid_at, w.why AS invalid_why, w.project AS invalid_project,
        EXISTS (SELECT FROM led_by_other o WHERE o.n = i.n) AS led_by_other, c.scope AS quota_scope, c.name AS quota_name, c.pending AS quota_limit,
-       CASE WHEN jsonb_typeof(g.options -> 'session_types') IS DISTINCT FROM 'array'
-            THEN CASE WHEN i.type = 'system' THEN ARRAY['interactive', 'batch', 'inference'] END
-            WHEN NOT g.options -> 'session_types' ? i.type
-            THEN ARRAY(SELECT jsonb_array_elements_text(as_array(g.options -> 'session_types'))) END AS types_allowed
+       CASE WHEN NOT
+-- include: group_allows_type
+            THEN
+-- include: group_types
+       END AS types_allowed
 FROM input i LEFT JOIN created USING (id) LEFT JOIN resource_groups g ON g.name = i.resource_group
 LEFT JOIN sessions o ON o.id = i.adopted_from
 LEFT JOIN repeated r USING (n) LEFT JOIN invalid w USING (n) LEFT JOIN over_quota c USING (n)
