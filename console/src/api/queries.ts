@@ -1,33 +1,13 @@
 import { type QueryClient, queryOptions } from "@tanstack/react-query";
 import { api, unwrap } from "./client";
 import { isLive, serverNow } from "./connection";
+import type { SessionType, Status } from "./statuses";
 
 // Open pages ask again after so long: without the stream of events, and with it, for what has no events.
 const POLL_MS = 5000;
 const SLOW_POLL_MS = 30_000;
 
 export const pollMs = () => (isLive() ? SLOW_POLL_MS : POLL_MS);
-
-export const LIVE_STATUSES = [
-  "PENDING",
-  "SCHEDULED",
-  "PREPARING",
-  "QUEUED",
-  "CREATING",
-  "RUNNING",
-  "TERMINATING",
-] as const;
-export const STATUSES = [
-  ...LIVE_STATUSES,
-  "SUCCEEDED",
-  "FAILED",
-  "TERMINATED",
-  "CANCELLED",
-  "ERROR",
-] as const;
-export const TYPES = ["interactive", "batch", "inference", "system"] as const;
-export type Status = (typeof STATUSES)[number];
-export type SessionType = (typeof TYPES)[number];
 
 const PAGE = 500;
 

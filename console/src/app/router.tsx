@@ -5,7 +5,7 @@ import {
   createRouter,
   lazyRouteComponent,
 } from "@tanstack/react-router";
-import { type SessionType, STATUSES, type Status, TYPES } from "@/api/queries";
+import { type SessionType, STATUSES, type Status, TYPES } from "@/api/statuses";
 import { STATES, type StepState } from "@/pages/pipelines/Counts";
 import { Problem } from "@/parts/States";
 import { NotFound, Shell } from "./Shell";

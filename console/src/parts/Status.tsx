@@ -1,8 +1,8 @@
-import { t } from "@/texts";
+import { type StatusName, t } from "@/texts";
 
 type Tone = "good" | "busy" | "wait" | "bad" | "off";
 
-const TONES: Record<string, Tone> = {
+const TONES: Record<StatusName, Tone> = {
   PENDING: "wait",
   QUEUED: "wait",
   SCHEDULED: "busy",
@@ -18,6 +18,8 @@ const TONES: Record<string, Tone> = {
   ALIVE: "good",
   SUSPECT: "wait",
   LOST: "bad",
+  FAULTY: "bad",
+  healthy: "good",
   ready: "good",
   busy: "busy",
   queued: "wait",
@@ -41,24 +43,23 @@ const TONES: Record<string, Tone> = {
   "reload-reloaded": "good",
   "reload-failed": "bad",
   "reload-timed-out": "bad",
+  "reload-ended": "off",
   within: "good",
   soft: "wait",
   exhausted: "bad",
 };
 
-const RESULTS: Record<string, string> = { SUCCESS: "SUCCEEDED", FAILED: "FAILED" };
-
-/** The status of a session for people: a program that has ended has succeeded or failed. */
-export function shownStatus(session: { status: string; result?: string }): string {
-  return (session.status === "TERMINATED" && RESULTS[session.result ?? ""]) || session.status;
+/** The kind of a status. A newer manager may answer one that this console does not know. */
+export function toneOf(status: StatusName): Tone {
+  return (TONES as Partial<Record<StatusName, Tone>>)[status] ?? "off";
 }
 
 /** A status: a dot whose shape and colour tell its kind, and its name. */
-export function StatusText({ status }: { status: string }) {
+export function StatusText({ status }: { status: StatusName }) {
   return (
-    <span className="status" data-tone={TONES[status] ?? "off"}>
+    <span className="status" data-tone={toneOf(status)}>
       <span className="status-dot" aria-hidden="true" />
-      {t(`status.${status}` as never, { defaultValue: status }) as string}
+      {t(`status.${status}`, { defaultValue: status })}
     </span>
   );
 }

@@ -1,6 +1,9 @@
 import i18next from "i18next";
 import en from "./en.json";
 
+/** A status that has a text, and so a tone. The types of the REST models' statuses are parts of it. */
+export type StatusName = keyof (typeof en)["status"];
+
 declare module "i18next" {
   interface CustomTypeOptions {
     resources: { translation: typeof en };

@@ -27,7 +27,7 @@ export function totals(agent: Agent): [string, number, number][] {
     .map(([slot, [used, capacity]]) => [slot, used, capacity]);
 }
 
-export function stateOf(agent: Agent): string {
+export function stateOf(agent: Agent): Agent["status"] | "draining" {
   return agent.status === "ALIVE" && agent.draining ? "draining" : agent.status;
 }
 

@@ -19,6 +19,7 @@ import { ChangeEndpoint } from "./ChangeEndpoint";
 const Chat = lazy(() => import("./Chat"));
 
 type Replica = Schemas["ReplicaView"];
+type ReplicaState = Endpoint["status"] | "draining" | "";
 type Revision = Schemas["RevisionView"];
 
 export function EndpointPage() {
@@ -225,7 +226,7 @@ function Replicas({ replicas }: { replicas: Replica[] }) {
         {
           key: "state",
           header: t("field.status"),
-          cell: (replica) => <StatusText status={replica.state || replica.status} />,
+          cell: (replica) => <StatusText status={(replica.state as ReplicaState) || replica.status} />,
         },
         {
           key: "revision",

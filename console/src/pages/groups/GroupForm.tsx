@@ -10,7 +10,8 @@ import {
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { api, type Schemas, unwrap, unwrapVersioned } from "@/api/client";
-import { projectsQuery, TYPES, usersQuery } from "@/api/queries";
+import { projectsQuery, usersQuery } from "@/api/queries";
+import { TYPES } from "@/api/statuses";
 import { Conflict, type Latest } from "@/parts/Conflict";
 import { FormDialog } from "@/parts/FormDialog";
 import { t } from "@/texts";

@@ -3,6 +3,7 @@ import { Link } from "@tanstack/react-router";
 import { lazy, Suspense } from "react";
 import type { Schemas } from "@/api/client";
 import { agentsQuery, overviewQuery, sessionsQuery } from "@/api/queries";
+import { STARTING } from "@/api/statuses";
 import { reasonText } from "@/parts/format";
 import { Page, Section } from "@/parts/Page";
 import { Queue } from "@/parts/Queue";
@@ -62,7 +63,7 @@ function Tiles({ overview }: { overview: Overall }) {
   const all = sum(agents, "ALIVE", "SUSPECT", "LOST");
   const tiles: [string, number, string][] = [
     [t("overview.running"), sum(sessions, "RUNNING"), ""],
-    [t("overview.starting"), sum(sessions, "SCHEDULED", "PREPARING", "CREATING", "QUEUED"), ""],
+    [t("overview.starting"), sum(sessions, ...STARTING), ""],
     [t("overview.waiting"), sum(sessions, "PENDING"), ""],
     [t("overview.agents"), sum(agents, "ALIVE"), t("overview.ofAgents", { count: all })],
   ];

@@ -3,7 +3,8 @@ import { useQuery } from "@tanstack/react-query";
 import { useNavigate, useSearch } from "@tanstack/react-router";
 import { useState } from "react";
 import { api, type Schemas, type Session, unwrap } from "@/api/client";
-import { groupsQuery, runtimesQuery, type SessionType } from "@/api/queries";
+import { groupsQuery, runtimesQuery } from "@/api/queries";
+import type { SessionType } from "@/api/statuses";
 import { CreatePage, type Plan } from "@/parts/CreatePage";
 import { t } from "@/texts";
 

@@ -3,14 +3,15 @@ import { useQuery } from "@tanstack/react-query";
 import { Link, useParams } from "@tanstack/react-router";
 import { lazy, Suspense } from "react";
 import { api, type Schemas, type Session, unwrap } from "@/api/client";
-import { historyQuery, LIVE_STATUSES, sessionQuery, whyQuery } from "@/api/queries";
+import { historyQuery, sessionQuery, whyQuery } from "@/api/queries";
+import { isLive, shownStatus } from "@/api/statuses";
 import { Confirm, Opener } from "@/parts/actions";
 import { DataTable } from "@/parts/DataTable";
 import { duration, reasonText, slotsText, visible } from "@/parts/format";
 import { Facts, Page, Section } from "@/parts/Page";
 import { Progress } from "@/parts/Progress";
 import { Empty, Loaded } from "@/parts/States";
-import { StatusText, shownStatus } from "@/parts/Status";
+import { StatusText, toneOf } from "@/parts/Status";
 import { Age } from "@/parts/Time";
 import { WhyDetails } from "@/parts/Why";
 import { t } from "@/texts";
@@ -20,8 +21,6 @@ import { ReloadButton, Reloads, useReload } from "./Reload";
 
 const Usage = lazy(() => import("./Usage"));
 const Terminal = lazy(() => import("./Terminal"));
-
-const isLive = (session: Session) => (LIVE_STATUSES as readonly string[]).includes(session.status);
 
 export function SessionPage() {
   const { ref } = useParams({ from: "/sessions/$ref" });
@@ -47,7 +46,7 @@ function Shown({ session: found }: { session: Session }) {
       actions={
         <>
           <ReloadButton session={found} action={reload} />
-          {isLive(found) ? <Stop session={found} /> : null}
+          {isLive(found.status) ? <Stop session={found} /> : null}
         </>
       }
     >
@@ -70,7 +69,7 @@ function Shown({ session: found }: { session: Session }) {
           <Timeline id={found.id} />
         </Tabs.Panel>
         <Tabs.Panel value="logs">
-          <Logs session={found} live={isLive(found)} />
+          <Logs session={found} live={isLive(found.status)} />
         </Tabs.Panel>
         <Tabs.Panel value="terminal">
           <Suspense>
@@ -217,8 +216,6 @@ function About({ session }: { session: Session }) {
   );
 }
 
-const TONES: Record<string, string> = { PENDING: "wait", RUNNING: "good", ERROR: "bad" };
-
 function Timeline({ id }: { id: string }) {
   const history = useQuery(historyQuery(id));
   return (
@@ -239,7 +236,7 @@ type HistoryEntry = Schemas["HistoryEntry"];
 function Entry({ entry, next }: { entry: HistoryEntry; next: HistoryEntry | undefined }) {
   const lasted = next ? duration(Date.parse(next.at) - Date.parse(entry.at)) : "";
   return (
-    <li data-tone={TONES[entry.to_status] ?? "busy"}>
+    <li data-tone={toneOf(entry.to_status)}>
       <div>
         <StatusText status={entry.to_status} />
         {lasted ? <div className="dim">{t("session.lasted", { duration: lasted })}</div> : null}

@@ -3,13 +3,14 @@ import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { type FormEvent, useState } from "react";
 import type { Session } from "@/api/client";
-import { groupsQuery, type SessionType, STATUSES, sessionPage, TYPES } from "@/api/queries";
+import { groupsQuery, sessionPage } from "@/api/queries";
+import { type SessionType, STATUSES, shownStatus, TYPES } from "@/api/statuses";
 import type { SessionSearch } from "@/app/router";
 import { type Column, DataTable } from "@/parts/DataTable";
 import { reasonText, slotsText, visible } from "@/parts/format";
 import { Page, Section } from "@/parts/Page";
 import { Empty, Loaded } from "@/parts/States";
-import { StatusText, shownStatus } from "@/parts/Status";
+import { StatusText } from "@/parts/Status";
 import { Age } from "@/parts/Time";
 import { t } from "@/texts";
 
