@@ -27,7 +27,7 @@ from moorage.agent.runtimes import Launch, ProcessRuntime
 from moorage.agent.state.logs import LogStore
 from moorage.common.aio.clock import SystemClock
 from moorage.common.model.ids import AgentId, DeviceId, KernelId
-from moorage.common.model.usage import DeviceUse, KernelMinute, KernelUse, UsageReport, Use
+from moorage.common.model.resource_usage import DeviceUse, KernelMinute, KernelUse, UsageReport, Use
 from moorage.manager.identity.scope import Scope
 from moorage.manager.postgres import EmbeddedPostgres
 from moorage.manager.store import Store, migrate

@@ -34,7 +34,7 @@ from moorage.common.link.messages import KeyGrant, ModelRoute, RouteTable, Targe
 from moorage.common.model.addresses import dial_out_host
 from moorage.common.model.ids import KernelId, SessionId
 from moorage.common.views.peers import PeerKind
-from moorage.manager.pki.authority import CertificateAuthority, read_csr
+from moorage.manager.crypto.authority import CertificateAuthority, read_csr
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.dialout.connector import Connector
 from moorage.proxy.dialout.listener import DialOutListener

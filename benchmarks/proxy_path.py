@@ -39,7 +39,7 @@ from moorage.common.telemetry.tracer import Tracer
 from moorage.proxy import Timeouts
 from moorage.proxy.control.shared_limits import SharedMemory
 from moorage.proxy.core import flow
-from moorage.proxy.core.request_limiter import RequestLimiter
+from moorage.proxy.core.limits.reservation import RequestLimiter
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.usage_book import UsageBook
 from moorage.proxy.metrics import Metrics

@@ -30,8 +30,8 @@ from moorage.common.link.messages import AgentInfo, Orders, OrdersDelta, Report,
 from moorage.common.link.sync import ReportSender
 from moorage.common.model.ids import AgentId, DeviceId, KernelId, SessionId
 from moorage.common.model.kernel import KernelSpec
+from moorage.common.model.resource_usage import UsageReport
 from moorage.common.model.status import ObservedState, SessionType
-from moorage.common.model.usage import UsageReport
 from scale_meter import Case, Meter
 
 # per round

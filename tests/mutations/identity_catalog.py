@@ -45,7 +45,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a login under one name is a proof for another",
-        "manager/pki/ssh_signatures.py",
+        "manager/crypto/ssh_signatures.py",
         (
             "    return (\n"
             "        len(session) >= 20\n"
@@ -86,7 +86,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a signature for another purpose is a proof",
-        "manager/pki/ssh_signatures.py",
+        "manager/crypto/ssh_signatures.py",
         "if given_namespace != namespace.encode():",
         "if False:",
         SSH_SIGNATURES,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.mutations.mutation import Mutation
 
-LEDGER = "proxy/core/limit_ledger.py"
-LIMITER = "proxy/core/request_limiter.py"
-LIMITS = ("tests/unit/proxy/test_limit_ledger.py", "tests/unit/proxy/test_request_limiter.py")
+LEDGER = "proxy/core/limits/ledger.py"
+LIMITER = "proxy/core/limits/reservation.py"
+LIMITS = ("tests/unit/proxy/test_limit_ledger.py", "tests/unit/proxy/test_limit_reservation.py")
 SHARES = ("tests/unit/manager/test_limit_shares.py",)
 STORED_SHARES = ("tests/store/test_usage_records.py", "-k", "shares", "--timeout", "30")
 BUDGET_ROOM = ("tests/unit/proxy/test_budget_room.py",)
@@ -34,14 +34,14 @@ MUTATIONS = (
     ),
     Mutation(
         "requests that run do not count against what is left of a budget",
-        "proxy/core/limit_ledger.py",
+        "proxy/core/limits/ledger.py",
         "return running + cells[slot + _BEYOND], share",
         "return cells[slot + _BEYOND], share",
         BUDGET_ROOM,
     ),
     Mutation(
         "what the manager has not counted yet is forgotten with a new share of a budget",
-        "proxy/core/limit_ledger.py",
+        "proxy/core/limits/ledger.py",
         (
             "                cells[slot + _BEYOND] = sum(recent)\n"
             "                cells[slot + _SHARE_UNTIL] = 1"
@@ -54,7 +54,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a share of a budget is adopted while usage comes late",
-        "proxy/core/limit_ledger.py",
+        "proxy/core/limits/ledger.py",
         "if now < self._cells[_ROOMS_FROM]:",
         "if False:",
         BUDGET_ROOM,
@@ -255,10 +255,10 @@ MUTATIONS = (
     ),
     Mutation(
         "a proxy refuses for a budget whose period has ended",
-        "proxy/core/request_limiter.py",
+        "proxy/core/limits/reservation.py",
         "and key.exhausted_until > self._unix_now()",
         "",
-        ("tests/unit/proxy/test_request_limiter.py",),
+        ("tests/unit/proxy/test_limit_reservation.py",),
     ),
     Mutation(
         "a time has what was used after it",
@@ -276,10 +276,10 @@ MUTATIONS = (
     ),
     Mutation(
         "a proxy warns of a budget whose period has ended",
-        "proxy/core/request_limiter.py",
+        "proxy/core/limits/reservation.py",
         "key is not None and key.warned_until > self._unix_now()",
         "key is not None and key.warned_until > 0",
-        ("tests/unit/proxy/test_request_limiter.py",),
+        ("tests/unit/proxy/test_limit_reservation.py",),
     ),
     Mutation(
         "everyone is warned of everyone's budgets",

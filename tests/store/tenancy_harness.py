@@ -23,13 +23,13 @@ from moorage.common.views.resources import SessionView
 from moorage.common.views.workspaces import WorkspaceList, WorkspaceView
 from moorage.manager.api import ApiServices, serve_api
 from moorage.manager.api.http.dependencies import ConsoleServices
+from moorage.manager.endpoint_service import EndpointService
 from moorage.manager.events import EventFeed
 from moorage.manager.explain.service import ExplanationService
 from moorage.manager.identity import csrf
 from moorage.manager.identity.keys import ApiKey, Owner
 from moorage.manager.identity.passwords import Passwords
 from moorage.manager.identity.scope import Scope
-from moorage.manager.serving.endpoints import EndpointService
 from moorage.manager.store import Store
 from moorage.manager.termination import SessionTerminator
 from moorage.manager.workloads.pipeline_steps import NewStep

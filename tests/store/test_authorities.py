@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from moorage.common.link.identity import certificate_fingerprint
-from moorage.manager.pki.authority import CertificateAuthority, EncryptedAuthority
+from moorage.manager.crypto.authority import CertificateAuthority, EncryptedAuthority
 from moorage.manager.store import Store
 from tests.clocks import StoreClock
 

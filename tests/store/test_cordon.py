@@ -8,11 +8,11 @@ from moorage.common.model.errors import NotFound
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import EndpointSpec, SessionSpec
 from moorage.common.model.status import ObservedState, Status
+from moorage.manager.endpoint_service import EndpointService
 from moorage.manager.identity.scope import Scope
 from moorage.manager.loops import DrainController, Leader, ReplicaController, Scheduler
 from moorage.manager.metrics import Metrics
 from moorage.manager.scheduling import plan
-from moorage.manager.serving.endpoints import EndpointService
 from moorage.manager.store import Store
 from moorage.manager.termination import SessionTerminator
 from tests.clocks import StoreClock

@@ -14,10 +14,10 @@ from moorage.common.link.proxy_messages import LoadReport
 from moorage.common.model.group_options import GroupOptions
 from moorage.common.model.ids import AgentId, KernelId
 from moorage.common.model.reasons import Reason
+from moorage.common.model.resource_usage import KernelMinute, UsageReport, Use
 from moorage.common.model.service_ports import AppPort
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState, Status
-from moorage.common.model.usage import KernelMinute, UsageReport, Use
 from moorage.common.views.resources import SessionView
 from moorage.manager.identity.keys import Owner
 from moorage.manager.identity.scope import Scope

@@ -13,9 +13,9 @@ import pytest_asyncio
 from moorage.common.link.proxy_messages import LoadReport, ModelLoad, ReplicaLoad
 from moorage.common.model.ids import AgentId, KernelId, SessionId
 from moorage.common.model.reasons import Reason
+from moorage.common.model.resource_usage import EngineUse, UsageReport
 from moorage.common.model.spec import EndpointSpec
 from moorage.common.model.status import EndpointStatus, ObservedState, Status
-from moorage.common.model.usage import EngineUse, UsageReport
 from moorage.common.views.endpoints import EndpointView
 from moorage.manager.identity.keys import Owner
 from moorage.manager.identity.scope import Scope

@@ -8,8 +8,8 @@ import math
 import pytest
 
 from moorage.common.model.ids import AgentId, KernelId, SessionId
+from moorage.common.model.resource_usage import KernelProgress
 from moorage.common.model.status import ObservedState
-from moorage.common.model.usage import KernelProgress
 from moorage.common.views.events import SessionChange
 from moorage.manager.loops import UsageWriter
 from moorage.manager.metrics import Metrics

@@ -16,10 +16,10 @@ from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import EndpointSpec
 from moorage.common.model.status import ObservedState, Status
 from moorage.common.views.endpoints import EndpointPatch, EndpointView
+from moorage.manager.endpoint_service import EndpointService
 from moorage.manager.identity.keys import IdempotencyKey, Owner
 from moorage.manager.identity.scope import Scope
 from moorage.manager.loops import Leader, ReplicaController
-from moorage.manager.serving.endpoints import EndpointService
 from moorage.manager.store import Store
 from moorage.manager.termination import SessionTerminator
 

@@ -19,11 +19,11 @@ from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import EndpointSpec, Probe, SessionSpec
 from moorage.common.model.status import ObservedState, Status
 from moorage.common.views.endpoints import EndpointView
+from moorage.manager.endpoint_service import EndpointService, endpoint_view
 from moorage.manager.explain.service import ExplanationService
 from moorage.manager.identity.scope import Scope
 from moorage.manager.lifecycle.deadlines import WALLTIME_MARGIN_S
 from moorage.manager.loops import Leader, ReplicaController
-from moorage.manager.serving.endpoints import EndpointService, endpoint_view
 from moorage.manager.store import Store
 from moorage.manager.termination import SessionTerminator
 from moorage.manager.workloads.site_jobs import as_job

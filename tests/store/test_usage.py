@@ -11,9 +11,9 @@ import pytest
 
 from moorage.common.model.errors import NotFound
 from moorage.common.model.ids import AgentId, DeviceId, KernelId
+from moorage.common.model.resource_usage import DeviceUse, KernelMinute, KernelUse, UsageReport, Use
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState
-from moorage.common.model.usage import DeviceUse, KernelMinute, KernelUse, UsageReport, Use
 from moorage.manager.identity.scope import Scope
 from moorage.manager.metrics import Metrics
 from moorage.manager.store import Store

@@ -10,7 +10,13 @@ from datetime import UTC, datetime
 import asyncpg
 
 from moorage.common.model.ids import AgentId, KernelId
-from moorage.common.model.usage import EngineUse, KernelMinute, KernelProgress, UsageReport, Use
+from moorage.common.model.resource_usage import (
+    EngineUse,
+    KernelMinute,
+    KernelProgress,
+    UsageReport,
+    Use,
+)
 from moorage.manager.loops import UsageWriter
 from moorage.manager.loops.usage_writer import WAITING
 from moorage.manager.metrics import Metrics

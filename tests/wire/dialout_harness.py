@@ -16,7 +16,7 @@ from moorage.common.link.dial import Dialer
 from moorage.common.link.identity import Identity, IdentityFile
 from moorage.common.model.addresses import dial_out_host
 from moorage.common.views.peers import PeerKind
-from moorage.manager.pki.authority import CertificateAuthority, read_csr
+from moorage.manager.crypto.authority import CertificateAuthority, read_csr
 from moorage.proxy.dialout.connector import Connector
 from moorage.proxy.dialout.listener import DialOutListener
 

@@ -12,7 +12,7 @@ from moorage.common.link import codec, usage_codec
 from moorage.common.link import messages as m
 from moorage.common.link.field_codec import codec as codec_of
 from moorage.common.link.pb import agent_pb2
-from moorage.common.model import usage as u
+from moorage.common.model import resource_usage as u
 from moorage.common.model.cluster import ClusterMember, ClusterMembership
 from moorage.common.model.kernel import (
     DeviceGrant,

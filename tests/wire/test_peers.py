@@ -207,13 +207,13 @@ async def test_node_refuses_a_manager_of_another_ca(site: Site) -> None:
 
 
 def _another_authority() -> str:
-    from moorage.manager.pki.authority import CertificateAuthority
+    from moorage.manager.crypto.authority import CertificateAuthority
 
     return CertificateAuthority.create("secret", SystemClock().now()).certificate
 
 
 async def test_manager_refuses_a_certificate_of_another_ca(site: Site) -> None:
-    from moorage.manager.pki.authority import CertificateAuthority, read_csr
+    from moorage.manager.crypto.authority import CertificateAuthority, read_csr
 
     joined = await site.join()
     other = CertificateAuthority(CertificateAuthority.create("s", SystemClock().now()), "s")

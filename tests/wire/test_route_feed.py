@@ -16,9 +16,9 @@ from moorage.common.link.pb import routes_pb2
 from moorage.common.link.route_codec import routes_from_wire
 from moorage.common.model.spec import EndpointSpec, Probe
 from moorage.common.views.keys import KeySpec
+from moorage.manager.endpoint_service import EndpointService
 from moorage.manager.identity.scope import Scope
 from moorage.manager.rpc import RouteFeed
-from moorage.manager.serving.endpoints import EndpointService
 from moorage.manager.store import Store
 from moorage.proxy.core.routes import IndexedTable, newest_table
 

@@ -17,7 +17,7 @@ from moorage.common.config.ssh_settings import SshSettings
 from moorage.common.link.pb import ssh_pb2
 from moorage.common.model.commands import ExecEnd, ExecSpec
 from moorage.common.model.public_keys import fingerprint_of
-from moorage.manager.pki.ssh_signatures import proves_login
+from moorage.manager.crypto.ssh_signatures import proves_login
 from moorage.proxy.control.ssh_access import Login, SshAccess
 from moorage.proxy.ssh.metrics import SshMetrics
 from moorage.proxy.ssh.server import SshFrontend

@@ -29,8 +29,8 @@ from moorage.common.http.tls import ServerTls
 from moorage.common.link.identity import MANAGER_NAME
 from moorage.common.model.errors import ConfigError
 from moorage.manager import Manager
+from moorage.manager.crypto.authority import CertificateAuthority
 from moorage.manager.pki.authorities import Trust
-from moorage.manager.pki.authority import CertificateAuthority
 from moorage.manager.pki.web_certificate import WebCertificate
 from moorage.sdk import Client, Unreachable
 from moorage.server.all_in_one import AllInOne

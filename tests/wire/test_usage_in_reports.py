@@ -14,7 +14,7 @@ from moorage.agent.link.client import LinkClient
 from moorage.common.link.dial import Dialer
 from moorage.common.link.messages import AgentInfo, Report
 from moorage.common.model.ids import AgentId
-from moorage.common.model.usage import UsageReport
+from moorage.common.model.resource_usage import UsageReport
 
 AGENT = AgentId("one")
 INFO = AgentInfo(AGENT, "default", "127.0.0.1", "0", "x86_64", (), (), ())

@@ -33,6 +33,7 @@ from moorage.common.views.peers import JoinTokenSpec
 from moorage.manager.api import ApiServices, serve_api, serve_locally
 from moorage.manager.api.http.dependencies import ConsoleServices
 from moorage.manager.console import ModelAddress
+from moorage.manager.endpoint_service import EndpointService
 from moorage.manager.events import EventFeed
 from moorage.manager.explain.service import ExplanationService
 from moorage.manager.loops import (
@@ -81,7 +82,6 @@ from moorage.manager.rpc.hand_over import HandOver
 from moorage.manager.rpc.outputs import OutputBroker
 from moorage.manager.rpc.ssh import SshBroker
 from moorage.manager.scrape import Scrape
-from moorage.manager.serving.endpoints import EndpointService
 from moorage.manager.store import Store
 from moorage.manager.termination import SessionTerminator
 

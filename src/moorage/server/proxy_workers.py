@@ -27,7 +27,7 @@ from moorage.common.model.errors import StartupError
 from moorage.proxy.control.gathered_health import GatheredHealth
 from moorage.proxy.control.shared_limits import SharedMemory, create
 from moorage.proxy.control.worker_slot import WorkerSlot
-from moorage.proxy.core.limit_ledger import WORKERS
+from moorage.proxy.core.limits.ledger import WORKERS
 from moorage.server.process import shutdown_event
 
 log = structlog.get_logger("moorage.proxy")

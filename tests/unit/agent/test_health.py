@@ -11,7 +11,7 @@ from moorage.agent.engines.metrics import EngineMetrics, parse_max_model_len, pa
 from moorage.agent.kernel.health import FAILURES, METRICS_S, HealthMonitor
 from moorage.common.aio.clock import ManualClock
 from moorage.common.model.ids import KernelId
-from moorage.common.model.usage import EngineUse
+from moorage.common.model.resource_usage import EngineUse
 
 VLLM = """# HELP vllm:num_requests_running Number of requests in model execution batches.
 # TYPE vllm:num_requests_running gauge

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from moorage.agent.kernel.progress import parse_lines, read_tail
 from moorage.common.model.ids import KernelId
-from moorage.common.model.usage import KernelProgress
+from moorage.common.model.resource_usage import KernelProgress
 
 K = KernelId("k")
 

@@ -15,7 +15,7 @@ from moorage.agent.runtimes import Counters, FakeRuntime, Handle, Launch, Runtim
 from moorage.agent.state.logs import LogStore
 from moorage.common.aio.clock import ManualClock
 from moorage.common.model.ids import AgentId, DeviceId, KernelId
-from moorage.common.model.usage import UsageReport
+from moorage.common.model.resource_usage import UsageReport
 
 K = KernelId("k")
 D0 = DeviceId("GPU-0")

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from moorage.agent.devices.host import node_counters
-from moorage.agent.devices.nvidia.usage import NvidiaMeter
+from moorage.agent.devices.nvidia.meter import NvidiaMeter
 from moorage.agent.runtimes import Counters, procfs
-from moorage.agent.runtimes.docker import usage as containers
-from moorage.agent.runtimes.process.usage import ProcessMeter
+from moorage.agent.runtimes.docker import container_usage as containers
+from moorage.agent.runtimes.process.proc_usage import ProcessMeter
 from moorage.common.model.ids import DeviceId, KernelId
 
 K = KernelId("k")

@@ -8,7 +8,7 @@ from moorage.agent.devices import DeviceMeasurement
 from moorage.agent.devices.usage.rates import MinuteAggregator, kernel_device_usage, usage_between
 from moorage.agent.runtimes import Counters
 from moorage.common.model.ids import DeviceId, KernelId
-from moorage.common.model.usage import KernelMinute, Use
+from moorage.common.model.resource_usage import KernelMinute, Use
 
 GIB = 1024**3
 D0 = DeviceId("GPU-0")

@@ -11,7 +11,7 @@ import pytest
 
 from moorage.cli.ssh.signing import sign
 from moorage.common.model.errors import InvalidInput
-from moorage.manager.pki.ssh_signatures import signer_of
+from moorage.manager.crypto.ssh_signatures import signer_of
 
 pytestmark = pytest.mark.skipif(not shutil.which("ssh-keygen"), reason="OpenSSH is not installed")
 

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from moorage.common.link.identity import certificate_fingerprint, split_bundle
-from moorage.manager.pki.authority import CertificateAuthority
-from moorage.manager.pki.rotation import (
+from moorage.manager.crypto.authority import CertificateAuthority
+from moorage.manager.crypto.rotation import (
     SETTLE,
     PeerTrust,
     StoredAuthorities,

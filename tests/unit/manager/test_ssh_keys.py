@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_ssh_private_key,
 )
 
-from moorage.manager.pki.ssh_keys import derive_key_pair
+from moorage.manager.crypto.ssh_keys import derive_key_pair
 
 
 def test_key_pair_is_derived_from_the_secret() -> None:

@@ -15,8 +15,8 @@ from tests.ssh_signing import SshSigner, ssh_string
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.public_keys import fingerprint_of, parse_public_key
 from moorage.common.views.ssh_keys import SshKeySpec
+from moorage.manager.crypto.ssh_signatures import proves_login, signer_of, verify
 from moorage.manager.identity.ssh_proof import challenge_of, check_proof
-from moorage.manager.pki.ssh_signatures import proves_login, signer_of, verify
 
 NOW = datetime(2026, 11, 27, 12, tzinfo=UTC)
 PLACE = "6fa1bd9e-0000-7000-8000-000000000000"

@@ -17,7 +17,7 @@ from moorage.proxy.core.admission import LocalResponse
 from moorage.proxy.core.commands import Break, Hold, ReadBody, Send, Start
 from moorage.proxy.core.error_response import ErrorResponse
 from moorage.proxy.core.flow import resume_held
-from moorage.proxy.core.limiter import Ask, Observer
+from moorage.proxy.core.limits.limiter import Ask, Observer
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.retry import Failure
 from moorage.proxy.core.traced_flow import begin_flow

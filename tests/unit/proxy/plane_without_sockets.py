@@ -12,8 +12,8 @@ from moorage.common.config.settings import ProxySettings
 from moorage.common.http.head import HeadGuard
 from moorage.common.link.messages import RequestLimits, RouteTable
 from moorage.proxy import Timeouts
-from moorage.proxy.core.limit_ledger import Ledger, cells_needed
-from moorage.proxy.core.request_limiter import RequestLimiter
+from moorage.proxy.core.limits.ledger import Ledger, cells_needed
+from moorage.proxy.core.limits.reservation import RequestLimiter
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.usage_book import UsageBook
 from moorage.proxy.metrics import Metrics

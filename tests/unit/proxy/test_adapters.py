@@ -12,7 +12,7 @@ from multidict import CIMultiDict
 
 from moorage.common.link.messages import KeyGrant, ModelRoute, RequestLimits, RouteTable
 from moorage.proxy.core.admission import LocalResponse
-from moorage.proxy.core.limits import subjects_of
+from moorage.proxy.core.limits.request_needs import subjects_of
 from moorage.proxy.core.routes import IndexedTable
 
 SQL = "tiny:sql"

@@ -15,8 +15,8 @@ from tests.examples import examples
 from moorage.common.link.messages import BudgetGrant, KeyGrant, RequestLimits
 from moorage.common.link.proxy_messages import LimitShare
 from moorage.manager.serving.limit_shares import StoredShares, share_of
-from moorage.proxy.core.limit_ledger import COUNTED_S, Ledger, Reservation, cells_needed
-from moorage.proxy.core.limits import Refusal, Subject, subjects_of
+from moorage.proxy.core.limits.ledger import COUNTED_S, Ledger, Reservation, cells_needed
+from moorage.proxy.core.limits.request_needs import Refusal, Subject, subjects_of
 
 NAME = "budget/project/month/tokens/vision"
 

@@ -10,8 +10,8 @@ from tests.examples import examples
 
 from moorage.common.link.messages import KeyGrant, ModelRoute, RequestLimits
 from moorage.common.link.proxy_messages import LimitNeed, LimitShare
-from moorage.proxy.core.limit_ledger import Ledger, Reservation, cells_needed
-from moorage.proxy.core.limits import (
+from moorage.proxy.core.limits.ledger import Ledger, Reservation, cells_needed
+from moorage.proxy.core.limits.request_needs import (
     Refusal,
     Room,
     Rooms,

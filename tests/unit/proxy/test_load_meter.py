@@ -11,8 +11,8 @@ from moorage.common.link.messages import ModelRoute, RouteTable, Target
 from moorage.common.link.proxy_messages import ModelLoad, ReplicaLoad
 from moorage.common.model.ids import KernelId, SessionId
 from moorage.proxy.control.load import LoadMeter
-from moorage.proxy.core.limit_ledger import Ledger, cells_needed
-from moorage.proxy.core.request_limiter import RequestLimiter
+from moorage.proxy.core.limits.ledger import Ledger, cells_needed
+from moorage.proxy.core.limits.reservation import RequestLimiter
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.usage_book import UsageBook
 from moorage.proxy.metrics import Metrics

@@ -20,9 +20,9 @@ from moorage.common.link.route_codec import reply_to_wire, report_from_wire
 from moorage.proxy.control.load import LoadMeter
 from moorage.proxy.control.report_stream import ReportStream
 from moorage.proxy.control.usage_spool import UsageSpool
-from moorage.proxy.core.limit_ledger import Ledger, Reservation, cells_needed
-from moorage.proxy.core.limits import Subject
-from moorage.proxy.core.request_limiter import RequestLimiter
+from moorage.proxy.core.limits.ledger import Ledger, Reservation, cells_needed
+from moorage.proxy.core.limits.request_needs import Subject
+from moorage.proxy.core.limits.reservation import RequestLimiter
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.token_meter import Tokens
 from moorage.proxy.core.usage_book import UsageBook

@@ -18,8 +18,8 @@ from moorage.proxy.core.admission import BodyRequired
 from moorage.proxy.core.commands import Start
 from moorage.proxy.core.error_response import ErrorResponse
 from moorage.proxy.core.flow import RequestFlow
-from moorage.proxy.core.limit_ledger import Ledger, cells_needed
-from moorage.proxy.core.request_limiter import RequestLimiter
+from moorage.proxy.core.limits.ledger import Ledger, cells_needed
+from moorage.proxy.core.limits.reservation import RequestLimiter
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.response_homes import (
     KEPT_S,

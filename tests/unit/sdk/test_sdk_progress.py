@@ -11,7 +11,7 @@ import pytest
 import moorage
 from moorage.agent.kernel.progress import parse_lines
 from moorage.common.model.ids import KernelId
-from moorage.common.model.usage import KernelProgress
+from moorage.common.model.resource_usage import KernelProgress
 
 K = KernelId("k")
 

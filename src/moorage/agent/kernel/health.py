@@ -15,7 +15,7 @@ from moorage.agent.engines.metrics import EngineMetrics
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.model.ids import KernelId
-from moorage.common.model.usage import EngineUse
+from moorage.common.model.resource_usage import EngineUse
 
 if TYPE_CHECKING:
     from moorage.agent.kernel.readiness import ReadinessCheck

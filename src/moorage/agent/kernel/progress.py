@@ -26,7 +26,7 @@ from moorage.agent.kernel.launch import progress_file
 from moorage.agent.runtimes.base import RuntimeFailed
 from moorage.common.model.ids import KernelId
 from moorage.common.model.progress import PROGRESS_FROM
-from moorage.common.model.usage import KernelProgress
+from moorage.common.model.resource_usage import KernelProgress
 
 log = structlog.get_logger("moorage.agent.progress")
 _TAIL_BYTES = 64 * 1024

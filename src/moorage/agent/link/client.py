@@ -56,7 +56,7 @@ from moorage.common.link.pb import agent_pb2
 from moorage.common.link.pb.agent_pb2_grpc import AgentLinkStub
 from moorage.common.link.sync import OrdersReceiver, ReportSender
 from moorage.common.model.errors import ConfigError
-from moorage.common.model.usage import UsageReport
+from moorage.common.model.resource_usage import UsageReport
 
 log = structlog.get_logger("moorage.agent.link.client")
 

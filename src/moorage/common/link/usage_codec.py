@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from moorage.common.link.field_codec import codec
 from moorage.common.link.pb import agent_pb2 as a
-from moorage.common.model import usage as u
+from moorage.common.model import resource_usage as u
 
 _use = codec(u.Use, a.Use)
 _kernel = codec(u.KernelUse, a.KernelUse, {u.Use: _use})

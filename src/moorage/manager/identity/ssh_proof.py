@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.public_keys import PublicKey, fingerprint_of, parse_public_key
 from moorage.common.views.ssh_keys import SSH_KEY_NAMESPACE, SshKeySpec
-from moorage.manager.pki.ssh_signatures import signer_of
+from moorage.manager.crypto.ssh_signatures import signer_of
 
 VALID = timedelta(minutes=15)
 # Between the clocks of two managers.

@@ -15,7 +15,7 @@ import structlog
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
 from moorage.common.model.errors import StoreUnavailable
-from moorage.manager.loops.deadline_clock import DeadlineClock
+from moorage.manager.loops.database_clock import DeadlineClock
 from moorage.manager.store import Lease, Store, Topic
 
 log = structlog.get_logger("moorage.leader")

@@ -18,7 +18,7 @@ from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
 from moorage.common.model.errors import StoreUnavailable
 from moorage.common.model.ids import AgentId, KernelId
-from moorage.common.model.usage import EngineUse, KernelMinute, KernelProgress, UsageReport
+from moorage.common.model.resource_usage import EngineUse, KernelMinute, KernelProgress, UsageReport
 from moorage.manager.metrics import Metrics
 from moorage.manager.store import Store
 

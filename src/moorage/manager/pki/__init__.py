@@ -1,2 +1,2 @@
-"""Public key infrastructure of the links: certificate authority, registration of peers, SSH key
-pairs of clusters."""
+"""Public key infrastructure of the links: authorities and their rotation, registration of
+peers, the certificate of the web server."""

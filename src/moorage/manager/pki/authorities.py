@@ -14,8 +14,8 @@ from moorage.common.aio.loop import Loop
 from moorage.common.link.identity import certificate_fingerprint
 from moorage.common.model.errors import Conflict
 from moorage.common.views.peers import CaView, PeerRef, RotateCa
-from moorage.manager.pki.authority import CertificateAuthority
-from moorage.manager.pki.rotation import PeerTrust, StoredAuthorities, find_waiting, may_go_on
+from moorage.manager.crypto.authority import CertificateAuthority
+from moorage.manager.crypto.rotation import PeerTrust, StoredAuthorities, find_waiting, may_go_on
 from moorage.manager.store.notifier import Topic
 from moorage.manager.store.store import Store
 

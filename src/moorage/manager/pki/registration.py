@@ -17,8 +17,8 @@ from moorage.common.views.peers import (
     NewJoinTokenView,
     RotateCa,
 )
+from moorage.manager.crypto.authority import CertificateAuthority, read_csr
 from moorage.manager.pki.authorities import Authorities, Trust
-from moorage.manager.pki.authority import CertificateAuthority, read_csr
 from moorage.manager.store.peers import Peer
 from moorage.manager.store.store import Store
 

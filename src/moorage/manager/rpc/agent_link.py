@@ -30,10 +30,10 @@ from moorage.manager.rpc.agent_stream import AgentStream, StreamRefused
 from moorage.manager.rpc.authentication import Caller
 from moorage.manager.rpc.large_messages import decode, encode
 from moorage.manager.rpc.orders_polling import OrdersPolling
-from moorage.manager.rpc.paced_waking import PacedWaking
 from moorage.manager.rpc.reach_control import ReachControl
 from moorage.manager.rpc.refusal_log import RefusalLog
 from moorage.manager.rpc.report_interval import ReportInterval
+from moorage.manager.rpc.stream_wakeups import PacedWaking
 from moorage.manager.rpc.usage_sink import NO_USAGE, UsageSink
 from moorage.manager.store import ReportRefused, Store, Topic
 

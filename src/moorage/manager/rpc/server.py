@@ -33,7 +33,7 @@ from moorage.common.model.errors import (
     StartupError,
     StoreUnavailable,
 )
-from moorage.common.model.usage import UsageReport
+from moorage.common.model.resource_usage import UsageReport
 from moorage.common.views.peers import PeerKind
 from moorage.manager.pki.registration import ManagerCertificate, Registration
 from moorage.manager.rpc.agent_link import AgentLinks

@@ -36,10 +36,10 @@ from moorage.common.model.public_keys import fingerprint_of
 from moorage.common.model.session_access import Action
 from moorage.common.ssh.logins import candidates, decoded, encoded, named
 from moorage.common.views.resources import SessionView
+from moorage.manager.crypto.ssh_keys import derive_key_pair
+from moorage.manager.crypto.ssh_signatures import proves_login
 from moorage.manager.identity.scope import Scope
 from moorage.manager.identity.session_access import allows, refusal
-from moorage.manager.pki.ssh_keys import derive_key_pair
-from moorage.manager.pki.ssh_signatures import proves_login
 from moorage.manager.rpc.commands import CommandBroker, has_files
 from moorage.manager.rpc.running_command import RunningCommand
 from moorage.manager.store import Store

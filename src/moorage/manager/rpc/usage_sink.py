@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from moorage.common.model.usage import UsageReport
+from moorage.common.model.resource_usage import UsageReport
 
 
 class UsageSink(Protocol):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from moorage.manager.pki.authority import EncryptedAuthority
-from moorage.manager.pki.rotation import PeerTrust, StoredAuthorities
+from moorage.manager.crypto.authority import EncryptedAuthority
+from moorage.manager.crypto.rotation import PeerTrust, StoredAuthorities
 from moorage.manager.store.database import Database, Purpose
 from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL

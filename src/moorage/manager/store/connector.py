@@ -9,8 +9,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
+from moorage.manager.store.connection_settings import apply_settings
 from moorage.manager.store.lineage import FormerPrimary, LineageGuard
-from moorage.manager.store.session_settings import apply_settings
 from moorage.manager.store.type_cache import TypeCachingConnection
 
 SynchronousCommit = Literal["server", "on", "remote_apply", "remote_write", "local"]

@@ -14,8 +14,8 @@ from sqlalchemy import Integer
 from moorage.common.link.proxy_messages import LoadReport
 from moorage.common.model.ids import AgentId, EndpointId, SessionId
 from moorage.common.model.paging import FIRST, Paging
+from moorage.common.model.resource_usage import EngineUse
 from moorage.common.model.spec import EndpointSpec
-from moorage.common.model.usage import EngineUse
 from moorage.common.views.endpoints import ScalingDecision
 from moorage.common.views.resources import Page
 from moorage.manager.identity.scope import Scope

@@ -14,8 +14,8 @@ from sqlalchemy.exc import DBAPIError
 
 from moorage.common.model.errors import ConfigError, StartupError, StoreUnavailable
 from moorage.manager.store import compatibility
+from moorage.manager.store.connection_settings import connect
 from moorage.manager.store.schema_locks import lock_tables
-from moorage.manager.store.session_settings import connect
 
 if TYPE_CHECKING:
     from alembic.config import Config

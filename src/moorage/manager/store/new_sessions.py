@@ -12,9 +12,9 @@ from moorage.common.model.ids import EndpointId, SessionId
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import Status
 from moorage.common.telemetry.spans import SpanContext, TraceSink, own_trace
+from moorage.manager.crypto.ssh_keys import SshKeyPair
 from moorage.manager.identity.keys import IdempotencyKey, Owner
 from moorage.manager.lifecycle.deadlines import deadline_s
-from moorage.manager.pki.ssh_keys import SshKeyPair
 from moorage.manager.store import spec_kernels
 from moorage.manager.store.rows import as_uuid
 

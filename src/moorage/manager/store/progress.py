@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from moorage.common.model.ids import AgentId, SessionId
-from moorage.common.model.usage import KernelProgress
+from moorage.common.model.resource_usage import KernelProgress
 from moorage.manager.store.database import Database
 from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.queries import SQL

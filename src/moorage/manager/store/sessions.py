@@ -21,9 +21,9 @@ from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import LIVE, TERMINAL, Result, Status
 from moorage.common.telemetry import TraceSink
 from moorage.common.views import resources
+from moorage.manager.crypto.ssh_keys import derive_key_pair
 from moorage.manager.identity.keys import IdempotencyKey
 from moorage.manager.identity.scope import Scope
-from moorage.manager.pki.ssh_keys import derive_key_pair
 from moorage.manager.store import (
     new_sessions,
     pipeline_tables,

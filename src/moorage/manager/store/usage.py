@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from moorage.common.model.errors import NotFound
-from moorage.common.model.usage import HOUR_S, MINUTE_S, KernelMinute, UsageReport, Use
+from moorage.common.model.resource_usage import HOUR_S, MINUTE_S, KernelMinute, UsageReport, Use
 from moorage.common.views.usage import (
     AgentStats,
     DeviceStats,

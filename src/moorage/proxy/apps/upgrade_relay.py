@@ -11,7 +11,7 @@ from aiohttp import web
 from aiohttp.http import StreamWriter
 
 from moorage.common.aio.tasks import cancel_and_wait, spawn
-from moorage.proxy.core.limiter import Observer
+from moorage.proxy.core.limits.limiter import Observer
 
 _BUFFER_LIMIT = 256 * 1024
 # What is observed at a time, before others get their turn: it may be full of tiny frames.

@@ -12,7 +12,7 @@ from moorage.proxy.control.report_stream import ReportStream
 from moorage.proxy.control.shared_limits import SharedMemory
 from moorage.proxy.control.usage_spool import UsageSpool
 from moorage.proxy.control.worker_slot import WorkerSlot
-from moorage.proxy.core.request_limiter import RequestLimiter
+from moorage.proxy.core.limits.reservation import RequestLimiter
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.usage_book import UsageBook
 

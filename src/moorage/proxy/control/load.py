@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from moorage.common.link.messages import ModelRoute
 from moorage.common.link.proxy_messages import LoadReport, ModelLoad, ReplicaLoad
-from moorage.proxy.core.request_limiter import RequestLimiter
+from moorage.proxy.core.limits.reservation import RequestLimiter
 from moorage.proxy.core.request_router import RequestRouter
 
 # Differences of ``idle_s`` alone are no change: it grows by itself.

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 from moorage.proxy.core import result_news
-from moorage.proxy.core.limit_ledger import Ledger, Lock, cells_needed
+from moorage.proxy.core.limits.ledger import Ledger, Lock, cells_needed
 from moorage.proxy.core.response_homes import ResponseHomes, bytes_needed
 
 # Sets of the ledger: room for 4,096 keys, projects and models with limits that are in use in one

@@ -13,7 +13,7 @@ from typing import TypeAlias
 from moorage.common.link.messages import Target
 from moorage.proxy.core.admission import LocalResponse
 from moorage.proxy.core.error_response import ErrorResponse
-from moorage.proxy.core.limiter import Observer
+from moorage.proxy.core.limits.limiter import Observer
 
 
 @dataclass(slots=True)

@@ -33,7 +33,7 @@ from moorage.proxy.core.engine_room import ends_without_room, tells_of_no_room
 from moorage.proxy.core.error_response import ErrorResponse
 from moorage.proxy.core.fallback import FALLS_BACK, FallbackChain, is_refused
 from moorage.proxy.core.headers import is_event_stream
-from moorage.proxy.core.limiter import Ask, Observer, Reservation
+from moorage.proxy.core.limits.limiter import Ask, Observer, Reservation
 from moorage.proxy.core.permit import Permit
 from moorage.proxy.core.priority import DEFAULT, with_priority
 from moorage.proxy.core.request_body import LargeBody

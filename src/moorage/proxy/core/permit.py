@@ -8,7 +8,7 @@ permits in it. Every change of the table ends them all, so whatever the table sa
 from __future__ import annotations
 
 from moorage.common.link.messages import ModelRoute
-from moorage.proxy.core.limits import Subject
+from moorage.proxy.core.limits.request_needs import Subject
 
 
 class Permit:

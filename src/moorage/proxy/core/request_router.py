@@ -29,7 +29,7 @@ from moorage.proxy.core.error_response import (
     stale_credentials,
 )
 from moorage.proxy.core.fallback import FallbackChain, Hop
-from moorage.proxy.core.limiter import Ask, Limiter, Reservation, Unlimited
+from moorage.proxy.core.limits.limiter import Ask, Limiter, Reservation, Unlimited
 from moorage.proxy.core.request_body import LargeBody
 from moorage.proxy.core.response_homes import Home, ResponseHomes, bytes_needed, owner_of
 from moorage.proxy.core.result_news import ANSWERED, GONE, ResultNews

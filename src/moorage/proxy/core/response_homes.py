@@ -21,7 +21,7 @@ from struct import Struct
 from moorage.common.link.messages import KeyGrant
 from moorage.common.model.ids import KernelId
 from moorage.proxy.core.body_reader import BodyReader, TooIntricate
-from moorage.proxy.core.limit_ledger import Lock, unlocked
+from moorage.proxy.core.limits.ledger import Lock, unlocked
 
 KEPT_S = 24 * 3600
 # Digests of the id and of its owner, when it was made, whether its tokens were counted, and where

@@ -13,7 +13,7 @@ import struct
 from typing import Final, NamedTuple
 
 from moorage.common.model.ids import KernelId
-from moorage.proxy.core.limit_ledger import Lock, unlocked
+from moorage.proxy.core.limits.ledger import Lock, unlocked
 
 FAILED: Final = 1
 """A request with a key failed there."""

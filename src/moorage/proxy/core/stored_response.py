@@ -18,7 +18,7 @@ from moorage.common.link.messages import Target
 from moorage.common.model.ids import KernelId
 from moorage.proxy.core.admission import BodyRequired, Forward
 from moorage.proxy.core.apis import RESPONSES
-from moorage.proxy.core.limiter import Observer
+from moorage.proxy.core.limits.limiter import Observer
 from moorage.proxy.core.response_homes import Home, ResponseHomes, ResponseReader, owner_of
 from moorage.proxy.core.routes import IndexedTable
 

@@ -4,7 +4,7 @@ Pure."""
 from __future__ import annotations
 
 from moorage.proxy.core.error_response import INVALID, SERVER, anthropic_json, error_json
-from moorage.proxy.core.limiter import Observer
+from moorage.proxy.core.limits.limiter import Observer
 from moorage.proxy.core.retry import Failure
 
 TAIL_BYTES = 160

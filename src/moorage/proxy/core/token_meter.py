@@ -13,7 +13,7 @@ from typing import Final
 
 from moorage.proxy.core.content_coding import Unpacker
 from moorage.proxy.core.json_scan import scan
-from moorage.proxy.core.limits import BYTES_PER_TOKEN
+from moorage.proxy.core.limits.request_needs import BYTES_PER_TOKEN
 from moorage.proxy.core.member_scan import IS_COMPILED, read_member
 
 _NAME: Final = b'"usage"'

@@ -13,7 +13,7 @@ from moorage.agent.devices.nvidia.driver import DriverFailed, NvidiaDriver, fail
 from moorage.agent.devices.nvidia.facts import driver_version, read_facts
 from moorage.agent.devices.nvidia.health import NvidiaHealth
 from moorage.agent.devices.nvidia.inventory import DRIVER, UNREADABLE, NvidiaInventory
-from moorage.agent.devices.nvidia.usage import NvidiaMeter
+from moorage.agent.devices.nvidia.meter import NvidiaMeter
 from moorage.agent.devices.nvidia.visibility import cuda_environment
 from moorage.agent.devices.vendor import DeviceMeasurement, DeviceParents
 from moorage.agent.runtimes.base import DevicePlace

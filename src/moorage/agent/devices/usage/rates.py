@@ -8,8 +8,8 @@ from typing import Any
 from moorage.agent.devices.vendor import DeviceMeasurement
 from moorage.agent.runtimes.base import Counters
 from moorage.common.model.ids import DeviceId, KernelId
+from moorage.common.model.resource_usage import MINUTE_S, KernelMinute, Use
 from moorage.common.model.slots import WHOLE_DEVICE
-from moorage.common.model.usage import MINUTE_S, KernelMinute, Use
 
 
 def usage_between(

@@ -24,7 +24,7 @@ from moorage.common.aio.clock import Clock
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.model.ids import AgentId, DeviceId, KernelId
 from moorage.common.model.kernel import KernelSpec
-from moorage.common.model.usage import (
+from moorage.common.model.resource_usage import (
     DeviceUse,
     EngineUse,
     KernelMinute,

@@ -36,6 +36,7 @@ from moorage.agent.runtimes.docker.container_config import (
     parse_state,
 )
 from moorage.agent.runtimes.docker.container_logs import ContainerLogs
+from moorage.agent.runtimes.docker.container_usage import ContainerMeter
 from moorage.agent.runtimes.docker.engine import Engine
 from moorage.agent.runtimes.docker.errors import (
     EngineUnavailable,
@@ -51,7 +52,6 @@ from moorage.agent.runtimes.docker.images import ImageStore
 from moorage.agent.runtimes.docker.labels import OWNER, ContainerIdentity, LabelSigner
 from moorage.agent.runtimes.docker.networks import Networks, cluster_network
 from moorage.agent.runtimes.docker.signals import deliver
-from moorage.agent.runtimes.docker.usage import ContainerMeter
 from moorage.agent.runtimes.docker.validation import validate
 from moorage.agent.runtimes.execution import Command, Execution
 from moorage.agent.runtimes.host_names import resolve_hosts

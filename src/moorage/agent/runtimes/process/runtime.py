@@ -43,12 +43,12 @@ from moorage.agent.runtimes.process.disks import kernel_disk, workspace_disk
 from moorage.agent.runtimes.process.files import write_files
 from moorage.agent.runtimes.process.isolation import IsolationRules, KernelIsolation
 from moorage.agent.runtimes.process.networks import KernelNetwork
+from moorage.agent.runtimes.process.proc_usage import ProcessMeter
 from moorage.agent.runtimes.process.process_tree import ProcessTree
 from moorage.agent.runtimes.process.programs import COMMAND_SHIM, SHIM, compile_programs, program
 from moorage.agent.runtimes.process.sandbox import Sandbox
 from moorage.agent.runtimes.process.shim_start import start_shim
 from moorage.agent.runtimes.process.signals import deliver
-from moorage.agent.runtimes.process.usage import ProcessMeter
 from moorage.agent.state.log_times import LogRange
 from moorage.agent.state.logs import LogStore, data_of
 from moorage.common.link.log_request import LogPiece

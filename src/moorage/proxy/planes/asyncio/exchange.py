@@ -14,7 +14,7 @@ from moorage.proxy.core.admission import LocalResponse
 from moorage.proxy.core.commands import Break, Command, Hold, Send, Start
 from moorage.proxy.core.error_response import ErrorResponse, invalid_key
 from moorage.proxy.core.flow import RequestFlow
-from moorage.proxy.core.limiter import Observer
+from moorage.proxy.core.limits.limiter import Observer
 from moorage.proxy.core.retry import Failure
 from moorage.proxy.core.stream_end import TAIL_BYTES
 from moorage.proxy.planes.asyncio import chunks

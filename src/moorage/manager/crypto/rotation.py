@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 
 from moorage.common.link.identity import certificate_fingerprint
 from moorage.common.views.peers import PeerKind, RotationState
-from moorage.manager.pki.authority import EncryptedAuthority
+from moorage.manager.crypto.authority import EncryptedAuthority
 
 # Other managers read the authorities more often than this.
 SETTLE = timedelta(minutes=1)

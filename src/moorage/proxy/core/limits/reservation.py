@@ -11,9 +11,9 @@ from moorage.proxy.core.activity import Activity
 from moorage.proxy.core.content_coding import is_plain
 from moorage.proxy.core.error_response import ErrorResponse
 from moorage.proxy.core.headers import is_event_stream
-from moorage.proxy.core.limit_ledger import Ledger, Reservation
-from moorage.proxy.core.limiter import Ask, Observer
-from moorage.proxy.core.limits import (
+from moorage.proxy.core.limits.ledger import Ledger, Reservation
+from moorage.proxy.core.limits.limiter import Ask, Observer
+from moorage.proxy.core.limits.request_needs import (
     Refusal,
     Subject,
     budget_exhausted,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from moorage.manager.rpc.paced_waking import AT_ONCE, PacedWaking
+from moorage.manager.rpc.stream_wakeups import AT_ONCE, PacedWaking
 
 
 async def test_few_are_woken_at_once() -> None:

@@ -10,11 +10,11 @@ import pytest
 from moorage.common.link.messages import BudgetGrant, KeyGrant, ModelRoute, RequestLimits, Target
 from moorage.common.model.ids import KernelId, SessionId
 from moorage.proxy.core.error_response import ErrorResponse
-from moorage.proxy.core.limit_ledger import Ledger, cells_needed
-from moorage.proxy.core.limiter import Ask
+from moorage.proxy.core.limits.ledger import Ledger, cells_needed
+from moorage.proxy.core.limits.limiter import Ask
+from moorage.proxy.core.limits.reservation import HeldRequest, RequestLimiter
 from moorage.proxy.core.permit import Permit
 from moorage.proxy.core.priority import DEFAULT
-from moorage.proxy.core.request_limiter import HeldRequest, RequestLimiter
 from moorage.proxy.core.usage_book import Amounts, Payer, UsageBook
 from moorage.proxy.metrics import Metrics
 

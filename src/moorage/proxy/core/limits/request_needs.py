@@ -1,7 +1,7 @@
 """Limits of requests for models: what a request asks of the limits of its key, project and model.
 Pure.
 
-A request reserves before it is sent, and is settled by its answer. ``limit_ledger`` keeps the
+A request reserves before it is sent, and is settled by its answer. ``ledger`` keeps the
 counts.
 """
 

@@ -20,7 +20,14 @@ from contextlib import AbstractContextManager, nullcontext
 
 from moorage.common.link.messages import RequestLimits
 from moorage.common.link.proxy_messages import LimitNeed, LimitShare
-from moorage.proxy.core.limits import WINDOW_S, Refusal, Room, Rooms, Subject, tightest
+from moorage.proxy.core.limits.request_needs import (
+    WINDOW_S,
+    Refusal,
+    Room,
+    Rooms,
+    Subject,
+    tightest,
+)
 
 WORKERS = 32
 _SPAN = WINDOW_S + 1

@@ -1,0 +1,1 @@
+"""Certificate authority, key pairs and signatures of the manager: cryptography without storage."""
