@@ -29,7 +29,7 @@ from moorage.common.link.proxy_messages import UsageBatch, UsageRecord
 from moorage.common.views.budgets import BudgetSpec
 from moorage.manager.identity.keys import Owner
 from moorage.manager.identity.scope import Scope
-from moorage.manager.metrics import Metrics
+from moorage.manager.metrics import ManagerMetrics
 from moorage.manager.postgres import EmbeddedPostgres
 from moorage.manager.scrape import COST, LEDGER_AGE_S, Scrape
 from moorage.manager.store import Store, migrate
@@ -105,7 +105,7 @@ async def load(store: Store, options: argparse.Namespace) -> float:
 
 async def scrape(store: Store) -> tuple[float, float, int]:
     """Wall and CPU seconds of the metrics of the ledger, and the size of all."""
-    scrape = Scrape(store, Metrics(), CLOCK)
+    scrape = Scrape(store, ManagerMetrics(), CLOCK)
     began = time.perf_counter()
     spent = time.process_time()
     page = await scrape.render()

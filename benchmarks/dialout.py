@@ -38,7 +38,7 @@ from moorage.manager.crypto.authority import CertificateAuthority, read_csr
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.dialout.connector import Connector
 from moorage.proxy.dialout.listener import DialOutListener
-from moorage.proxy.metrics import Metrics
+from moorage.proxy.metrics import ProxyMetrics
 from moorage.proxy.planes.asyncio import AsyncioPlane
 from moorage.proxy.timeouts import Timeouts
 
@@ -92,7 +92,7 @@ async def engine() -> None:
 
 async def proxy(home: Path, engine_port: int, host: str) -> None:
     settings = ProxySettings(metering=False)
-    router = RequestRouter(settings, Metrics(), randrange=random.Random(1).randrange)
+    router = RequestRouter(settings, ProxyMetrics(), randrange=random.Random(1).randrange)
     router.credentials.confirmed(CLOCK.monotonic(), 0)
 
     def model(name: str, where: str) -> ModelRoute:

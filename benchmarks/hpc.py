@@ -38,9 +38,9 @@ from moorage.agent.runtimes.heappe.client import HeappeClient
 from moorage.agent.runtimes.heappe.records import JobRecords
 from moorage.agent.runtimes.heappe.relay import Relay
 from moorage.agent.runtimes.heappe.runtime import HeappeRules, HeappeRuntime
-from moorage.agent.runtimes.heappe.site import Wanted
+from moorage.agent.runtimes.heappe.site import SiteChoice
 from moorage.agent.runtimes.heappe.transport import Account
-from moorage.agent.runtimes.heappe.tunnel import Target, TunnelKeeper
+from moorage.agent.runtimes.heappe.tunnel import TunnelKeeper, TunnelTarget
 from moorage.agent.runtimes.heappe.wire import JobState
 from moorage.agent.state.logs import LogStore
 from moorage.common.aio.clock import SystemClock
@@ -81,7 +81,7 @@ async def program(*argv: str) -> AsyncIterator[asyncio.subprocess.Process]:
 
 async def start_job(
     client: HeappeClient, name: str, template: int, launch: dict[str, Any] | None = None
-) -> tuple[int, Target]:
+) -> tuple[int, TunnelTarget]:
     """Run a job until its port is known. Returns its task and where it listens."""
     from tests.heappe.client import specification
 
@@ -106,7 +106,7 @@ async def start_job(
 
     told = json.loads(parts[0].content.splitlines()[0])
     port, key = (told, "") if isinstance(told, int) else (told["port"], told["key"])
-    return task, Target((await client.node_ips(task))[0], port, key)
+    return task, TunnelTarget((await client.node_ips(task))[0], port, key)
 
 
 @dataclass
@@ -237,7 +237,7 @@ async def runtime(engine: str) -> AsyncIterator[tuple[HeappeRuntime, Counter[str
         with tempfile.TemporaryDirectory() as folder:
             made = HeappeRuntime(
                 client, JobRecords(Path(folder) / "jobs"),
-                LogStore(Path(folder) / "logs"), HeappeRules(1000, Wanted("EXA-00-1", node_type="gpu")),
+                LogStore(Path(folder) / "logs"), HeappeRules(1000, SiteChoice("EXA-00-1", node_type="gpu")),
                 clock, "benchmark", host=HOST, allocate=free_port,
             )  # fmt: skip
             try:

@@ -25,10 +25,10 @@ from measuring import machine, machine_line
 from moorage.common.aio.clock import SystemClock
 from moorage.common.config.settings import ProxySettings
 from moorage.common.link.messages import (
-    Fallback,
     KeyGrant,
     ModelRoute,
     RequestLimits,
+    RouteFallback,
     RouteTable,
     Target,
 )
@@ -42,7 +42,7 @@ from moorage.proxy.core import flow
 from moorage.proxy.core.limits.reservation import RequestLimiter
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.usage_book import UsageBook
-from moorage.proxy.metrics import Metrics
+from moorage.proxy.metrics import ProxyMetrics
 from moorage.proxy.planes.asyncio import AsyncioPlane
 from moorage.proxy.planes.asyncio.client import ClientConnection
 from moorage.proxy.planes.asyncio.upstream import UpstreamConnection
@@ -75,7 +75,7 @@ CASES: dict[str, tuple[ModelRoute, bytes]] = {
     "limits of the model": (replace(ONE, limits=LIMITS), CHAT_HEAD),
     "four replicas": (FOUR, CHAT_HEAD),
     "four, a fallback": (
-        replace(FOUR, fallbacks=(Fallback("other"),), fallback_after_s=5),
+        replace(FOUR, fallbacks=(RouteFallback("other"),), fallback_after_s=5),
         CHAT_HEAD,
     ),
     "four, prefix affinity": (replace(FOUR, prefix_affinity=True, max_load=1.25), CHAT_HEAD),
@@ -126,7 +126,7 @@ class Path:
         """``sampler``: of its traces, which no collector takes; None: it has none."""
         clock = SystemClock()
         settings = ProxySettings()
-        metrics = Metrics()
+        metrics = ProxyMetrics()
         self.router = RequestRouter(settings, metrics, randrange=random.Random(1).randrange)
         if sampler is not None:
             queue = SpanQueue("http://127.0.0.1:9/v1/traces", {}, {})

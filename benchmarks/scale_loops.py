@@ -35,7 +35,7 @@ from moorage.manager.loops.garbage_collector import Retention
 from moorage.manager.loops.lease_controller import LeaseController
 from moorage.manager.loops.load_writer import LoadWriter
 from moorage.manager.loops.presence import Presence
-from moorage.manager.metrics import Metrics
+from moorage.manager.metrics import ManagerMetrics
 from moorage.manager.rpc import AgentLinks, RouteFeed
 from moorage.manager.store import Store
 from moorage.manager.termination import SessionTerminator
@@ -74,7 +74,7 @@ class Loops:
     async def __aenter__(self) -> Loops:
         await fill(self.dsn, self._world, vacuum=self._vacuum)
         clock = self.clock
-        metrics = Metrics()
+        metrics = ManagerMetrics()
         grace_s = 90.0
         store = await self._stack.enter_async_context(Store(self.dsn, clock))
         self.store = store

@@ -18,10 +18,10 @@ from moorage.common.link.messages import AgentInfo, Observation, Report, ReportD
 from moorage.common.link.sync import ReportSender
 from moorage.common.model.ids import AgentId, KernelId, SessionId
 from moorage.common.model.status import ObservedState
-from moorage.manager.metrics import Metrics
+from moorage.manager.metrics import ManagerMetrics
 from moorage.manager.rpc.agent_link import AgentLinks
 from moorage.manager.rpc.agent_stream import AgentStream
-from moorage.manager.rpc.authentication import Caller
+from moorage.manager.rpc.authentication import LinkCaller
 from moorage.manager.store import Store
 from scale_meter import Case, Meter
 
@@ -66,7 +66,7 @@ class ReportingAgent:
         self._kernels: list[Observation] = []
 
     async def attach(self) -> None:
-        first = AgentStream(ReportSender().next_message(self._report), Caller())
+        first = AgentStream(ReportSender().next_message(self._report), LinkCaller())
         await self._links.apply_report(first, first.first)
         rows: list[Any] = []
         for sql in INSERT:
@@ -77,7 +77,7 @@ class ReportingAgent:
             Observation(KernelId(row["id"]), SessionId("s"), preparing) for row in rows
         ]
         self._report = replace(self._report, stream=2)
-        self._stream = AgentStream(self._sender.next_message(self._full()), Caller())
+        self._stream = AgentStream(self._sender.next_message(self._full()), LinkCaller())
         await self._links.apply_report(self._stream, self._stream.first)
 
     def _full(self) -> Report:
@@ -112,7 +112,7 @@ class Reports:
     async def __aenter__(self) -> Reports:
         clock = SystemClock()
         store = await self._stack.enter_async_context(Store(self._dsn, clock))
-        self._agent = ReportingAgent(store, AgentLinks(store, Metrics(), clock), self._size)
+        self._agent = ReportingAgent(store, AgentLinks(store, ManagerMetrics(), clock), self._size)
         await self._agent.attach()
         await store.database.fetch("ANALYZE")
         return self

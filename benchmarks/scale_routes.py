@@ -18,7 +18,7 @@ from moorage.manager.serving.route_parts import RouteParts
 from moorage.proxy.control.saved_table import SavedTable
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.routes import IndexedTable
-from moorage.proxy.metrics import Metrics
+from moorage.proxy.metrics import ProxyMetrics
 from scale_meter import Case, Meter
 
 REPLICAS = 20
@@ -48,7 +48,7 @@ class Routes:
     async def __aenter__(self) -> Routes:
         self._directory = tempfile.TemporaryDirectory(prefix="moorage-scale-")
         self._saved = SavedTable(Path(self._directory.name) / "routes.json")
-        self._router = RequestRouter(ProxySettings(), Metrics(), randrange=random.randrange)
+        self._router = RequestRouter(ProxySettings(), ProxyMetrics(), randrange=random.randrange)
         self._parts.update(RouteTable(0, tuple(self._models), ()))
         self._receive(self._parts.message(1))
         return self

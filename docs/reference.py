@@ -31,8 +31,8 @@ from moorage.manager.api.http.openapi import describe
 from moorage.manager.api.metering.exposition import exposition
 from moorage.manager.api.routes import ROUTES
 from moorage.manager.lifecycle import diagram
-from moorage.manager.metrics import Metrics as ManagerMetrics
-from moorage.proxy.metrics import Metrics as ProxyMetrics
+from moorage.manager.metrics import ManagerMetrics
+from moorage.proxy.metrics import ProxyMetrics
 
 _HTTP = ("get", "post", "put", "patch", "delete")
 

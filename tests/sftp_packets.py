@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hypothesis import strategies as st
 
 from moorage.common.sftp import wire
-from moorage.common.sftp.wire import Kind
+from moorage.common.sftp.wire import PacketKind
 
 PATHS = st.sampled_from(
     [
@@ -95,34 +95,34 @@ _OFFSET = st.builds(lambda value: value.to_bytes(8), LONGS)
 _NUMBER = st.builds(wire.number, NUMBERS)
 _DATA = st.builds(wire.text, st.binary(max_size=20))
 REQUESTS: st.SearchStrategy[tuple[int, list[Part]]] = st.one_of(
-    _made(Kind.OPEN, _TEXTS, _NUMBER, ATTRIBUTES),
+    _made(PacketKind.OPEN, _TEXTS, _NUMBER, ATTRIBUTES),
     *(
         _made(kind, _TEXTS)
         for kind in (
-            Kind.OPENDIR,
-            Kind.LSTAT,
-            Kind.STAT,
-            Kind.REALPATH,
-            Kind.READLINK,
-            Kind.REMOVE,
-            Kind.RMDIR,
+            PacketKind.OPENDIR,
+            PacketKind.LSTAT,
+            PacketKind.STAT,
+            PacketKind.REALPATH,
+            PacketKind.READLINK,
+            PacketKind.REMOVE,
+            PacketKind.RMDIR,
         )
     ),
-    _made(Kind.MKDIR, _TEXTS, ATTRIBUTES),
-    _made(Kind.READ, _HANDLES, _OFFSET, _NUMBER),
-    _made(Kind.WRITE, _HANDLES, st.just((3).to_bytes(8)), _DATA),
-    _made(Kind.READDIR, _HANDLES),
-    _made(Kind.FSETSTAT, _HANDLES, ATTRIBUTES),
-    _made(Kind.SETSTAT, _TEXTS, ATTRIBUTES),
-    _made(Kind.SYMLINK, _TEXTS, _TEXTS),
-    _made(Kind.RENAME, _TEXTS, _TEXTS),
-    _made(Kind.EXTENDED, st.builds(wire.text, EXTENSIONS), _TEXTS | _HANDLES, _TEXTS),
-    st.tuples(st.sampled_from([*map(int, Kind), 0, 99, 255]), _FIELDS),
+    _made(PacketKind.MKDIR, _TEXTS, ATTRIBUTES),
+    _made(PacketKind.READ, _HANDLES, _OFFSET, _NUMBER),
+    _made(PacketKind.WRITE, _HANDLES, st.just((3).to_bytes(8)), _DATA),
+    _made(PacketKind.READDIR, _HANDLES),
+    _made(PacketKind.FSETSTAT, _HANDLES, ATTRIBUTES),
+    _made(PacketKind.SETSTAT, _TEXTS, ATTRIBUTES),
+    _made(PacketKind.SYMLINK, _TEXTS, _TEXTS),
+    _made(PacketKind.RENAME, _TEXTS, _TEXTS),
+    _made(PacketKind.EXTENDED, st.builds(wire.text, EXTENSIONS), _TEXTS | _HANDLES, _TEXTS),
+    st.tuples(st.sampled_from([*map(int, PacketKind), 0, 99, 255]), _FIELDS),
 )
 _OPENED: list[tuple[int, list[Part]]] = [
-    (Kind.OPEN, [wire.text(b"a"), wire.number(3), wire.number(0)]),
-    (Kind.READ, [Handle(0), (0).to_bytes(8), wire.number(100)]),
-    (Kind.EXTENDED, [wire.text(b"limits@openssh.com")]),
+    (PacketKind.OPEN, [wire.text(b"a"), wire.number(3), wire.number(0)]),
+    (PacketKind.READ, [Handle(0), (0).to_bytes(8), wire.number(100)]),
+    (PacketKind.EXTENDED, [wire.text(b"limits@openssh.com")]),
 ]
 SESSIONS = st.builds(
     lambda first, rest: [*first, *rest],
@@ -134,7 +134,7 @@ SESSIONS = st.builds(
 def packet_of(number: int, kind: int, parts: Sequence[Part], handles: Sequence[bytes]) -> bytes:
     """Without its length. ``handles``: those that were given so far."""
     body = bytearray([kind])
-    if kind != Kind.INIT:
+    if kind != PacketKind.INIT:
         body += wire.number(number)
 
     for part in parts:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from moorage.agent.execution.code.kernel import Place
+from moorage.agent.execution.code.kernel import CodePlace
 from moorage.agent.execution.code.service import CodeService
 from moorage.agent.runtimes import Handle, Runtime
 from moorage.common.aio.clock import SystemClock
@@ -61,7 +61,9 @@ class CodeSession:
         self.service = self._new_service()
 
     def _new_service(self) -> CodeService:
-        place = Place(lambda command: self._runtime.exec(self._handle, command), self._workspace)
+        place = CodePlace(
+            lambda command: self._runtime.exec(self._handle, command), self._workspace
+        )
         return CodeService(lambda _: place, lambda: self.alive, self._state / "code", SystemClock())
 
     async def restart_agent(self) -> None:

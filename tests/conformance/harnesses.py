@@ -16,8 +16,8 @@ from tests.hpc.slurm import SlurmCluster
 from moorage.agent.runtimes import FakeRuntime, Launch, ProcessRuntime, Runtime
 from moorage.agent.runtimes.docker import (
     ContainerRules,
+    DockerEngine,
     DockerRuntime,
-    Engine,
     ImageGarbageCollector,
     ImageGcRules,
     PulledImages,
@@ -27,7 +27,7 @@ from moorage.agent.runtimes.fake import FakeNode
 from moorage.agent.runtimes.heappe.client import HeappeClient
 from moorage.agent.runtimes.heappe.records import JobRecords
 from moorage.agent.runtimes.heappe.runtime import HeappeRules, HeappeRuntime
-from moorage.agent.runtimes.heappe.site import Wanted
+from moorage.agent.runtimes.heappe.site import SiteChoice
 from moorage.agent.runtimes.heappe.transport import Account
 from moorage.agent.runtimes.slurm.commands import Slurm
 from moorage.agent.runtimes.slurm.folders import JobFolders
@@ -139,7 +139,7 @@ class DockerHarness:
 
     def runtime(self) -> Runtime:
         signer = load_label_signer(self._folder / "docker.key", SystemClock())
-        engine = Engine(self._socket)
+        engine = DockerEngine(self._socket)
         logs = LogStore(self._folder / "logs")
         clock = SystemClock()
         image_gc = ImageGarbageCollector(
@@ -241,7 +241,7 @@ class HeappeHarness:
             LogStore(self._folder / "logs"),
             HeappeRules(
                 max_jobs=100,
-                defaults=Wanted("EXA-00-1", walltime_s=120),
+                defaults=SiteChoice("EXA-00-1", walltime_s=120),
                 poll_s=0.2,
                 hurried_poll_s=0.1,
             ),

@@ -17,7 +17,7 @@ from tests.conformance.test_exec import result
 from moorage.agent.runtimes import CreateFailed, Launch, ProcessRuntime
 from moorage.agent.runtimes.execution import Command
 from moorage.agent.runtimes.process.shim_system import RESERVED_BYTES
-from moorage.agent.state.checkpoint import Checkpoint
+from moorage.agent.state.checkpoint import CheckpointFiles
 from moorage.agent.state.logs import LogStore
 from moorage.common.aio.clock import SystemClock
 from moorage.common.model.errors import StartupError
@@ -154,10 +154,10 @@ async def test_no_program_starts_whose_exit_could_not_be_recorded(
 
 
 def test_a_start_on_a_full_disk_says_so(disk: Path) -> None:
-    Checkpoint(disk)
+    CheckpointFiles(disk)
     fill(disk)
     with pytest.raises(StartupError, match="No space left on device") as refused:
-        Checkpoint(disk).record_start(SystemClock())
+        CheckpointFiles(disk).record_start(SystemClock())
     assert refused.value.next_step.startswith(f"free space on the disk of {disk}")
     (disk / "filler").unlink()
-    assert Checkpoint(disk).record_start(SystemClock()).start > 0
+    assert CheckpointFiles(disk).record_start(SystemClock()).start > 0

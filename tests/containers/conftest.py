@@ -14,8 +14,8 @@ import pytest_asyncio
 from moorage.agent.runtimes import Launch
 from moorage.agent.runtimes.docker import (
     ContainerRules,
+    DockerEngine,
     DockerRuntime,
-    Engine,
     EngineUnavailable,
     ImageGarbageCollector,
     ImageGcRules,
@@ -92,7 +92,7 @@ async def make_runtime(docker_engine: PrivateEngine, tmp_path: Path) -> AsyncIte
         logs = LogStore(
             state / "logs", max_bytes=limits.log_max_bytes, keep_files=limits.log_keep_files
         )
-        engine = Engine(socket)
+        engine = DockerEngine(socket)
         clock = SystemClock()
         image_gc = ImageGarbageCollector(
             engine, ImageGcRules(), PulledImages(state / "docker-images.json", clock), clock

@@ -14,8 +14,8 @@ from moorage.agent.runtimes.availability import RuntimeAvailability
 from moorage.agent.runtimes.docker import (
     ContainerRules,
     DiskFull,
+    DockerEngine,
     DockerRuntime,
-    Engine,
     ImageGarbageCollector,
     ImageGcRules,
     PulledImages,
@@ -58,7 +58,7 @@ class Harness:
         self, gc_rules: ImageGcRules, read_disk: Callable[[str], Disk] = read_disk
     ) -> DockerRuntime:
         signer = load_label_signer(self.state / "docker.key", SystemClock())
-        engine = Engine(self.engine.socket)
+        engine = DockerEngine(self.engine.socket)
         pulled = PulledImages(self.state / "images.json", self.clock)
         image_gc = ImageGarbageCollector(engine, gc_rules, pulled, self.clock, read_disk)
         logs = LogStore(self.state / "logs")

@@ -12,7 +12,7 @@ import pytest
 from moorage.common.aio.clock import SystemClock
 from moorage.common.etcd.access import EtcdUnavailable
 from moorage.common.etcd.client import EtcdClient
-from moorage.common.etcd.registration import LEASE_S, Registration, member_key
+from moorage.common.etcd.registration import LEASE_S, EtcdRegistration, member_key
 from moorage.common.model.status import AgentStatus
 from tests.e2e.harness import Platform, until
 from tests.etcd.servers import PASSWORD, PREFIX, USER, EtcdServers
@@ -105,7 +105,7 @@ async def test_a_lost_lease_is_replaced(one: EtcdServers) -> None:
     async with EtcdClient(one.access) as client:
         facts = {"link": "127.0.0.1:1"}
         key = member_key(one.access, "managers", "a")
-        registration = Registration(client, key, lambda: facts, SystemClock())
+        registration = EtcdRegistration(client, key, lambda: facts, SystemClock())
         await registration.refresh()
         lease = one.etcdctl("lease", "list").split()[-1]
         one.etcdctl("lease", "revoke", lease)
@@ -123,7 +123,7 @@ async def test_a_key_that_was_deleted_or_changed_is_restored(one: EtcdServers) -
     async with EtcdClient(one.access) as client:
         facts = {"link": "127.0.0.1:1"}
         key = member_key(one.access, "managers", "a")
-        registration = Registration(client, key, lambda: facts, SystemClock())
+        registration = EtcdRegistration(client, key, lambda: facts, SystemClock())
         await registration.refresh()
 
         for command in (("del", key), ("put", key, '{"link": "127.0.0.1:2"}')):
@@ -151,7 +151,7 @@ async def test_a_write_whose_reply_was_lost_is_undone(one: EtcdServers, reads_ba
     async with LosingReplies(one.access) as client:
         facts = {"link": "127.0.0.1:1"}
         key = member_key(one.access, "managers", "a")
-        registration = Registration(
+        registration = EtcdRegistration(
             client, key, lambda: facts, SystemClock(), reads_back=reads_back
         )
         await registration.refresh()
@@ -170,7 +170,7 @@ async def test_a_write_whose_reply_was_lost_is_undone(one: EtcdServers, reads_ba
 async def test_the_key_of_a_dead_daemon_expires(one: EtcdServers) -> None:
     async with EtcdClient(one.access) as client:
         key = member_key(one.access, "proxies", "a")
-        await Registration(client, key, lambda: {}, SystemClock()).refresh()
+        await EtcdRegistration(client, key, lambda: {}, SystemClock()).refresh()
         async with asyncio.timeout(LEASE_S + 60):
             while members(one):
                 await asyncio.sleep(0.2)

@@ -12,7 +12,7 @@ import pytest
 from moorage.common.aio.clock import SystemClock
 from moorage.common.etcd.access import EtcdError
 from moorage.common.etcd.client import EtcdClient
-from moorage.common.etcd.registration import Registration, member_key
+from moorage.common.etcd.registration import EtcdRegistration, member_key
 from tests.e2e.harness import Platform
 
 from .conftest import running
@@ -50,7 +50,7 @@ async def test_a_full_etcd_refuses_changes_and_keeps_what_it_has(
     )
     facts = {"link": "127.0.0.1:1"}
     async with EtcdClient(small.access) as client:
-        before = Registration(
+        before = EtcdRegistration(
             client, member_key(small.access, "managers", "a"), lambda: facts, SystemClock()
         )
         await before.refresh()
@@ -61,7 +61,7 @@ async def test_a_full_etcd_refuses_changes_and_keeps_what_it_has(
         assert "etcdctl alarm disarm" in refused.stderr
         assert [*(await client.health()).values()] == ["an alarm is raised, or it has no leader"]
         await before.refresh()  # its lease is kept alive
-        later = Registration(
+        later = EtcdRegistration(
             client, member_key(small.access, "agents", "b"), lambda: {}, SystemClock()
         )
         with pytest.raises(EtcdError, match="database space exceeded"):

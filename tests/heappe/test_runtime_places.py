@@ -11,7 +11,7 @@ from moorage.agent.runtimes.base import CreateFailed, Launch
 from moorage.agent.runtimes.heappe.client import HeappeClient
 from moorage.agent.runtimes.heappe.records import JobRecords
 from moorage.agent.runtimes.heappe.runtime import HeappeRules, HeappeRuntime
-from moorage.agent.runtimes.heappe.site import Wanted
+from moorage.agent.runtimes.heappe.site import SiteChoice
 from moorage.agent.runtimes.heappe.transport import Account
 from moorage.agent.state.logs import LogStore
 from moorage.common.aio.clock import ManualClock, SystemClock
@@ -35,7 +35,7 @@ def runtime_of(
 ) -> HeappeRuntime:
     client = HeappeClient(Account(server.url, "agent", "secret-agent"), server.clock)
     rules = HeappeRules(
-        10, Wanted("EXA-00-1", cluster, "gpu", walltime_s=7200.0), poll_s=3600, hurried_poll_s=3600,
+        10, SiteChoice("EXA-00-1", cluster, "gpu", walltime_s=7200.0), poll_s=3600, hurried_poll_s=3600,
         shared_account=shared,
     )  # fmt: skip
     return HeappeRuntime(

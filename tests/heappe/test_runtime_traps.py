@@ -21,7 +21,7 @@ from moorage.agent.runtimes.heappe.errors import HeappeFailed
 from moorage.agent.runtimes.heappe.interpretation import DOUBT_S
 from moorage.agent.runtimes.heappe.records import JobRecords
 from moorage.agent.runtimes.heappe.runtime import HeappeRules, HeappeRuntime
-from moorage.agent.runtimes.heappe.site import Wanted
+from moorage.agent.runtimes.heappe.site import SiteChoice
 from moorage.agent.runtimes.heappe.transport import Account
 from moorage.agent.state.logs import LogStore
 from moorage.common.aio.clock import ManualClock, SystemClock
@@ -100,7 +100,7 @@ class Agent:
     def __init__(self, server: HeappeServer, folder: Path, auth: str) -> None:
         self.server = server
         client = HeappeClient(Account(server.url, "agent", "secret-agent", auth), server.clock)
-        wanted = Wanted("EXA-00-1", node_type="gpu", walltime_s=WALLTIME_S)
+        wanted = SiteChoice("EXA-00-1", node_type="gpu", walltime_s=WALLTIME_S)
         self.runtime = HeappeRuntime(
             client, JobRecords(folder / "records"), LogStore(folder / "logs"),
             HeappeRules(10, wanted, poll_s=3600, hurried_poll_s=3600), server.clock, "identity",
@@ -334,7 +334,7 @@ async def test_a_call_that_hangs_ends_no_kernel(
         assert at.server.running() == [handle.state["name"]]
 
 
-def _name_of(call: wire.Call) -> str:
+def _name_of(call: wire.HeappeCall) -> str:
     return next(name for name, value in vars(wire).items() if value is call)
 
 

@@ -14,7 +14,7 @@ from moorage.agent.runtimes.base import Handle, Launch
 from moorage.agent.runtimes.heappe.client import HeappeClient
 from moorage.agent.runtimes.heappe.records import JobRecords
 from moorage.agent.runtimes.heappe.runtime import HeappeRules, HeappeRuntime
-from moorage.agent.runtimes.heappe.site import Wanted
+from moorage.agent.runtimes.heappe.site import SiteChoice
 from moorage.agent.runtimes.heappe.transport import Account
 from moorage.agent.state.logs import LogStore
 from moorage.common.aio.clock import ManualClock, SystemClock
@@ -39,7 +39,7 @@ while not os.path.exists("end"):
 class Bench:
     def __init__(self, server: HeappeServer, folder: Path) -> None:
         self.server = server
-        wanted = Wanted("EXA-00-1", node_type="gpu", walltime_s=WALLTIME_S)
+        wanted = SiteChoice("EXA-00-1", node_type="gpu", walltime_s=WALLTIME_S)
         self.runtime = HeappeRuntime(
             HeappeClient(Account(server.url, "agent", "secret-agent"), server.clock),
             JobRecords(folder / "records"), LogStore(folder / "logs"),

@@ -15,8 +15,8 @@ import pytest_asyncio
 from moorage.agent.runtimes import Launch
 from moorage.agent.runtimes.docker import (
     ContainerRules,
+    DockerEngine,
     DockerRuntime,
-    Engine,
     ImageGarbageCollector,
     ImageGcRules,
     PulledImages,
@@ -41,7 +41,7 @@ _VICTIM = "import socket, time; socket.create_server(('0.0.0.0', 4711)); time.sl
 async def runtime(docker_engine: PrivateEngine, installation: Path) -> AsyncIterator[DockerRuntime]:
     state = installation / "agent-one"
     clock = SystemClock()
-    engine = Engine(docker_engine.socket)
+    engine = DockerEngine(docker_engine.socket)
     image_gc = ImageGarbageCollector(
         engine, ImageGcRules(), PulledImages(state / "docker-images.json", clock), clock
     )

@@ -33,7 +33,7 @@ from waiting_worlds import (
 from moorage.common.model.ids import AgentId, SessionId
 from moorage.manager.scheduling import Policy
 from moorage.simulator.scheduler import POLICIES, Fleet, simulate
-from moorage.simulator.scheduler.jobs import HOUR, SECOND, Job
+from moorage.simulator.scheduler.jobs import HOUR, SECOND, TraceJob
 from moorage.simulator.scheduler.trace import trace_of_jobs
 
 WORLDS = examples(120)
@@ -230,7 +230,7 @@ SHORTEST_RUN = 500 * SECOND
 LONGEST_RUN = 1500 * SECOND
 
 
-def stream_of_jobs(fleet: Fleet, load: float, limited: float) -> list[Job]:
+def stream_of_jobs(fleet: Fleet, load: float, limited: float) -> list[TraceJob]:
     """Three hours of jobs with one GPU, of which ``limited`` (1: all) have a time limit."""
     draw = random.Random(1)
     jobs = []
@@ -239,7 +239,9 @@ def stream_of_jobs(fleet: Fleet, load: float, limited: float) -> list[Job]:
     while at < 3 * HOUR:
         runs = draw.randint(SHORTEST_RUN, LONGEST_RUN)
         limit = LONGEST_RUN if draw.random() < limited else None
-        jobs.append(Job(f"small-{len(jobs):05}", at, 1, runs, draw.choice(["ann", "bob"]), limit))
+        jobs.append(
+            TraceJob(f"small-{len(jobs):05}", at, 1, runs, draw.choice(["ann", "bob"]), limit)
+        )
         at += round(draw.expovariate(1 / mean))
 
     return jobs
@@ -257,7 +259,7 @@ def test_cluster_behind_hours_of_small_work(
     """At real scale: patience and runs are thousands of passes long, and agents seldom empty at
     once."""
     fleet = Fleet(agents, 4)
-    cluster = Job("cluster", 3000 * SECOND, 4 * kernels, 600 * SECOND, "eve")
+    cluster = TraceJob("cluster", 3000 * SECOND, 4 * kernels, 600 * SECOND, "eve")
     jobs = sorted([*stream_of_jobs(fleet, load, limited), cluster], key=lambda job: job.at)
     result = simulate(trace_of_jobs(jobs, fleet), POLICIES[policy])
     (found,) = (one for one in result.outcomes if one.session == "cluster")

@@ -14,7 +14,7 @@ from planner_snapshots import NOW, any_snapshot, policies
 from tests.examples import examples
 
 from moorage.common.model.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
-from moorage.manager.decision_log import CorruptDecisionLog, Decision, Reader, Writer
+from moorage.manager.decision_log import CorruptDecisionLog, RecordedPass, SegmentReader, Writer
 from moorage.manager.scheduling import (
     AgentState,
     DeviceState,
@@ -88,8 +88,8 @@ def histories(draw: st.DrawFn) -> list[tuple[Snapshot, Policy, Plan, int]]:
     return found
 
 
-def read(bodies: list[bytes]) -> list[Decision]:
-    reader = Reader()
+def read(bodies: list[bytes]) -> list[RecordedPass]:
+    reader = SegmentReader()
     return [decision for body in bodies for decision in reader.read(body)]
 
 
@@ -204,7 +204,7 @@ ITEM = Pending(
 RUNS = Running(SessionId("r"), KernelId("rk"), (Allocation("cpu", DeviceId(""), 5),), 90, 3)
 
 
-def recorded(*worlds: Snapshot, skip: int | None = None) -> list[Decision]:
+def recorded(*worlds: Snapshot, skip: int | None = None) -> list[RecordedPass]:
     """``skip``: the number of a pass whose segment is lost."""
     writer = Writer("g")
     bodies = []
@@ -362,7 +362,7 @@ def test_hold_counts_continue_after_a_complete_snapshot() -> None:
     """They include sessions whose hold is not repeated, and none that are gone."""
     other = replace(ITEM, session_id=SessionId("s2"), kernel_id=KernelId("k2"))
     writer = Writer("g")
-    reader = Reader()
+    reader = SegmentReader()
     both = Snapshot("g", (AGENT,), (ITEM, other))
     one = Snapshot("g", (AGENT,), (other,))
     nothing = Plan((), ())

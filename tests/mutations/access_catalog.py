@@ -22,14 +22,14 @@ MUTATIONS = (
     Mutation(
         "a project administrator opens ports of what runs as the agent",
         "proxy/apps/admission.py",
-        "kind = Kind.AS_AGENT if route.unisolated else Kind.ISOLATED",
-        "kind = Kind.ISOLATED",
+        "kind = SessionKind.AS_AGENT if route.unisolated else SessionKind.ISOLATED",
+        "kind = SessionKind.ISOLATED",
         ("tests/unit/proxy/test_app_admission.py", *DOORS),
     ),
     Mutation(
         "routes do not tell that a session runs as the agent",
         "manager/serving/routes.py",
-        'kind_of(row["runtime"], isolated=row["isolated"]) is Kind.AS_AGENT',
+        'kind_of(row["runtime"], isolated=row["isolated"]) is SessionKind.AS_AGENT',
         "False",
         DOORS,
     ),
@@ -85,7 +85,7 @@ MUTATIONS = (
     Mutation(
         "what runs as the agent is open to who controls it",
         "common/model/session_access.py",
-        "if session.kind is Kind.AS_AGENT and action in INSIDE and caller.role is not Role.ADMIN:",
+        "if session.kind is SessionKind.AS_AGENT and action in INSIDE and caller.role is not Role.ADMIN:",
         "if False:",
         RULE,
     ),

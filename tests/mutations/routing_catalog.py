@@ -15,7 +15,7 @@ MUTATIONS = (
     Mutation(
         "a caller gets a model as a fallback that it may not ask",
         CHAIN,
-        "if found is None or not may_ask(Caller(head.key, head.project), found):",
+        "if found is None or not may_ask(RequestCaller(head.key, head.project), found):",
         "if found is None:",
         FALLBACKS,
     ),

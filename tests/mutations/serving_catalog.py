@@ -93,7 +93,7 @@ MUTATIONS = (
         (
             "    may_at = max(scaling.scaled_at, recent[0].at) + timedelta(seconds=policy.down_delay_s)\n"
             "    if now < may_at:\n"
-            "        return Decision(wanted, look_at=may_at)\n"
+            "        return AutoscaleDecision(wanted, look_at=may_at)\n"
         ),
         "    may_at = max(scaling.scaled_at, recent[0].at) + timedelta(seconds=policy.down_delay_s)",
         AUTOSCALE,

@@ -105,7 +105,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a retry does not count the pending elements of an array",
-        "manager/api/pipelines.py",
+        "manager/api/pipelines/handlers.py",
         "pipelines.graph(steps, again | pending)",
         "pipelines.graph(steps, again)",
         STORED,

@@ -206,13 +206,13 @@ MUTATIONS = (
         RELAY,
         (
             "\n"
-            "    return error.problem in (Problem.GATEWAY, Problem.INTERNAL) and error.status not in (\n"
+            "    return error.problem in (SiteFault.GATEWAY, SiteFault.INTERNAL) and error.status not in (\n"
             "        0,\n"
             "        200,\n"
             "        504,\n"
             "    )"
         ),
-        "    return error.problem in (Problem.GATEWAY, Problem.INTERNAL) and False",
+        "    return error.problem in (SiteFault.GATEWAY, SiteFault.INTERNAL) and False",
         ("tests/wire/test_heappe_relay.py", "-k", "gateway_refuses"),
     ),
     Mutation(
@@ -220,13 +220,13 @@ MUTATIONS = (
         RELAY,
         (
             "\n"
-            "    return error.problem in (Problem.GATEWAY, Problem.INTERNAL) and error.status not in (\n"
+            "    return error.problem in (SiteFault.GATEWAY, SiteFault.INTERNAL) and error.status not in (\n"
             "        0,\n"
             "        200,\n"
             "        504,\n"
             "    )"
         ),
-        "    return error.problem in (Problem.GATEWAY, Problem.INTERNAL) and error.status != 0",
+        "    return error.problem in (SiteFault.GATEWAY, SiteFault.INTERNAL) and error.status != 0",
         ("tests/wire/test_heappe_relay.py", "-k", "gave_up_waiting"),
     ),
     Mutation(
@@ -284,7 +284,7 @@ MUTATIONS = (
     Mutation(
         "refused credentials in a header are sent again and again",
         "agent/runtimes/heappe/transport.py",
-        "        if error.problem is Problem.CREDENTIALS:\n            pause_s",
+        "        if error.problem is SiteFault.CREDENTIALS:\n            pause_s",
         "        if False:\n            pause_s",
         ("tests/wire/test_heappe_client.py", "-k", "refused_credentials"),
     ),

@@ -74,8 +74,8 @@ MUTATIONS = (
     _fault(
         "a lease ends a kernel that was never placed",
         LEASES,
-        "('PENDING', 'TERMINATED',",
-        "('TERMINATED',",
+        "('PENDING', :TERMINAL)",
+        "(:TERMINAL)",
     ),
     _fault(
         "a lease ends a kernel although a report of its agent is being stored",
@@ -138,7 +138,7 @@ MUTATIONS = (
     _fault(
         "an earlier attempt that failed keeps a session from being placed",
         PLACE,
-        "e.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')",
+        "e.status NOT IN (:TERMINAL)",
         "e.status NOT IN ('TERMINATED', 'CANCELLED')",
     ),
     _fault(
@@ -290,7 +290,7 @@ MUTATIONS = (
     _fault(
         "a session that fails wakes none that depend on it",
         TRANSITION,
-        "m.new IN ('TERMINATED', 'CANCELLED', 'ERROR')",
+        "m.new IN (:TERMINAL)",
         "m.new IN ('TERMINATED', 'CANCELLED')",
     ),
 )

@@ -27,10 +27,10 @@ from moorage.manager.loops import (
     SessionController,
 )
 from moorage.manager.loops.lease_controller import LeaseController
-from moorage.manager.metrics import Metrics
+from moorage.manager.metrics import ManagerMetrics
 from moorage.manager.rpc.agent_link import AgentLinks
 from moorage.manager.rpc.agent_stream import AgentStream, StreamRefused
-from moorage.manager.rpc.authentication import Caller
+from moorage.manager.rpc.authentication import LinkCaller
 from moorage.manager.store import Store
 from moorage.manager.termination import SessionTerminator
 
@@ -39,7 +39,7 @@ from .node import Node
 
 SUSPECT_AFTER_S = 12.0
 LOST_GRACE_S = 30.0
-_METRICS = Metrics()
+_METRICS = ManagerMetrics()
 
 
 class SkewedClock(ManualClock):
@@ -187,7 +187,7 @@ class ManagerProcess:
         stream.busy = True
         try:
             if stream.agent_stream is None:
-                stream.agent_stream = AgentStream(wire, Caller())
+                stream.agent_stream = AgentStream(wire, LinkCaller())
                 await self.links.apply_report(stream.agent_stream, stream.agent_stream.first)
                 stream.served = True
                 return

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from moorage.agent.kernel import reconcile as policy
 from moorage.agent.kernel.leases import KernelLeases
-from moorage.agent.kernel.outcome import Outcome, TerminationCause, determine_outcome
-from moorage.agent.runtimes.base import Lease
+from moorage.agent.kernel.outcome import KernelOutcome, TerminationCause, determine_outcome
+from moorage.agent.runtimes.base import KernelLease
 from moorage.agent.runtimes.simulated import KernelScript, SimulatedKernel
 from moorage.common.aio.clock import ManualClock
 from moorage.common.link.messages import (
@@ -50,7 +50,7 @@ class NodeKernel:
 
     spec: KernelSpec
     simulated: SimulatedKernel
-    lease: Lease | None = None
+    lease: KernelLease | None = None
     lease_expired: bool = False
 
     @property
@@ -108,7 +108,7 @@ class Entry:
     ready: bool = False
     withdrawn: bool = False
     cause: TerminationCause | None = None
-    outcome: Outcome | None = None
+    outcome: KernelOutcome | None = None
 
 
 @dataclass
@@ -206,7 +206,7 @@ class Node:
                     if entry.started
                     else "the agent was killed before it started it"
                 )
-                entry.outcome = Outcome(ObservedState.GONE, None, Reason.KERNEL_GONE, detail)
+                entry.outcome = KernelOutcome(ObservedState.GONE, None, Reason.KERNEL_GONE, detail)
 
             entry.started = entry.started or exists
 
@@ -345,7 +345,7 @@ class Node:
     def _start(self, kernel_id: KernelId, entry: Entry) -> None:
         script = KernelScript(**json.loads(entry.spec.command[1]))
         if script.refusal:
-            entry.outcome = Outcome(
+            entry.outcome = KernelOutcome(
                 ObservedState.EXITED, None, Reason.CREATE_FAILED, script.refusal
             )
             return
@@ -407,7 +407,7 @@ class Node:
                         del self.runtime[kernel_id]
 
     def _observation(self, kernel_id: KernelId, entry: Entry) -> Observation:
-        outcome = entry.outcome or Outcome(
+        outcome = entry.outcome or KernelOutcome(
             self._state(entry) if entry.known else ObservedState.UNKNOWN
         )
         base = Observation(kernel_id, entry.spec.session_id, outcome.state, "127.0.0.1", 21000)
@@ -421,7 +421,7 @@ def _outcome(
     exit_code: int | None,
     cause: TerminationCause | None,
     lease_expired: bool = False,
-) -> Outcome:
+) -> KernelOutcome:
     return determine_outcome(
         state,
         exit_code,

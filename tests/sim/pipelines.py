@@ -220,7 +220,7 @@ async def _start(manager: ManagerProcess, cpu: int) -> Any:
     )
 
 
-def _new_step(node: pipelines.Node, position: int, run: int, spec: SessionSpec) -> NewStep:
+def _new_step(node: pipelines.PipelineNode, position: int, run: int, spec: SessionSpec) -> NewStep:
     step, index = node.item
     return NewStep(step, index, run, position, pipelines.with_index(spec, index), None, node.waits)
 

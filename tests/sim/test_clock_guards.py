@@ -9,7 +9,13 @@ from dataclasses import replace
 import pytest
 
 from moorage.common.model.status import AgentStatus
-from moorage.manager.lifecycle.silence import Contact, Mark, SilenceLimits, SilenceWatch, Verdict
+from moorage.manager.lifecycle.silence import (
+    AgentContact,
+    Mark,
+    SilenceLimits,
+    SilenceVerdict,
+    SilenceWatch,
+)
 from moorage.manager.store.queries import SQL
 
 from .database import Postgres
@@ -31,8 +37,8 @@ def lose_by_database_clock(patch: Patch) -> None:
     """Silence is the age of the last report, by the database's clock."""
 
     def look(
-        self: SilenceWatch, contacts: Iterable[Contact], sent: float, received: float
-    ) -> Verdict:
+        self: SilenceWatch, contacts: Iterable[AgentContact], sent: float, received: float
+    ) -> SilenceVerdict:
         marks = []
         for one in contacts:
             suspect = one.status is AgentStatus.SUSPECT
@@ -41,7 +47,7 @@ def lose_by_database_clock(patch: Patch) -> None:
                 Mark(one.agent_id, one.last_seen, new, SUSPECT_AFTER_S + suspect * LOST_GRACE_S)
             )
 
-        return Verdict(tuple(marks), {})
+        return SilenceVerdict(tuple(marks), {})
 
     patch.setattr(SilenceWatch, "look", look)
     change_sql(

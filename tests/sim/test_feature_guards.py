@@ -76,7 +76,9 @@ async def test_an_array_without_its_limit_is_detected(
 ) -> None:
     real = pipelines.graph
 
-    def mutated(steps: Sequence[Step], only: Collection[Any] | None = None) -> list[pipelines.Node]:
+    def mutated(
+        steps: Sequence[Step], only: Collection[Any] | None = None
+    ) -> list[pipelines.PipelineNode]:
         nodes = real(steps, only)
         step = [node.item[0] for node in nodes]
         return [

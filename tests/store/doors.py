@@ -20,7 +20,14 @@ from moorage.common.model.ids import SessionId
 from moorage.common.model.public_keys import fingerprint_of, parse_public_key
 from moorage.common.model.roles import PLATFORM_ROLES, KeyScope, Role
 from moorage.common.model.service_ports import AppPort
-from moorage.common.model.session_access import Action, Caller, Kind, Relation, Subject, relation_of
+from moorage.common.model.session_access import (
+    Action,
+    Caller,
+    Relation,
+    SessionKind,
+    Subject,
+    relation_of,
+)
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState
 from moorage.common.ssh.requests import SFTP, Terminal, command_of, connection_to
@@ -32,7 +39,7 @@ from moorage.manager.api.http.route import Route
 from moorage.manager.api.routes import ROUTES
 from moorage.manager.identity.keys import ApiKey, Owner
 from moorage.manager.identity.scope import Scope
-from moorage.manager.rpc.running_command import RunningCommand
+from moorage.manager.rpc.running_command import RelayedCommand
 from moorage.manager.rpc.ssh import SshBroker
 from moorage.proxy.apps.address import parse_address, read_credentials
 from moorage.proxy.apps.admission import AppGrant, admit
@@ -158,8 +165,8 @@ async def _make_sessions(world: World) -> None:
     owners = [(user_of(role), HERE) for role in Role] + [(OTHER, HERE), (STRANGER, ELSEWHERE)]
     made = []
     for user, project in owners:
-        for kind in Kind:
-            owner = Owner(user, project, isolated=kind is Kind.ISOLATED)
+        for kind in SessionKind:
+            owner = Owner(user, project, isolated=kind is SessionKind.ISOLATED)
             name = f"of-{user}-{kind}"
             given = {
                 "name": name,
@@ -308,16 +315,16 @@ class Commands:
     @asynccontextmanager
     async def open(
         self, session: Any, spec: ExecSpec, *, actor: str
-    ) -> AsyncIterator[RunningCommand]:
+    ) -> AsyncIterator[RelayedCommand]:
         yield _ended()
 
     @asynccontextmanager
-    async def open_files(self, session: Any) -> AsyncIterator[RunningCommand]:
+    async def open_files(self, session: Any) -> AsyncIterator[RelayedCommand]:
         yield _ended()
 
 
-def _ended() -> RunningCommand:
-    command = RunningCommand("node-1")
+def _ended() -> RelayedCommand:
+    command = RelayedCommand("node-1")
     command.outputs.close()
     command.end = ExecEnd(exit_code=0)
     return command

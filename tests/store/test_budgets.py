@@ -18,7 +18,7 @@ from moorage.manager.identity.keys import Owner
 from moorage.manager.identity.scope import Scope
 from moorage.manager.loops import Leader
 from moorage.manager.loops.budget_controller import BudgetController
-from moorage.manager.metrics import Metrics
+from moorage.manager.metrics import ManagerMetrics
 from moorage.manager.scrape import Scrape
 from moorage.manager.serving.limit_shares import StoredShares
 from moorage.manager.store import Store, Topic
@@ -256,7 +256,7 @@ async def test_metrics_of_projects_and_budgets(store: Store) -> None:
     await put(store, "user", "ann", "tokens", "day", soft=15)
     await put(store, "user", "bob", "gpu", "year", hard=0)
     await measure(store)
-    metrics = Metrics()
+    metrics = ManagerMetrics()
     scrape = Scrape(store, metrics, StoreClock())
     rendered = (await scrape.render_tenants()).decode()
     assert b"vision" not in await scrape.render(), "which needs no key"

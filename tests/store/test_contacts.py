@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from moorage.common.link.codec import report_to_wire
 from moorage.common.link.messages import Contact, Orders
-from moorage.manager.metrics import Metrics
+from moorage.manager.metrics import ManagerMetrics
 from moorage.manager.rpc.agent_link import AgentLinks
 from moorage.manager.rpc.agent_stream import AgentStream
-from moorage.manager.rpc.authentication import Caller
+from moorage.manager.rpc.authentication import LinkCaller
 from moorage.manager.store import Store
 from tests.clocks import StoreClock
 
@@ -18,9 +18,9 @@ from .conftest import FakeAgent
 
 async def test_contact_comes_with_orders_that_were_read_after_its_report(store: Store) -> None:
     """A kernel that waits for contact would otherwise start after its lease has counted as over."""
-    links = AgentLinks(store, Metrics(), StoreClock())
+    links = AgentLinks(store, ManagerMetrics(), StoreClock())
     report = replace(FakeAgent(store).full_report(), stream=1, sent_at=7)
-    stream = AgentStream(report_to_wire(report), Caller())
+    stream = AgentStream(report_to_wire(report), LinkCaller())
     assert await links.apply_report(stream, stream.first)
     assert Contact(7) not in stream.requests
     await links.run_once()

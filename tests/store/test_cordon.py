@@ -11,7 +11,7 @@ from moorage.common.model.status import ObservedState, Status
 from moorage.manager.endpoint_service import EndpointService
 from moorage.manager.identity.scope import Scope
 from moorage.manager.loops import DrainController, Leader, ReplicaController, Scheduler
-from moorage.manager.metrics import Metrics
+from moorage.manager.metrics import ManagerMetrics
 from moorage.manager.scheduling import plan
 from moorage.manager.store import Store
 from moorage.manager.termination import SessionTerminator
@@ -44,7 +44,7 @@ async def tick(store: Store) -> None:
     clock = StoreClock()
     async with Leader(store, clock) as leader:
         await Scheduler(
-            store, leader, SessionTerminator(store, LOST_GRACE_S), Metrics(), clock
+            store, leader, SessionTerminator(store, LOST_GRACE_S), ManagerMetrics(), clock
         ).run_once()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from moorage.common.model.errors import StoreUnavailable
 from moorage.manager.store import Store, type_cache
-from moorage.manager.store.connector import Connector
+from moorage.manager.store.connector import DatabaseConnector
 from moorage.manager.store.database import open_connection
 
 
@@ -75,7 +75,7 @@ async def test_connections_share_what_postgres_says_of_types(store: Store) -> No
 
     session = "01a21b25-ef26-7898-9c54-c5cc1cbf818c"
     for _ in range(2):
-        connection = await open_connection(Connector(store.database.dsn))
+        connection = await open_connection(DatabaseConnector(store.database.dsn))
         asked.append([])
         connection.add_query_logger(note)
         (row,) = await connection.fetch(

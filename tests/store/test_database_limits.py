@@ -13,7 +13,7 @@ from moorage.common.aio.clock import SystemClock
 from moorage.common.model.errors import StartupError
 from moorage.manager.postgres import EmbeddedPostgres
 from moorage.manager.store import Store, migrate
-from moorage.manager.store.connector import Connector
+from moorage.manager.store.connector import DatabaseConnector
 from moorage.manager.store.database import (
     STATEMENT_TIMEOUT_S,
     StatementTimeout,
@@ -77,7 +77,9 @@ async def test_abandoned_statement_is_cancelled_in_postgres(store: Store, throug
 
 async def test_statement_ends_without_a_cancel_request(empty_database: str) -> None:
     """The caller's host is gone, or the request was lost: Postgres ends the statement by itself."""
-    connection = await open_connection(Connector(empty_database), {"statement_timeout": "500ms"})
+    connection = await open_connection(
+        DatabaseConnector(empty_database), {"statement_timeout": "500ms"}
+    )
     watcher = await asyncpg.connect(empty_database)
     caller = asyncio.create_task(fetch_writable(connection, "SELECT pg_sleep(29), 'abandoned'"))
     await active(watcher, "%abandoned%", 1)
@@ -98,7 +100,9 @@ async def test_commit_that_waits_for_a_standby_obeys_the_client_only(
         local = await asyncpg.connect(postgres.dsn, server_settings={"synchronous_commit": "local"})
         await local.execute("CREATE TABLE notes (text text)")
         settings = {"statement_timeout": "100ms"}
-        connection = await open_connection(Connector(postgres.dsn), settings, command_timeout=1.0)
+        connection = await open_connection(
+            DatabaseConnector(postgres.dsn), settings, command_timeout=1.0
+        )
         async with asyncio.timeout(20):
             with pytest.raises(TimeoutError):
                 await fetch_writable(connection, "INSERT INTO notes VALUES ('here')")

@@ -13,13 +13,13 @@ from moorage.common.aio.clock import ManualClock
 from moorage.common.model.errors import InvalidInput, StoreUnavailable
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState
-from moorage.manager.decision_log import Decision, Reader, Segment
+from moorage.manager.decision_log import RecordedPass, Segment, SegmentReader
 from moorage.manager.identity.keys import Owner
 from moorage.manager.identity.scope import Scope
 from moorage.manager.loops import DecisionRecorder, GarbageCollector, Leader, Scheduler
 from moorage.manager.loops import decision_recorder as recording
 from moorage.manager.loops.garbage_collector import Retention
-from moorage.manager.metrics import Metrics
+from moorage.manager.metrics import ManagerMetrics
 from moorage.manager.scheduling import Plan, Policy, Snapshot, plan
 from moorage.manager.store import Store
 from moorage.manager.termination import SessionTerminator
@@ -39,8 +39,8 @@ async def create(store: Store, name: str, gpus: int = 1) -> str:
     return (await store.sessions.create(Scope.system("key:ann", ANN), spec)).id
 
 
-async def kept(store: Store, group: str = "default") -> list[Decision]:
-    reader = Reader()
+async def kept(store: Store, group: str = "default") -> list[RecordedPass]:
+    reader = SegmentReader()
     found = []
     cursor = None
     while True:
@@ -56,7 +56,7 @@ class Passes:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.metrics = Metrics()
+        self.metrics = ManagerMetrics()
         self.leader = Leader(store, CLOCK)
         self.recorder = DecisionRecorder(store, self.metrics, CLOCK)
         terminator = SessionTerminator(store, LOST_GRACE_S)
@@ -180,7 +180,7 @@ def note(recorder: DecisionRecorder, number: int, term: int = 1) -> None:
 
 
 async def test_new_term_begins_with_a_full_segment(store: Store) -> None:
-    recorder = DecisionRecorder(store, Metrics(), CLOCK)
+    recorder = DecisionRecorder(store, ManagerMetrics(), CLOCK)
     for number, term in ((1, 1), (2, 1), (3, 2), (4, 2)):
         note(recorder, number, term)
 
@@ -234,7 +234,7 @@ async def until_waiting(store: Store) -> int:
 async def test_failed_append_is_repeated_and_stored_once(
     store: Store, migrated_database: str
 ) -> None:
-    recorder = DecisionRecorder(store, Metrics(), CLOCK)
+    recorder = DecisionRecorder(store, ManagerMetrics(), CLOCK)
     note(recorder, 1)
     lock = await locked(migrated_database)
     writing = asyncio.create_task(recorder.write())
@@ -362,7 +362,7 @@ async def test_drop_during_encoding_leaves_a_readable_log(
 
 
 async def test_last_passes_are_written_at_shutdown(store: Store) -> None:
-    async with DecisionRecorder(store, Metrics(), CLOCK) as recorder:
+    async with DecisionRecorder(store, ManagerMetrics(), CLOCK) as recorder:
         await recorder.loop.ticked()
         note(recorder, 7)
     assert [one.at for one in await kept(store)] == [7_000_000]
@@ -391,7 +391,7 @@ async def test_retention_by_age_and_size(store: Store) -> None:
     collector = GarbageCollector(
         store,
         leader,
-        Metrics(),
+        ManagerMetrics(),
         clock,
         kept=Retention(decisions_s=86_400 * 1.5, decisions_bytes=10_000),
     )

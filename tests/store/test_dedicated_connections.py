@@ -14,14 +14,14 @@ import pytest_asyncio
 
 from moorage.common.model.errors import StoreUnavailable
 from moorage.manager.store import database as db
-from moorage.manager.store.connector import Connector
+from moorage.manager.store.connector import DatabaseConnector
 from moorage.manager.store.database import Database, DedicatedConnection
 from tests.freezing import freeze
 
 
 @pytest_asyncio.fixture
 async def line(empty_database: str) -> AsyncIterator[DedicatedConnection]:
-    made = DedicatedConnection(Connector(empty_database))
+    made = DedicatedConnection(DatabaseConnector(empty_database))
     yield made
     await made.close()
 

@@ -19,7 +19,7 @@ from moorage.cli.mcp.tools import PLAN, operations
 from moorage.common.aio.clock import SystemClock
 from moorage.common.link.pb import agent_pb2, managers_pb2, peers_pb2, routes_pb2, ssh_pb2
 from moorage.common.model.roles import PLATFORM_ROLES, Role
-from moorage.common.model.session_access import Action, Kind, Relation, decide
+from moorage.common.model.session_access import Action, Relation, SessionKind, decide
 from moorage.common.ssh.channels import SessionChannel
 from moorage.manager.api.routes import ROUTES
 from moorage.manager.store import Store
@@ -65,7 +65,7 @@ def asked(world: World, kind: str, door: Door) -> list[tuple[Key, Session]]:
             (key, session)
             for key, session in world.cases(ALL[1:])
             if key.role in (Role.MEMBER, Role.ADMIN)
-            and session.subject.kind is Kind.ISOLATED
+            and session.subject.kind is SessionKind.ISOLATED
             and session.relation(key) is not Relation.PROJECT
         ]
 
@@ -97,7 +97,7 @@ async def test_every_door_decides_by_the_one_rule(
         (role, relation, kind_of_session, action)
         for role in Role
         for relation in Relation
-        for kind_of_session in Kind
+        for kind_of_session in SessionKind
         for action in actions
         if relation is not Relation.FOREIGN or role not in PLATFORM_ROLES
     }

@@ -16,7 +16,7 @@ from moorage.common.model.status import ObservedState, Status
 from moorage.manager.explain.service import ExplanationService
 from moorage.manager.identity.scope import Scope
 from moorage.manager.loops import Leader, StartCalibrator
-from moorage.manager.metrics import Metrics
+from moorage.manager.metrics import ManagerMetrics
 from moorage.manager.store import Store
 from moorage.manager.store.expected_starts import KEPT_PER_ATTEMPT, MIN_CORRECTED, ExpectedStart
 from moorage.manager.termination import SessionTerminator
@@ -178,7 +178,7 @@ async def test_metrics_and_retention(store: Store) -> None:
     explain = ExplanationService(store, StoreClock())
     expected = (await explain.why(SYSTEM, "next")).expected_start
     assert expected is not None
-    metrics = Metrics()
+    metrics = ManagerMetrics()
     clock = StoreClock()
     await end(store, agent, "first")
     await schedule(store)
@@ -199,7 +199,7 @@ async def test_metrics_and_retention(store: Store) -> None:
         assert await told(store) == []
 
 
-def errors(metrics: Metrics) -> dict[tuple[str, ...], float]:
+def errors(metrics: ManagerMetrics) -> dict[tuple[str, ...], float]:
     families = text_string_to_metric_families(metrics.render().decode())
     return {
         (

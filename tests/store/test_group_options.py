@@ -15,7 +15,7 @@ from moorage.common.model.spec import EndpointSpec, Probe, SessionSpec
 from moorage.common.model.status import ObservedState, Status
 from moorage.manager.identity.scope import Scope
 from moorage.manager.loops import Leader, Scheduler, scheduler
-from moorage.manager.metrics import Metrics
+from moorage.manager.metrics import ManagerMetrics
 from moorage.manager.scheduling import Plan
 from moorage.manager.scheduling.core.policy import Preemption
 from moorage.manager.scheduling.incremental.planner_cache import PlannerCache
@@ -34,7 +34,7 @@ async def tick(store: Store) -> None:
     clock = StoreClock()
     async with Leader(store, clock) as leader:
         await Scheduler(
-            store, leader, SessionTerminator(store, LOST_GRACE_S), Metrics(), clock
+            store, leader, SessionTerminator(store, LOST_GRACE_S), ManagerMetrics(), clock
         ).run_once()
 
 

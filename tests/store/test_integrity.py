@@ -16,7 +16,7 @@ from moorage.common.aio.clock import ManualClock
 from moorage.common.model.status import ObservedState
 from moorage.manager.identity.scope import Scope
 from moorage.manager.loops import GarbageCollector, Leader
-from moorage.manager.metrics import Metrics
+from moorage.manager.metrics import ManagerMetrics
 from moorage.manager.store import Store
 from moorage.manager.store.integrity import CHECKS, KERNEL_STATUSES
 
@@ -155,7 +155,7 @@ async def test_garbage_collector_repairs_and_counts_drift(store: Store) -> None:
     await create_sessions_in_every_status(store)
     before = await used(store)
     clock = ManualClock()
-    metrics = Metrics()
+    metrics = ManagerMetrics()
     await corrupt(store, "DELETE FROM leases")  # the test's own
     leader = Leader(store, clock)
     await leader.run_once()

@@ -19,7 +19,7 @@ from moorage.common.model.status import AgentStatus, ObservedState, Status
 from moorage.manager.identity.scope import Scope
 from moorage.manager.lifecycle.silence import Mark
 from moorage.manager.loops import AgentMonitor, Leader
-from moorage.manager.metrics import Metrics
+from moorage.manager.metrics import ManagerMetrics
 from moorage.manager.scheduling import Policy, plan
 from moorage.manager.scheduling.core.results import Victim
 from moorage.manager.store import Store
@@ -221,7 +221,7 @@ class Monitored:
         self.store = store
         self.clock = ManualClock()
         self.leader = Leader(store, StoreClock())
-        self.monitor = AgentMonitor(store, self.leader, Metrics(), self.clock, 40, 120)
+        self.monitor = AgentMonitor(store, self.leader, ManagerMetrics(), self.clock, 40, 120)
 
     async def look(self, seconds: float) -> dict[str, AgentStatus]:
         await self.leader.run_once()

@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from moorage.manager.store import Store
-from moorage.manager.store.connector import Connector, each_host
+from moorage.manager.store.connector import DatabaseConnector, each_host
 from moorage.manager.store.lineage import FormerPrimary, LineageGuard
 
 from .conftest import FakeAgent, open_store
@@ -27,7 +27,7 @@ async def stored(dsn: str) -> tuple[str, int, int]:
 
 async def connect(dsn: str, guard: LineageGuard, times: int = 1) -> None:
     for _ in range(times):
-        await (await Connector(dsn, guard=guard).connect({})).close()
+        await (await DatabaseConnector(dsn, guard=guard).connect({})).close()
 
 
 async def change(dsn: str, sql: str) -> None:
@@ -104,7 +104,7 @@ async def test_an_unreadable_file_counts_as_none(migrated_database: str, tmp_pat
 
 async def test_commits_wait_as_the_setting_says(migrated_database: str) -> None:
     """Those that need not last keep their own setting."""
-    connector = Connector(migrated_database, synchronous_commit="remote_apply")
+    connector = DatabaseConnector(migrated_database, synchronous_commit="remote_apply")
     async with open_store(migrated_database, connector=connector) as store:
         for durable, expected in ((True, "remote_apply"), (False, "off")):
             dedicated = store.database.dedicated_connection(durable=durable)

@@ -22,8 +22,8 @@ from moorage.manager.identity.scope import Scope
 from moorage.manager.loops import UsageWriter
 from moorage.manager.loops.autoscaler import Autoscaler
 from moorage.manager.loops.load_writer import LoadWriter
-from moorage.manager.metrics import Metrics
-from moorage.manager.serving.snapshots import Decision
+from moorage.manager.metrics import ManagerMetrics
+from moorage.manager.serving.snapshots import AutoscaleDecision
 from moorage.manager.store import Store
 from tests.clocks import StoreClock
 
@@ -38,7 +38,7 @@ class Loaded(Platform):
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
-        self.metrics = Metrics()
+        self.metrics = ManagerMetrics()
         self.autoscaler = Autoscaler(store, self.leader, self.metrics, self.clock)
         self.writer = LoadWriter(store, self.clock)
         self.usage = UsageWriter(store, self.metrics, self.clock)
@@ -183,11 +183,11 @@ async def test_user_change_voids_a_decision(platform: Loaded) -> None:
     await platform.store.database.fetch("DELETE FROM leases")
     term = await platform.store.leases.acquire("t", 60)
     assert term is not None
-    made = Decision(2, "waiting", "x")
+    made = AutoscaleDecision(2, "waiting", "x")
     assert not await platform.store.loads.scale(SYSTEM, endpoint, made, {}, term)
     [endpoint] = await platform.store.loads.of_endpoints(SYSTEM, [endpoint_id])
     assert not await platform.store.loads.scale(
-        SYSTEM, endpoint, Decision(5, "waiting", "x"), {}, term
+        SYSTEM, endpoint, AutoscaleDecision(5, "waiting", "x"), {}, term
     )
     assert not await platform.store.loads.scale(SYSTEM, endpoint, made, {}, term - 1)
     assert await platform.store.loads.scale(SYSTEM, endpoint, made, {}, term)

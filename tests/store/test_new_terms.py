@@ -25,7 +25,7 @@ from moorage.manager.loops import replica_controller as replicas
 from moorage.manager.loops.autoscaler import Autoscaler
 from moorage.manager.loops.budget_controller import BudgetController
 from moorage.manager.loops.session_controller import SessionController
-from moorage.manager.metrics import Metrics
+from moorage.manager.metrics import ManagerMetrics
 from moorage.manager.serving.groups import FULL_S, SETTLED_S, WAIT_S
 from moorage.manager.serving.replicas import BACKOFF_FIRST_S
 from moorage.manager.store import Store, Topic
@@ -191,7 +191,7 @@ async def test_program_that_failed_runs_again_after_its_backoff(store: Store) ->
         leader = Leader(store, clock)
         await leader.run_once()
         terminator = SessionTerminator(store, LOST_GRACE_S)
-        await Scheduler(store, leader, terminator, Metrics(), clock).run_once()
+        await Scheduler(store, leader, terminator, ManagerMetrics(), clock).run_once()
         return (await store.sessions.get(SYSTEM, made.id)).status
 
     assert [await pass_of_the_next_leader() for _ in range(2)] == [Status.PENDING, Status.PENDING]
@@ -213,7 +213,7 @@ async def test_idle_endpoint_sleeps_and_wakes_in_the_terms_that_follow(store: St
 
     def follow() -> None:
         platform.leader = Leader(store, platform.clock)
-        platform.autoscaler = Autoscaler(store, platform.leader, Metrics(), platform.clock)
+        platform.autoscaler = Autoscaler(store, platform.leader, ManagerMetrics(), platform.clock)
         terminator = SessionTerminator(store, LOST_GRACE_S)
         platform.controller = ReplicaController(store, platform.leader, terminator, platform.clock)
 
@@ -344,7 +344,7 @@ async def test_holds_of_another_leader_are_written_anew(store: Store, other: Sto
     clock = StoreClock()
     leaders = [Leader(one, clock) for one in (store, other)]
     schedulers = [
-        Scheduler(one, leader, SessionTerminator(one, LOST_GRACE_S), Metrics(), clock)
+        Scheduler(one, leader, SessionTerminator(one, LOST_GRACE_S), ManagerMetrics(), clock)
         for one, leader in zip((store, other), leaders, strict=True)
     ]
     for turn in (0, 1, 0):

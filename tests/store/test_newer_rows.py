@@ -24,7 +24,7 @@ from moorage.manager.identity.keys import Owner
 from moorage.manager.identity.scope import Scope
 from moorage.manager.loops import Leader
 from moorage.manager.loops.session_controller import SessionController
-from moorage.manager.metrics import Metrics
+from moorage.manager.metrics import ManagerMetrics
 from moorage.manager.scrape import Scrape
 from moorage.manager.secrets import Keyring
 from moorage.manager.store import Store
@@ -509,5 +509,5 @@ async def test_health_and_metrics_say_it(store: Store, clock: StoreClock) -> Non
     [(kind, problem)] = store.unreadable.problems().items()
     odd = await store.sessions.find(SYSTEM, "odd")
     assert (kind, problem) == ("rows of session", f"1 left out, such as {odd}: {NEWER}")
-    text = (await Scrape(store, Metrics(), clock).render()).decode()
+    text = (await Scrape(store, ManagerMetrics(), clock).render()).decode()
     assert 'moorage_unreadable_rows{kind="session"} 1.0' in text

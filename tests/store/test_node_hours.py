@@ -18,7 +18,7 @@ from moorage.manager.explain.service import ExplanationService
 from moorage.manager.identity.keys import Owner
 from moorage.manager.identity.scope import Scope
 from moorage.manager.loops import Leader, Scheduler
-from moorage.manager.metrics import Metrics
+from moorage.manager.metrics import ManagerMetrics
 from moorage.manager.store import Store
 from moorage.manager.store.node_hours import JobSums
 from moorage.manager.store.queries import SQL
@@ -211,7 +211,9 @@ async def scheduler(store: Store, clock: CalendarClock) -> AsyncIterator[tuple[L
     async with Leader(store, clock) as leader:
         yield (
             leader,
-            Scheduler(store, leader, SessionTerminator(store, LOST_GRACE_S), Metrics(), clock),
+            Scheduler(
+                store, leader, SessionTerminator(store, LOST_GRACE_S), ManagerMetrics(), clock
+            ),
         )
 
 

@@ -14,9 +14,9 @@ from moorage.common.model.ids import AgentId, KernelId, SessionId
 from moorage.common.model.spec import SessionSpec
 from moorage.manager.identity.scope import Scope
 from moorage.manager.loops import Leader, Scheduler
-from moorage.manager.metrics import Metrics
+from moorage.manager.metrics import ManagerMetrics
 from moorage.manager.store import Store, Topic
-from moorage.manager.store.connector import Connector
+from moorage.manager.store.connector import DatabaseConnector
 from moorage.manager.store.notifier import Notifier
 from moorage.manager.termination import SessionTerminator
 from tests.clocks import StoreClock
@@ -83,7 +83,7 @@ async def test_closing_under_notifications_raises_nothing(migrated_database: str
     received = asyncio.Event()
     for _ in range(100):
         received.clear()
-        async with Notifier(Connector(migrated_database), StoreClock()) as notifier:
+        async with Notifier(DatabaseConnector(migrated_database), StoreClock()) as notifier:
             notifier.on(Topic.ROUTES, received.set)
             async with asyncio.timeout(30):
                 await received.wait()
@@ -269,6 +269,6 @@ async def test_managers_that_do_not_lead_ask_for_no_pending_sessions(
     asked = []
     monkeypatch.setattr(store.groups, "with_pending", lambda: asked.append(None))
     leader = Leader(store, clock)
-    scheduler = Scheduler(store, leader, SessionTerminator(store, 120), Metrics(), clock)
+    scheduler = Scheduler(store, leader, SessionTerminator(store, 120), ManagerMetrics(), clock)
     await scheduler.run_once()
     assert not asked

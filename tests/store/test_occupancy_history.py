@@ -15,7 +15,7 @@ from moorage.common.views.resources import GroupOptions
 from moorage.manager.api.platform.watching import choose_step
 from moorage.manager.identity.scope import Scope
 from moorage.manager.loops import GarbageCollector, Leader
-from moorage.manager.metrics import Metrics
+from moorage.manager.metrics import ManagerMetrics
 from moorage.manager.store import Store
 from tests.clocks import StoreClock
 
@@ -81,7 +81,7 @@ async def test_a_former_leader_records_nothing(store: Store) -> None:
 
 async def test_the_leaders_housekeeping_records(store: Store, clock: StoreClock) -> None:
     async with Leader(store, clock) as leader:
-        collector = GarbageCollector(store, leader, Metrics(), clock)
+        collector = GarbageCollector(store, leader, ManagerMetrics(), clock)
         await FakeAgent(store).report()
         for _ in range(2):
             await collector.run_once()

@@ -14,7 +14,7 @@ from moorage.common.model.oidc_rules import Grants
 from moorage.common.views.identity import UserPatch
 from moorage.manager.api.http.dependencies import ConsoleServices
 from moorage.manager.identity.keys import digest_of
-from moorage.manager.oidc import Attempt, Person, SignInRefused
+from moorage.manager.oidc import Person, SignInAttempt, SignInRefused
 from moorage.manager.oidc.provider import OidcClient
 from tests.clocks import StoreClock
 
@@ -159,7 +159,7 @@ async def test_an_administrator_links_and_unlinks_a_user(api: Api) -> None:
 
 
 async def test_answers_that_this_browser_did_not_ask_for_are_refused(api: Api) -> None:
-    attempt = Attempt.of("mg-mine")
+    attempt = SignInAttempt.of("mg-mine")
     callback = "/v1/session/oidc/callback"
     mine = {"Cookie": "moorage-oidc=mg-mine"}
 
@@ -175,10 +175,10 @@ async def test_answers_that_this_browser_did_not_ask_for_are_refused(api: Api) -
         ("code=c&state=other", mine),
         ("code=c", mine),
         (f"code=c&state={attempt.state}", {"Cookie": "moorage-oidc=mg-another"}),
-        (f"code=c&state={Attempt.of('').state}", {}),
+        (f"code=c&state={SignInAttempt.of('').state}", {}),
     ):
         status, text = await answer(query, headers)
-        if query.endswith(Attempt.of("").state):
+        if query.endswith(SignInAttempt.of("").state):
             assert status == 403, "no cookie is no secret"
 
         assert (status, "not begun in this browser" in text) == (403, True), query

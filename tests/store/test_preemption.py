@@ -15,7 +15,7 @@ from moorage.manager.explain.service import ExplanationService
 from moorage.manager.identity.keys import Owner
 from moorage.manager.identity.scope import Scope
 from moorage.manager.loops import Leader, ReplicaController, Scheduler
-from moorage.manager.metrics import Metrics
+from moorage.manager.metrics import ManagerMetrics
 from moorage.manager.scheduling.core.results import Victim
 from moorage.manager.store import Store
 from moorage.manager.store.database import DedicatedConnection
@@ -34,7 +34,7 @@ async def tick(store: Store) -> None:
     clock = StoreClock()
     async with Leader(store, clock) as leader:
         await Scheduler(
-            store, leader, SessionTerminator(store, LOST_GRACE_S), Metrics(), clock
+            store, leader, SessionTerminator(store, LOST_GRACE_S), ManagerMetrics(), clock
         ).run_once()
 
 

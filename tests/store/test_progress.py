@@ -12,7 +12,7 @@ from moorage.common.model.resource_usage import KernelProgress
 from moorage.common.model.status import ObservedState
 from moorage.common.views.events import SessionChange
 from moorage.manager.loops import UsageWriter
-from moorage.manager.metrics import Metrics
+from moorage.manager.metrics import ManagerMetrics
 from moorage.manager.store import Store
 from tests.clocks import StoreClock
 
@@ -40,7 +40,7 @@ async def test_newest_progress_is_shown_and_told_to_watchers(store: Store) -> No
     session = SessionId((await store.sessions.get(SYSTEM, "train")).id)
     changed: list[set[SessionId] | None] = []
     store.notifier.on_sessions(lambda ids: changed.append(None if ids is None else set(ids)))
-    writer = UsageWriter(store, Metrics(), StoreClock())
+    writer = UsageWriter(store, ManagerMetrics(), StoreClock())
     for fraction in (0.1, 0.2):
         writer.take(report(agent, progress=(KernelProgress(kernel, fraction, 1, 5, "epoch"),)))
 

@@ -16,7 +16,7 @@ from moorage.common.model.status import Status
 from moorage.manager.identity.keys import IdempotencyKey, Owner
 from moorage.manager.identity.scope import Scope
 from moorage.manager.loops import Leader, Scheduler
-from moorage.manager.metrics import Metrics
+from moorage.manager.metrics import ManagerMetrics
 from moorage.manager.scheduling import Policy, plan
 from moorage.manager.store import Store
 from moorage.manager.store.database import DedicatedConnection
@@ -47,7 +47,7 @@ async def tick(store: Store) -> None:
     clock = StoreClock()
     async with Leader(store, clock) as leader:
         await Scheduler(
-            store, leader, SessionTerminator(store, LOST_GRACE_S), Metrics(), clock
+            store, leader, SessionTerminator(store, LOST_GRACE_S), ManagerMetrics(), clock
         ).run_once()
 
 

@@ -22,7 +22,7 @@ from moorage.common.model.errors import StoreUnavailable
 from moorage.manager.postgres import EmbeddedPostgres
 from moorage.manager.postgres.binaries import find_binaries, server_user
 from moorage.manager.store import migrate
-from moorage.manager.store.connector import Connector
+from moorage.manager.store.connector import DatabaseConnector
 from moorage.manager.store.database import Database
 from tests.addresses import free_port
 from tests.databases import copied_postgres
@@ -236,7 +236,9 @@ async def test_read_only_primary_is_waited_for_where_the_settings_say_so(
         async with Database(both) as database:
             assert await outcome(database.fetch, used) == port
 
-        async with Database(both, Connector(both, target_session_attrs="primary")) as database:
+        async with Database(
+            both, DatabaseConnector(both, target_session_attrs="primary")
+        ) as database:
             for _ in range(3):
                 assert await outcome(database.fetch, used) == 0
 

@@ -14,7 +14,7 @@ from moorage.manager.identity.scope import Scope
 from moorage.manager.loops import GarbageCollector, Leader
 from moorage.manager.loops import garbage_collector as gc
 from moorage.manager.loops.garbage_collector import Retention
-from moorage.manager.metrics import Metrics
+from moorage.manager.metrics import ManagerMetrics
 from moorage.manager.store import Store, retention
 from tests.clocks import StoreClock
 
@@ -64,7 +64,7 @@ async def test_the_audit_log_is_kept_for_its_time(
         )
 
     async with Leader(store, clock) as leader:
-        collector = GarbageCollector(store, leader, Metrics(), clock)
+        collector = GarbageCollector(store, leader, ManagerMetrics(), clock)
         clock.advance(gc.STEADY_S)
         await leader.run_once()
         await collector.run_once()
@@ -100,7 +100,7 @@ async def test_garbage_collector_deletes_until_nothing_is_left(
 
     async with Leader(store, clock) as leader:
         collector = GarbageCollector(
-            store, leader, Metrics(), clock, kept=Retention(sessions_s=2 * DAY_S)
+            store, leader, ManagerMetrics(), clock, kept=Retention(sessions_s=2 * DAY_S)
         )
         clock.advance(gc.DELETE_EVERY_S)
         await leader.run_once()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage.common.link.messages import Fallback, ModelRoute, Target
+from moorage.common.link.messages import ModelRoute, RouteFallback, Target
 from moorage.common.model.errors import Conflict, NotFound
 from moorage.common.model.group_options import GroupOptions
 from moorage.common.model.ids import KernelId, SessionId
@@ -59,7 +59,7 @@ async def test_fallbacks_reach_the_proxies_with_the_keys_of_providers(platform: 
         tls=True,
         prefix="/openai/v1",
     )
-    assert found.fallbacks == (Fallback("small"), Fallback("gpt", outside))
+    assert found.fallbacks == (RouteFallback("small"), RouteFallback("gpt", outside))
     assert found.fallback_after_s == 2
     rows = await platform.store.database.fetch("SELECT spec::text, serving::text FROM endpoints")
     assert "sk-1" not in str([dict(row) for row in rows])
@@ -96,13 +96,13 @@ async def test_a_provider_whose_key_is_lost_is_left_out(platform: Platform) -> N
     await platform.store.database.fetch(
         "UPDATE secrets SET sealed = decode(repeat('00', 40), 'hex')"
     )
-    assert (await route(platform)).fallbacks == (Fallback("small"),)
+    assert (await route(platform)).fallbacks == (RouteFallback("small"),)
 
 
 async def test_routing_is_no_part_of_a_revision(platform: Platform) -> None:
     await platform.create(**fallbacks({"model": "small"}))
     assert (await platform.update(fallbacks({"model": "other"}))).revision == 1
-    assert (await route(platform)).fallbacks == (Fallback("other"),)
+    assert (await route(platform)).fallbacks == (RouteFallback("other"),)
     await platform.update({"model": "two"})
     for revision in (await platform.service.revisions(SYSTEM, "m")).items:
         assert "routing" not in revision.spec

@@ -14,7 +14,7 @@ from moorage.manager.loops import Leader, ReplicaController, integrity_checks
 from moorage.manager.loops import replica_controller as replicas
 from moorage.manager.loops import session_controller as sessions
 from moorage.manager.loops.integrity_checks import IntegrityChecks
-from moorage.manager.metrics import Metrics
+from moorage.manager.metrics import ManagerMetrics
 from moorage.manager.scrape import Scrape
 from moorage.manager.store import Store, routes
 from moorage.manager.termination import SessionTerminator
@@ -175,7 +175,7 @@ async def test_integrity_is_checked_in_parts(store: Store, monkeypatch: pytest.M
 
     await store.database.fetch("UPDATE agent_slots SET used = used + 1 WHERE slot = 'cpu'")
     clock = ManualClock()
-    checks = IntegrityChecks(store, Metrics(), clock)
+    checks = IntegrityChecks(store, ManagerMetrics(), clock)
     clock.advance(61)
     wrong = "SELECT count(*) AS n FROM agent_slots WHERE used > 0"
     left = []
@@ -188,7 +188,7 @@ async def test_integrity_is_checked_in_parts(store: Store, monkeypatch: pytest.M
 
 async def test_scrape_counts_no_more_often_than_it_may(store: Store) -> None:
     clock = ManualClock()
-    metrics = Metrics()
+    metrics = ManagerMetrics()
     scrape = Scrape(store, metrics, clock)
     agents = b'moorage_agents{resource_group="default"'
     clock.advance(10)

@@ -15,7 +15,7 @@ from moorage.common.model.resource_usage import DeviceUse, KernelMinute, KernelU
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState
 from moorage.manager.identity.scope import Scope
-from moorage.manager.metrics import Metrics
+from moorage.manager.metrics import ManagerMetrics
 from moorage.manager.store import Store
 
 from .conftest import RUNNING, FakeAgent, reconcile_all, schedule
@@ -70,7 +70,7 @@ async def test_newest_values_are_stored(store: Store) -> None:
     assert await store.usage.totals() == [
         ("default", {"cpu": 1500, "memory": 2**30, "gpu": 300, "gpu_memory": 5})
     ]
-    metrics = Metrics()
+    metrics = ManagerMetrics()
     metrics.set_usage(await store.usage.totals())
     shown = metrics.render().decode()
     assert 'moorage_used_processors{resource_group="default"} 1.5\n' in shown

@@ -19,7 +19,7 @@ from moorage.common.model.resource_usage import (
 )
 from moorage.manager.loops import UsageWriter
 from moorage.manager.loops.usage_writer import WAITING
-from moorage.manager.metrics import Metrics
+from moorage.manager.metrics import ManagerMetrics
 from moorage.manager.store import Store
 from tests.clocks import StoreClock
 
@@ -80,7 +80,7 @@ async def test_what_was_taken_is_written_after_the_outage(
 ) -> None:
     agent = FakeAgent(store)
     kernel = await run(store, agent)
-    writer = UsageWriter(store, Metrics(), StoreClock())
+    writer = UsageWriter(store, ManagerMetrics(), StoreClock())
     async with no_writes(migrated_database):
         assert writer.take(report(kernel, number=1, fraction=0.25, minutes=2))
         await writer.run_once()
@@ -98,7 +98,7 @@ async def test_what_was_taken_is_written_after_the_outage(
 
 
 async def test_backlog_has_a_bound(store: Store, migrated_database: str) -> None:
-    writer = UsageWriter(store, Metrics(), StoreClock())
+    writer = UsageWriter(store, ManagerMetrics(), StoreClock())
     async with no_writes(migrated_database):
         taken = 0
         while writer.take(report(*others(taken, 1000))):

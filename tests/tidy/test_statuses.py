@@ -23,7 +23,7 @@ from moorage.common.model.status import (
     Result,
     Status,
 )
-from moorage.manager.api.sessions import ListedStatus
+from moorage.manager.api.sessions.handlers import ListedStatus
 from moorage.manager.store.queries import SETS, SQL, expand
 
 SRC = Path(moorage.__file__).parent

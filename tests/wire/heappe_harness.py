@@ -20,7 +20,7 @@ from moorage.agent.runtimes.heappe import wire
 from moorage.agent.runtimes.heappe.client import HeappeClient
 from moorage.agent.runtimes.heappe.relay import PATIENCE_S, Relay
 from moorage.agent.runtimes.heappe.transport import Account
-from moorage.agent.runtimes.heappe.tunnel import Target, TunnelKeeper
+from moorage.agent.runtimes.heappe.tunnel import TunnelKeeper, TunnelTarget
 from moorage.common.aio.clock import Clock, ManualClock, SystemClock
 
 JOB_SCRIPT = Path(__file__).parents[2] / "deploy" / "heappe" / "run.sh"
@@ -75,7 +75,7 @@ class Running:
 
     server: HeappeServer
     client: HeappeClient
-    job: wire.Job
+    job: wire.HeappeJob
     keeper: TunnelKeeper
     url: str
     http: aiohttp.ClientSession
@@ -122,7 +122,7 @@ async def plain(
         await server.advance(31)
         job = await client.job(job.id)
         (node,) = await client.node_ips(job.task.id)
-        target = Target(node, server.cluster.engine("mg-test").port)
+        target = TunnelTarget(node, server.cluster.engine("mg-test").port)
         async with _relay(server, client, job, target, server.clock, patience_s) as running:
             yield running
 
@@ -142,7 +142,7 @@ async def framed(profile: str = "6.3.2", heartbeat_s: float = 0) -> AsyncIterato
         told = await _progress(client, job)
         server.database.jobs[job.id].state = 8
         server.database.jobs[job.id].tasks[0].state = 8
-        target = Target("127.0.0.1", told["port"], told["key"])
+        target = TunnelTarget("127.0.0.1", told["port"], told["key"])
         async with _relay(server, client, job, target, server.clock) as running:
             async with asyncio.timeout(10):
                 while (await running.http.get(f"{running.url}/x")).status != 200:
@@ -151,7 +151,7 @@ async def framed(profile: str = "6.3.2", heartbeat_s: float = 0) -> AsyncIterato
             yield running
 
 
-async def _progress(client: HeappeClient, job: wire.Job) -> dict[str, Any]:
+async def _progress(client: HeappeClient, job: wire.HeappeJob) -> dict[str, Any]:
     async with asyncio.timeout(20):
         while True:
             parts = await client.file_parts(job.id, {(job.task.id, wire.PROGRESS_FILE): 0})
@@ -164,8 +164,8 @@ async def _progress(client: HeappeClient, job: wire.Job) -> dict[str, Any]:
 async def _relay(
     server: HeappeServer,
     client: HeappeClient,
-    job: wire.Job,
-    target: Target,
+    job: wire.HeappeJob,
+    target: TunnelTarget,
     clock: Clock,
     patience_s: float = PATIENCE_S,
 ) -> AsyncIterator[Running]:

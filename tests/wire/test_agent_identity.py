@@ -19,7 +19,7 @@ from manager_harness import TOKEN, attach, client, manager, until
 from structlog.testing import capture_logs
 
 from moorage.agent import Agent
-from moorage.agent.state.checkpoint import Checkpoint
+from moorage.agent.state.checkpoint import CheckpointFiles
 from moorage.common.aio.clock import ManualClock, SystemClock
 from moorage.common.config.settings import AgentSettings, CommonSettings
 from moorage.common.model.errors import StartupError
@@ -149,26 +149,26 @@ async def test_reinstalled_node_is_admitted_once_the_known_kernels_have_ended(
 
 def test_identity_is_created_once(tmp_path: Path) -> None:
     clock = ManualClock()  # the second start is in the same moment
-    first = Checkpoint(tmp_path).record_start(clock)
-    again = Checkpoint(tmp_path).record_start(clock)
+    first = CheckpointFiles(tmp_path).record_start(clock)
+    again = CheckpointFiles(tmp_path).record_start(clock)
     assert again.identity == first.identity
     assert next(again.stream_numbers()) > next(first.stream_numbers())
     assert stat.S_IMODE((tmp_path / "identity.json").stat().st_mode) == 0o600
     (tmp_path / "other").mkdir()
-    assert Checkpoint(tmp_path / "other").record_start(clock).identity != first.identity
+    assert CheckpointFiles(tmp_path / "other").record_start(clock).identity != first.identity
 
 
 def test_clock_going_back_does_not_reuse_stream_numbers(tmp_path: Path) -> None:
     path = tmp_path / "identity.json"
     clock = ManualClock()
-    first = Checkpoint(tmp_path).record_start(clock)
+    first = CheckpointFiles(tmp_path).record_start(clock)
     path.write_text(json.dumps(json.loads(path.read_text()) | {"start": first.start + 3_600_000}))
-    again = Checkpoint(tmp_path).record_start(clock)
+    again = CheckpointFiles(tmp_path).record_start(clock)
     assert again.start == first.start + 3_600_001
 
 
 def test_unreadable_identity_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "identity.json").write_text("{ not JSON")
     with pytest.raises(StartupError, match=r"identity\.json.*restore that file"):
-        Checkpoint(tmp_path).record_start(ManualClock())
+        CheckpointFiles(tmp_path).record_start(ManualClock())
     assert (tmp_path / "identity.json").read_text() == "{ not JSON"

@@ -16,11 +16,11 @@ from moorage.common.model.commands import Channel, ExecEnd
 from moorage.common.model.errors import Conflict
 from moorage.common.sftp import wire
 from moorage.common.sftp.framing import Packets
-from moorage.common.sftp.wire import Attributes, Kind, Reader, Status
+from moorage.common.sftp.wire import Attributes, PacketKind, PacketReader, SftpStatus
 from moorage.proxy.ssh import backends
 from moorage.proxy.ssh.backends import greeted
 
-HELLO = wire.packet(Kind.INIT, wire.number(wire.VERSION))
+HELLO = wire.packet(PacketKind.INIT, wire.number(wire.VERSION))
 
 
 class Link:
@@ -55,13 +55,13 @@ async def link_to(folder: Path) -> AsyncIterator[Link]:
 
 
 class Client:
-    def __init__(self, server: backends.FileServer) -> None:
+    def __init__(self, server: backends.GreetedFileServer) -> None:
         self._server = server
         self._packets = Packets()
         self._ids = 0
         self._found: list[bytes] = []
 
-    async def ask(self, kind: Kind, *parts: bytes) -> Reader:
+    async def ask(self, kind: PacketKind, *parts: bytes) -> PacketReader:
         self._ids += 1
         await self._server.send([wire.packet(kind, wire.number(self._ids), *parts)])
         while not self._found:
@@ -69,7 +69,7 @@ class Client:
             assert data is not None, "the server has ended"
             self._found += self._packets.feed(data)
 
-        reader = Reader(self._found.pop(0))
+        reader = PacketReader(self._found.pop(0))
         reader.byte()
         assert reader.take(4) == wire.number(self._ids)
         return reader
@@ -77,11 +77,13 @@ class Client:
     async def round_trip(self, data: bytes) -> bytes:
         flags = wire.number(1 | 2 | 8)
         attributes = wire.attributes(Attributes())
-        opened = await self.ask(Kind.OPEN, wire.text(b"/f"), flags, attributes)
+        opened = await self.ask(PacketKind.OPEN, wire.text(b"/f"), flags, attributes)
         handle = wire.text(opened.text())
-        written = await self.ask(Kind.WRITE, handle, (0).to_bytes(8), wire.text(data))
-        assert written.number() == Status.OK
-        return (await self.ask(Kind.READ, handle, (0).to_bytes(8), wire.number(len(data)))).text()
+        written = await self.ask(PacketKind.WRITE, handle, (0).to_bytes(8), wire.text(data))
+        assert written.number() == SftpStatus.OK
+        return (
+            await self.ask(PacketKind.READ, handle, (0).to_bytes(8), wire.number(len(data)))
+        ).text()
 
 
 async def test_files_are_read_and_written_through_the_link(tmp_path: Path) -> None:

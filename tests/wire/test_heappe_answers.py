@@ -10,8 +10,8 @@ import pytest
 from tests.wire.heappe_harness import Running, plain
 
 from moorage.agent.runtimes.heappe.client import HeappeClient
-from moorage.agent.runtimes.heappe.errors import HeappeFailed, Problem
-from moorage.agent.runtimes.heappe.records import JobRecord
+from moorage.agent.runtimes.heappe.errors import HeappeFailed, SiteFault
+from moorage.agent.runtimes.heappe.records import HeappeRecord
 from moorage.agent.runtimes.heappe.tracked import JobLogs, TrackedJob
 from moorage.agent.runtimes.heappe.transport import Account
 from moorage.agent.state.logs import LogStore
@@ -59,7 +59,7 @@ async def test_the_headers_of_a_stream_are_checked_before_it_begins(profile: str
         with pytest.raises(HeappeFailed) as refused:
             async with at.client.stream(way.tunnel, "/v1/completions", {"X": "x" * 101}, "{}"):
                 pass
-        assert (refused.value.problem, refused.value.status) == (Problem.INVALID, 400)
+        assert (refused.value.problem, refused.value.status) == (SiteFault.INVALID, 400)
 
 
 @PROFILES
@@ -72,7 +72,7 @@ async def test_an_unknown_id_says_nothing_about_the_credentials(profile: str) ->
                 for call in (client.job(999_999), client.node_ips(999_999)):
                     with pytest.raises(HeappeFailed) as refused:
                         await call
-                    assert refused.value.problem in (Problem.INVALID, Problem.NOT_FOUND)
+                    assert refused.value.problem in (SiteFault.INVALID, SiteFault.NOT_FOUND)
         finally:
             await stranger.close()
 
@@ -101,4 +101,4 @@ async def test_the_agent_counts_the_bytes_of_a_log(tmp_path: Path, profile: str)
 
 
 def tracked(at: Running) -> TrackedJob:
-    return TrackedJob(JobRecord(KERNEL, at.job.name, at.job.id, at.job.task.id, running_at=1.0))
+    return TrackedJob(HeappeRecord(KERNEL, at.job.name, at.job.id, at.job.task.id, running_at=1.0))

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from moorage.agent.runtimes.heappe import wire
 from moorage.agent.runtimes.heappe.client import HeappeClient
-from moorage.agent.runtimes.heappe.errors import HeappeFailed, Problem
+from moorage.agent.runtimes.heappe.errors import HeappeFailed, SiteFault
 from moorage.agent.runtimes.heappe.transport import Account
 from moorage.common.aio.clock import ManualClock
 
@@ -121,7 +121,7 @@ async def test_the_job_of_another_user_makes_no_login_loop(status: int, title: s
         with pytest.raises(HeappeFailed) as refused:
             await heappe.job(9)
 
-    assert refused.value.problem is Problem.FORBIDDEN
+    assert refused.value.problem is SiteFault.FORBIDDEN
     assert calls.count("CurrentInfoForJob") == 1
     assert calls.count("AuthenticateUserPassword") <= 2
 
@@ -138,7 +138,7 @@ async def test_a_wrong_password_is_not_tried_again_and_again() -> None:
         for _ in range(5):
             with pytest.raises(HeappeFailed) as refused:
                 await heappe.projects()
-            assert refused.value.problem is Problem.CREDENTIALS
+            assert refused.value.problem is SiteFault.CREDENTIALS
 
     assert logins == 1
 
@@ -155,7 +155,7 @@ async def test_refused_credentials_in_a_header(auth: str) -> None:
         with pytest.raises(HeappeFailed) as refused:
             await heappe.projects()
 
-    assert refused.value.problem is Problem.CREDENTIALS
+    assert refused.value.problem is SiteFault.CREDENTIALS
 
 
 @pytest.mark.parametrize("auth", ["api-key", "bearer", "session"])
@@ -177,7 +177,7 @@ async def test_refused_credentials_are_sent_three_times_in_ten_minutes(auth: str
                 await heappe.projects()
 
             assert (refused.value.problem, "wrong" in str(refused.value)) == (
-                Problem.CREDENTIALS,
+                SiteFault.CREDENTIALS,
                 True,
             )
             clock.advance(15)
@@ -278,7 +278,7 @@ async def test_a_body_beyond_the_limit_is_not_sent() -> None:
             async with heappe.stream(tunnel, "/v1", {}, "x" * 5_000_000):
                 pass
 
-    assert refused.value.problem is Problem.TOO_LARGE
+    assert refused.value.problem is SiteFault.TOO_LARGE
     assert "5000000 are allowed" in refused.value.detail
 
 
@@ -340,12 +340,12 @@ async def test_an_answer_that_is_no_json() -> None:
     async with client(handle) as heappe:
         with pytest.raises(HeappeFailed) as failed:
             await heappe.projects()
-    assert failed.value.problem is Problem.GATEWAY
+    assert failed.value.problem is SiteFault.GATEWAY
 
 
 async def test_a_server_that_is_not_there() -> None:
     heappe = HeappeClient(Account("http://127.0.0.1:9", "a", "b"), ManualClock())
     with pytest.raises(HeappeFailed) as failed:
         await heappe.health()
-    assert failed.value.problem is Problem.UNREACHABLE
+    assert failed.value.problem is SiteFault.UNREACHABLE
     await heappe.close()

@@ -24,7 +24,7 @@ from moorage.agent.runtimes.heappe.errors import HeappeFailed
 from moorage.agent.runtimes.heappe.interpretation import DOUBT_S, SERVING_DOUBT_S, SETTLE_S
 from moorage.agent.runtimes.heappe.records import JobRecords
 from moorage.agent.runtimes.heappe.runtime import HeappeRules, HeappeRuntime, poll_pause_s
-from moorage.agent.runtimes.heappe.site import Wanted
+from moorage.agent.runtimes.heappe.site import SiteChoice
 from moorage.agent.runtimes.heappe.transport import Account
 from moorage.agent.state.logs import LogStore
 from moorage.agent.state.ports import PortAllocator
@@ -56,7 +56,7 @@ class Agent:
             self.server.url, "agent", _SECRETS.get(self.auth, "secret-agent"), self.auth
         )
         client = HeappeClient(account, self.server.clock)
-        wanted = Wanted("EXA-00-1", node_type="gpu", walltime_s=_WALLTIME)
+        wanted = SiteChoice("EXA-00-1", node_type="gpu", walltime_s=_WALLTIME)
         rules = HeappeRules(100, wanted, poll_s=3600, hurried_poll_s=3600)
         runtime = HeappeRuntime(
             client, JobRecords(self.folder / records), LogStore(self.folder / "logs"), rules,
@@ -244,7 +244,7 @@ async def test_an_outage_is_waited_for_as_long_as_for_a_way(tmp_path: Path) -> N
     async with agent(tmp_path) as at:
         assert (
             at.runtime().capabilities.outage_s
-            == HeappeRules(1, Wanted("")).unreachable_timeout_s
+            == HeappeRules(1, SiteChoice("")).unreachable_timeout_s
             > 0
         )
 
@@ -562,10 +562,10 @@ async def test_a_full_disk_keeps_no_job_from_being_ended(
 
 
 def test_a_server_that_is_down_is_asked_less_and_less_often() -> None:
-    rules = HeappeRules(1, Wanted("p"), poll_s=40, hurried_poll_s=5)
+    rules = HeappeRules(1, SiteChoice("p"), poll_s=40, hurried_poll_s=5)
     assert [poll_pause_s(rules, True, n) for n in range(4)] == [5, 10, 20, 40]
     assert [poll_pause_s(rules, False, n) for n in range(5)] == [40, 80, 160, 240, 240]
-    assert poll_pause_s(HeappeRules(1, Wanted("p"), poll_s=600), False, 3) == 600, (
+    assert poll_pause_s(HeappeRules(1, SiteChoice("p"), poll_s=600), False, 3) == 600, (
         "never more often"
     )
 
@@ -634,7 +634,7 @@ async def test_an_account_is_shared_only_where_told(tmp_path: Path, shared: bool
     async with agent(tmp_path) as at:
         client = HeappeClient(Account(at.server.url, "agent", "secret-agent"), at.server.clock)
         await client.create_job(specification("mg-00000000-000000000000-1", blank()))
-        rules = HeappeRules(1, Wanted("EXA-00-1"), shared_account=shared)
+        rules = HeappeRules(1, SiteChoice("EXA-00-1"), shared_account=shared)
         runtime = HeappeRuntime(
             client, JobRecords(tmp_path), LogStore(tmp_path), rules, at.server.clock, "identity",
             host="127.0.0.1", allocate=free_port,

@@ -8,9 +8,9 @@ import asyncio
 import pytest
 from tests.wire.heappe_harness import plain
 
-from moorage.agent.runtimes.heappe.errors import HeappeFailed, Problem
+from moorage.agent.runtimes.heappe.errors import HeappeFailed, SiteFault
 from moorage.agent.runtimes.heappe.reach import LONGEST_PAUSE_S
-from moorage.agent.runtimes.heappe.tunnel import UNREACHABLE_TIMEOUT_S, Target, TunnelKeeper
+from moorage.agent.runtimes.heappe.tunnel import UNREACHABLE_TIMEOUT_S, TunnelKeeper, TunnelTarget
 
 PROFILES = pytest.mark.parametrize("profile", ["6.3.2", "6.5"])
 _REQUEST = "DataTransfer/RequestDataTransfer"
@@ -65,7 +65,7 @@ async def test_a_tunnel_to_another_port_is_replaced() -> None:
 async def test_an_engine_that_loads_is_no_dead_tunnel(profile: str) -> None:
     async with plain(profile) as at:
         (node,) = await at.client.node_ips(at.job.task.id)
-        keeper = TunnelKeeper(at.client, at.job.task.id, Target(node, 9), at.clock)
+        keeper = TunnelKeeper(at.client, at.job.task.id, TunnelTarget(node, 9), at.clock)
         for _ in range(10):
             await keeper.check(30)
             await at.advance(31)
@@ -89,7 +89,9 @@ async def test_renewals_are_one_at_a_time_and_paced_for_all_who_ask() -> None:
 
         assert at.server.calls[_REQUEST] == asked + 1
         assert len(refused) == 40
-        assert {one.problem for one in refused if isinstance(one, HeappeFailed)} == {Problem.TUNNEL}
+        assert {one.problem for one in refused if isinstance(one, HeappeFailed)} == {
+            SiteFault.TUNNEL
+        }
         assert "(tunnel): it is being opened again" in str(refused[0])
         await at.advance(LONGEST_PAUSE_S)
         await at.keeper.renew(way, "dead")
@@ -119,7 +121,7 @@ async def test_no_tunnels_left_is_tried_again_and_heals() -> None:
         with pytest.raises(HeappeFailed) as refused:
             await at.keeper.way()
 
-        assert refused.value.problem is Problem.NO_TUNNELS_LEFT
+        assert refused.value.problem is SiteFault.NO_TUNNELS_LEFT
         asked = at.server.calls[_REQUEST]
         for _ in range(5):
             await at.keeper.check(30)

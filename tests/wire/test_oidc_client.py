@@ -19,10 +19,10 @@ from moorage.common.aio.clock import ManualClock
 from moorage.common.config.settings import ManagerSettings
 from moorage.common.model.errors import MoorageError
 from moorage.common.model.oidc_rules import Grants
-from moorage.manager.oidc import Attempt, SignInRefused
+from moorage.manager.oidc import SignInAttempt, SignInRefused
 from moorage.manager.oidc.provider import OidcClient
 
-ATTEMPT = Attempt.of("mg-secret")
+ATTEMPT = SignInAttempt.of("mg-secret")
 BACK = "https://gpus.example.com/v1/session/oidc/callback"
 KEYS = {name: RSAKey.generate_key(2048, {"kid": name}) for name in ("one", "two")}
 

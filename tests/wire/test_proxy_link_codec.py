@@ -33,7 +33,7 @@ TARGETS = st.builds(
     canary=st.booleans(),
     peer_id=TEXT,
 )
-FALLBACKS = st.builds(m.Fallback, model=TEXT, provider=st.none() | TARGETS)
+FALLBACKS = st.builds(m.RouteFallback, model=TEXT, provider=st.none() | TARGETS)
 LIMITS = st.builds(
     m.RequestLimits,
     **dict.fromkeys(

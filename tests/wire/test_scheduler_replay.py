@@ -27,7 +27,7 @@ from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import TERMINAL, Status
 from moorage.common.views.keys import KeySpec
 from moorage.manager import Manager
-from moorage.manager.decision_log import Reader, Segment, Writer
+from moorage.manager.decision_log import Segment, SegmentReader, Writer
 from moorage.manager.scheduling import Plan
 from moorage.sdk import ApiError, Client
 from moorage.server.commands import scheduler  # noqa: F401 - registers its commands
@@ -77,7 +77,7 @@ class Platform:
     async def logged_starts(self) -> set[str]:
         """Sessions whose start is in the log."""
         now = CLOCK.now()
-        reader = Reader()
+        reader = SegmentReader()
         page = await self.client.list_decisions("default", now - timedelta(minutes=9), now)
         bodies = [base64.b64decode(segment.body) for segment in page.items]
         return {
@@ -190,7 +190,7 @@ async def test_verification_finds_a_place_that_the_planner_would_not_give(
     await platform.run_sessions()
     connection = await asyncpg.connect(platform.dsn)
     rows = await connection.fetch("SELECT id, body, whole FROM decisions ORDER BY id")
-    reader = Reader()
+    reader = SegmentReader()
     writer = Writer("default")
     decisions = [one for row in rows for one in reader.read(row["body"])]
     falsified = next(one for one in decisions if one.places)

@@ -24,7 +24,7 @@ from moorage.agent.kernel.manager import KernelManager
 from moorage.agent.runtimes import FakeRuntime, Handle, Launch
 from moorage.agent.runtimes.base import Capabilities, CreateFailed, OnProgress, ignore_progress
 from moorage.agent.runtimes.fake import FakeNode
-from moorage.agent.state.checkpoint import Checkpoint, KernelRecord
+from moorage.agent.state.checkpoint import CheckpointFiles, KernelRecord
 from moorage.agent.state.logs import LogStore
 from moorage.agent.state.ports import PortAllocator
 from moorage.agent.state.workspaces import Workspaces
@@ -99,7 +99,7 @@ def context_of(
 ) -> AgentContext:
     return AgentContext(
         clock=CLOCK,
-        checkpoint=Checkpoint(state),
+        checkpoint=CheckpointFiles(state),
         ports=PortAllocator("22000-22099", "127.0.0.1", clock=CLOCK),
         logs=LogStore(state / "logs"),
         runtimes={"fake": runtime or Runtime(state, capabilities)},
@@ -217,7 +217,7 @@ async def test_an_administrator_may_give_a_token_but_no_directory(tmp_path: Path
 async def test_a_model_that_needs_a_token_is_refused_with_the_step_that_failed(
     tmp_path: Path,
 ) -> None:
-    with pytest.raises(create.Refused, match="accept its terms, and pass HF_TOKEN"):
+    with pytest.raises(create.StartRefused, match="accept its terms, and pass HF_TOKEN"):
         await fetched(context_of(tmp_path), model(MEMBER, model="org/gated"))
 
 

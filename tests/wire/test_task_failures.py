@@ -36,7 +36,7 @@ from moorage.agent.dialout import client as dialout_client
 from moorage.agent.kernel import manager as kernel_manager
 from moorage.agent.kernel import probing as kernel_probing
 from moorage.agent.runtimes.docker import events as docker_events
-from moorage.agent.runtimes.docker.engine import Engine
+from moorage.agent.runtimes.docker.engine import DockerEngine
 from moorage.common.aio import loop as loop_module
 from moorage.common.aio import supervisor
 from moorage.common.aio.clock import ManualClock, SystemClock
@@ -359,7 +359,7 @@ def test_postgres_restart(
 
 
 @asynccontextmanager
-async def event_source(folder: Path) -> AsyncIterator[Engine]:
+async def event_source(folder: Path) -> AsyncIterator[DockerEngine]:
     """An engine that reports an event of container ``c`` every few milliseconds."""
     event = b'{"id": "c"}\n'
 
@@ -377,7 +377,7 @@ async def event_source(folder: Path) -> AsyncIterator[Engine]:
             writer.close()
 
     server = await asyncio.start_unix_server(serve, folder / "docker.sock")
-    engine = Engine(folder / "docker.sock")
+    engine = DockerEngine(folder / "docker.sock")
     try:
         yield engine
     finally:

@@ -24,7 +24,7 @@ from moorage.common.config.settings import (
     Settings,
 )
 from moorage.common.http.own_certificate import AUTHORITY, CERTIFICATE, KEY
-from moorage.common.http.server import GuardedSite, Limits, Listener
+from moorage.common.http.server import ConnectionLimits, GuardedSite, Listener
 from moorage.common.http.tls import ServerTls
 from moorage.common.link.identity import MANAGER_NAME
 from moorage.common.model.errors import ConfigError
@@ -47,7 +47,7 @@ async def issue(home: Path, ca: CertificateAuthority, *names: str) -> None:
 
 
 @asynccontextmanager
-async def listening(tls: ServerTls, limits: Limits) -> AsyncIterator[int]:
+async def listening(tls: ServerTls, limits: ConnectionLimits) -> AsyncIterator[int]:
     async def hello(request: web.BaseRequest) -> web.Response:
         return web.Response(text=request.scheme)
 
@@ -79,7 +79,7 @@ async def test_changed_files_are_used_without_a_restart_and_unusable_ones_are_no
     ca = authority()
     await issue(tmp_path, ca)
     tls = ServerTls(tmp_path / CERTIFICATE, tmp_path / KEY, setting="manager.tls")
-    async with listening(tls, Limits()) as port:
+    async with listening(tls, ConnectionLimits()) as port:
         first = await served_certificate(port, tmp_path)
         assert await served_certificate(port, tmp_path) == first
         await issue(tmp_path, ca)
@@ -111,7 +111,7 @@ async def test_server_that_starts_between_the_renewal_of_both_files_waits_for_th
 async def test_slow_handshake_is_cut(tmp_path: Path) -> None:
     await issue(tmp_path, authority())
     tls = ServerTls(tmp_path / CERTIFICATE, tmp_path / KEY, setting="manager.tls")
-    async with listening(tls, Limits(head_s=0.3)) as port:
+    async with listening(tls, ConnectionLimits(head_s=0.3)) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"\x16\x03\x01")
         try:

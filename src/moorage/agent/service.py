@@ -41,9 +41,9 @@ from moorage.agent.kernel.manager import KernelManager
 from moorage.agent.kernel.progress import ProgressReader
 from moorage.agent.link.client import LinkClient
 from moorage.agent.link.outputs import OutputLink
-from moorage.agent.outputs import OutputService, OutputStore
+from moorage.agent.outputs import NodeOutputs, OutputService
 from moorage.agent.runtimes.registry import RuntimeRegistry
-from moorage.agent.state.checkpoint import AgentStart, Checkpoint
+from moorage.agent.state.checkpoint import AgentStart, CheckpointFiles
 from moorage.agent.state.free_space import FREE_SPACE_S, FreeSpace
 from moorage.agent.state.lock import StateLock
 from moorage.agent.state.logs import LogStore
@@ -321,15 +321,15 @@ class Agent:
             "agent started", agent=self.id, state=str(self.state), engines=",".join(self._engines)
         )
 
-    async def _open_state(self) -> tuple[Checkpoint, AgentStart]:
-        checkpoint = Checkpoint(self.state)
+    async def _open_state(self) -> tuple[CheckpointFiles, AgentStart]:
+        checkpoint = CheckpointFiles(self.state)
         start = await asyncio.to_thread(checkpoint.record_start, self._clock)
         self._start_record = start
         await self._space.check()
         return checkpoint, start
 
     async def _make_outputs(self, dialer: Dialer) -> OutputService:
-        store = OutputStore(self.state, self._settings.output_max_bytes)
+        store = NodeOutputs(self.state, self._settings.output_max_bytes)
         await asyncio.to_thread(store.clean)
         link = OutputLink(self.id, dialer, lambda: self._link.stub if self._link else None)
         self.outputs = link

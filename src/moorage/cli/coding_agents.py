@@ -15,7 +15,7 @@ _CODEX_KEY = "MOORAGE_MODEL_KEY"
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class CodingModel:
     """A model behind the proxy. ``openai_url`` ends in ``/v1``; ``max_model_len``: None:
     unknown."""
 
@@ -27,7 +27,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class CodingLaunch:
     """``environment``: changes of the caller's; None: the variable is removed. ``options`` come
     first."""
 
@@ -42,9 +42,9 @@ class CodingAgent:
     program: str
     package: str
     api: str
-    launch: Callable[[Target], Launch]
+    launch: Callable[[CodingModel], CodingLaunch]
 
-    def script(self, launch: Launch) -> str:
+    def script(self, launch: CodingLaunch) -> str:
         """Commands for a POSIX shell that make the program ask the model."""
         lines = [
             f"unset {name}" if value is None else f"export {name}={shlex.quote(value)}"
@@ -58,13 +58,13 @@ class CodingAgent:
         return "\n".join(lines)
 
 
-def _claude(target: Target) -> Launch:
+def _claude(target: CodingModel) -> CodingLaunch:
     model = target.model
     room = (target.max_model_len or 0) // 4
     tokens = (
         {"CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(room)} if 0 < room < _CLAUDE_OUTPUT_TOKENS else {}
     )
-    return Launch(
+    return CodingLaunch(
         {
             "ANTHROPIC_BASE_URL": target.openai_url.rstrip("/").removesuffix("/v1"),
             "ANTHROPIC_AUTH_TOKEN": target.key,
@@ -94,7 +94,7 @@ def _claude(target: Target) -> Launch:
     )
 
 
-def _codex(target: Target) -> Launch:
+def _codex(target: CodingModel) -> CodingLaunch:
     provider = {
         "name": "Moorage",
         "base_url": target.openai_url.rstrip("/"),
@@ -114,7 +114,7 @@ def _codex(target: Target) -> Launch:
     if target.ca_file:
         environment["SSL_CERT_FILE"] = target.ca_file
 
-    return Launch(environment, [part for pair in pairs for part in ("-c", pair)])
+    return CodingLaunch(environment, [part for pair in pairs for part in ("-c", pair)])
 
 
 def _toml(value: str | int | bool) -> str:

@@ -13,7 +13,7 @@ from rich.markup import escape
 
 from moorage.cli import model_fitting, terminal
 from moorage.cli.context import Cli
-from moorage.cli.progress import Progress
+from moorage.cli.progress import StageProgress
 from moorage.cli.summary import has_ended
 from moorage.cli.wait import timeout_of, until_session
 from moorage.common.model.errors import StartupError
@@ -186,7 +186,7 @@ def _answer(nodes: Nodes, err: Console) -> _Answer:
 
 async def _install(cli: Cli, client: Client, node: AgentView, runtime: str) -> None:
     session = await _begin(client, installation(node, runtime))
-    with Progress(cli.err, session.name) as progress:
+    with StageProgress(cli.err, session.name) as progress:
         ended = await until_session(
             client, session, has_ended, clock=cli.clock, progress=progress, timeout_s=_LONGEST_S
         )

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from moorage.common.catalog import Choice, Model, Node, Wanted, choose, kv_cache_bytes
-from moorage.common.catalog.fitting import USEFUL_CONTEXT, Refused
+from moorage.common.catalog import CatalogModel, Choice, GpuNode, Wanted, choose, kv_cache_bytes
+from moorage.common.catalog.fitting import USEFUL_CONTEXT, NoFit
 from moorage.common.catalog.memory import GIB
 from moorage.common.model.errors import Infeasible, InvalidInput
 from moorage.common.model.runtimes import traits_of
@@ -41,10 +41,10 @@ class Filled:
     agents: list[str] = field(default_factory=list)
 
 
-def nodes_of(agents: Sequence[AgentView]) -> list[Node]:
+def nodes_of(agents: Sequence[AgentView]) -> list[GpuNode]:
     """Whole healthy GPUs, whether in use or not."""
     return [
-        Node(
+        GpuNode(
             agent.id,
             tuple(
                 (offer.model, offer.memory_bytes)
@@ -76,7 +76,7 @@ def eligible(
     ]
 
 
-def fill(spec: EndpointSpec, model: Model, agents: Sequence[AgentView]) -> Filled | None:
+def fill(spec: EndpointSpec, model: CatalogModel, agents: Sequence[AgentView]) -> Filled | None:
     """None: no agent is known that could run it, so nothing can be said. Raises ``Infeasible`` if
     none of those that could takes it, ``InvalidInput`` for arguments that are not numbers."""
     able = eligible(spec, agents)
@@ -93,7 +93,9 @@ def fill(spec: EndpointSpec, model: Model, agents: Sequence[AgentView]) -> Fille
     return _on_cpus(spec, model, nodes, wanted) if nodes else None
 
 
-def _on_gpus(spec: EndpointSpec, model: Model, choice: Choice, nodes: Sequence[Node]) -> Filled:
+def _on_gpus(
+    spec: EndpointSpec, model: CatalogModel, choice: Choice, nodes: Sequence[GpuNode]
+) -> Filled:
     gpus = choice.tensor_parallel
     taking = [node for node in nodes if node.name in choice.nodes]
     cores = min(2 + gpus, *(node.cores or 2 + gpus for node in taking))
@@ -114,7 +116,9 @@ def _on_gpus(spec: EndpointSpec, model: Model, choice: Choice, nodes: Sequence[N
     )
 
 
-def _on_cpus(spec: EndpointSpec, model: Model, nodes: Sequence[Node], wanted: Wanted) -> Filled:
+def _on_cpus(
+    spec: EndpointSpec, model: CatalogModel, nodes: Sequence[GpuNode], wanted: Wanted
+) -> Filled:
     context = wanted.context or min(model.architecture.context, USEFUL_CONTEXT)
     cache = kv_cache_bytes(model.architecture, context)
 
@@ -145,7 +149,9 @@ def _on_cpus(spec: EndpointSpec, model: Model, nodes: Sequence[Node], wanted: Wa
     )
 
 
-def _refusal(spec: EndpointSpec, model: Model, found: Refused, nodes: Sequence[Node]) -> Infeasible:
+def _refusal(
+    spec: EndpointSpec, model: CatalogModel, found: NoFit, nodes: Sequence[GpuNode]
+) -> Infeasible:
     offered = "; ".join(sorted(f"{node.name} has {gpus_text(node)}" for node in nodes)[:5])
     context = _wanted(spec).context or min(model.architecture.context, USEFUL_CONTEXT)
     fewer = f"{_CONTEXT['vllm']}={found.context} here; " if found.context >= 1024 else ""
@@ -157,7 +163,7 @@ def _refusal(spec: EndpointSpec, model: Model, found: Refused, nodes: Sequence[N
     )
 
 
-def _alternatives(model: Model, needs: Sequence[str]) -> str:
+def _alternatives(model: CatalogModel, needs: Sequence[str]) -> str:
     parts = [f"it would fit {' or '.join(needs)}"] if needs else []
     if model.smaller:
         parts.append(f"or serve {model.smaller}")
@@ -165,7 +171,7 @@ def _alternatives(model: Model, needs: Sequence[str]) -> str:
     return "; ".join(parts)
 
 
-def gpus_text(node: Node) -> str:
+def gpus_text(node: GpuNode) -> str:
     """Like ``4 x NVIDIA H100 (80GiB)``."""
     kinds = dict.fromkeys(node.gpus)
     return " + ".join(

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from moorage.common.catalog import Model, find_model, read_config
+from moorage.common.catalog import CatalogModel, find_model, read_config
 from moorage.common.catalog.architecture import UnknownArchitecture
 from moorage.common.hub import (
     HubSettings,
@@ -23,7 +23,7 @@ from moorage.common.hub.selection import gguf_files, is_gguf_id, split_id
 from moorage.common.model.errors import InvalidInput
 
 
-async def look_up(model: str, env: Mapping[str, str] | None = None) -> Model:
+async def look_up(model: str, env: Mapping[str, str] | None = None) -> CatalogModel:
     """Raises ``InvalidInput`` if its numbers cannot be read, and ``HubFailed``."""
     name, selector = split_id(model)
     known = find_model(name)
@@ -45,7 +45,7 @@ async def look_up(model: str, env: Mapping[str, str] | None = None) -> Model:
     )
 
 
-def _find_here(model: str, hub: HubSettings) -> Model | None:
+def _find_here(model: str, hub: HubSettings) -> CatalogModel | None:
     path = Path(model).expanduser()
     if path.is_dir():
         return _from_directory(model, path, "directory")
@@ -63,7 +63,7 @@ def _find_here(model: str, hub: HubSettings) -> Model | None:
     return None
 
 
-def _from_directory(model: str, folder: Path, source: str) -> Model:
+def _from_directory(model: str, folder: Path, source: str) -> CatalogModel:
     try:
         config = json.loads((folder / "config.json").read_bytes())
         sizes = {path.name: path.stat().st_size for path in folder.iterdir() if path.is_file()}
@@ -77,7 +77,7 @@ def _from_directory(model: str, folder: Path, source: str) -> Model:
     return _described(model, config, sizes, source)
 
 
-def _described(model: str, config: Any, sizes: Mapping[str, int], source: str) -> Model:
+def _described(model: str, config: Any, sizes: Mapping[str, int], source: str) -> CatalogModel:
     try:
         if not isinstance(config, dict):
             raise UnknownArchitecture("its config.json is not an object")
@@ -89,7 +89,7 @@ def _described(model: str, config: Any, sizes: Mapping[str, int], source: str) -
         ) from None
 
     weights = sum(sizes[name] for name in weight_files(sizes))
-    return Model(
+    return CatalogModel(
         model,
         "vllm",
         source=source,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from moorage.cli.summary import Stage
 
 
-class Progress:
+class StageProgress:
     """``show`` may be called with the same stages repeatedly: each one is printed once. May be
     entered again, and goes on where it was. Without a terminal it only tells why something
     waits."""

@@ -22,7 +22,7 @@ from moorage.common.model.status import Status
 from moorage.sdk import ApiError
 
 if TYPE_CHECKING:
-    from moorage.cli.progress import Progress
+    from moorage.cli.progress import StageProgress
     from moorage.cli.summary import Stage
     from moorage.common.aio.clock import Clock
     from moorage.common.views.endpoints import EndpointView, ReplicaView, RolloutView
@@ -53,7 +53,7 @@ def timeout_of(timeout_s: float | None, waiting_for: str, next_step: str) -> Ite
 class _Stages:
     """Shows how far a session is: its history is read when its revision is another one."""
 
-    def __init__(self, client: Client, progress: Progress) -> None:
+    def __init__(self, client: Client, progress: StageProgress) -> None:
         self._client = client
         self._progress = progress
         self._session = ""
@@ -76,7 +76,7 @@ async def until_ready(
     endpoint: EndpointView,
     *,
     clock: Clock,
-    progress: Progress,
+    progress: StageProgress,
     timeout_s: float | None,
 ) -> EndpointView | ReplicaView:
     """The endpoint as soon as its replicas are ready, or as many of them as there is room for now;
@@ -149,7 +149,7 @@ async def until_session(
     condition: Callable[[SessionView], bool],
     *,
     clock: Clock,
-    progress: Progress | None = None,
+    progress: StageProgress | None = None,
     timeout_s: float | None = None,
 ) -> SessionView:
     """The session as soon as ``condition`` holds. Raises ``WaitTimeout``."""

@@ -51,7 +51,7 @@ class CopyStats:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ArchiveLimits:
     """Bounds of a copy. ``size``: bytes of all files. ``entries``: files, directories and
     links."""
 
@@ -171,7 +171,9 @@ class _HeaderGuard:
         return piece
 
 
-def unpack(source: IO[bytes], into: Path, top: str, report: Report, limits: Limits) -> CopyStats:
+def unpack(
+    source: IO[bytes], into: Path, top: str, report: Report, limits: ArchiveLimits
+) -> CopyStats:
     """Unpack a stream into ``into``, which must not exist and whose parent only this process writes
     to.
 
@@ -204,7 +206,7 @@ def unpack(source: IO[bytes], into: Path, top: str, report: Report, limits: Limi
 class _Unpacking:
     """Creates the entries of one stream."""
 
-    def __init__(self, into: Path, top: str, report: Report, limits: Limits) -> None:
+    def __init__(self, into: Path, top: str, report: Report, limits: ArchiveLimits) -> None:
         self._into = into
         self._top = top
         self._report = report

@@ -13,7 +13,7 @@ from moorage.manager.http_metrics import HttpMetrics
 from moorage.manager.ledger_metrics import LedgerMetrics
 
 
-class Metrics:
+class ManagerMetrics:
     def __init__(self) -> None:
         registry = daemon_registry("manager")
         self._registry = registry

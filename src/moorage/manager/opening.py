@@ -11,7 +11,7 @@ from moorage.common.config.settings import ManagerSettings
 from moorage.manager.postgres import EmbeddedPostgres
 from moorage.manager.secrets import Keyring
 from moorage.manager.store import Store, migrate
-from moorage.manager.store.connector import Connector
+from moorage.manager.store.connector import DatabaseConnector
 from moorage.manager.store.lineage import LineageGuard
 
 
@@ -28,7 +28,7 @@ async def open_store(
 
     await migrate(dsn)
     guard = LineageGuard(home / "database-lineage")
-    connector = Connector(
+    connector = DatabaseConnector(
         dsn,
         guard=guard,
         synchronous_commit=settings.database_synchronous_commit,

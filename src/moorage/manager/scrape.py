@@ -16,7 +16,7 @@ from moorage.common.aio.clock import Clock
 from moorage.common.model.errors import StoreUnavailable
 from moorage.common.views.metering import UsageSplit
 from moorage.manager.identity.scope import Scope
-from moorage.manager.metrics import Metrics
+from moorage.manager.metrics import ManagerMetrics
 from moorage.manager.store import Store
 
 log = structlog.get_logger("moorage.metrics")
@@ -34,7 +34,7 @@ BUDGETS = 500
 
 
 class Scrape:
-    def __init__(self, store: Store, metrics: Metrics, clock: Clock) -> None:
+    def __init__(self, store: Store, metrics: ManagerMetrics, clock: Clock) -> None:
         self._store = store
         self._metrics = metrics
         self._clock = clock

@@ -23,7 +23,7 @@ from moorage.common.config.loader import load_or_create_secret
 from moorage.common.config.settings import ManagerSettings
 from moorage.common.http.client_address import TrustedProxies
 from moorage.common.http.own_certificate import client_ca_file, server_tls
-from moorage.common.http.server import Limits
+from moorage.common.http.server import ConnectionLimits
 from moorage.common.local.listening import listen, reserved
 from moorage.common.local.paths import ListenerKind, socket_path
 from moorage.common.model.addresses import AddressRule, is_loopback, split_address
@@ -59,7 +59,7 @@ from moorage.manager.loops.routine_runner import RoutineRunner
 from moorage.manager.loops.start_tracer import StartTracer
 from moorage.manager.loops.stop_controller import StopController
 from moorage.manager.loops.traffic_writer import TrafficWriter
-from moorage.manager.metrics import Metrics
+from moorage.manager.metrics import ManagerMetrics
 from moorage.manager.opening import open_store
 from moorage.manager.pki.authorities import Authorities
 from moorage.manager.pki.registration import ManagerCertificate, Registration
@@ -164,7 +164,7 @@ class Manager:
         settings = self._settings
         clock = self._clock
         enter = self._stack.enter_async_context
-        metrics = Metrics()
+        metrics = ManagerMetrics()
         if self._tracer is not None:
             await enter(self._tracer)
 
@@ -261,7 +261,7 @@ class Manager:
         store: Store,
         leader: Leader,
         terminator: SessionTerminator,
-        metrics: Metrics,
+        metrics: ManagerMetrics,
         *,
         starts: StartTracer | None,
     ) -> tuple[Loop, ...]:
@@ -448,7 +448,7 @@ class Manager:
         execs: CommandBroker,
         *,
         workspaces: WorkspaceBroker,
-        metrics: Metrics,
+        metrics: ManagerMetrics,
     ) -> str:
         events = EventFeed(store, self._clock, moorage.__version__)
         await self._stack.enter_async_context(events.loop)
@@ -516,7 +516,9 @@ class Manager:
 
         return f"{host}:{port}"
 
-    async def _serve_api_locally(self, runner: web.AppRunner, port: int, limits: Limits) -> None:
+    async def _serve_api_locally(
+        self, runner: web.AppRunner, port: int, limits: ConnectionLimits
+    ) -> None:
         path = self._reserve("manager", port)
         if path is None:
             return

@@ -121,7 +121,7 @@ def _add(family: HistogramMetricFamily, labels: Sequence[str], histogram: Histog
     family.add_metric(labels, buckets, histogram.total)
 
 
-class Metrics:
+class ProxyMetrics:
     """``registry``: where they are registered, beside what every daemon has."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:

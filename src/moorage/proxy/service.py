@@ -31,7 +31,7 @@ from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.dialout.connector import Connector
 from moorage.proxy.dialout.listener import DialOutListener, published_address
 from moorage.proxy.dialout.prober import ReachProber
-from moorage.proxy.metrics import Metrics
+from moorage.proxy.metrics import ProxyMetrics
 from moorage.proxy.planes.asyncio import AsyncioPlane
 from moorage.proxy.planes.base import DataPlane
 from moorage.proxy.planes.simple import SimplePlane
@@ -85,7 +85,7 @@ class Proxy:
         self._directory = proxy_directory(self._home, self.id)
         self._saved_table = SavedTable(self._directory / "routes.json")
         randrange = random.Random(clock.secret()).randrange
-        metrics = Metrics(daemon_registry("proxy"))
+        metrics = ProxyMetrics(daemon_registry("proxy"))
         table_wait_s = self._timeouts.table_update_s
         self._router = RequestRouter(
             settings, metrics, randrange=randrange, table_wait_s=table_wait_s

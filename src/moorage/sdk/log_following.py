@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class LogQuery:
+class LogSelection:
     """What of a log is read. ``tail``: the last lines; None: all that is kept. ``timestamps``: each
     line begins with its time. ``since``: not what was written before, RFC 3339. ``attempt``: None:
     the newest."""
@@ -47,7 +47,9 @@ class Read(Protocol):
     """One reading of a log. ``offset``: from this byte on; None: from the first one that is kept,
     as older managers read."""
 
-    def __call__(self, query: LogQuery, offset: int | None, /) -> AsyncIterator[Begin | bytes]: ...
+    def __call__(
+        self, query: LogSelection, offset: int | None, /
+    ) -> AsyncIterator[Begin | bytes]: ...
 
 
 def warn_of_loss() -> None:
@@ -64,7 +66,7 @@ class LogReader:
     def __init__(
         self,
         read: Read,
-        query: LogQuery,
+        query: LogSelection,
         clock: Clock,
         *,
         seen: SeenLog | None = None,

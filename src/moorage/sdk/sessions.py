@@ -184,10 +184,10 @@ class SessionCalls(Transport):
         default. ``timestamps``: each line begins with its time (RFC 3339, UTC) and a space.
         ``since``: only what was written since then, a time with its time zone.
         """
-        from moorage.sdk.log_following import Begin, LogQuery, LogReader, warn_of_loss
+        from moorage.sdk.log_following import Begin, LogReader, LogSelection, warn_of_loss
         from moorage.sdk.streams import read_stream
 
-        def read(wanted: LogQuery, offset: int | None) -> AsyncIterator[Begin | bytes]:
+        def read(wanted: LogSelection, offset: int | None) -> AsyncIterator[Begin | bytes]:
             query = {
                 "tail": None if wanted.tail is None else str(wanted.tail),
                 "follow": "true" if wanted.follow else None,
@@ -209,7 +209,7 @@ class SessionCalls(Transport):
                 ),
             )
 
-        wanted = LogQuery(
+        wanted = LogSelection(
             tail,
             follow,
             timestamps=timestamps,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from moorage.common.config.settings import AgentSettings, CommonSettings
     from moorage.common.config.telemetry_settings import TelemetrySettings
     from moorage.common.telemetry.tracer import Tracer
-    from moorage.server.bootstrap import Agents
+    from moorage.server.bootstrap import LocalAgents
     from moorage.server.etcd import EtcdUse
 
 # Optional imports of libraries that we hide to save memory. structlog imports rich for tracebacks
@@ -32,7 +32,7 @@ HIDDEN_IMPORTS = ("rich", "greenlet", "charset_normalizer", "chardet")
 
 
 def exec_agent(
-    agents: Agents,
+    agents: LocalAgents,
     common: CommonSettings,
     telemetry: TelemetrySettings,
     home: Path,

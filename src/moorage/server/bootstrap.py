@@ -65,7 +65,7 @@ def apply_registration(loaded: LoadedSettings, home: Path, kind: PeerKind) -> Se
 
 
 @dataclass(frozen=True)
-class Agents:
+class LocalAgents:
     """Settings of the agents of one process. ``of_sites``: they are those of ``agent.sites``."""
 
     settings: tuple[AgentSettings, ...]
@@ -76,15 +76,15 @@ class Agents:
         return ",".join(setting.id or "" for setting in self.settings)
 
 
-def agents_of(loaded: LoadedSettings, home: Path) -> Agents:
+def agents_of(loaded: LoadedSettings, home: Path) -> LocalAgents:
     """The agents of this process, with values from their stored identities in place of defaults.
     Raises ``ConfigError`` as ``apply_registration`` does."""
     settings = loaded.settings
     if not loaded.sites:
-        return Agents((apply_registration(loaded, home, "agent").agent,))
+        return LocalAgents((apply_registration(loaded, home, "agent").agent,))
 
     shared = _given(loaded, "agent")
-    return Agents(
+    return LocalAgents(
         tuple(
             _registered(
                 settings,

@@ -30,7 +30,7 @@ _ALONE_EFFECT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class UpgradeStep:
     """``subjects``: the managers, proxies or agents. ``where``: the host, or what to do it for.
     ``versions``: what they run now. ``effect``: what is noticed meanwhile."""
 
@@ -54,7 +54,7 @@ class UpgradePlan:
     newest_revision: str
     migrations: tuple[Migration, ...]
     problems: tuple[CheckResult, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[UpgradeStep, ...]
 
 
 def plan_upgrade(
@@ -70,7 +70,7 @@ def plan_upgrade(
     release and its schema. ``compatible_since``: the oldest schema whose managers start on it.
     ``proxy_versions``: those that are known, by name."""
     problems = [*_schema_problems(facts, newest_revision)]
-    steps: list[Step] = []
+    steps: list[UpgradeStep] = []
     if not problems:
         problems = [
             *_problems(facts, migrations, version, proxy_versions),
@@ -244,12 +244,12 @@ def _way_back(
 
 def _database_steps(
     facts: Mapping[str, Any], migrations: Sequence[Migration], version: str
-) -> Iterator[Step]:
+) -> Iterator[UpgradeStep]:
     if not migrations:
         return
 
     file = f"/backups/moorage-before-{version}.dump"
-    yield Step(
+    yield UpgradeStep(
         "database",
         (),
         action="back up",
@@ -263,7 +263,7 @@ def _database_steps(
         "meanwhile; "
         "the leader goes on, but no manager of the release before takes over from it"
     )
-    yield Step(
+    yield UpgradeStep(
         "database",
         (),
         action=f"migrate the schema {facts['revision']} → {migrations[-1].revision}",
@@ -276,7 +276,7 @@ def _database_steps(
 
 def _manager_steps(
     managers: Sequence[Mapping[str, Any]], version: str, *, pending: bool
-) -> Iterator[Step]:
+) -> Iterator[UpgradeStep]:
     """Standbys first: the leader then hands over to one of this release, and leads no more."""
     old = [one for one in managers if pending or one["version"] != version]
     effect = _MANAGER_EFFECT if len(managers) > 1 else _ALONE_EFFECT
@@ -289,7 +289,7 @@ def _manager_steps(
 
         commands = ("systemctl restart moorage-manager", "moorage managers")
         host = split_address(one["link"])[0]
-        yield Step(
+        yield UpgradeStep(
             "manager",
             (one["link"],),
             action=action,
@@ -302,7 +302,7 @@ def _manager_steps(
 
 def _proxy_steps(
     managers: Sequence[Mapping[str, Any]], version: str, proxy_versions: Mapping[str, str]
-) -> Iterator[Step]:
+) -> Iterator[UpgradeStep]:
     names = _proxies(managers)
     for name in names:
         if (now := proxy_versions.get(name, UNKNOWN)) == version:
@@ -315,7 +315,7 @@ def _proxy_steps(
             effect += "; with proxy.workers use `systemctl reload moorage-proxy`: no request fails"
 
         commands = ("systemctl restart moorage-proxy", "moorage peers")
-        yield Step(
+        yield UpgradeStep(
             "proxy",
             (name,),
             action="install, drain and restart",
@@ -326,7 +326,7 @@ def _proxy_steps(
         )
 
 
-def _agent_steps(agents: Sequence[Mapping[str, Any]], version: str) -> Iterator[Step]:
+def _agent_steps(agents: Sequence[Mapping[str, Any]], version: str) -> Iterator[UpgradeStep]:
     """Together, however many: each is restarted in the same way, one at a time or a few at once."""
     old = [agent for agent in agents if agent["version"] != version]
     if not old:
@@ -338,7 +338,7 @@ def _agent_steps(agents: Sequence[Mapping[str, Any]], version: str) -> Iterator[
         "nothing is placed on an agent while it is away"
     )
     commands = ("moorage agent doctor", "systemctl restart moorage-agent", "moorage agents -o wide")
-    yield Step(
+    yield UpgradeStep(
         "agent",
         tuple(agent["id"] for agent in old),
         action="install and restart, a few at a time",

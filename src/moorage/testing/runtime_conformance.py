@@ -103,7 +103,11 @@ async def fetch(runtime: BatchRuntime, handle: Handle, path: str, into: Path) ->
         copying.disconnect()
 
     archive.unpack(
-        io.BytesIO(data), into, top="", report=lambda _: None, limits=archive.Limits(10_000_000)
+        io.BytesIO(data),
+        into,
+        top="",
+        report=lambda _: None,
+        limits=archive.ArchiveLimits(10_000_000),
     )
     return into.read_bytes() if into.is_file() else b""
 

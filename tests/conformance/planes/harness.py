@@ -39,7 +39,7 @@ from moorage.proxy.core.limits.ledger import Ledger, cells_needed
 from moorage.proxy.core.limits.reservation import RequestLimiter
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.usage_book import UsageBook
-from moorage.proxy.metrics import Metrics
+from moorage.proxy.metrics import ProxyMetrics
 from moorage.proxy.planes.asyncio import AsyncioPlane
 from moorage.proxy.planes.base import DataPlane
 from moorage.proxy.planes.simple import SimplePlane
@@ -183,7 +183,7 @@ async def serving(
 ) -> AsyncIterator[Served]:
     """``settings``: of the proxy."""
     configured = ProxySettings(**settings)
-    router = RequestRouter(configured, Metrics(), randrange=random.Random(1).randrange)
+    router = RequestRouter(configured, ProxyMetrics(), randrange=random.Random(1).randrange)
     router.tracer = tracer
     clock = SystemClock()
     router.credentials.confirmed(clock.monotonic(), 0)

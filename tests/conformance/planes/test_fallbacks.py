@@ -42,7 +42,7 @@ from tests.conformance.planes.replica import (
     chunk,
 )
 
-from moorage.common.link.messages import Fallback, ModelRoute, RouteTable, Target
+from moorage.common.link.messages import ModelRoute, RouteFallback, RouteTable, Target
 from moorage.common.model.ids import KernelId, SessionId
 
 THEIR_KEY = "their-key"
@@ -74,7 +74,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def provider(port: int, host: str = "127.0.0.1") -> Fallback:
+def provider(port: int, host: str = "127.0.0.1") -> RouteFallback:
     at = Target(
         SessionId(""),
         KernelId("provider-0"),
@@ -85,11 +85,11 @@ def provider(port: int, host: str = "127.0.0.1") -> Fallback:
         tls=True,
         prefix="/openai/v1",
     )
-    return Fallback("gpt", at)
+    return RouteFallback("gpt", at)
 
 
 def routes(
-    *targets: Target, fallbacks: tuple[Fallback, ...], others: tuple[ModelRoute, ...] = ()
+    *targets: Target, fallbacks: tuple[RouteFallback, ...], others: tuple[ModelRoute, ...] = ()
 ) -> RouteTable:
     whole = table(*targets)
     return replace(whole, models=(replace(whole.models[0], fallbacks=fallbacks), *others))
@@ -113,7 +113,7 @@ async def with_provider(
 async def test_another_model_answers_where_the_first_cannot(plane: MakePlane) -> None:
     async with replica(answers(BUSY)) as busy, replica(answers(OK)) as other:
         small = ModelRoute("small", 7, (target("s", other.port),))
-        given = routes(target("k", busy.port), fallbacks=(Fallback("small"),), others=(small,))
+        given = routes(target("k", busy.port), fallbacks=(RouteFallback("small"),), others=(small,))
         async with serving(plane, given) as served:
             client = await served.connect()
             for _ in range(2):
@@ -151,7 +151,7 @@ async def test_one_that_cannot_be_reached_falls_back(plane: MakePlane) -> None:
         small = ModelRoute("small", 7, (target("s", other.port),))
         gone = target("k", free_port())
         async with serving(
-            plane, routes(gone, fallbacks=(Fallback("small"),), others=(small,))
+            plane, routes(gone, fallbacks=(RouteFallback("small"),), others=(small,))
         ) as served:
             assert (await served.ask()).status == 200
 

@@ -23,7 +23,13 @@ from typing import Any
 import pytest
 from tests.conformance.planes.harness import KEY, PLANES, Served, limited, serving, target
 
-from moorage.common.link.messages import Fallback, KeyGrant, ModelRoute, RequestLimits, RouteTable
+from moorage.common.link.messages import (
+    KeyGrant,
+    ModelRoute,
+    RequestLimits,
+    RouteFallback,
+    RouteTable,
+)
 from moorage.proxy.core.apis import APIS, REALTIME, RESPONSES
 from moorage.proxy.core.request_body import WHOLE_BYTES
 
@@ -151,7 +157,7 @@ def running(request: pytest.FixtureRequest) -> Iterator[Stage]:
 def routes(port: int) -> RouteTable:
     """``tiny`` has an engine, and is the fallback of ``gone``, which has none."""
     tiny = ModelRoute("tiny", 1, (target("k", port),), prefix_affinity=True)
-    gone = ModelRoute("gone", 1, (), fallbacks=(Fallback("tiny"),))
+    gone = ModelRoute("gone", 1, (), fallbacks=(RouteFallback("tiny"),))
     key = KeyGrant(sha256(KEY.encode()).hexdigest(), id="k", project="p")
     return RouteTable(1, (tiny, gone), (key,))
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import aiohttp
 from aiohttp import web
+from moorage.manager.endpoint_service import EndpointService
 
 from moorage.common.aio.clock import Clock
-from moorage.common.http.server import DEFAULT_LIMITS, Limits
+from moorage.common.http.server import DEFAULT_LIMITS, ConnectionLimits
 from moorage.common.model.roles import Role
 from moorage.common.views.identity import ProjectSpec
 from moorage.common.views.keys import KeySpec
@@ -22,7 +23,6 @@ from moorage.manager.explain.service import ExplanationService
 from moorage.manager.identity.keys import ApiKey, Owner, digest_of
 from moorage.manager.identity.scope import Scope
 from moorage.manager.secrets import Keyring
-from moorage.manager.serving.endpoints import EndpointService
 from moorage.manager.store import Store
 from moorage.manager.store.database import Database
 from moorage.manager.termination import SessionTerminator
@@ -96,7 +96,7 @@ async def serving_api(
     dsn: str,
     clock: Clock | None = None,
     *,
-    limits: Limits = DEFAULT_LIMITS,
+    limits: ConnectionLimits = DEFAULT_LIMITS,
     max_body_bytes: int = MAX_BODY,
     secret_keys: Path | None = None,
 ) -> AsyncIterator[Api]:
@@ -113,7 +113,9 @@ async def serving_api(
 
 
 @asynccontextmanager
-async def _serving(served: Api, limits: Limits, max_body_bytes: int) -> AsyncIterator[None]:
+async def _serving(
+    served: Api, limits: ConnectionLimits, max_body_bytes: int
+) -> AsyncIterator[None]:
     store = served.store
     clock = served.clock
     events = EventFeed(store, clock, "1.2.3")

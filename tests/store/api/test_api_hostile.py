@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from moorage.common.aio.clock import SystemClock
-from moorage.common.http.server import Limits
+from moorage.common.http.server import ConnectionLimits
 from tests.hostile_http import CASES, Case, Patience, exchange
 
 from .served_api import ADMIN_KEY, Api, serving_api
@@ -22,7 +22,7 @@ async def servers(shared_database: str) -> AsyncIterator[dict[Patience, Api]]:
     async with AsyncExitStack() as stack:
         found = {}
         for patience in Patience:
-            limits = Limits(
+            limits = ConnectionLimits(
                 head_s=patience.request_s,
                 body_s=patience.request_s,
                 idle_s=patience.idle_s,

@@ -14,7 +14,7 @@ from moorage.agent.kernel.leases import KernelLeases
 from moorage.agent.kernel.manager import KernelManager
 from moorage.agent.runtimes import FakeRuntime, Handle, Launch, RuntimeObservation
 from moorage.agent.runtimes.fake import FakeNode
-from moorage.agent.state.checkpoint import Checkpoint
+from moorage.agent.state.checkpoint import CheckpointFiles
 from moorage.agent.state.logs import LogStore
 from moorage.agent.state.ports import PortAllocator
 from moorage.agent.state.workspaces import Workspaces
@@ -97,7 +97,7 @@ class Node:
         self.kernels = KernelManager(
             AgentContext(
                 clock=CLOCK,
-                checkpoint=Checkpoint(state),
+                checkpoint=CheckpointFiles(state),
                 ports=PortAllocator("22000-22099", "127.0.0.1", clock=CLOCK),
                 logs=logs,
                 runtimes={"fake": self.runtime},

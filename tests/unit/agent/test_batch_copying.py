@@ -14,7 +14,7 @@ import pytest
 from moorage.agent.runtimes.batch.copying import CopyIn, CopyOut, pack, receive
 from moorage.agent.runtimes.execution import Copy, ExecFailed
 from moorage.common import archive
-from moorage.common.archive import ROOT, Limits, UnsafeArchive
+from moorage.common.archive import ROOT, ArchiveLimits, UnsafeArchive
 from moorage.common.model.errors import InvalidInput, MoorageError, NotFound
 
 
@@ -43,7 +43,7 @@ def fetched(work: Path, path: str, into: Path, top: str = "") -> Path:
     sink = io.BytesIO()
     pack(work, path, sink)
     sink.seek(0)
-    archive.unpack(sink, into, top, lambda _: None, Limits(1_000_000))
+    archive.unpack(sink, into, top, lambda _: None, ArchiveLimits(1_000_000))
     return into
 
 
@@ -156,7 +156,10 @@ def test_links_are_copied_as_links(work: Path, tmp_path: Path) -> None:
         }  # fmt: skip
 
     sink.seek(0)
-    assert len(archive.unpack(sink, tmp_path / "it", "", lambda _: None, Limits(9999)).skipped) == 2
+    assert (
+        len(archive.unpack(sink, tmp_path / "it", "", lambda _: None, ArchiveLimits(9999)).skipped)
+        == 2
+    )
 
 
 def test_a_link_below_the_target_is_replaced(work: Path, tmp_path: Path) -> None:
@@ -229,7 +232,7 @@ async def test_a_large_copy_out_waits_for_its_reader(work: Path, tmp_path: Path)
     copy = CopyOut(lambda sink: pack(work, "big", sink))
     data = await collected(copy)
     copy.disconnect()
-    archive.unpack(io.BytesIO(data), tmp_path / "it", "", lambda _: None, Limits(9_999_999))
+    archive.unpack(io.BytesIO(data), tmp_path / "it", "", lambda _: None, ArchiveLimits(9_999_999))
     assert (tmp_path / "it").read_bytes() == (work / "big").read_bytes()
 
 

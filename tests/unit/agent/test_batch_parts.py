@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from moorage.agent.runtimes.base import CreateFailed, Launch
 from moorage.agent.runtimes.batch import (
-    Candidate,
+    JobCandidate,
     JobName,
-    Verdict,
+    SubmissionVerdict,
     agent_part,
     kernel_part,
     resolve,
@@ -40,40 +40,40 @@ def test_foreign_names_are_not_ours(foreign: str) -> None:
     assert JobName.parse(foreign) is None
 
 
-WAITS = Candidate("5", True, False)
-RUNS = Candidate("6", True, True)
-OVER = Candidate("4", False, False)
+WAITS = JobCandidate("5", True, False)
+RUNS = JobCandidate("6", True, True)
+OVER = JobCandidate("4", False, False)
 
 
 @pytest.mark.parametrize(
     ("known", "found", "doubt_s", "verdict"),
     [
-        ("5", [WAITS], None, Verdict("5")),
+        ("5", [WAITS], None, SubmissionVerdict("5")),
         # the site doubled it: what we know is followed
-        ("5", [WAITS, RUNS], None, Verdict("5", ("6",))),
-        ("5", [], None, Verdict("5")),
-        ("", [WAITS], 3.0, Verdict("5")),  # the lost answer
-        ("", [WAITS, RUNS], 3.0, Verdict("6", ("5",))),
-        ("", [OVER], 3.0, Verdict("4")),
-        ("", [], 3.0, Verdict("")),
-        ("", [], 500.0, Verdict("", never=True)),
-        ("", [], None, Verdict("")),  # the site does not answer: nothing follows
+        ("5", [WAITS, RUNS], None, SubmissionVerdict("5", ("6",))),
+        ("5", [], None, SubmissionVerdict("5")),
+        ("", [WAITS], 3.0, SubmissionVerdict("5")),  # the lost answer
+        ("", [WAITS, RUNS], 3.0, SubmissionVerdict("6", ("5",))),
+        ("", [OVER], 3.0, SubmissionVerdict("4")),
+        ("", [], 3.0, SubmissionVerdict("")),
+        ("", [], 500.0, SubmissionVerdict("", never=True)),
+        ("", [], None, SubmissionVerdict("")),  # the site does not answer: nothing follows
     ],
 )
 def test_job_of_a_kernel(
-    known: str, found: list[Candidate], doubt_s: float | None, verdict: Verdict
+    known: str, found: list[JobCandidate], doubt_s: float | None, verdict: SubmissionVerdict
 ) -> None:
     assert resolve(known, found, doubt_s=doubt_s) == verdict
 
 
 CANDIDATES = st.lists(
-    st.builds(lambda number, active, running: Candidate(str(number), active or running, running),
+    st.builds(lambda number, active, running: JobCandidate(str(number), active or running, running),
               st.integers(1, 30), st.booleans(), st.booleans()), unique_by=lambda one: one.job_id,
 )  # fmt: skip
 
 
 @given(CANDIDATES, st.sampled_from(["", "7"]))
-def test_at_most_one_job_remains(found: list[Candidate], known: str) -> None:
+def test_at_most_one_job_remains(found: list[JobCandidate], known: str) -> None:
     verdict = resolve(known, found, doubt_s=1e9)
     left = {one.job_id for one in found if one.active} - set(verdict.doubles)
     assert left <= {verdict.job_id}

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from moorage.agent.kernel.outcome import Outcome, TerminationCause
+from moorage.agent.kernel.outcome import KernelOutcome, TerminationCause
 from moorage.agent.runtimes import Handle
-from moorage.agent.state.checkpoint import Checkpoint, KernelRecord
+from moorage.agent.state.checkpoint import CheckpointFiles, KernelRecord
 from moorage.common.aio.clock import ManualClock
 from moorage.common.model.cluster import ClusterMember, ClusterMembership
 from moorage.common.model.errors import InvalidInput
@@ -88,7 +88,7 @@ RECORDS = [
         1.0,
         reload=Reloaded(5, "failed", "why"),
         termination=TerminationCause(Reason.START_TIMEOUT, "late"),
-        outcome=Outcome(ObservedState.EXITED, -9, Reason.KILLED, "by a user"),
+        outcome=KernelOutcome(ObservedState.EXITED, -9, Reason.KILLED, "by a user"),
         log_tail="last\nwords",
     ),
 ]
@@ -96,7 +96,7 @@ RECORDS = [
 
 def test_started_flag_of_a_handle_is_not_restored(tmp_path: Path) -> None:
     """A restarted agent must observe the kernel again."""
-    checkpoint = Checkpoint(tmp_path)
+    checkpoint = CheckpointFiles(tmp_path)
     checkpoint.write(replace(RECORDS[1], handle=Handle("process", {"shim_pid": 7}, started=True)))
     handle = checkpoint.load()[KernelId("k2")].handle
     assert handle is not None
@@ -104,12 +104,12 @@ def test_started_flag_of_a_handle_is_not_restored(tmp_path: Path) -> None:
 
 
 def test_round_trip(tmp_path: Path) -> None:
-    checkpoint = Checkpoint(tmp_path)
+    checkpoint = CheckpointFiles(tmp_path)
     for record in RECORDS:
         checkpoint.write(record)
 
     checkpoint.write_generation(41)
-    reopened = Checkpoint(tmp_path)
+    reopened = CheckpointFiles(tmp_path)
     assert reopened.load() == {record.kernel_id: record for record in RECORDS}
     assert reopened.generation() == 41
     for path in (tmp_path / "checkpoint").iterdir():
@@ -124,23 +124,23 @@ def test_starts_are_numbered_upwards_whatever_the_clock_says(tmp_path: Path) -> 
     """A manager takes the stream of a start with a smaller number for an older one, and refuses
     it."""
     clock = ManualClock()
-    first = Checkpoint(tmp_path).record_start(clock)
+    first = CheckpointFiles(tmp_path).record_start(clock)
     assert first.start == clock.now().timestamp() * 1000
     numbers = [first.start]
     for seconds in (0.0, -86_400.0, -86_400.0, 3.0):
         clock.advance(seconds)
-        again = Checkpoint(tmp_path).record_start(clock)
+        again = CheckpointFiles(tmp_path).record_start(clock)
         assert again.identity == first.identity
         numbers.append(again.start)
 
     assert numbers == [first.start + n for n in range(5)]
     clock.advance(10 * 86_400.0)
-    assert Checkpoint(tmp_path).record_start(clock).start == clock.now().timestamp() * 1000
+    assert CheckpointFiles(tmp_path).record_start(clock).start == clock.now().timestamp() * 1000
 
 
 def test_field_names_on_disk(tmp_path: Path) -> None:
     """The field names are part of the format: changing one requires a new version."""
-    checkpoint = Checkpoint(tmp_path)
+    checkpoint = CheckpointFiles(tmp_path)
     for record in RECORDS:
         checkpoint.write(record)
 
@@ -166,7 +166,7 @@ def test_field_names_on_disk(tmp_path: Path) -> None:
 
 
 def test_records_without_service_ports_are_readable(tmp_path: Path) -> None:
-    checkpoint = Checkpoint(tmp_path)
+    checkpoint = CheckpointFiles(tmp_path)
     checkpoint.write(RECORDS[1])
     path = tmp_path / "checkpoint" / "k2.json"
     saved = json.loads(path.read_text())
@@ -178,7 +178,7 @@ def test_records_without_service_ports_are_readable(tmp_path: Path) -> None:
 
 
 def test_new_checkpoint_is_empty(tmp_path: Path) -> None:
-    assert (Checkpoint(tmp_path).load(), Checkpoint(tmp_path).generation()) == ({}, 0)
+    assert (CheckpointFiles(tmp_path).load(), CheckpointFiles(tmp_path).generation()) == ({}, 0)
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_new_checkpoint_is_empty(tmp_path: Path) -> None:
 def test_damaged_file_is_renamed(
     tmp_path: Path, damage: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    checkpoint = Checkpoint(tmp_path)
+    checkpoint = CheckpointFiles(tmp_path)
     for record in RECORDS:
         checkpoint.write(record)
 
@@ -211,14 +211,14 @@ def test_damaged_file_is_renamed(
 
 
 def test_file_with_the_record_of_another_kernel_is_rejected(tmp_path: Path) -> None:
-    checkpoint = Checkpoint(tmp_path)
+    checkpoint = CheckpointFiles(tmp_path)
     checkpoint.write(RECORDS[0])
     (tmp_path / "checkpoint" / "k1.json").rename(tmp_path / "checkpoint" / "k9.json")
     assert checkpoint.load() == {}
 
 
 def test_interrupted_write_leaves_the_old_record(tmp_path: Path) -> None:
-    checkpoint = Checkpoint(tmp_path)
+    checkpoint = CheckpointFiles(tmp_path)
     checkpoint.write(RECORDS[0])
     (tmp_path / "checkpoint" / "k1.json.tmp").write_text(json.dumps({"half": 1})[:5])
     assert checkpoint.load() == {KernelId("k1"): RECORDS[0]}
@@ -228,4 +228,4 @@ def test_interrupted_write_leaves_the_old_record(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kernel_id", ["", "../x", "a/b", ".hidden", "x" * 65, "a b", "a\n"])
 def test_ids_that_are_no_file_names_are_rejected(tmp_path: Path, kernel_id: str) -> None:
     with pytest.raises(InvalidInput):
-        Checkpoint(tmp_path).write(KernelRecord(spec(kernel_id), 0.0))
+        CheckpointFiles(tmp_path).write(KernelRecord(spec(kernel_id), 0.0))

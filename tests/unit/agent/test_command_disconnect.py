@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from moorage.agent.execution.commands import RunningCommand, serve_exec
+from moorage.agent.execution.commands import KernelCommand, serve_exec
 from moorage.common.link.messages import ExecRequest
 from moorage.common.link.pb import agent_pb2
 
@@ -83,8 +83,8 @@ async def test_command_is_disconnected_once_despite_a_second_cancellation(
     async def session_goes_on() -> str:
         return ""
 
-    async def run_command(request: ExecRequest) -> RunningCommand:
-        return RunningCommand(execution, session_goes_on)
+    async def run_command(request: ExecRequest) -> KernelCommand:
+        return KernelCommand(execution, session_goes_on)
 
     stub: Any = SimpleNamespace(Exec=lambda metadata: call)
     serving = asyncio.ensure_future(serve_exec(stub, (), REQUEST, run_command))

@@ -21,7 +21,7 @@ from moorage.agent.runtimes.docker.container_logs import (
     Position,
     time_ms,
 )
-from moorage.agent.runtimes.docker.engine import Message
+from moorage.agent.runtimes.docker.engine import OutputLine
 from moorage.agent.runtimes.docker.errors import EngineUnavailable
 from moorage.agent.state.log_times import LogRange
 from moorage.agent.state.log_writer import Log
@@ -37,7 +37,7 @@ class ScriptedEngine:
     next."""
 
     def __init__(self, kept: int = 1_000_000, stream: int = 3, breaks: Iterable[int] = ()) -> None:
-        self.written = list[Message]()
+        self.written = list[OutputLine]()
         self.kept = kept
         self.ended = False
         self._stream = stream
@@ -47,9 +47,9 @@ class ScriptedEngine:
     def write(self, text: bytes, channel: int = 1, time: int | None = None) -> None:
         time = len(self.written) if time is None else time
         stamp = f"2026-11-26T00:00:{time // 1000:02}.{time % 1000:03}000001Z"
-        self.written.append(Message(channel, stamp, text))
+        self.written.append(OutputLine(channel, stamp, text))
 
-    async def messages(self, container: str, tail: int) -> AsyncGenerator[list[Message], None]:
+    async def messages(self, container: str, tail: int) -> AsyncGenerator[list[OutputLine], None]:
         found = self.written[-self.kept :][-tail:]
         left = self._breaks.pop(0) if self._breaks else None
         for start in range(0, len(found), 4):
@@ -227,9 +227,9 @@ async def test_a_log_that_an_older_release_has_saved_is_not_copied_again(tmp_pat
 def test_the_place_is_behind_all_pieces_of_a_line() -> None:
     """Pieces of a long line share a time. A reading that begins within the line does not show how
     many there are."""
-    piece = Message(1, "t", b"x")
-    other = Message(2, "u", b"y")
-    after = Message(1, "v", b"z")
+    piece = OutputLine(1, "t", b"x")
+    other = OutputLine(2, "u", b"y")
+    after = OutputLine(1, "v", b"z")
     position = Position()
     for message in (piece, piece, other, piece):
         position = position.behind(message)
@@ -259,7 +259,7 @@ def test_the_place_is_behind_all_pieces_of_a_line() -> None:
     ],
 )
 def test_messages_begin_with_their_times(payload: bytes, expected: tuple[int, bytes]) -> None:
-    message = Message.parse(1, payload)
+    message = OutputLine.parse(1, payload)
     assert (time_ms(message.time), message.data) == expected
 
 

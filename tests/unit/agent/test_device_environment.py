@@ -15,11 +15,11 @@ from moorage.agent.devices.vendor import DeviceMeasurement, DeviceParents
 from moorage.agent.engines import ENGINES, NodeInfo
 from moorage.agent.kernel import create
 from moorage.agent.kernel.context import AgentContext
-from moorage.agent.kernel.create import Refused
+from moorage.agent.kernel.create import StartRefused
 from moorage.agent.kernel.leases import KernelLeases
 from moorage.agent.runtimes import FakeRuntime, Launch
 from moorage.agent.runtimes.base import Capabilities
-from moorage.agent.state.checkpoint import Checkpoint, KernelRecord
+from moorage.agent.state.checkpoint import CheckpointFiles, KernelRecord
 from moorage.agent.state.logs import LogStore
 from moorage.agent.state.ports import PortAllocator
 from moorage.agent.state.workspaces import Workspaces
@@ -82,7 +82,7 @@ def launched(
     runtime.capabilities = capabilities
     context = AgentContext(
         clock=clock,
-        checkpoint=Checkpoint(state),
+        checkpoint=CheckpointFiles(state),
         ports=PortAllocator("22000-22099", "127.0.0.1", clock=clock),
         logs=LogStore(state / "logs"),
         runtimes={"fake": runtime},
@@ -136,7 +136,7 @@ def test_a_container_has_the_variables_of_cuda_only(tmp_path: Path) -> None:
 
 def test_a_process_is_refused_while_a_vendor_fails(tmp_path: Path) -> None:
     manager = manager_of(NvidiaVendor(), IsolatedVendor(Acme(RuntimeError("broken"))))
-    with pytest.raises(Refused, match="'acme' failed in environment"):
+    with pytest.raises(StartRefused, match="'acme' failed in environment"):
         launched(tmp_path, PROCESSES, manager, BASE)
 
 

@@ -15,7 +15,7 @@ from tests.addresses import free_port
 from tests.package_index import PackageIndex, pip_env
 
 from moorage.agent.environments import InstallFailed, install, prepared_program, vllm_recipe
-from moorage.agent.environments.recipes import Recipe, Step
+from moorage.agent.environments.recipes import InstallStep, Recipe
 from moorage.agent.kernel import preflight
 
 COMMAND = (sys.executable, "-m", "moorage", "agent", "install-engine", "vllm", "--package", "vllm")
@@ -80,7 +80,7 @@ def test_an_index_that_does_not_answer_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_disk_without_room_is_refused_before_anything_is_made(tmp_path: Path) -> None:
-    recipe = Recipe("vllm", "key", (Step(("-c", "")),), size=2**62)
+    recipe = Recipe("vllm", "key", (InstallStep(("-c", "")),), size=2**62)
     with pytest.raises(InstallFailed, match=r"takes 4294967296\.0 GiB .* has .* free"):
         install(tmp_path, recipe, lambda *_: None, os.environ)
     assert folders_of(tmp_path) == []

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from moorage.agent.engines import ENGINES
-from moorage.agent.engines.base import Probe
+from moorage.agent.engines.base import ReadinessProbe
 from moorage.agent.kernel.readiness import ReadinessCheck
 from moorage.common.aio.clock import SystemClock
 
@@ -71,7 +71,9 @@ async def test_stage_of_the_log_is_told_while_nothing_listens() -> None:
         if "50%" in text:
             seen.set()
 
-    check = ReadinessCheck(ENGINES["vllm"], (Probe("GET", "/"),), "http://127.0.0.1:9", read_log)
+    check = ReadinessCheck(
+        ENGINES["vllm"], (ReadinessProbe("GET", "/"),), "http://127.0.0.1:9", read_log
+    )
     waiting = asyncio.ensure_future(check.wait(0.1, SystemClock(), on_progress))
     try:
         async with asyncio.timeout(30):

@@ -16,7 +16,7 @@ from moorage.agent.runtimes.heappe.errors import (
     stream_failure,
     upstream_body,
 )
-from moorage.agent.runtimes.heappe.errors import Problem as P
+from moorage.agent.runtimes.heappe.errors import SiteFault as P
 
 _JSON = "application/json; charset=utf-8"
 _EXPIRED = "Session code '0b9c' already expired at '11/22/2026 10:00:00'."

@@ -11,8 +11,8 @@ import pytest
 
 from moorage.agent.runtimes.execution import Copy
 from moorage.agent.runtimes.heappe import wire
-from moorage.agent.runtimes.heappe.files import CopyIn, one_file, selected, upload_name
-from moorage.agent.runtimes.heappe.records import JobRecord
+from moorage.agent.runtimes.heappe.files import SiteUpload, one_file, selected, upload_name
+from moorage.agent.runtimes.heappe.records import HeappeRecord
 from moorage.common import archive
 from moorage.common.model.errors import InvalidInput, MoorageError, NotFound
 from moorage.common.model.ids import KernelId
@@ -97,7 +97,7 @@ def packed(source: Path) -> bytes:
 
 async def copied(data: bytes, *, ends: bool = True) -> dict[str, bytes]:
     site: Any = Site()
-    copy = CopyIn(site, JobRecord(KernelId("k"), "mg", 1, 2), Copy(True, ".", "a.bin"))
+    copy = SiteUpload(site, HeappeRecord(KernelId("k"), "mg", 1, 2), Copy(True, ".", "a.bin"))
     for at in range(0, len(data), 32768):
         await copy.write(data[at : at + 32768])
     if ends:

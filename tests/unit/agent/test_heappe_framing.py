@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from moorage.agent.runtimes.heappe.framing import (
-    Answer,
+    AnswerDecoder,
     Head,
     NotFramed,
     PlainBody,
@@ -40,7 +40,7 @@ def split(data: bytes, cuts: list[int]) -> list[bytes]:
     st.lists(st.integers(0, 400), max_size=8),
 )
 def test_any_split_gives_the_same_body(pieces: list[bytes], cuts: list[int]) -> None:
-    answer = Answer()
+    answer = AnswerDecoder()
     body = b"".join(answer.feed(piece) for piece in split(encoded(*pieces), cuts))
     assert body == b"".join(pieces)
     assert answer.complete
@@ -51,7 +51,7 @@ def test_any_split_gives_the_same_body(pieces: list[bytes], cuts: list[int]) -> 
 @given(st.integers(0, 300))
 def test_a_body_that_was_cut_off_is_not_complete(at: int) -> None:
     whole = encoded(_BODY, _BODY)
-    answer = Answer()
+    answer = AnswerDecoder()
     answer.feed(whole[: at % len(whole)])
     assert not answer.complete
 
@@ -68,18 +68,18 @@ def test_a_body_that_was_cut_off_is_not_complete(at: int) -> None:
 )
 def test_what_is_no_answer_of_the_relay(text: bytes) -> None:
     with pytest.raises(NotFramed):
-        Answer().feed(text)
+        AnswerDecoder().feed(text)
 
 
 def test_an_error_after_some_output_cuts_it_off() -> None:
-    answer = Answer()
+    answer = AnswerDecoder()
     assert answer.feed(encoded(b"abc")[:-2]) == b"abc"
     with pytest.raises(NotFramed, match="data: Error: Expired"):
         answer.feed(b"data: Error: Expired\n\n")
 
 
 def test_an_engine_that_did_not_answer() -> None:
-    answer = Answer()
+    answer = AnswerDecoder()
     answer.feed(b'MG1 {"status": 0, "error": "refused"}\n')
     assert answer.head == Head(0, (), "refused")
 

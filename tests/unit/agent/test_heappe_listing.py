@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from moorage.agent.runtimes.heappe.client import HeappeClient
-from moorage.agent.runtimes.heappe.listing import JobListing
+from moorage.agent.runtimes.heappe.listing import HeappeListing
 from moorage.common.aio.clock import ManualClock
 
 AGENT = "0a1b2c3d"
@@ -37,7 +37,7 @@ async def test_listing_in_flight_is_not_new_enough() -> None:
     """What it returns may be older than what the second caller has just done, such as removing a
     job."""
     server = Server()
-    listing = JobListing(cast(HeappeClient, server), AGENT, ManualClock())
+    listing = HeappeListing(cast(HeappeClient, server), AGENT, ManualClock())
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(listing.refresh())
         await turns()
@@ -57,7 +57,7 @@ async def test_removed_job_does_not_come_back() -> None:
     """Version 6.5 answers from a cache for some seconds."""
     server = Server()
     server.found = [SimpleNamespace(id=7, name=f"mg-{AGENT}-0123456789ab-1")]
-    listing = JobListing(cast(HeappeClient, server), AGENT, ManualClock())
+    listing = HeappeListing(cast(HeappeClient, server), AGENT, ManualClock())
     for removed, names in ((False, 1), (True, 0)):
         if removed:
             listing.remove(7)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from moorage.agent.runtimes.heappe.errors import HeappeFailed, Problem
+from moorage.agent.runtimes.heappe.errors import HeappeFailed, SiteFault
 from moorage.agent.runtimes.heappe.interpretation import Facts, interpret
 from moorage.agent.runtimes.heappe.reach import (
     DEAD,
@@ -18,7 +18,7 @@ from moorage.agent.runtimes.heappe.reach import (
     GONE_S,
     LONGEST_PAUSE_S,
     RENEWALS,
-    Reach,
+    EngineReach,
 )
 from moorage.agent.runtimes.heappe.wire import JobState as J
 from moorage.common.model.status import ObservedState as S
@@ -29,8 +29,8 @@ WALLTIME = 7200.0
 _RUNS = Facts(now=NOW, walltime_s=WALLTIME, state=J.RUNNING, seen_at=NOW - 5, running_at=NOW - 1000)
 
 
-def reached(at: float = 0.0) -> Reach:
-    reach = Reach()
+def reached(at: float = 0.0) -> EngineReach:
+    reach = EngineReach()
     reach.answered(at)
     return reach
 
@@ -39,20 +39,24 @@ def reached(at: float = 0.0) -> Reach:
     ("misses", "now", "since"),
     [
         ([], 100, None),
-        ([(10, Problem.NO_TUNNEL)], 100, None),  # the next one may get through
-        ([(10, Problem.NO_TUNNEL), (10.5, Problem.NO_TUNNEL)], 11, None),  # it is just opened again
-        ([(10, Problem.NO_TUNNEL), (14, Problem.TUNNEL)], 14, 10),
-        ([(10, Problem.UNREACHABLE), (14, Problem.SSH)], 14, 10),
-        ([(10, Problem.NOT_RUNNING), (14, Problem.NOT_RUNNING)], 14, 10),
-        ([(10, Problem.UPSTREAM), (14, Problem.UPSTREAM)], 14, None),  # the engine's own answer
-        ([(10, Problem.INVALID), (14, Problem.TOO_LARGE)], 14, None),  # the client's fault
+        ([(10, SiteFault.NO_TUNNEL)], 100, None),  # the next one may get through
+        (
+            [(10, SiteFault.NO_TUNNEL), (10.5, SiteFault.NO_TUNNEL)],
+            11,
+            None,
+        ),  # it is just opened again
+        ([(10, SiteFault.NO_TUNNEL), (14, SiteFault.TUNNEL)], 14, 10),
+        ([(10, SiteFault.UNREACHABLE), (14, SiteFault.SSH)], 14, 10),
+        ([(10, SiteFault.NOT_RUNNING), (14, SiteFault.NOT_RUNNING)], 14, 10),
+        ([(10, SiteFault.UPSTREAM), (14, SiteFault.UPSTREAM)], 14, None),  # the engine's own answer
+        ([(10, SiteFault.INVALID), (14, SiteFault.TOO_LARGE)], 14, None),  # the client's fault
     ],
 )
 def test_a_way_is_gone(
-    misses: list[tuple[float, Problem]], now: float, since: float | None
+    misses: list[tuple[float, SiteFault]], now: float, since: float | None
 ) -> None:
     reach = reached()
-    loading = Reach()
+    loading = EngineReach()
     for at, problem in misses:
         for one in (reach, loading):
             one.missed(at, HeappeFailed(problem, "x"))
@@ -63,11 +67,11 @@ def test_a_way_is_gone(
     assert reach.gone_since(now + 100) is None
 
 
-@pytest.mark.parametrize("problem", Problem)
-def test_what_shows_that_the_engine_is_not_reached(problem: Problem) -> None:
+@pytest.mark.parametrize("problem", SiteFault)
+def test_what_shows_that_the_engine_is_not_reached(problem: SiteFault) -> None:
     reach = reached()
     reach.missed(10, HeappeFailed(problem, "x"))
-    assert (reach.silent_at is not None) is (problem in DEAD | {Problem.NOT_RUNNING})
+    assert (reach.silent_at is not None) is (problem in DEAD | {SiteFault.NOT_RUNNING})
 
 
 @pytest.mark.parametrize(("gone_s", "most"), [(25, 4), (60, 8), (600, 40)])
@@ -77,7 +81,7 @@ def test_renewals_are_paced_however_many_ask(gone_s: float, most: int, ask_s: fl
     now = 10.0
     renewed = 0
     while now < 10 + gone_s:
-        reach.missed(now, HeappeFailed(Problem.NO_TUNNEL, "x"))
+        reach.missed(now, HeappeFailed(SiteFault.NO_TUNNEL, "x"))
         if reach.may_renew(now):
             reach.renewing(now, 1.0)
             renewed += 1
@@ -96,7 +100,7 @@ def test_the_pauses_are_bounded(gaps: list[int]) -> None:
     now = 0.0
     for gap in gaps:
         now += gap
-        reach.missed(now, HeappeFailed(Problem.TUNNEL, "x"))
+        reach.missed(now, HeappeFailed(SiteFault.TUNNEL, "x"))
         reach.renewing(now, 1.0)
         assert FIRST_PAUSE_S <= reach.renew_at - now <= LONGEST_PAUSE_S
 
@@ -106,12 +110,12 @@ def test_a_job_is_given_up_only_after_its_time(timeout_s: float) -> None:
     reach = reached()
     for attempt in range(RENEWALS):
         assert not reach.is_given_up(1000, timeout_s)
-        reach.missed(1000 + attempt, HeappeFailed(Problem.TUNNEL, "x"))
+        reach.missed(1000 + attempt, HeappeFailed(SiteFault.TUNNEL, "x"))
         reach.renewing(1000 + attempt, 1.0)
 
     assert not reach.is_given_up(999 + timeout_s, timeout_s)
     assert reach.is_given_up(1000 + timeout_s, timeout_s)
-    reach.missed(1001 + timeout_s, HeappeFailed(Problem.UNREACHABLE, "x"))
+    reach.missed(1001 + timeout_s, HeappeFailed(SiteFault.UNREACHABLE, "x"))
 
     # the site itself is away: it cannot tell
     assert not reach.is_given_up(1001 + timeout_s, timeout_s)

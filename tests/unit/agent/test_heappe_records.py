@@ -6,16 +6,16 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from moorage.agent.runtimes.heappe.records import JobRecord, JobRecords
+from moorage.agent.runtimes.heappe.records import HeappeRecord, JobRecords
 from moorage.common.model.ids import KernelId
 
 
 def test_writers_at_the_same_time_leave_a_whole_record(tmp_path: Path) -> None:
     records = JobRecords(tmp_path)
     kernel = KernelId("one")
-    assert records.reserve(JobRecord(kernel, "one"))
+    assert records.reserve(HeappeRecord(kernel, "one"))
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda n: records.save(JobRecord(kernel, "one", job_id=n)), range(1, 100)))
+        list(pool.map(lambda n: records.save(HeappeRecord(kernel, "one", job_id=n)), range(1, 100)))
     found = records.read(kernel)
     assert found is not None
     assert found.job_id in range(1, 100)

@@ -14,8 +14,8 @@ import pytest
 
 import moorage.agent
 from moorage.agent.engines import ENGINES
-from moorage.agent.engines.base import Probe
-from moorage.agent.kernel.program_client import Answer, NoAnswer, ProgramClient
+from moorage.agent.engines.base import ReadinessProbe
+from moorage.agent.kernel.program_client import NoAnswer, ProgramAnswer, ProgramClient
 from moorage.agent.kernel.readiness import UNREACHABLE, ReadinessCheck
 
 NO_HEADERS: dict[str, str] = {}
@@ -59,7 +59,7 @@ def redirect_to(url: str) -> bytes:
 
 async def ask(
     program: Program, most_bytes: int = 1000, timeout_s: float = 20.0, whole: bool = True
-) -> Answer:
+) -> ProgramAnswer:
     async with ProgramClient() as client:
         return await client.ask(
             "GET",
@@ -74,7 +74,7 @@ async def ask(
 async def test_nothing_that_a_program_answers_leads_the_agent_elsewhere() -> None:
     found = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
     async with running(found) as service, running(redirect_to(service.url)) as program:
-        check = ReadinessCheck(ENGINES["custom"], (Probe("GET", "/health"),), program.url)
+        check = ReadinessCheck(ENGINES["custom"], (ReadinessProbe("GET", "/health"),), program.url)
         assert await check.probe_once() is False
         assert await check.read_metrics() == UNREACHABLE
         assert await check.read_max_model_len() is None
@@ -85,7 +85,7 @@ async def test_nothing_that_a_program_answers_leads_the_agent_elsewhere() -> Non
 
 async def test_body_is_read_up_to_a_bound() -> None:
     async with running(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n", b"x" * 65_536) as program:
-        assert await ask(program, most_bytes=100_000) == Answer(200, b"x" * 100_000)
+        assert await ask(program, most_bytes=100_000) == ProgramAnswer(200, b"x" * 100_000)
         assert (await ask(program, most_bytes=10, whole=False)).body == b"x" * 10
 
 

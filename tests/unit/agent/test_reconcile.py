@@ -14,7 +14,7 @@ from moorage.agent.kernel.reconcile import (
     Adopt,
     Create,
     Destroy,
-    Reload,
+    ReloadProgram,
     Remove,
     Stop,
     accepts,
@@ -97,7 +97,7 @@ CASES: list[
             actions,
         )
         for state in S
-        for actions in ([Reload(A.kernel_id, 6)] if state is S.RUNNING else [],)
+        for actions in ([ReloadProgram(A.kernel_id, 6)] if state is S.RUNNING else [],)
     ),
     ("has reloaded", Orders(1, (A6,)), {A.kernel_id: A6}, {A.kernel_id: S.RUNNING}, []),
     ("orders of before", Orders(1, (A5,)), {A.kernel_id: A6}, {A.kernel_id: S.RUNNING}, []),

@@ -24,7 +24,7 @@ from moorage.agent.runtimes import FakeRuntime, Handle, RuntimeFailed, procfs
 from moorage.agent.runtimes.docker.signals import handles
 from moorage.agent.runtimes.process.signals import deliver
 from moorage.agent.runtimes.signals import SignalRefused
-from moorage.agent.state.checkpoint import Checkpoint, KernelRecord
+from moorage.agent.state.checkpoint import CheckpointFiles, KernelRecord
 from moorage.agent.state.logs import LogStore
 from moorage.agent.state.ports import PortAllocator
 from moorage.agent.state.workspaces import Workspaces
@@ -71,7 +71,7 @@ def context_of(root: Path, runtime: Signals) -> AgentContext:
     clock = SystemClock()
     return AgentContext(
         clock=clock,
-        checkpoint=Checkpoint(root),
+        checkpoint=CheckpointFiles(root),
         ports=PortAllocator("22000-22099", "127.0.0.1", clock=clock),
         logs=LogStore(root / "logs"),
         runtimes={"fake": runtime},

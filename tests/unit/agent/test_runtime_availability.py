@@ -6,7 +6,7 @@ from typing import cast
 
 from moorage.agent.runtimes.availability import UNAVAILABLE_AFTER_S, RuntimeAvailability
 from moorage.agent.runtimes.base import Isolation, Runtime, RuntimeFailed
-from moorage.agent.runtimes.heappe.errors import HeappeFailed, Problem
+from moorage.agent.runtimes.heappe.errors import HeappeFailed, SiteFault
 from moorage.common.aio.clock import ManualClock
 
 
@@ -26,8 +26,8 @@ def availability_of(site: Site, clock: ManualClock) -> RuntimeAvailability:
     return RuntimeAvailability(cast(Runtime, site), clock)
 
 
-REFUSED = HeappeFailed(Problem.CREDENTIALS, "wrong", call="ListJobs", status=401)
-SILENT = HeappeFailed(Problem.UNREACHABLE, "no route to host", call="ListJobs")
+REFUSED = HeappeFailed(SiteFault.CREDENTIALS, "wrong", call="ListJobs", status=401)
+SILENT = HeappeFailed(SiteFault.UNREACHABLE, "no route to host", call="ListJobs")
 WHY = (
     "HEAppE ListJobs failed with 401 (credentials): wrong; check agent.heappe_user, and its password or "
     "token"
@@ -66,7 +66,7 @@ async def test_silence_withdraws_it_after_a_while_with_its_first_words() -> None
     assert not availability.offered
     said = availability.problem
     assert "no route to host" in said
-    site.error = HeappeFailed(Problem.UNREACHABLE, "another word", call="ListJobs")
+    site.error = HeappeFailed(SiteFault.UNREACHABLE, "another word", call="ListJobs")
     clock.advance(UNAVAILABLE_AFTER_S)
     await availability.check()
     assert availability.problem == said

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from moorage.agent.kernel.outcome import determine_outcome
-from moorage.agent.kernel.site_job import WALLTIME_GRACE_S, SiteJob
+from moorage.agent.kernel.site_job import WALLTIME_GRACE_S, SiteJobFacts
 from moorage.agent.runtimes import RuntimeObservation
 from moorage.common.link.messages import Observation
 from moorage.common.model.ids import KernelId, SessionId
@@ -19,7 +19,7 @@ SEEN = Observation(KernelId("k"), SessionId("s"), S.QUEUED)
 
 
 def test_times_of_the_site_are_reported_once_they_differ() -> None:
-    job = SiteJob()
+    job = SiteJobFacts()
     assert not job.note(RuntimeObservation(S.QUEUED))
     assert job.reported(SEEN) is SEEN
     assert job.note(RuntimeObservation(S.QUEUED, expected_start=500))
@@ -31,7 +31,7 @@ def test_times_of_the_site_are_reported_once_they_differ() -> None:
 
 
 def test_a_job_out_of_reach_is_told_once_until_it_is_reached_again() -> None:
-    job = SiteJob()
+    job = SiteJobFacts()
     runs = replace(SEEN, state=S.RUNNING)
     gone = RuntimeObservation(
         S.RUNNING, unreachable="its engine cannot be reached: 1", kept_until=2000
@@ -60,7 +60,7 @@ def test_a_job_out_of_reach_is_told_once_until_it_is_reached_again() -> None:
 def test_a_silent_job_ends_a_while_after_its_walltime(
     state: S, ends_at: float | None, now: float, ends: bool
 ) -> None:
-    job = SiteJob()
+    job = SiteJobFacts()
     seen = RuntimeObservation(state, ends_at=ends_at)
     job.note(seen)
     ended = job.outlived(seen, now)
@@ -76,7 +76,7 @@ def test_end_of_the_walltime_is_a_reason_of_its_own() -> None:
 
 
 def test_address_is_reported_where_the_job_listens_and_may_change() -> None:
-    job = SiteJob(finds_address=True)
+    job = SiteJobFacts(finds_address=True)
     assert job.awaits_address
     assert job.note(RuntimeObservation(S.CREATING, address=("node-7", 7001)))
     assert not job.awaits_address
@@ -87,7 +87,7 @@ def test_address_is_reported_where_the_job_listens_and_may_change() -> None:
 
 
 def test_service_ports_are_reported_once_the_job_has_picked_them() -> None:
-    job = SiteJob(finds_address=True)
+    job = SiteJobFacts(finds_address=True)
     declared = replace(SEEN, apps=(AppPort("web", 0), AppPort("db", 0, "tcp")))
     assert job.reported(declared).apps == ()
     found = RuntimeObservation(

@@ -13,7 +13,7 @@ from tests.unit.agent.kernel_node import CLOCK, Node, kernel
 
 from moorage.agent.kernel import task
 from moorage.agent.runtimes import CreateFailed, Handle, Launch, RuntimeObservation
-from moorage.agent.state.checkpoint import Checkpoint
+from moorage.agent.state.checkpoint import CheckpointFiles
 from moorage.common.link.messages import Observation
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import ObservedState as S
@@ -31,7 +31,7 @@ class Site:
         self.node = node
         self.failure: CreateFailed | None = AWAY
         self.intended: list[bool] = []
-        self._checkpoint = Checkpoint(state)
+        self._checkpoint = CheckpointFiles(state)
         runtime = node.runtime
         runtime.capabilities = replace(runtime.capabilities, outage_s=outage_s)
         self._create = runtime.create

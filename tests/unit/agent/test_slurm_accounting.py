@@ -16,8 +16,8 @@ import pytest
 from moorage.agent.runtimes.base import Handle, RuntimeFailed
 from moorage.agent.runtimes.batch import launcher
 from moorage.agent.runtimes.slurm.commands import Slurm, parse_accounted
-from moorage.agent.runtimes.slurm.folders import JobFolders, JobRecord
-from moorage.agent.runtimes.slurm.interpretation import Exit, Job, Marks
+from moorage.agent.runtimes.slurm.folders import JobFolders, SlurmRecord
+from moorage.agent.runtimes.slurm.interpretation import Exit, Marks, SlurmJob
 from moorage.agent.runtimes.slurm.runtime import SlurmRules, SlurmRuntime
 from moorage.agent.state.logs import LogStore
 from moorage.common.aio.clock import SystemClock
@@ -43,7 +43,7 @@ async def forgotten(tmp_path: Path, sacct: str) -> tuple[SlurmRuntime, Handle]:
         program(commands, "sacct", f"echo $* >> {tmp_path}/asked; {sacct}")
 
     folders.prepare()
-    folders.create(JobRecord(KERNEL, "mg-1", "77"), {}, "true")
+    folders.create(SlurmRecord(KERNEL, "mg-1", "77"), {}, "true")
     (folders.path(KERNEL) / "started.json").write_text('{"host": "cn1", "port": 7001}')
     runtime = SlurmRuntime(
         Slurm(str(commands)), folders, SlurmRules(1, "python3"), SystemClock(), "me"
@@ -94,7 +94,7 @@ async def test_without_accounting_a_forgotten_job_is_gone(tmp_path: Path, sacct:
 def test_rows_that_cannot_be_read_are_left_out() -> None:
     assert parse_accounted("77|COMPLETED", "77") is None
     assert parse_accounted("77||0:0|1|2", "77") is None
-    assert parse_accounted("x\n77|FAILED|?|100|Unknown", "77") == Job(
+    assert parse_accounted("x\n77|FAILED|?|100|Unknown", "77") == SlurmJob(
         "77", "", "FAILED", "", 100.0, None, 0
     )
 
@@ -168,7 +168,7 @@ def test_marks_that_a_program_has_forged_are_none(tmp_path: Path, wrong: dict[st
 
 def marks_of(tmp_path: Path, files: dict[str, object]) -> Marks:
     folders = JobFolders(tmp_path / "work", LogStore(tmp_path / "logs"))
-    record = JobRecord(KERNEL, "mg-1", "77")
+    record = SlurmRecord(KERNEL, "mg-1", "77")
     folders.prepare()
     folders.create(record, {}, "true")
     for name, mark in files.items():
@@ -181,7 +181,7 @@ def test_a_full_disk_keeps_no_job_from_being_ended(
 ) -> None:
     folders = JobFolders(tmp_path / "work", LogStore(tmp_path / "logs"))
     folders.prepare()
-    record = JobRecord(KERNEL, "mg-1", "77")
+    record = SlurmRecord(KERNEL, "mg-1", "77")
     folders.create(record, {}, "true")
 
     def full(*_: object) -> None:

@@ -15,8 +15,8 @@ from moorage.agent.runtimes.slurm.interpretation import (
     HOLDING,
     WAITING,
     Exit,
-    Job,
     Marks,
+    SlurmJob,
     exit_code,
     explain,
     interpret,
@@ -29,7 +29,7 @@ UP = ("192.0.2.7", 4711)
 def seen(
     state: str, *, reason: str = "None", marks: Marks | None = None, **fields: Any
 ) -> RuntimeObservation:
-    return interpret(Job("7", "mg-x", state, reason, **fields), marks or Marks())
+    return interpret(SlurmJob("7", "mg-x", state, reason, **fields), marks or Marks())
 
 
 @pytest.mark.parametrize("state", sorted(WAITING))
@@ -53,7 +53,7 @@ def test_waiting_jobs_are_queued_with_a_reason_even_after_an_earlier_run(state: 
     ],
 )
 def test_reasons_are_explained(reason: str, shown: str) -> None:
-    assert shown in explain(Job("7", "mg-x", "PENDING", reason))
+    assert shown in explain(SlurmJob("7", "mg-x", "PENDING", reason))
 
 
 @pytest.mark.parametrize("state", sorted(HOLDING))
@@ -96,8 +96,12 @@ def test_job_that_ended_before_its_program_says_why(state: str) -> None:
     assert (stopped.never_started, stopped.exit_code) == (False, -15)
 
 
-@pytest.mark.parametrize("job", [None, Job("7", "mg-x", "RUNNING"), Job("7", "mg-x", "COMPLETED")])
-def test_launcher_knows_the_end_before_slurm_and_after_slurm_has_forgotten(job: Job | None) -> None:
+@pytest.mark.parametrize(
+    "job", [None, SlurmJob("7", "mg-x", "RUNNING"), SlurmJob("7", "mg-x", "COMPLETED")]
+)
+def test_launcher_knows_the_end_before_slurm_and_after_slurm_has_forgotten(
+    job: SlurmJob | None,
+) -> None:
     found = interpret(job, Marks(address=UP, exit=Exit(3)))
     assert (found.state, found.exit_code) == (S.EXITED, 3)
     assert found.all_exited is (job is None or job.state != "RUNNING")
@@ -111,7 +115,7 @@ def test_memory_that_ran_out_is_known_from_the_launcher_or_from_slurm(
     counted: bool, state: str, oom: bool
 ) -> None:
     """Also where another process than the main program was killed."""
-    found = interpret(Job("7", "mg-x", state), Marks(address=UP, exit=Exit(1, oom=counted)))
+    found = interpret(SlurmJob("7", "mg-x", state), Marks(address=UP, exit=Exit(1, oom=counted)))
     assert (found.exit_code, found.oom) == (1, oom)
 
 
@@ -149,7 +153,9 @@ def test_kill_at_the_walltime_is_told_from_others(
 )
 def test_what_ends_when_it_is_asked_to_has_not_succeeded(end: Exit, code: int) -> None:
     """An orderly end after scancel."""
-    seen = interpret(Job("7", "mg-x", "CANCELLED"), Marks(address=UP, exit=end, ends_at=1000.0))
+    seen = interpret(
+        SlurmJob("7", "mg-x", "CANCELLED"), Marks(address=UP, exit=end, ends_at=1000.0)
+    )
     assert seen.exit_code == code
     assert ("asked to end" in seen.detail) is (code == -15)
 
@@ -173,7 +179,7 @@ MARKS = st.builds(
 
 @given(STATES, MARKS)
 def test_active_job_is_never_gone_and_an_ended_one_never_runs(state: str, marks: Marks) -> None:
-    job = Job("7", "mg-x", state, "None")
+    job = SlurmJob("7", "mg-x", state, "None")
     found = interpret(job, marks).state
     assert found is not S.UNKNOWN
     if job.is_active:
@@ -190,7 +196,7 @@ def test_rows_of_squeue() -> None:
         "nonsense\n"
     )
     first, other = parse_jobs(rows)
-    assert first == Job(
+    assert first == SlurmJob(
         "12", "mg-12345678-123456789abc-1", "RUNNING", "None", 100.0, 700.0, 0, "0190-a"
     )
     assert (other.name, other.start, other.kernel_id) == ("somebody | else", None, "")

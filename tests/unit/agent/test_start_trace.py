@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.traces import SESSION, Kept
 
-from moorage.agent.kernel.outcome import Outcome
+from moorage.agent.kernel.outcome import KernelOutcome
 from moorage.agent.kernel.start_trace import program_traceparent, start_trace
 from moorage.agent.runtimes import Handle
 from moorage.agent.state.checkpoint import KernelRecord
@@ -79,7 +79,7 @@ async def test_steps_until_it_is_ready() -> None:
     assert (root.context.trace_id, root.parent_id) == (9, 7)
     assert {one.parent_id for one in kept.spans[:-1]} == {root.context.span_id}
     assert program_traceparent(kept, made.spec) == root.context.traceparent
-    ended = Outcome(ObservedState.EXITED, 0, Reason.NONE, "")
+    ended = KernelOutcome(ObservedState.EXITED, 0, Reason.NONE, "")
     trace.note(ObservedState.EXITED, replace(made, outcome=ended))
     assert len(kept.spans) == 5, "the start has ended"
 
@@ -92,7 +92,7 @@ async def test_a_step_that_fails() -> None:
     with pytest.raises(OSError, match="disk"):
         await trace.step("image", run(clock, 2, OSError("disk")))
 
-    outcome = Outcome(ObservedState.EXITED, None, Reason.CREATE_FAILED, "no image")
+    outcome = KernelOutcome(ObservedState.EXITED, None, Reason.CREATE_FAILED, "no image")
     trace.note(ObservedState.EXITED, replace(made, outcome=outcome))
     assert shown(kept) == [
         "image 0-2 OSError('disk')", f"kernel start 0-2 {Reason.CREATE_FAILED}: no image",
@@ -106,7 +106,7 @@ async def test_a_step_that_fails() -> None:
         (Kept(), record("")),
         (Kept(), record(TRACED[:-1] + "0")),
         (Kept(), record(ready=True)),
-        (Kept(), record(outcome=Outcome(ObservedState.GONE, None, Reason.KERNEL_GONE, ""))),
+        (Kept(), record(outcome=KernelOutcome(ObservedState.GONE, None, Reason.KERNEL_GONE, ""))),
     ],
 )
 async def test_nothing_is_recorded(sink: Kept | None, made: KernelRecord) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from moorage.cli.commands.cp import remote_path
 from moorage.common.archive import (
     ROOT,
-    Limits,
+    ArchiveLimits,
     UnsafeArchive,
     install,
     pack,
@@ -37,7 +37,7 @@ def entry(
     return info, data if kind == tarfile.REGTYPE else None
 
 
-LIMITS = Limits(size=1_000_000)
+LIMITS = ArchiveLimits(size=1_000_000)
 DIR = tarfile.DIRTYPE
 LINK = tarfile.SYMTYPE
 HARD = tarfile.LNKTYPE

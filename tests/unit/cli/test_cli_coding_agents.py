@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from invoke import Run
 
-from moorage.cli.coding_agents import CLAUDE, CODEX, CodingAgent, Target
+from moorage.cli.coding_agents import CLAUDE, CODEX, CodingAgent, CodingModel
 from moorage.common.model.roles import Role
 from moorage.common.views.console import WhoAmI
 from moorage.sdk.served_models import ServedModel
@@ -211,7 +211,7 @@ def test_sigterm_reaches_the_program_and_the_key_is_revoked(
 @pytest.mark.parametrize("agent", [CLAUDE, CODEX], ids=lambda agent: str(agent.program))
 @given(model=st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1))
 def test_any_name_of_a_model_is_one_word_for_the_shell(agent: CodingAgent, model: str) -> None:
-    launch = agent.launch(Target("http://127.0.0.1:8800/v1", model, "mg-x"))
+    launch = agent.launch(CodingModel("http://127.0.0.1:8800/v1", model, "mg-x"))
     words = shlex.split(agent.script(launch))
     if agent is CLAUDE:
         assert f"ANTHROPIC_MODEL={model}" in words

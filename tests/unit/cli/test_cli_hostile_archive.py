@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from moorage.agent.runtimes.docker.files import first_file_text, owner_of
-from moorage.common.archive import Limits, UnsafeArchive, install, stays_inside, unpack
+from moorage.common.archive import ArchiveLimits, UnsafeArchive, install, stays_inside, unpack
 
 DIR = tarfile.DIRTYPE
 FILE = tarfile.REGTYPE
 LINK = tarfile.SYMTYPE
 HARD = tarfile.LNKTYPE
-LIMITS = Limits(size=100_000, entries=50)
+LIMITS = ArchiveLimits(size=100_000, entries=50)
 MIB = 1024 * 1024
 
 
@@ -145,7 +145,7 @@ def test_a_hostile_archive_is_refused_and_touches_nothing(name: str, tmp_path: P
 def test_directories_above_each_other_are_limited(tmp_path: Path) -> None:
     sent: object = Stream(*(header("top" + "/d" * depth, DIR) for depth in range(130)))
     with pytest.raises(UnsafeArchive, match="128 directories"):
-        unpack(sent, tmp_path / "it", "top", lambda _: None, Limits(0, entries=1000))  # type: ignore[arg-type]
+        unpack(sent, tmp_path / "it", "top", lambda _: None, ArchiveLimits(0, entries=1000))  # type: ignore[arg-type]
 
 
 def test_memory_does_not_grow_with_the_entries(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_memory_does_not_grow_with_the_entries(tmp_path: Path) -> None:
     sent: object = Stream(TOP, then=entries())
     tracemalloc.start()
     try:
-        unpack(sent, tmp_path / "it", "top", lambda _: None, Limits(0, entries=5000))  # type: ignore[arg-type]
+        unpack(sent, tmp_path / "it", "top", lambda _: None, ArchiveLimits(0, entries=5000))  # type: ignore[arg-type]
     finally:
         tracemalloc.stop()
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from tests.examples import examples
 
-from moorage.cli.mcp.plans import EXPIRES_S, MAX_PLANS, Plan, PlanBook, gpu_hours
+from moorage.cli.mcp.plans import EXPIRES_S, MAX_PLANS, OperationPlan, PlanBook, gpu_hours
 from moorage.cli.mcp.tools import WRITES, operations
 from moorage.common.model.errors import BudgetExhausted, InvalidInput, NotFound
 from moorage.manager.api.http.openapi import describe
@@ -128,9 +128,9 @@ def test_every_write_that_starts_work_is_counted_or_refused() -> None:
                 PlanBook(budget=0).check(one.name, batch(timeout_s=1))
 
 
-def plan(book: PlanBook, plan_id: str, hours: float, now: float) -> Plan:
+def plan(book: PlanBook, plan_id: str, hours: float, now: float) -> OperationPlan:
     arguments = batch(timeout_s=1800 * hours)
-    made = Plan(
+    made = OperationPlan(
         plan_id,
         "create_session",
         arguments,

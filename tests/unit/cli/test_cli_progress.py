@@ -6,7 +6,7 @@ import io
 
 from rich.console import Console
 
-from moorage.cli.progress import Progress
+from moorage.cli.progress import StageProgress
 from moorage.cli.summary import Stage
 
 QUEUED = Stage("queued", 0.0)
@@ -30,7 +30,7 @@ def lines(console: Console) -> list[str]:
 
 def test_without_a_terminal_only_the_reason_of_a_wait_is_told() -> None:
     out = Console(file=io.StringIO(), width=80)
-    with Progress(out, "job") as progress:
+    with StageProgress(out, "job") as progress:
         for _ in range(2):
             progress.show([QUEUED, STARTED], "no free GPU", "pulling team/tool:1: 1 of 980 MB")
     assert lines(out) == ["job waits: no free GPU"]
@@ -38,7 +38,7 @@ def test_without_a_terminal_only_the_reason_of_a_wait_is_told() -> None:
 
 def test_stages_are_told_once_although_progress_pauses_for_a_log() -> None:
     out = terminal()
-    progress = Progress(out, "job")
+    progress = StageProgress(out, "job")
     for stages in (
         [QUEUED, STARTED],
         [QUEUED, STARTED, FAILED],
@@ -58,7 +58,7 @@ def test_stages_are_told_once_although_progress_pauses_for_a_log() -> None:
 
 def test_another_replica_tells_only_what_is_new() -> None:
     out = terminal()
-    with Progress(out, "tiny") as progress:
+    with StageProgress(out, "tiny") as progress:
         progress.about("replica-1")
         progress.show([QUEUED])
         progress.about("replica-2")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from moorage.common import catalog
 from moorage.common.catalog import (
     Choice,
-    Node,
+    GpuNode,
     Wanted,
     choose,
     find_model,
@@ -21,7 +21,7 @@ from moorage.common.catalog import (
     load_models,
 )
 from moorage.common.catalog.architecture import Architecture, UnknownArchitecture, read_config
-from moorage.common.catalog.fitting import Refused, sufficient
+from moorage.common.catalog.fitting import NoFit, sufficient
 from moorage.common.catalog.memory import (
     GIB,
     Sizes,
@@ -181,7 +181,7 @@ def test_configs_that_say_too_little(changes: dict[str, Any], message: str) -> N
 def test_choice(model: str, nodes: list[Any], wanted: Wanted, expected: tuple[Any, ...]) -> None:
     entry = find_model(model)
     assert entry is not None
-    found = choose(entry.sizes(), [Node(*node) for node in nodes], wanted)
+    found = choose(entry.sizes(), [GpuNode(*node) for node in nodes], wanted)
     assert isinstance(found, Choice)
     context = found.context if expected[2] is not None else None
     assert ("".join(found.nodes), found.tensor_parallel, context, found.dtype) == expected
@@ -190,13 +190,13 @@ def test_choice(model: str, nodes: list[Any], wanted: Wanted, expected: tuple[An
 def test_refusal_names_what_would_take_the_model() -> None:
     entry = find_model("meta-llama/Llama-3.3-70B-Instruct")
     assert entry is not None
-    found = choose(entry.sizes(), [Node("a", (H100,)), Node("b", (T4,) * 8)])
-    assert isinstance(found, Refused)
+    found = choose(entry.sizes(), [GpuNode("a", (H100,)), GpuNode("b", (T4,) * 8)])
+    assert isinstance(found, NoFit)
     assert "2 x 80 GiB (A100 or H100)" in found.needs
     assert found.context == 0
     assert 140e9 < found.least < 180e9
-    too_long = choose(entry.sizes(), [Node("a", (H100,) * 2)], Wanted(context=131072))
-    assert isinstance(too_long, Refused)
+    too_long = choose(entry.sizes(), [GpuNode("a", (H100,) * 2)], Wanted(context=131072))
+    assert isinstance(too_long, NoFit)
     assert too_long.context == 21504
 
 
@@ -256,12 +256,12 @@ def test_a_choice_fits_and_fewer_gpus_do_not(
     model: Sizes, offered: list[tuple[int, int]], context: int
 ) -> None:
     nodes = [
-        Node(str(at), (("GPU", memory),) * count) for at, (count, memory) in enumerate(offered)
+        GpuNode(str(at), (("GPU", memory),) * count) for at, (count, memory) in enumerate(offered)
     ]
     found = choose(model, nodes, Wanted(context=context))
     wanted = Wanted(context=context)
-    if isinstance(found, Refused):
-        assert all(isinstance(choose(model, [node], wanted), Refused) for node in nodes)
+    if isinstance(found, NoFit):
+        assert all(isinstance(choose(model, [node], wanted), NoFit) for node in nodes)
         return
 
     assert allowed_parallelism(model.architecture, found.tensor_parallel)
@@ -277,4 +277,4 @@ def test_a_choice_fits_and_fewer_gpus_do_not(
 
     for fewer in (1, 2, 4):
         if fewer < found.tensor_parallel and allowed_parallelism(model.architecture, fewer):
-            assert isinstance(choose(model, nodes, Wanted(context, fewer)), Refused)
+            assert isinstance(choose(model, nodes, Wanted(context, fewer)), NoFit)

@@ -13,8 +13,8 @@ from moorage.common.model.session_access import (
     NEEDS,
     Action,
     Caller,
-    Kind,
     Relation,
+    SessionKind,
     Subject,
     Verdict,
     decide,
@@ -26,34 +26,38 @@ from moorage.common.model.session_access import (
 SEE = {Action.SEE}
 OUTSIDE = {Action.SEE, Action.LOGS, Action.TOKENS, Action.CHANGE}
 ALL = set(Action)
-MEANT: dict[tuple[Role, Relation, Kind], set[Action]] = {
-    (Role.VIEWER, Relation.OWN, Kind.ISOLATED): SEE,
-    (Role.VIEWER, Relation.OWN, Kind.AS_AGENT): SEE,
-    (Role.VIEWER, Relation.PROJECT, Kind.ISOLATED): SEE,
-    (Role.VIEWER, Relation.PROJECT, Kind.AS_AGENT): SEE,
-    (Role.MEMBER, Relation.OWN, Kind.ISOLATED): ALL,
-    (Role.MEMBER, Relation.OWN, Kind.AS_AGENT): OUTSIDE,
-    (Role.MEMBER, Relation.PROJECT, Kind.ISOLATED): SEE,
-    (Role.MEMBER, Relation.PROJECT, Kind.AS_AGENT): SEE,
-    (Role.PROJECT_ADMIN, Relation.OWN, Kind.ISOLATED): ALL,
-    (Role.PROJECT_ADMIN, Relation.OWN, Kind.AS_AGENT): OUTSIDE,
-    (Role.PROJECT_ADMIN, Relation.PROJECT, Kind.ISOLATED): ALL,
-    (Role.PROJECT_ADMIN, Relation.PROJECT, Kind.AS_AGENT): OUTSIDE,
-    (Role.AUDITOR, Relation.OWN, Kind.ISOLATED): SEE,
-    (Role.AUDITOR, Relation.OWN, Kind.AS_AGENT): SEE,
-    (Role.AUDITOR, Relation.PROJECT, Kind.ISOLATED): SEE,
-    (Role.AUDITOR, Relation.PROJECT, Kind.AS_AGENT): SEE,
-    (Role.ADMIN, Relation.OWN, Kind.ISOLATED): ALL,
-    (Role.ADMIN, Relation.OWN, Kind.AS_AGENT): ALL,
-    (Role.ADMIN, Relation.PROJECT, Kind.ISOLATED): ALL,
-    (Role.ADMIN, Relation.PROJECT, Kind.AS_AGENT): ALL,
+MEANT: dict[tuple[Role, Relation, SessionKind], set[Action]] = {
+    (Role.VIEWER, Relation.OWN, SessionKind.ISOLATED): SEE,
+    (Role.VIEWER, Relation.OWN, SessionKind.AS_AGENT): SEE,
+    (Role.VIEWER, Relation.PROJECT, SessionKind.ISOLATED): SEE,
+    (Role.VIEWER, Relation.PROJECT, SessionKind.AS_AGENT): SEE,
+    (Role.MEMBER, Relation.OWN, SessionKind.ISOLATED): ALL,
+    (Role.MEMBER, Relation.OWN, SessionKind.AS_AGENT): OUTSIDE,
+    (Role.MEMBER, Relation.PROJECT, SessionKind.ISOLATED): SEE,
+    (Role.MEMBER, Relation.PROJECT, SessionKind.AS_AGENT): SEE,
+    (Role.PROJECT_ADMIN, Relation.OWN, SessionKind.ISOLATED): ALL,
+    (Role.PROJECT_ADMIN, Relation.OWN, SessionKind.AS_AGENT): OUTSIDE,
+    (Role.PROJECT_ADMIN, Relation.PROJECT, SessionKind.ISOLATED): ALL,
+    (Role.PROJECT_ADMIN, Relation.PROJECT, SessionKind.AS_AGENT): OUTSIDE,
+    (Role.AUDITOR, Relation.OWN, SessionKind.ISOLATED): SEE,
+    (Role.AUDITOR, Relation.OWN, SessionKind.AS_AGENT): SEE,
+    (Role.AUDITOR, Relation.PROJECT, SessionKind.ISOLATED): SEE,
+    (Role.AUDITOR, Relation.PROJECT, SessionKind.AS_AGENT): SEE,
+    (Role.ADMIN, Relation.OWN, SessionKind.ISOLATED): ALL,
+    (Role.ADMIN, Relation.OWN, SessionKind.AS_AGENT): ALL,
+    (Role.ADMIN, Relation.PROJECT, SessionKind.ISOLATED): ALL,
+    (Role.ADMIN, Relation.PROJECT, SessionKind.AS_AGENT): ALL,
 }
 """Written down once more: an entry that is changed in the table alone fails."""
-EVERY = list(itertools.product(Role, Relation, Kind, Action))
+EVERY = list(itertools.product(Role, Relation, SessionKind, Action))
 
 
 def ask(
-    role: Role, relation: Relation, kind: Kind, action: Action, scopes: set[str] | None = None
+    role: Role,
+    relation: Relation,
+    kind: SessionKind,
+    action: Action,
+    scopes: set[str] | None = None,
 ) -> Verdict:
     owner = "ann" if relation is Relation.OWN else "bob"
     project = "speech" if relation is Relation.FOREIGN else "vision"
@@ -61,17 +65,19 @@ def ask(
 
 
 @pytest.mark.parametrize(("role", "relation", "kind"), MEANT)
-def test_what_each_role_may(role: Role, relation: Relation, kind: Kind) -> None:
+def test_what_each_role_may(role: Role, relation: Relation, kind: SessionKind) -> None:
     allowed = {action for action in Action if ask(role, relation, kind, action) is Verdict.ALLOWED}
     assert allowed == MEANT[role, relation, kind]
 
 
 def test_the_table_is_complete() -> None:
-    assert MEANT.keys() == set(itertools.product(Role, [Relation.OWN, Relation.PROJECT], Kind))
+    assert MEANT.keys() == set(
+        itertools.product(Role, [Relation.OWN, Relation.PROJECT], SessionKind)
+    )
 
 
 def test_what_is_foreign_looks_as_what_does_not_exist() -> None:
-    for role, kind, action in itertools.product(Role, Kind, Action):
+    for role, kind, action in itertools.product(Role, SessionKind, Action):
         verdict = ask(role, Relation.FOREIGN, kind, action)
         assert verdict is decide(Caller(role, "ann", ("vision",)), None, action)
         assert verdict in (Verdict.UNKNOWN, Verdict.ROLE)
@@ -81,26 +87,28 @@ def test_what_is_foreign_looks_as_what_does_not_exist() -> None:
 
 def test_inside_of_what_runs_as_the_agent_is_for_administrators() -> None:
     for role, relation, action in itertools.product(Role, Relation, INSIDE):
-        is_allowed = ask(role, relation, Kind.AS_AGENT, action) is Verdict.ALLOWED
+        is_allowed = ask(role, relation, SessionKind.AS_AGENT, action) is Verdict.ALLOWED
         assert is_allowed == (role is Role.ADMIN and relation is not Relation.FOREIGN)
 
 
 def test_more_power_never_forbids() -> None:
     """Of roles in a project, of relations and of kinds."""
 
-    def allowed(role: Role, relation: Relation, kind: Kind) -> set[Action]:
+    def allowed(role: Role, relation: Relation, kind: SessionKind) -> set[Action]:
         return {action for action in Action if ask(role, relation, kind, action) is Verdict.ALLOWED}
 
     roles = (Role.VIEWER, Role.MEMBER, Role.PROJECT_ADMIN, Role.ADMIN)
     relations = (Relation.FOREIGN, Relation.PROJECT, Relation.OWN)
-    for role, kind in itertools.product(Role, Kind):
+    for role, kind in itertools.product(Role, SessionKind):
         for less, more in itertools.pairwise(relations):
             assert allowed(role, less, kind) <= allowed(role, more, kind)
-    for relation, kind in itertools.product(Relation, Kind):
+    for relation, kind in itertools.product(Relation, SessionKind):
         for lower, higher in itertools.pairwise(roles):
             assert allowed(lower, relation, kind) <= allowed(higher, relation, kind)
     for role, relation in itertools.product(Role, Relation):
-        assert allowed(role, relation, Kind.AS_AGENT) <= allowed(role, relation, Kind.ISOLATED)
+        assert allowed(role, relation, SessionKind.AS_AGENT) <= allowed(
+            role, relation, SessionKind.ISOLATED
+        )
 
 
 def test_scopes_only_take_away() -> None:
@@ -137,8 +145,8 @@ def test_kinds_of_sessions() -> None:
     as_agent = {
         runtime
         for runtime in (*offered_runtimes(RUNTIMES), "custom:mine")
-        if kind_of(runtime, isolated=False) is Kind.AS_AGENT
+        if kind_of(runtime, isolated=False) is SessionKind.AS_AGENT
     }
     assert as_agent == {"process", "celery", "custom:mine"}
     for runtime in (*offered_runtimes(RUNTIMES), "custom:mine"):
-        assert kind_of(runtime, isolated=True) is Kind.ISOLATED
+        assert kind_of(runtime, isolated=True) is SessionKind.ISOLATED

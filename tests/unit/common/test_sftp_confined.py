@@ -16,7 +16,7 @@ from moorage.common.sftp import wire
 from moorage.common.sftp.confined import Root, leads_out
 from moorage.common.sftp.framing import Packets
 from moorage.common.sftp.server import Server
-from moorage.common.sftp.wire import Attributes, Kind, Malformed, Reader, Status
+from moorage.common.sftp.wire import Attributes, Malformed, PacketKind, PacketReader, SftpStatus
 
 SECRET = b"secret"
 READ = 1
@@ -50,31 +50,33 @@ class Client:
     def __init__(self, root: Root) -> None:
         self.server = Server(root)
 
-    def ask(self, kind: Kind, *parts: bytes) -> tuple[Kind, Reader]:
+    def ask(self, kind: PacketKind, *parts: bytes) -> tuple[PacketKind, PacketReader]:
         answer = self.server.answer(wire.packet(kind, b"id-1", *parts)[4:])
         (whole,) = Packets().feed(answer)
-        reader = Reader(whole)
-        found = Kind(reader.byte())
+        reader = PacketReader(whole)
+        found = PacketKind(reader.byte())
         assert reader.take(4) == b"id-1"
         return found, reader
 
-    def status(self, kind: Kind, *parts: bytes) -> Status:
+    def status(self, kind: PacketKind, *parts: bytes) -> SftpStatus:
         found, reader = self.ask(kind, *parts)
-        return Status(reader.number()) if found is Kind.STATUS else Status.OK
+        return SftpStatus(reader.number()) if found is PacketKind.STATUS else SftpStatus.OK
 
-    def open(self, path: bytes, flags: int = READ) -> bytes | Status:
+    def open(self, path: bytes, flags: int = READ) -> bytes | SftpStatus:
         found, reader = self.ask(
-            Kind.OPEN, wire.text(path), wire.number(flags), wire.attributes(Attributes())
+            PacketKind.OPEN, wire.text(path), wire.number(flags), wire.attributes(Attributes())
         )
-        return reader.text() if found is Kind.HANDLE else Status(reader.number())
+        return reader.text() if found is PacketKind.HANDLE else SftpStatus(reader.number())
 
-    def read(self, path: bytes) -> bytes | Status:
+    def read(self, path: bytes) -> bytes | SftpStatus:
         handle = self.open(path)
-        if isinstance(handle, Status):
+        if isinstance(handle, SftpStatus):
             return handle
-        found, reader = self.ask(Kind.READ, wire.text(handle), (0).to_bytes(8), wire.number(1000))
-        data = reader.text() if found is Kind.DATA else Status(reader.number())
-        assert self.status(Kind.CLOSE, wire.text(handle)) is Status.OK
+        found, reader = self.ask(
+            PacketKind.READ, wire.text(handle), (0).to_bytes(8), wire.number(1000)
+        )
+        data = reader.text() if found is PacketKind.DATA else SftpStatus(reader.number())
+        assert self.status(PacketKind.CLOSE, wire.text(handle)) is SftpStatus.OK
         return data
 
 
@@ -87,7 +89,7 @@ LEADING_OUT = [
 @pytest.mark.parametrize("path", LEADING_OUT)
 def test_no_path_reads_or_writes_outside(root: Root, path: bytes, tmp_path: Path) -> None:
     client = Client(root)
-    assert isinstance(client.read(path), Status)
+    assert isinstance(client.read(path), SftpStatus)
     for flags in (WRITE, WRITE | CREATE, WRITE | CREATE | TRUNCATE):
         handle = client.open(path, flags)
         if isinstance(handle, bytes):
@@ -96,7 +98,7 @@ def test_no_path_reads_or_writes_outside(root: Root, path: bytes, tmp_path: Path
 
 
 def test_links_to_nothing_are_not_written_through(root: Root, tmp_path: Path) -> None:
-    assert isinstance(Client(root).open(b"hanging", WRITE | CREATE), Status)
+    assert isinstance(Client(root).open(b"hanging", WRITE | CREATE), SftpStatus)
     assert not (tmp_path / "outside" / "new").exists()
 
 
@@ -109,15 +111,15 @@ def test_no_name_is_made_removed_or_moved_outside(root: Root, name: bytes, tmp_p
     none = wire.attributes(Attributes())
     victim = wire.text(name.replace(b"new", b"s"))
     before = sorted(tmp_path.rglob("*"))
-    assert client.status(Kind.MKDIR, path, none) is not Status.OK
-    assert client.status(Kind.RMDIR, path) is not Status.OK
-    assert client.status(Kind.REMOVE, victim) is not Status.OK
-    assert client.status(Kind.RENAME, wire.text(b"file"), path) is not Status.OK
-    assert client.status(Kind.RENAME, victim, wire.text(b"taken")) is not Status.OK
-    assert client.status(Kind.SYMLINK, wire.text(b"file"), path) is not Status.OK
+    assert client.status(PacketKind.MKDIR, path, none) is not SftpStatus.OK
+    assert client.status(PacketKind.RMDIR, path) is not SftpStatus.OK
+    assert client.status(PacketKind.REMOVE, victim) is not SftpStatus.OK
+    assert client.status(PacketKind.RENAME, wire.text(b"file"), path) is not SftpStatus.OK
+    assert client.status(PacketKind.RENAME, victim, wire.text(b"taken")) is not SftpStatus.OK
+    assert client.status(PacketKind.SYMLINK, wire.text(b"file"), path) is not SftpStatus.OK
     for extension in (b"posix-rename@openssh.com", b"hardlink@openssh.com"):
         parts = wire.text(extension), victim, wire.text(b"taken")
-        assert client.status(Kind.EXTENDED, *parts) is not Status.OK
+        assert client.status(PacketKind.EXTENDED, *parts) is not SftpStatus.OK
 
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -126,9 +128,9 @@ def test_attributes_change_files_inside_only_and_give_no_rights(root: Root, tmp_
     client = Client(root)
     mode = wire.attributes(Attributes(mode=0o6777, times=(1, 2)))
     for path in (b"abs", b"rel", b"dir/s", b"fifo"):
-        assert client.status(Kind.SETSTAT, wire.text(path), mode) is not Status.OK
+        assert client.status(PacketKind.SETSTAT, wire.text(path), mode) is not SftpStatus.OK
     assert (tmp_path / "outside" / "s").stat().st_mode & 0o777 == 0o644
-    assert client.status(Kind.SETSTAT, wire.text(b"file"), mode) is Status.OK
+    assert client.status(PacketKind.SETSTAT, wire.text(b"file"), mode) is SftpStatus.OK
     found = (tmp_path / "inside" / "file").stat()
     assert (stat.S_IMODE(found.st_mode), found.st_mtime) == (0o777, 2)
 
@@ -160,29 +162,34 @@ def test_a_race_with_whoever_changes_the_tree_never_leads_out(tmp_path: Path) ->
         swapper.join()
 
     assert SECRET not in found
-    assert found <= {b"own", Status.PERMISSION_DENIED, Status.NO_SUCH_FILE, Status.FAILURE}
+    assert found <= {
+        b"own",
+        SftpStatus.PERMISSION_DENIED,
+        SftpStatus.NO_SUCH_FILE,
+        SftpStatus.FAILURE,
+    }
 
 
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        (b"\xff\xfe name", Status.OK),
-        ("\u202e name".encode(), Status.OK),
-        (b"a" * 255, Status.OK),
-        (b"a" * 256, Status.FAILURE),
-        (b"a\0b", Status.BAD_MESSAGE),
-        (b"a/" * 3000, Status.BAD_MESSAGE),
-        (b"-rf", Status.OK),
-        (b"new\nline", Status.OK),
+        (b"\xff\xfe name", SftpStatus.OK),
+        ("\u202e name".encode(), SftpStatus.OK),
+        (b"a" * 255, SftpStatus.OK),
+        (b"a" * 256, SftpStatus.FAILURE),
+        (b"a\0b", SftpStatus.BAD_MESSAGE),
+        (b"a/" * 3000, SftpStatus.BAD_MESSAGE),
+        (b"-rf", SftpStatus.OK),
+        (b"new\nline", SftpStatus.OK),
     ],
 )
-def test_names_made_to_hurt(tmp_path: Path, name: bytes, expected: Status) -> None:
+def test_names_made_to_hurt(tmp_path: Path, name: bytes, expected: SftpStatus) -> None:
     client = Client(Root(str(tmp_path)))
     handle = client.open(name, WRITE | CREATE)
-    assert (handle if isinstance(handle, Status) else Status.OK) is expected
-    if expected is Status.OK:
-        _, opened = client.ask(Kind.OPENDIR, wire.text(b"/"))
-        _, listed = client.ask(Kind.READDIR, wire.text(opened.text()))
+    assert (handle if isinstance(handle, SftpStatus) else SftpStatus.OK) is expected
+    if expected is SftpStatus.OK:
+        _, opened = client.ask(PacketKind.OPENDIR, wire.text(b"/"))
+        _, listed = client.ask(PacketKind.READDIR, wire.text(opened.text()))
         assert listed.number() == 3
         assert name in listed.rest()
 
@@ -192,8 +199,10 @@ def test_files_are_written_at_offsets_and_handles_are_bounded(tmp_path: Path) ->
     handle = client.open(b"big", READ | WRITE | CREATE)
     assert isinstance(handle, bytes)
     for offset, data in ((5, b"world"), (0, b"hello")):
-        status = client.status(Kind.WRITE, wire.text(handle), offset.to_bytes(8), wire.text(data))
-        assert status is Status.OK
+        status = client.status(
+            PacketKind.WRITE, wire.text(handle), offset.to_bytes(8), wire.text(data)
+        )
+        assert status is SftpStatus.OK
 
     assert client.read(b"big") == b"helloworld"
     opened = [client.open(b"big") for _ in range(300)]

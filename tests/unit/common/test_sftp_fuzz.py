@@ -14,7 +14,7 @@ from tests.sftp_packets import SESSIONS, Part, packet_of
 
 from moorage.common.sftp.confined import Root
 from moorage.common.sftp.server import Server
-from moorage.common.sftp.wire import MAX_PACKET, Kind, Malformed
+from moorage.common.sftp.wire import MAX_PACKET, Malformed, PacketKind
 
 SECRET = b"quokka"
 
@@ -51,7 +51,7 @@ def test_any_session_is_answered_within_bounds_and_stays_inside() -> None:
                 kinds.add(answer[4])
                 assert len(answer) <= MAX_PACKET
                 assert SECRET not in answer
-                if answer[4] == Kind.HANDLE:
+                if answer[4] == PacketKind.HANDLE:
                     handles.append(answer[13:])
 
             assert (folder / "outside").read_bytes() == SECRET
@@ -63,5 +63,12 @@ def test_any_session_is_answered_within_bounds_and_stays_inside() -> None:
             shutil.rmtree(folder)
 
     run()
-    made = {Kind.STATUS, Kind.HANDLE, Kind.NAME, Kind.ATTRS, Kind.DATA, Kind.EXTENDED_REPLY}
+    made = {
+        PacketKind.STATUS,
+        PacketKind.HANDLE,
+        PacketKind.NAME,
+        PacketKind.ATTRS,
+        PacketKind.DATA,
+        PacketKind.EXTENDED_REPLY,
+    }
     assert made <= kinds, "it would try the refusals only"

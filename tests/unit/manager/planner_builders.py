@@ -9,7 +9,7 @@ from moorage.common.model.ids import AgentId, DeviceId, KernelId, SessionId
 from moorage.manager.scheduling import (
     AgentState,
     DeviceState,
-    Hold,
+    HeldSession,
     Pending,
     Plan,
     Policy,
@@ -74,6 +74,6 @@ def placements(result: Plan) -> dict[str, list[str]]:
     }
 
 
-def hold(result: Plan, name: str) -> Hold:
+def hold(result: Plan, name: str) -> HeldSession:
     (found,) = (held for held in result.holds if held.session_id == name)
     return found

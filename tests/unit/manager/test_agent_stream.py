@@ -14,7 +14,7 @@ from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.status import ObservedState, SessionType
 from moorage.manager.lifecycle.kernels import AgentUpdate
 from moorage.manager.rpc.agent_stream import AgentStream, StreamRefused
-from moorage.manager.rpc.authentication import Caller
+from moorage.manager.rpc.authentication import LinkCaller
 from moorage.manager.store.orders import AgentOrders
 
 A, B = (KernelId(f"01980000-0000-7000-8000-00000000000{n}") for n in "ab")
@@ -32,7 +32,7 @@ class Link:
     def __init__(self, *has: KernelId) -> None:
         self.has = set(has)
         self.sender = ReportSender(deltas=True)
-        self.stream = AgentStream(self.sender.next_message(self.report(0)), Caller())
+        self.stream = AgentStream(self.sender.next_message(self.report(0)), LinkCaller())
         self.first = self.stream.update(self.stream.first, 0.0)
 
     def report(self, generation: int) -> Report:
@@ -147,8 +147,8 @@ def test_first_report_must_be_full_and_valid() -> None:
     sender = ReportSender(deltas=True)
     sender.next_message(REPORT)
     with pytest.raises(StreamRefused, match="full report"):
-        AgentStream(sender.next_message(REPORT), Caller())
+        AgentStream(sender.next_message(REPORT), LinkCaller())
     broken = ReportSender().next_message(REPORT)
     broken.kernels.append(b"\xff")
     with pytest.raises(StreamRefused, match="invalid report"):
-        AgentStream(broken, Caller())
+        AgentStream(broken, LinkCaller())

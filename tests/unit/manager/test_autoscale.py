@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from moorage.common.model.serving import Autoscale
 from moorage.manager.serving.autoscale import STEP_MIN, autoscale
-from moorage.manager.serving.snapshots import Decision, LoadSample, Scaling
+from moorage.manager.serving.snapshots import AutoscaleDecision, LoadSample, Scaling
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -120,7 +120,7 @@ def test_limits_hold_for_every_load(
         load(age, waiting=waiting, running=running, kv_cache=kv, idle_s=idle_s)
         for age in (400, 10, 0)
     ]
-    decision: Decision = autoscale(given_scaling, samples, NOW)
+    decision: AutoscaleDecision = autoscale(given_scaling, samples, NOW)
     policy = given_scaling.policy
     assert policy.min <= decision.replicas <= policy.max
     if policy.min <= wanted <= policy.max:

@@ -15,10 +15,10 @@ from moorage.common.model.idle import IdleChoice, IdlePolicy
 from moorage.manager.workloads.idle import (
     IdleSettings,
     IdleState,
+    IdleStep,
     Judgment,
     Look,
     Observations,
-    Step,
     ends_in,
     find_problem,
     judge,
@@ -152,25 +152,33 @@ def run(looks: list[Look], what: IdleSettings, state: IdleState | None = None) -
 def test_a_session_is_warned_then_ended_and_traffic_takes_the_warning_back() -> None:
     what = IdleSettings(traffic_s=30, warning_s=10)
     quiet = run([Look(10)] * 4, what)
-    assert [one.step for one in quiet] == [Step.NONE, Step.WARN, Step.NONE, Step.END] or [
-        one.step for one in quiet
-    ] == [Step.NONE, Step.WARN, Step.END, Step.END]
+    assert [one.step for one in quiet] == [
+        IdleStep.NONE,
+        IdleStep.WARN,
+        IdleStep.NONE,
+        IdleStep.END,
+    ] or [one.step for one in quiet] == [IdleStep.NONE, IdleStep.WARN, IdleStep.END, IdleStep.END]
     used = run([Look(10), Look(10), Look(5, sightings=1), Look(10, sightings=1)], what)
-    assert [one.step for one in used] == [Step.NONE, Step.WARN, Step.RESUME, Step.NONE]
+    assert [one.step for one in used] == [
+        IdleStep.NONE,
+        IdleStep.WARN,
+        IdleStep.RESUME,
+        IdleStep.NONE,
+    ]
     extended = replace(quiet[1].state, extended_s=100.0, extensions=1)
-    assert run([Look(10)], what, extended)[0].step is Step.RESUME
+    assert run([Look(10)], what, extended)[0].step is IdleStep.RESUME
 
 
 def test_a_session_that_is_found_idle_is_warned_before_it_ends() -> None:
     what = IdleSettings(lifetime_s=30, warning_s=10)
     steps = [one.step for one in run([Look(100), Look(1), Look(8), Look(1)], what)]
-    assert steps == [Step.WARN, Step.NONE, Step.NONE, Step.END]
+    assert steps == [IdleStep.WARN, IdleStep.NONE, IdleStep.NONE, IdleStep.END]
 
 
 def test_time_in_which_no_proxy_told_of_traffic_does_not_count() -> None:
     what = IdleSettings(traffic_s=30, warning_s=0)
     untold = run([Look(10), *[Look(10, traffic_known=False)] * 9, Look(10)], what)
-    assert [one.step for one in untold] == [Step.NONE] * 11
+    assert [one.step for one in untold] == [IdleStep.NONE] * 11
     assert untold[-1].remaining == {"traffic": 10}
 
 
@@ -211,12 +219,12 @@ def test_only_observed_and_warned_idleness_ends_a_session(
         )
         sightings = look.sightings
 
-        if made.step is Step.WARN:
+        if made.step is IdleStep.WARN:
             warned_at = now
-        elif made.step is Step.RESUME:
+        elif made.step is IdleStep.RESUME:
             warned_at = None
 
-        if made.step is Step.END:
+        if made.step is IdleStep.END:
             assert look.elapsed_s > 0
             assert warned_at is not None
             assert now - warned_at >= what.warning_s - 1e-6

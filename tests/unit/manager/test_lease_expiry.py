@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moorage.common.model.ids import AgentId, KernelId
-from moorage.manager.lifecycle.kernel_leases import LONGEST_PAUSE_S, LeasedKernel, LeaseWatch
+from moorage.manager.lifecycle.kernel_leases import LONGEST_PAUSE_S, KernelLeaseWatch, LeasedKernel
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -17,7 +17,9 @@ def kernel(contact: datetime = T0, lease_s: float = 60) -> LeasedKernel:
     return LeasedKernel(KernelId("k"), AgentId("node-1"), contact, lease_s, stop_grace_s=10)
 
 
-def expires_after(watch: LeaseWatch, one: LeasedKernel, start: float, step: float = 2) -> float:
+def expires_after(
+    watch: KernelLeaseWatch, one: LeasedKernel, start: float, step: float = 2
+) -> float:
     """How long after ``start`` the watch lets the lease expire."""
     at = start
     while not watch.expired([one], at):
@@ -26,18 +28,18 @@ def expires_after(watch: LeaseWatch, one: LeasedKernel, start: float, step: floa
 
 
 def test_lease_expires_after_its_time_the_grace_period_and_a_margin() -> None:
-    assert 60 + 10 < expires_after(LeaseWatch(), kernel(), 100) < 60 + 10 + 20
+    assert 60 + 10 < expires_after(KernelLeaseWatch(), kernel(), 100) < 60 + 10 + 20
 
 
 def test_contact_starts_it_again() -> None:
-    watch = LeaseWatch()
+    watch = KernelLeaseWatch()
     for at in range(0, 70, 2):
         assert not watch.expired([kernel()], at)
     assert expires_after(watch, kernel(T0 + timedelta(seconds=1)), 70) > 60
 
 
 def test_pause_or_leap_of_the_clock_starts_it_again() -> None:
-    watch = LeaseWatch()
+    watch = KernelLeaseWatch()
     watch.expired([kernel()], 0)
     assert not watch.expired([kernel()], 10_000)
     assert expires_after(watch, kernel(), 10_002) > 60
@@ -47,7 +49,7 @@ def test_pause_or_leap_of_the_clock_starts_it_again() -> None:
 def test_never_expires_before_the_node_has_ended_it(looks: list[tuple[float, bool]]) -> None:
     """``looks``: real seconds until each look, and whether there was a contact since the one
     before."""
-    watch = LeaseWatch()
+    watch = KernelLeaseWatch()
     now = 0.0
     contact = T0
     at = 0.0

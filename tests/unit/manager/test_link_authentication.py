@@ -11,7 +11,7 @@ import pytest
 
 from moorage.common.aio.clock import SystemClock
 from moorage.common.link.dial import REVOKED
-from moorage.manager.rpc.authentication import Caller, LinkAuthenticator
+from moorage.manager.rpc.authentication import LinkAuthenticator, LinkCaller
 
 
 class SlowPeers:
@@ -43,7 +43,7 @@ def call(authenticator: LinkAuthenticator, name: str, begun: asyncio.Event) -> a
     peer = cast(Any, SimpleNamespace(kind="agent", name=name))
 
     async def run() -> None:
-        async with authenticator.until_revoked(Caller(name, peer, "key", "issuer"), Context()):
+        async with authenticator.until_revoked(LinkCaller(name, peer, "key", "issuer"), Context()):
             begun.set()
             await asyncio.sleep(60)
 

@@ -16,13 +16,13 @@ from pydantic import ValidationError
 
 from moorage.common.config.settings import ManagerSettings
 from moorage.common.model.oidc_rules import Grants, Rule, grants
-from moorage.manager.oidc import Attempt
+from moorage.manager.oidc import SignInAttempt
 from moorage.manager.oidc.tokens import TokenRefused, check_id_token, import_keys
 
 NOW = 1_800_000_000.0
 ISSUER = "https://id.example.com"
 CLIENT = "moorage"
-ATTEMPT = Attempt.of("mg-secret")
+ATTEMPT = SignInAttempt.of("mg-secret")
 KEY = RSAKey.generate_key(2048, {"kid": "one", "use": "sig"})
 CURVE = ECKey.generate_key("P-256", {"kid": "two"})
 OTHER = RSAKey.generate_key(2048, {"kid": "one"})
@@ -90,7 +90,10 @@ REFUSED = {
     "without an end": (signed(exp=None), "exp"),
     "of the future": (signed(iat=int(NOW) + 120), "future"),
     "not valid yet": (signed(nbf=int(NOW) + 120), "not yet"),
-    "nonce of another attempt": (signed(nonce=Attempt.of("mg-other").nonce), "another attempt"),
+    "nonce of another attempt": (
+        signed(nonce=SignInAttempt.of("mg-other").nonce),
+        "another attempt",
+    ),
     "no nonce": (signed(nonce=None), "another attempt"),
     "nobody": (signed(sub=""), "sub"),
     "no subject": (signed(sub=None), "sub"),
@@ -144,9 +147,9 @@ def test_an_attempt_follows_from_its_secret_and_shows_it_to_nobody() -> None:
     assert 43 <= len(ATTEMPT.verifier) <= 128
     assert ATTEMPT.verifier not in parts.query
     assert len({ATTEMPT.state, ATTEMPT.nonce, ATTEMPT.verifier}) == 3
-    assert Attempt.of("mg-secret") == ATTEMPT
+    assert SignInAttempt.of("mg-secret") == ATTEMPT
     assert ATTEMPT.has_state(ATTEMPT.state)
-    for state in ("", "é", Attempt.of("mg-other").state, Attempt.of("").state):
+    for state in ("", "é", SignInAttempt.of("mg-other").state, SignInAttempt.of("").state):
         assert not ATTEMPT.has_state(state)
 
 

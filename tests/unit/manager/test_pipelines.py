@@ -83,7 +83,9 @@ def met(state: StepState, on: str) -> bool:
     return on == "any" or state is (SUCCEEDED if on == "success" else FAILED)
 
 
-def play(nodes: list[pipelines.Node], fails: set[int], at_once: dict[str, int]) -> list[StepState]:
+def play(
+    nodes: list[pipelines.PipelineNode], fails: set[int], at_once: dict[str, int]
+) -> list[StepState]:
     """Runs all nodes as the database's rules say: one whose conditions hold runs, one whose cannot
     is skipped."""
     ended: dict[int, StepState] = {}

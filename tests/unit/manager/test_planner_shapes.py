@@ -10,11 +10,11 @@ from moorage.common.model.ids import DeviceId, KernelId, SessionId
 from moorage.common.model.reasons import Reason
 from moorage.manager.scheduling import AgentState, DeviceState, Pending, Policy
 from moorage.manager.scheduling.core.model import Allocation, Quota, Running
-from moorage.manager.scheduling.core.results import Hold
+from moorage.manager.scheduling.core.results import HeldSession
 from moorage.manager.scheduling.incremental.planner import IncrementalPlanner
 
 
-def used_of(held: Hold) -> list[int]:
+def used_of(held: HeldSession) -> list[int]:
     return [one.used for one in held.unmet]
 
 

@@ -19,7 +19,7 @@ from moorage.manager.scheduling import (
     refusal_message,
 )
 from moorage.manager.scheduling.core.order import sort_pending
-from moorage.manager.scheduling.core.results import Hold, Place, Plan, Refusal, RefusalKind
+from moorage.manager.scheduling.core.results import HeldSession, Place, Plan, Refusal, RefusalKind
 
 GIB = 1024**3
 
@@ -76,7 +76,7 @@ def placements(result: Plan) -> dict[str, str]:
     return {place.session_id: place.agent_id for place in result.places}
 
 
-def hold_of(result: Plan, name: str) -> Hold:
+def hold_of(result: Plan, name: str) -> HeldSession:
     (hold,) = (hold for hold in result.holds if hold.session_id == name)
     return hold
 
@@ -209,7 +209,7 @@ def test_want_of_a_healthy_device_is_no_want_of_room() -> None:
     sick = (DeviceState(DeviceId("0"), "cuda.device", 1000, healthy=False),)
     result = run([agent("a", devices=sick)], [pending_session("s", {"cuda.device": 1})])
     assert result.holds == (
-        Hold(
+        HeldSession(
             SessionId("s"),
             Reason.NO_ELIGIBLE_AGENT,
             (Refusal(RefusalKind.UNHEALTHY, "cuda.device", 1, 0),),

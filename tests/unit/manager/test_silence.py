@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 
 from moorage.common.model.ids import AgentId
 from moorage.common.model.status import AgentStatus
-from moorage.manager.lifecycle.silence import Contact, SilenceLimits, SilenceWatch, Verdict
+from moorage.manager.lifecycle.silence import (
+    AgentContact,
+    SilenceLimits,
+    SilenceVerdict,
+    SilenceWatch,
+)
 
 ALIVE = AgentStatus.ALIVE
 SUSPECT = AgentStatus.SUSPECT
@@ -26,12 +31,12 @@ class World:
     """A leader that looks every five seconds, at the agents that the database finds, which are
     marked as it decides."""
 
-    def __init__(self, *agents: Contact, limits: SilenceLimits = LIMITS) -> None:
+    def __init__(self, *agents: AgentContact, limits: SilenceLimits = LIMITS) -> None:
         self.agents = {one.agent_id: one for one in agents}
         self.watch = SilenceWatch(limits)
         self.now = 0.0
         self.limits = limits
-        self.verdict = Verdict((), {})
+        self.verdict = SilenceVerdict((), {})
 
     def look(self, *heard: str, offset_s: float = 0) -> None:
         """``heard``: agents that report now, by a clock of the database that is ``offset_s``
@@ -56,7 +61,7 @@ class World:
             if mark.new is LOST:
                 del self.agents[mark.agent_id]
 
-    def read(self, one: Contact, offset_s: float) -> Contact | None:
+    def read(self, one: AgentContact, offset_s: float) -> AgentContact | None:
         """As agent_contacts.sql does: None for an agent that was heard from."""
         third_s = max(self.limits.suspect_after_s, 3 * one.report_interval_s) / 3
         silent_s = (T0 + timedelta(seconds=self.now + offset_s) - one.last_seen).total_seconds()
@@ -74,8 +79,8 @@ class World:
         return self.agents[AgentId(name)].status if AgentId(name) in self.agents else LOST
 
 
-def agent(name: str, status: AgentStatus = ALIVE, **more: object) -> Contact:
-    return Contact(AgentId(name), "default", status, T0, **more)  # type: ignore[arg-type]
+def agent(name: str, status: AgentStatus = ALIVE, **more: object) -> AgentContact:
+    return AgentContact(AgentId(name), "default", status, T0, **more)  # type: ignore[arg-type]
 
 
 def test_silent_agent_is_suspect_then_lost() -> None:

@@ -13,7 +13,7 @@ from moorage.common.model.status import Status
 from moorage.common.telemetry import Span, SpanContext
 from moorage.common.telemetry.spans import session_context
 from moorage.manager.lifecycle.start_spans import (
-    Entry,
+    HistoryRow,
     Placement,
     TracedSession,
     ends_start,
@@ -44,7 +44,7 @@ def session(*events: str) -> TracedSession:
         new = STATUSES[event]
         detail = "on a" if event == "placed" else "why" if event == "fail" else ""
         reason = "start-failed" if event in ("fail", "retry") else ""
-        entries.append(Entry(number, float(number), event, old, new, reason, detail))
+        entries.append(HistoryRow(number, float(number), event, old, new, reason, detail))
         old = new
 
     return TracedSession(

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 
-from moorage.manager.rpc.stream_wakeups import AT_ONCE, PacedWaking
+from moorage.manager.rpc.stream_wakeups import AT_ONCE, StreamWakeups
 
 
 async def test_few_are_woken_at_once() -> None:
     events = [asyncio.Event() for _ in range(AT_ONCE)]
-    PacedWaking().wake(events)
+    StreamWakeups().wake(events)
     assert all(event.is_set() for event in events)
 
 
 async def test_many_are_woken_in_parts() -> None:
     events = [asyncio.Event() for _ in range(5 * AT_ONCE)]
     woken = list[int]()
-    waking = PacedWaking()
+    waking = StreamWakeups()
     waking.wake(events)
 
     async with asyncio.timeout(20):
@@ -30,7 +30,7 @@ async def test_many_are_woken_in_parts() -> None:
 
 async def test_a_second_call_reaches_all_again() -> None:
     events = [asyncio.Event() for _ in range(3 * AT_ONCE)]
-    waking = PacedWaking()
+    waking = StreamWakeups()
     waking.wake(events)
     for event in events:
         event.clear()

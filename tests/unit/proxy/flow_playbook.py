@@ -10,18 +10,18 @@ from multidict import CIMultiDict
 from prometheus_client.parser import text_string_to_metric_families
 
 from moorage.common.config.settings import ProxySettings
-from moorage.common.link.messages import Fallback, KeyGrant, ModelRoute, RouteTable, Target
+from moorage.common.link.messages import KeyGrant, ModelRoute, RouteFallback, RouteTable, Target
 from moorage.common.model.ids import KernelId, SessionId
 from moorage.common.telemetry import TraceSink
 from moorage.proxy.core.admission import LocalResponse
-from moorage.proxy.core.commands import Break, Hold, ReadBody, Send, Start
+from moorage.proxy.core.commands import Break, ReadBody, Send, StartResponse, WaitForReplica
 from moorage.proxy.core.error_response import ErrorResponse
 from moorage.proxy.core.flow import resume_held
 from moorage.proxy.core.limits.limiter import Ask, Observer
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.retry import Failure
 from moorage.proxy.core.traced_flow import begin_flow
-from moorage.proxy.metrics import Metrics
+from moorage.proxy.metrics import ProxyMetrics
 
 CHAT = "/v1/chat/completions"
 BODY = b'{"model":"tiny"}'
@@ -68,11 +68,11 @@ def table(generation: int, names: str) -> RouteTable:
     fallbacks: a model ``NAME=REPLICAS``, of another project if the name is ``theirs``, or a
     ``provider``."""
     own, *given = names.split("|")
-    fallbacks: list[Fallback] = []
+    fallbacks: list[RouteFallback] = []
     models: list[ModelRoute] = []
     for text in given:
         name, _, targets = text.strip().partition("=")
-        fallbacks.append(Fallback(name, PROVIDER if name == "provider" else None))
+        fallbacks.append(RouteFallback(name, PROVIDER if name == "provider" else None))
         if name != "provider":
             project = "q" if name == "theirs" else "p"
             models.append(ModelRoute(name, 7, tuple(map(target, targets.split())), project))
@@ -140,7 +140,7 @@ class Playbook:
         **options: Any,
     ) -> None:
         settings = ProxySettings(max_hold_s=60, **options)
-        self.router = RequestRouter(settings, Metrics(), randrange=lambda _: 0)
+        self.router = RequestRouter(settings, ProxyMetrics(), randrange=lambda _: 0)
         self.router.update_table(table(1, replicas))
         self.router.tracer = tracer
         if limiter is not None:
@@ -223,9 +223,9 @@ def describe(command: object) -> str:
             return "read"
         case Send():
             return f"send {command.target.kernel_id}"
-        case Hold(until, comment):
+        case WaitForReplica(until, comment):
             return f"hold {until - 100:g} {comment.decode().strip()}".strip()
-        case Start():
+        case StartResponse():
             return "start"
         case Break(None):
             return "break"

@@ -16,7 +16,7 @@ from moorage.proxy.core.limits.ledger import Ledger, cells_needed
 from moorage.proxy.core.limits.reservation import RequestLimiter
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.usage_book import UsageBook
-from moorage.proxy.metrics import Metrics
+from moorage.proxy.metrics import ProxyMetrics
 from moorage.proxy.planes.asyncio import AsyncioPlane
 from moorage.proxy.planes.asyncio.client import ClientConnection
 from moorage.proxy.planes.asyncio.messages import KnownHeads
@@ -68,7 +68,7 @@ class SocketlessPlane:
         self._remembers = remembers
         settings = ProxySettings(credentials_max_age_s=300)
         self.router = RequestRouter(
-            settings, Metrics(), randrange=random.Random(1).randrange, table_wait_s=0
+            settings, ProxyMetrics(), randrange=random.Random(1).randrange, table_wait_s=0
         )
         self.usage = UsageBook()
         ledger = Ledger([0] * cells_needed(8))

@@ -17,7 +17,7 @@ from moorage.proxy.core.answering import ANSWERED_S, FAILED, KEYS, WINDOW_S, Ans
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.result_news import LENGTH
 from moorage.proxy.core.retry import Failure
-from moorage.proxy.metrics import Metrics
+from moorage.proxy.metrics import ProxyMetrics
 
 A = KernelId("a")
 B = KernelId("b")
@@ -85,7 +85,7 @@ def test_one_key_or_one_answer_is_enough_to_stay(results: list[tuple[float, str,
 
 
 def router() -> RequestRouter:
-    made = RequestRouter(ProxySettings(), Metrics(), randrange=lambda _: 0)
+    made = RequestRouter(ProxySettings(), ProxyMetrics(), randrange=lambda _: 0)
     targets = tuple(Target(SessionId(one), KernelId(one), "h", 1, "k", "custom") for one in "ab")
     made.update_table(RouteTable(1, (ModelRoute("m", 1, targets),), ()))
     return made

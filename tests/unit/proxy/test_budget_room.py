@@ -15,14 +15,14 @@ from tests.examples import examples
 from moorage.common.link.messages import BudgetGrant, KeyGrant, RequestLimits
 from moorage.common.link.proxy_messages import LimitShare
 from moorage.manager.serving.limit_shares import StoredShares, share_of
-from moorage.proxy.core.limits.ledger import COUNTED_S, Ledger, Reservation, cells_needed
-from moorage.proxy.core.limits.request_needs import Refusal, Subject, subjects_of
+from moorage.proxy.core.limits.ledger import COUNTED_S, Ledger, LedgerReservation, cells_needed
+from moorage.proxy.core.limits.request_needs import LimitExceeded, LimitSubject, subjects_of
 
 NAME = "budget/project/month/tokens/vision"
 
 
-def budget(hard: int, unit: str = "tokens") -> Subject:
-    return Subject(NAME, RequestLimits(tokens_per_minute=hard), unit)
+def budget(hard: int, unit: str = "tokens") -> LimitSubject:
+    return LimitSubject(NAME, RequestLimits(tokens_per_minute=hard), unit)
 
 
 def ledger(cells: list[int] | None = None, worker: int = 0) -> Ledger:
@@ -30,10 +30,10 @@ def ledger(cells: list[int] | None = None, worker: int = 0) -> Ledger:
 
 
 def granted(
-    book: Ledger, subject: Subject, tokens: int, now: float, prompt: int = 0
-) -> Reservation:
+    book: Ledger, subject: LimitSubject, tokens: int, now: float, prompt: int = 0
+) -> LedgerReservation:
     outcome = book.reserve([subject], tokens, now, prompt)
-    assert isinstance(outcome, Reservation), outcome
+    assert isinstance(outcome, LedgerReservation), outcome
     return outcome
 
 
@@ -48,7 +48,7 @@ def test_what_runs_and_what_is_not_counted_yet_use_it_up() -> None:
     first = granted(book, subject, 600, 0.0)
     granted(book, subject, 600, 0.0)  # one more while anything is left
     refusal = book.reserve([subject], 1, 500.0)
-    assert isinstance(refusal, Refusal), "it runs for longer than any window"
+    assert isinstance(refusal, LimitExceeded), "it runs for longer than any window"
     assert (refusal.is_budget, refusal.retry_s) == (True, 5)
     assert (refusal.rooms.tokens, refusal.rooms.requests) == (None, None), "it is no rate"
     book.settle(first, 100, 500.0)
@@ -56,7 +56,7 @@ def test_what_runs_and_what_is_not_counted_yet_use_it_up() -> None:
     assert [need.used_tokens for need in book.needs([subject], 501.0)] == [600 + 100 + 10]
     book.adopt_room(LimitShare(NAME, tokens=710), 499.0 + COUNTED_S)
     for now in (501.0, 1000.0):
-        assert isinstance(book.reserve([subject], 1, now), Refusal)
+        assert isinstance(book.reserve([subject], 1, now), LimitExceeded)
 
     book.adopt_room(LimitShare(NAME, tokens=710), 500.0 + COUNTED_S)
     # what has ended then is in the sum of the manager
@@ -71,10 +71,10 @@ def test_without_a_manager_a_share_is_used_once() -> None:
     for now in (1.0, 1000.0):
         book.settle(granted(book, subject, 50, now), 50, now)
 
-    assert isinstance(book.reserve([subject], 50, 2000.0), Refusal)
+    assert isinstance(book.reserve([subject], 50, 2000.0), LimitExceeded)
     book.hold_rooms(2015.0)
     book.adopt_room(LimitShare(NAME, tokens=1), 2014.0)
-    assert isinstance(book.reserve([subject], 50, 2014.0), Refusal), (
+    assert isinstance(book.reserve([subject], 50, 2014.0), LimitExceeded), (
         "what it has used is not in that"
     )
     book.adopt_room(LimitShare(NAME, tokens=1), 2015.0)
@@ -107,7 +107,7 @@ def test_what_a_dead_worker_reserved_is_free_again() -> None:
     other = ledger(cells, 1)
     subject = budget(10)
     granted(one, subject, 600, 0.0)
-    assert isinstance(other.reserve([subject], 1, 0.0), Refusal)
+    assert isinstance(other.reserve([subject], 1, 0.0), LimitExceeded)
     other.forget_worker(0)
     granted(other, subject, 1, 0.0)
 
@@ -125,7 +125,7 @@ class World:
     shares: Mapping[str, Any] = field(default_factory=dict)
     # with when it is known, and was used
     usage: list[tuple[float, int, float]] = field(default_factory=list)
-    running: list[tuple[float, int, int, Reservation]] = field(default_factory=list)
+    running: list[tuple[float, int, int, LedgerReservation]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         memory = [[0] * cells_needed(1) for _ in range(self.proxies)]
@@ -133,7 +133,7 @@ class World:
         for first, _ in self.ledgers:
             first.proxies = self.proxies
 
-    def run(self, now: float, subject: Subject, *, is_manager_away: bool) -> None:
+    def run(self, now: float, subject: LimitSubject, *, is_manager_away: bool) -> None:
         for end in [one for one in self.running if one[0] <= now]:
             self.running.remove(end)
             _, number, used, reservation = end
@@ -193,7 +193,7 @@ def test_bound(
         which = worker % (2 * proxies)
         book = world.ledgers[which // 2][which % 2]
         outcome = book.reserve([subject], reserves, now)
-        if isinstance(outcome, Reservation):
+        if isinstance(outcome, LedgerReservation):
             largest = max(largest, reserves)
             world.running.append((now + lasts, which, reserves * part // 100, outcome))
 
@@ -215,7 +215,7 @@ def test_all_of_it_is_used_in_the_end(lasts: int) -> None:
     now = 0.0
     for _ in range(2000):
         outcome = world.ledgers[0][0].reserve([subject], 40, now)
-        if isinstance(outcome, Reservation):
+        if isinstance(outcome, LedgerReservation):
             world.running.append((now + lasts, 0, 30, outcome))
 
         now += 1

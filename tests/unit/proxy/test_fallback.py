@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from moorage.proxy.core.body_model import with_model
-from moorage.proxy.core.commands import Start
+from moorage.proxy.core.commands import StartResponse
 from moorage.proxy.core.request_body import LargeBody
 
 SENT = ("request > read", "body > send a")
@@ -169,10 +169,10 @@ def test_the_answer_names_the_model_of_a_fallback() -> None:
     for fallback, name in (("small=s", "small"), ("provider", "provider")):
         flow = asked(f"a | {fallback}", "refused", limiter=Counting(9)).flow
         command = flow.upstream_head(200, "application/json", 101.0)
-        assert isinstance(command, Start)
+        assert isinstance(command, StartResponse)
         assert ("x-moorage-model", name) in command.more
     command = asked("a").flow.upstream_head(200, "application/json", 101.0)
-    assert isinstance(command, Start)
+    assert isinstance(command, StartResponse)
     assert not command.more
 
 

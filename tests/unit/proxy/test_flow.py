@@ -14,7 +14,7 @@ from multidict import CIMultiDict
 
 from moorage.common.link.messages import KeyGrant, RouteTable
 from moorage.proxy.core.admission import BodyRequired
-from moorage.proxy.core.commands import Start
+from moorage.proxy.core.commands import StartResponse
 from moorage.proxy.core.flow import RequestFlow, resume_held
 
 SENT = ("request > read", "body > send a")
@@ -301,7 +301,7 @@ def test_response_headers_and_observer_come_from_the_reservation() -> None:
     limiter.grants[0].observer = bytes.upper
     playbook.flow.sent(100.5)
     command = playbook.flow.upstream_head(200, "text/event-stream", 101.0)
-    assert isinstance(command, Start)
+    assert isinstance(command, StartResponse)
     assert (command.overhead_s, command.observe) == (0.5, bytes.upper)
     assert command.more == (("x-ratelimit-limit-requests", "10"),)
 
@@ -358,7 +358,7 @@ def test_error_of_a_replica_within_an_open_stream_becomes_an_event() -> None:
     playbook = Playbook("loading")
     play(playbook, [*TOLD, "routes a > send a"])
     command = playbook.flow.upstream_head(400, "application/json", 100.0)
-    assert isinstance(command, Start)
+    assert isinstance(command, StartResponse)
     assert command.observe is not None
     pieces = (b'{"error":\n', b' {"message": "no"}}\n', b"")
     assert (

@@ -12,7 +12,7 @@ from moorage.proxy.core.error_response import ErrorResponse
 from moorage.proxy.core.flow import RequestFlow
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.routes import IndexedTable
-from moorage.proxy.metrics import Metrics
+from moorage.proxy.metrics import ProxyMetrics
 
 HEAD = {"Authorization": "Bearer key"}
 KEY = KeyGrant(hashlib.sha256(b"key").hexdigest())
@@ -29,7 +29,9 @@ def asked(router: RequestRouter) -> RequestFlow:
 
 def test_replicas_are_lost_to_clients_and_then_nothing_is_admitted() -> None:
     for peer_id in ("a1", ""):
-        router = RequestRouter(ProxySettings(), Metrics(), randrange=random.Random(1).randrange)
+        router = RequestRouter(
+            ProxySettings(), ProxyMetrics(), randrange=random.Random(1).randrange
+        )
         router.credentials.connected()
         replica = Target(SessionId("s"), KernelId("k"), "h", 1, "key", "custom", peer_id=peer_id)
         router.update_table(RouteTable(7, (ModelRoute("tiny", 1, (replica,)),), (KEY,)))

@@ -12,11 +12,11 @@ from tests.examples import examples
 from tests.unit.proxy.plane_without_sockets import SocketlessPlane
 
 from moorage.common.link.messages import (
-    Fallback,
     KeyGrant,
     ModelRoute,
     ProjectGrant,
     RequestLimits,
+    RouteFallback,
     RouteTable,
     Target,
 )
@@ -56,7 +56,7 @@ ROUTES = (
         canary=50,
         prefix_affinity=True,
     ),
-    replace(TINY, targets=(), fallbacks=(Fallback("other"),)),
+    replace(TINY, targets=(), fallbacks=(RouteFallback("other"),)),
     replace(TINY, name="other", targets=(target(4),), shared_with=("*",)),
     replace(TINY, name="other", targets=(target(4),), project="q"),
 )

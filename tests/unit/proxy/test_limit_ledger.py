@@ -10,12 +10,12 @@ from tests.examples import examples
 
 from moorage.common.link.messages import KeyGrant, ModelRoute, RequestLimits
 from moorage.common.link.proxy_messages import LimitNeed, LimitShare
-from moorage.proxy.core.limits.ledger import Ledger, Reservation, cells_needed
+from moorage.proxy.core.limits.ledger import Ledger, LedgerReservation, cells_needed
 from moorage.proxy.core.limits.request_needs import (
-    Refusal,
+    LimitExceeded,
+    LimitSubject,
     Room,
     Rooms,
-    Subject,
     estimate_tokens,
     headers_of,
     rate_limited,
@@ -27,17 +27,17 @@ def ledger(sets: int = 4, worker: int = 0, cells: list[int] | None = None) -> Le
     return Ledger([0] * cells_needed(sets) if cells is None else cells, worker)
 
 
-def subject(name: str = "key/a", **limits: int) -> Subject:
-    return Subject(name, RequestLimits(**limits))
+def subject(name: str = "key/a", **limits: int) -> LimitSubject:
+    return LimitSubject(name, RequestLimits(**limits))
 
 
-def granted(outcome: Reservation | Refusal) -> Reservation:
-    assert isinstance(outcome, Reservation), outcome
+def granted(outcome: LedgerReservation | LimitExceeded) -> LedgerReservation:
+    assert isinstance(outcome, LedgerReservation), outcome
     return outcome
 
 
-def refused(outcome: Reservation | Refusal) -> Refusal:
-    assert isinstance(outcome, Refusal), outcome
+def refused(outcome: LedgerReservation | LimitExceeded) -> LimitExceeded:
+    assert isinstance(outcome, LimitExceeded), outcome
     return outcome
 
 
@@ -61,7 +61,7 @@ def test_requests_a_minute():
         31,
     )
     assert rest(refusal.rooms.requests) == (3, 0, 42)
-    assert isinstance(book.reserve([key], 0, 60.9), Refusal), "61 cells: never early"
+    assert isinstance(book.reserve([key], 0, 60.9), LimitExceeded), "61 cells: never early"
     granted(book.reserve([key], 0, 61.0))
 
 
@@ -129,7 +129,7 @@ def test_share_of_a_limit():
     key = subject(requests_per_minute=10)
 
     def grants(now: float) -> int:
-        return sum(isinstance(book.reserve([key], 0, now), Reservation) for _ in range(10))
+        return sum(isinstance(book.reserve([key], 0, now), LedgerReservation) for _ in range(10))
 
     book.proxies = 3
     assert grants(1.0) == 4, "an equal part until a manager tells more"
@@ -149,9 +149,13 @@ def test_subject_that_was_used_longest_ago_makes_room():
     running = granted(book.reserve([subject("key/0", concurrent_requests=1)], 0, 0.0))
     for i in range(1, 9):
         granted(book.reserve([subject(f"key/{i}", requests_per_minute=1)], 0, float(i)))
-    assert isinstance(book.reserve([subject("key/2", requests_per_minute=1)], 0, 9.0), Refusal)
+    assert isinstance(
+        book.reserve([subject("key/2", requests_per_minute=1)], 0, 9.0), LimitExceeded
+    )
     granted(book.reserve([subject("key/1", requests_per_minute=1)], 0, 9.0))
-    assert isinstance(book.reserve([subject("key/0", concurrent_requests=1)], 0, 9.0), Refusal)
+    assert isinstance(
+        book.reserve([subject("key/0", concurrent_requests=1)], 0, 9.0), LimitExceeded
+    )
     book.settle(running, 0, 10.0)
 
 
@@ -180,7 +184,7 @@ def test_no_window_gets_more_than_the_limit(
         now += pause_ms
         if step == "reserve":
             outcome = book.reserve([key], asked, now / 1000)
-            if isinstance(outcome, Reservation):
+            if isinstance(outcome, LedgerReservation):
                 running.append((outcome, len(granted_at)))
                 granted_at.append((now, asked, 1))
         elif running:
@@ -237,7 +241,7 @@ def test_headers():
         ("x-ratelimit-remaining-tokens", "0"),
         ("x-ratelimit-reset-tokens", "7s"),
     ]
-    error = rate_limited(Refusal("model/m", "tokens", 1000, 12, 7, rooms))
+    error = rate_limited(LimitExceeded("model/m", "tokens", 1000, 12, 7, rooms))
     assert (error.status, error.code, error.headers["Retry-After"]) == (
         429,
         "rate_limit_exceeded",
@@ -246,10 +250,10 @@ def test_headers():
     assert (
         error.message == "Rate limit reached for model 'm': 1000 tokens a minute. Retry after 7 s."
     )
-    error = rate_limited(Refusal("key/k", "tokens", 1000, 1200, None, rooms))
+    error = rate_limited(LimitExceeded("key/k", "tokens", 1000, 1200, None, rooms))
     assert "Retry-After" not in error.headers
     assert error.message.endswith("asks for 1200: shorten the prompt, or set a lower max_tokens.")
-    assert rate_limited(Refusal("key/k", "requests", 0, 1, None, rooms)).message.endswith(
+    assert rate_limited(LimitExceeded("key/k", "requests", 0, 1, None, rooms)).message.endswith(
         "It allows none."
     )
 

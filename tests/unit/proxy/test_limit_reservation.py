@@ -16,7 +16,7 @@ from moorage.proxy.core.limits.reservation import HeldRequest, RequestLimiter
 from moorage.proxy.core.permit import Permit
 from moorage.proxy.core.priority import DEFAULT
 from moorage.proxy.core.usage_book import Amounts, Payer, UsageBook
-from moorage.proxy.metrics import Metrics
+from moorage.proxy.metrics import ProxyMetrics
 
 CHAT = "/v1/chat/completions"
 JSON = "application/json"
@@ -236,7 +236,7 @@ def test_activity():
 
 def test_metrics_have_tokens_and_the_first_tokens_of_streams():
     limits = limiter(UsageBook())
-    metrics = Metrics()
+    metrics = ProxyMetrics()
     metrics.show_activity(limits.activity.models)
 
     for content_type in (JSON, "text/event-stream"):

@@ -15,11 +15,11 @@ from moorage.proxy.core.limits.ledger import Ledger, cells_needed
 from moorage.proxy.core.limits.reservation import RequestLimiter
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.usage_book import UsageBook
-from moorage.proxy.metrics import Metrics
+from moorage.proxy.metrics import ProxyMetrics
 
 
 def test_results_of_the_last_requests_are_told() -> None:
-    router = RequestRouter(ProxySettings(), Metrics(), randrange=lambda _: 0)
+    router = RequestRouter(ProxySettings(), ProxyMetrics(), randrange=lambda _: 0)
     limiter = RequestLimiter(
         Ledger([0] * cells_needed(1)), lambda _: None, UsageBook(), lambda: 0.0
     )
@@ -58,7 +58,7 @@ class Request:
 def test_load_of_a_model_whose_endpoint_is_gone_ends(held: bool) -> None:
     """The manager keeps what it heard last under the name: the next endpoint of that name would be
     busy until somebody asked for it."""
-    router = RequestRouter(ProxySettings(), Metrics(), randrange=lambda _: 0)
+    router = RequestRouter(ProxySettings(), ProxyMetrics(), randrange=lambda _: 0)
     limiter = RequestLimiter(
         Ledger([0] * cells_needed(1)), lambda _: None, UsageBook(), lambda: 0.0
     )

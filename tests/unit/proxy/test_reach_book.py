@@ -8,7 +8,7 @@ from moorage.common.link.messages import AppRoute, ModelRoute, RouteTable, Targe
 from moorage.common.model.ids import KernelId, SessionId
 from moorage.proxy.core.routes import IndexedTable
 from moorage.proxy.dialout.prober import addresses
-from moorage.proxy.dialout.reach import AGAIN_S, ANSWERS_S, FAILURES, RETRY_S, Probe, ReachBook
+from moorage.proxy.dialout.reach import AGAIN_S, ANSWERS_S, FAILURES, RETRY_S, ReachBook, ReachProbe
 
 HOST = "192.0.2.7"
 DIALED = "node-1.agent.invalid"
@@ -44,7 +44,7 @@ def attempts(book: ReachBook, outcomes: str, now: float = 0.0) -> float:
 )
 def test_findings(outcomes: str, is_found: bool, pause_s: float) -> None:
     book = ReachBook()
-    book.follow({HOST: Probe(HOST, (9000,))})
+    book.follow({HOST: ReachProbe(HOST, (9000,))})
     pause = attempts(book, outcomes)
     assert book.unreached == ((HOST,) if is_found else ())
     assert pause == pause_s
@@ -52,7 +52,7 @@ def test_findings(outcomes: str, is_found: bool, pause_s: float) -> None:
 
 def test_all_ports_of_an_address_are_tried_before_it_is_given_up() -> None:
     book = ReachBook()
-    book.follow({HOST: Probe(HOST, (9000, 9001))})
+    book.follow({HOST: ReachProbe(HOST, (9000, 9001))})
     (first,) = book.due(0)
     assert book.due(0) == []
     book.record(first, 0, answers=False)
@@ -62,7 +62,7 @@ def test_all_ports_of_an_address_are_tried_before_it_is_given_up() -> None:
 
 def test_a_request_that_fails_is_tried_at_once_and_what_left_the_table_is_forgotten() -> None:
     book = ReachBook()
-    book.follow({HOST: Probe(HOST, (9000,))})
+    book.follow({HOST: ReachProbe(HOST, (9000,))})
     attempts(book, "+")
     assert book.due(ANSWERS_S + 1) == []
     book.suspect(HOST, ANSWERS_S + 1)
@@ -86,6 +86,6 @@ def test_addresses_are_those_of_kernels_and_a_refusal_at_an_app_is_an_answer() -
         1, (ModelRoute("m", 1, targets),), (), apps=(app("a", HOST), app("e", "192.0.2.9"))
     )
     assert addresses(IndexedTable(table)) == {
-        HOST: Probe(HOST, (9000,)),
-        "192.0.2.9": Probe("192.0.2.9", (9100,), may_refuse=True),
+        HOST: ReachProbe(HOST, (9000,)),
+        "192.0.2.9": ReachProbe("192.0.2.9", (9100,), may_refuse=True),
     }

@@ -20,15 +20,15 @@ from moorage.common.link.route_codec import reply_to_wire, report_from_wire
 from moorage.proxy.control.load import LoadMeter
 from moorage.proxy.control.report_stream import ReportStream
 from moorage.proxy.control.usage_spool import UsageSpool
-from moorage.proxy.core.limits.ledger import Ledger, Reservation, cells_needed
-from moorage.proxy.core.limits.request_needs import Subject
+from moorage.proxy.core.limits.ledger import Ledger, LedgerReservation, cells_needed
+from moorage.proxy.core.limits.request_needs import LimitSubject
 from moorage.proxy.core.limits.reservation import RequestLimiter
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.token_meter import Tokens
 from moorage.proxy.core.usage_book import UsageBook
-from moorage.proxy.metrics import Metrics
+from moorage.proxy.metrics import ProxyMetrics
 
-ROOM = Subject("budget/b", RequestLimits(tokens_per_minute=100), "tokens")
+ROOM = LimitSubject("budget/b", RequestLimits(tokens_per_minute=100), "tokens")
 KEY = KeyGrant("x", user="", project="p", id="k", owner="ada")
 
 
@@ -69,7 +69,7 @@ async def test_usage_that_cannot_be_written_is_kept(tmp_path: Path) -> None:
     usage = UsageBook()
     clock = SystemClock()
     blocked = tmp_path / "usage"
-    router = RequestRouter(ProxySettings(), Metrics(), randrange=lambda _: 0)
+    router = RequestRouter(ProxySettings(), ProxyMetrics(), randrange=lambda _: 0)
     limiter = RequestLimiter(Ledger([0] * cells_needed(1)), lambda _: None, usage, clock.monotonic)
     load = LoadMeter(router, limiter, "w", "e")
     spool = UsageSpool(blocked, "e")
@@ -86,7 +86,7 @@ async def test_acknowledged_usage_leaves_nothing_behind(tmp_path: Path) -> None:
     """A call stays open for months; its proxy reports usage every two seconds."""
     usage = UsageBook()
     clock = SystemClock()
-    router = RequestRouter(ProxySettings(), Metrics(), randrange=lambda _: 0)
+    router = RequestRouter(ProxySettings(), ProxyMetrics(), randrange=lambda _: 0)
     limiter = RequestLimiter(Ledger([0] * cells_needed(1)), lambda _: None, usage, clock.monotonic)
     load = LoadMeter(router, limiter, "w", "e")
     spool = UsageSpool(tmp_path, "e")
@@ -124,7 +124,7 @@ async def test_call_that_ends_between_two_reports(tmp_path: Path, code: grpc.Sta
 
     clock = SystemClock()
     usage = UsageBook()
-    router = RequestRouter(ProxySettings(), Metrics(), randrange=lambda _: 0)
+    router = RequestRouter(ProxySettings(), ProxyMetrics(), randrange=lambda _: 0)
     limiter = RequestLimiter(Ledger([0] * cells_needed(1)), lambda _: None, usage, clock.monotonic)
     load = LoadMeter(router, limiter, "w", "e")
     stream = ReportStream(
@@ -188,14 +188,14 @@ async def test_room_of_a_budget_is_adopted_once_all_usage_is_known(
     usage = UsageBook()
     clock = ManualClock()
     ledger = Ledger([0] * cells_needed(1))
-    router = RequestRouter(ProxySettings(), Metrics(), randrange=lambda _: 0)
+    router = RequestRouter(ProxySettings(), ProxyMetrics(), randrange=lambda _: 0)
     router.update_table(RouteTable(1, (), ()))
     limiter = RequestLimiter(ledger, lambda _: None, usage, clock.monotonic)
     load = LoadMeter(router, limiter, "w", "e")
     spool = UsageSpool(tmp_path, "e")
     stream = ReportStream("w", load, limiter, ledger, usage, spool, clock)
     reservation = ledger.reserve([ROOM], 0, 0.0)
-    assert isinstance(reservation, Reservation)
+    assert isinstance(reservation, LedgerReservation)
 
     async def run(left: int) -> list[int]:
         limiter.active[ROOM.name] = ROOM

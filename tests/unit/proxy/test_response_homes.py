@@ -15,7 +15,7 @@ from moorage.common.config.settings import ProxySettings
 from moorage.common.link.messages import KeyGrant, ModelRoute, RouteTable, Target
 from moorage.common.model.ids import KernelId, SessionId
 from moorage.proxy.core.admission import BodyRequired
-from moorage.proxy.core.commands import Start
+from moorage.proxy.core.commands import StartResponse
 from moorage.proxy.core.error_response import ErrorResponse
 from moorage.proxy.core.flow import RequestFlow
 from moorage.proxy.core.limits.ledger import Ledger, cells_needed
@@ -31,7 +31,7 @@ from moorage.proxy.core.response_homes import (
 )
 from moorage.proxy.core.retry import Failure
 from moorage.proxy.core.usage_book import UsageBook
-from moorage.proxy.metrics import Metrics
+from moorage.proxy.metrics import ProxyMetrics
 
 RESPONSES = "/v1/responses"
 USAGE = {"input_tokens": 5, "output_tokens": 7}
@@ -195,7 +195,7 @@ class Proxy:
     """The flow of each request. Commands as words."""
 
     def __init__(self, replicas: str, engine: str = "custom") -> None:
-        self.router = RequestRouter(ProxySettings(), Metrics(), randrange=lambda _: 0)
+        self.router = RequestRouter(ProxySettings(), ProxyMetrics(), randrange=lambda _: 0)
         self.usage = UsageBook()
         self.now = 5.0
         self.generation = 0
@@ -241,7 +241,7 @@ class Proxy:
 
         kind = "text/event-stream" if stream else "application/json"
         start = flow.upstream_head(200, kind, self.now)
-        assert isinstance(start, Start)
+        assert isinstance(start, StartResponse)
         if start.observe is not None:
             start.observe(stream or json.dumps(answer or {}).encode())
             start.observe(b"")

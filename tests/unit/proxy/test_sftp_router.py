@@ -20,7 +20,7 @@ from moorage.common.sftp import wire
 from moorage.common.sftp.confined import Root
 from moorage.common.sftp.framing import Packets, Piece
 from moorage.common.sftp.server import Server
-from moorage.common.sftp.wire import Attributes, Kind, Malformed, Reader, Status
+from moorage.common.sftp.wire import Attributes, Malformed, PacketKind, PacketReader, SftpStatus
 from moorage.proxy.ssh.router import SftpRouter
 
 
@@ -80,41 +80,41 @@ class Client:
         for packet in self.packets.feed(data):
             self.answers.put_nowait(packet)
 
-    async def send(self, kind: Kind, *parts: bytes) -> bytes:
+    async def send(self, kind: PacketKind, *parts: bytes) -> bytes:
         self._ids += 1
         request = wire.number(self._ids)
         await self.router.feed(wire.packet(kind, request, *parts))
         return request
 
-    async def ask(self, kind: Kind, *parts: bytes) -> tuple[Kind, Reader]:
+    async def ask(self, kind: PacketKind, *parts: bytes) -> tuple[PacketKind, PacketReader]:
         request = await self.send(kind, *parts)
-        reader = Reader(await asyncio.wait_for(self.answers.get(), 5))
-        found = Kind(reader.byte())
+        reader = PacketReader(await asyncio.wait_for(self.answers.get(), 5))
+        found = PacketKind(reader.byte())
         assert reader.take(4) == request
         return found, reader
 
-    async def status(self, kind: Kind, *parts: bytes) -> Status:
+    async def status(self, kind: PacketKind, *parts: bytes) -> SftpStatus:
         found, reader = await self.ask(kind, *parts)
-        return Status(reader.number()) if found is Kind.STATUS else Status.OK
+        return SftpStatus(reader.number()) if found is PacketKind.STATUS else SftpStatus.OK
 
     async def open(self, path: bytes, flags: int) -> bytes:
         _, reader = await self.ask(
-            Kind.OPEN, wire.text(path), wire.number(flags), wire.attributes(Attributes())
+            PacketKind.OPEN, wire.text(path), wire.number(flags), wire.attributes(Attributes())
         )
         return reader.text()
 
     async def names(self, path: bytes) -> list[bytes]:
-        _, reader = await self.ask(Kind.OPENDIR, wire.text(path))
+        _, reader = await self.ask(PacketKind.OPENDIR, wire.text(path))
         handle = reader.text()
-        _, reader = await self.ask(Kind.READDIR, wire.text(handle))
+        _, reader = await self.ask(PacketKind.READDIR, wire.text(handle))
         found = []
         for _ in range(reader.number()):
             found.append(reader.text())
             reader.text()
             reader.attributes()
 
-        assert await self.status(Kind.READDIR, wire.text(handle)) is Status.EOF
-        assert await self.status(Kind.CLOSE, wire.text(handle)) is Status.OK
+        assert await self.status(PacketKind.READDIR, wire.text(handle)) is SftpStatus.EOF
+        assert await self.status(PacketKind.CLOSE, wire.text(handle)) is SftpStatus.OK
         return found
 
 
@@ -131,7 +131,7 @@ async def test_root_projects_and_files_are_one_tree(client: Client, tmp_path: Pa
     for session, data in ((b"one", b"1"), (b"two", b"2")):
         handle = await client.open(b"/vision/x/../" + session + b"/file", 2 | 8)
         parts = wire.text(handle), (0).to_bytes(8), wire.text(data)
-        assert await client.status(Kind.WRITE, *parts) is Status.OK
+        assert await client.status(PacketKind.WRITE, *parts) is SftpStatus.OK
         assert await client.names(b"vision/" + session) == [b".", b"..", b"file"]
     assert (tmp_path / "vision-one" / "file").read_bytes() == b"1"
     assert (tmp_path / "vision-two" / "file").read_bytes() == b"2"
@@ -140,32 +140,35 @@ async def test_root_projects_and_files_are_one_tree(client: Client, tmp_path: Pa
 @pytest.mark.parametrize(
     ("path", "kind", "expected"),
     [
-        (b"/", Kind.STAT, Status.OK),
-        (b"/vision", Kind.LSTAT, Status.OK),
-        (b"/vision/one", Kind.STAT, Status.OK),
-        (b"/vision/one/../two", Kind.STAT, Status.OK),
-        (b"/vision/one/absent", Kind.STAT, Status.NO_SUCH_FILE),
-        (b"/other", Kind.STAT, Status.NO_SUCH_FILE),
-        (b"/vision/absent", Kind.STAT, Status.NO_SUCH_FILE),
-        (b"/vision/theirs", Kind.STAT, Status.PERMISSION_DENIED),
-        (b"/vision/theirs/file", Kind.REMOVE, Status.PERMISSION_DENIED),
-        (b"/vision", Kind.RMDIR, Status.PERMISSION_DENIED),
-        (b"/", Kind.REMOVE, Status.PERMISSION_DENIED),
-        (b"/\xff", Kind.STAT, Status.NO_SUCH_FILE),
-        (b"/vision/one/a\0b", Kind.STAT, Status.BAD_MESSAGE),
-        (b"/vision/one/" + b"a" * 5000, Kind.STAT, Status.BAD_MESSAGE),
+        (b"/", PacketKind.STAT, SftpStatus.OK),
+        (b"/vision", PacketKind.LSTAT, SftpStatus.OK),
+        (b"/vision/one", PacketKind.STAT, SftpStatus.OK),
+        (b"/vision/one/../two", PacketKind.STAT, SftpStatus.OK),
+        (b"/vision/one/absent", PacketKind.STAT, SftpStatus.NO_SUCH_FILE),
+        (b"/other", PacketKind.STAT, SftpStatus.NO_SUCH_FILE),
+        (b"/vision/absent", PacketKind.STAT, SftpStatus.NO_SUCH_FILE),
+        (b"/vision/theirs", PacketKind.STAT, SftpStatus.PERMISSION_DENIED),
+        (b"/vision/theirs/file", PacketKind.REMOVE, SftpStatus.PERMISSION_DENIED),
+        (b"/vision", PacketKind.RMDIR, SftpStatus.PERMISSION_DENIED),
+        (b"/", PacketKind.REMOVE, SftpStatus.PERMISSION_DENIED),
+        (b"/\xff", PacketKind.STAT, SftpStatus.NO_SUCH_FILE),
+        (b"/vision/one/a\0b", PacketKind.STAT, SftpStatus.BAD_MESSAGE),
+        (b"/vision/one/" + b"a" * 5000, PacketKind.STAT, SftpStatus.BAD_MESSAGE),
     ],
 )
-async def test_paths(client: Client, path: bytes, kind: Kind, expected: Status) -> None:
+async def test_paths(client: Client, path: bytes, kind: PacketKind, expected: SftpStatus) -> None:
     assert await client.status(kind, wire.text(path)) is expected
 
 
 async def test_nothing_moves_from_one_session_to_another(client: Client) -> None:
     old = wire.text(b"/vision/one/a")
     new = wire.text(b"/vision/two/a")
-    assert await client.status(Kind.RENAME, old, new) is Status.FAILURE
+    assert await client.status(PacketKind.RENAME, old, new) is SftpStatus.FAILURE
     for extension in (b"posix-rename@openssh.com", b"hardlink@openssh.com"):
-        assert await client.status(Kind.EXTENDED, wire.text(extension), old, new) is Status.FAILURE
+        assert (
+            await client.status(PacketKind.EXTENDED, wire.text(extension), old, new)
+            is SftpStatus.FAILURE
+        )
 
 
 async def test_handles_of_nobody_are_refused(client: Client) -> None:
@@ -176,31 +179,35 @@ async def test_handles_of_nobody_are_refused(client: Client) -> None:
         b"\xff\xff\x00\x00\x00\x09",
         b"\x00\x00\x00\x00\x00\x99",
     ):
-        status = await client.status(Kind.READ, wire.text(handle), (0).to_bytes(8), wire.number(1))
-        assert status is Status.BAD_MESSAGE
+        status = await client.status(
+            PacketKind.READ, wire.text(handle), (0).to_bytes(8), wire.number(1)
+        )
+        assert status is SftpStatus.BAD_MESSAGE
 
 
 async def test_requests_at_a_lost_server_fail_and_others_go_on(client: Client) -> None:
-    assert await client.status(Kind.STAT, wire.text(b"/vision/one")) is Status.OK
+    assert await client.status(PacketKind.STAT, wire.text(b"/vision/one")) is SftpStatus.OK
     lost = client.tree.opened["vision/one"]
     lost.silent = True
-    request = await client.send(Kind.STAT, wire.text(b"/vision/one/file"))
+    request = await client.send(PacketKind.STAT, wire.text(b"/vision/one/file"))
     lost.output.put_nowait(None)
-    answer = Reader(await asyncio.wait_for(client.answers.get(), 5))
+    answer = PacketReader(await asyncio.wait_for(client.answers.get(), 5))
     assert (answer.byte(), answer.take(4), answer.number()) == (
-        Kind.STATUS,
+        PacketKind.STATUS,
         request,
-        Status.FAILURE,
+        SftpStatus.FAILURE,
     )
-    assert await client.status(Kind.STAT, wire.text(b"/vision/two")) is Status.OK
-    assert await client.status(Kind.STAT, wire.text(b"/vision/one")) is Status.OK  # by a new server
+    assert await client.status(PacketKind.STAT, wire.text(b"/vision/two")) is SftpStatus.OK
+    assert (
+        await client.status(PacketKind.STAT, wire.text(b"/vision/one")) is SftpStatus.OK
+    )  # by a new server
     assert client.tree.opened["vision/one"] is not lost
 
 
 async def test_answers_wait_for_a_slow_client(client: Client) -> None:
     await client.names(b"/vision/one")
     client.room.clear()
-    await client.send(Kind.STAT, wire.text(b"/vision/one"))
+    await client.send(PacketKind.STAT, wire.text(b"/vision/one"))
     await asyncio.sleep(0)
     assert client.answers.empty()
     client.room.set()
@@ -222,9 +229,13 @@ def test_any_session_over_the_tree_is_answered_or_refused(
             for number, (kind, parts) in enumerate(session):
                 body = packet_of(number, kind, parts, handles)
                 await client.router.feed(len(body).to_bytes(4) + body)
-                if kind not in (Kind.INIT, Kind.READ, Kind.WRITE):  # those may go to nobody
+                if kind not in (
+                    PacketKind.INIT,
+                    PacketKind.READ,
+                    PacketKind.WRITE,
+                ):  # those may go to nobody
                     answer = await asyncio.wait_for(client.answers.get(), 5)
-                    if answer[0] == Kind.HANDLE:
+                    if answer[0] == PacketKind.HANDLE:
                         handles.append(answer[9:])
         except Malformed:
             pass

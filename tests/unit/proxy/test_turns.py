@@ -20,7 +20,7 @@ from moorage.common.link.messages import KeyGrant, ModelRoute, RouteTable
 from moorage.proxy import Timeouts
 from moorage.proxy.core.request_body import SLICE_BYTES
 from moorage.proxy.core.request_router import RequestRouter
-from moorage.proxy.metrics import Metrics
+from moorage.proxy.metrics import ProxyMetrics
 from moorage.proxy.planes.asyncio import AsyncioPlane
 from moorage.proxy.planes.asyncio.client import ClientConnection
 from moorage.proxy.planes.turns import Turns
@@ -100,7 +100,7 @@ class Connected:
         clock = ManualClock()
         settings = ProxySettings(auth="keys")
         self.router = RequestRouter(
-            settings, Metrics(), randrange=random.Random(1).randrange, table_wait_s=0
+            settings, ProxyMetrics(), randrange=random.Random(1).randrange, table_wait_s=0
         )
         self.router.credentials.confirmed(clock.monotonic(), 0)
         plane = AsyncioPlane(self.router, settings, clock, Timeouts())

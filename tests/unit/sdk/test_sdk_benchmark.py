@@ -16,11 +16,11 @@ from aiohttp import web
 from moorage.common.aio.clock import SystemClock
 from moorage.common.model.errors import InvalidInput
 from moorage.sdk.benchmark import (
+    BenchmarkTarget,
     Load,
     Measured,
     Prompt,
     Summary,
-    Target,
     random_prompts,
     read_dataset,
     run,
@@ -53,14 +53,14 @@ class Engine:
             self.running -= 1
 
     @asynccontextmanager
-    async def serving(self) -> AsyncIterator[Target]:
+    async def serving(self) -> AsyncIterator[BenchmarkTarget]:
         app = web.Application()
         app.router.add_post("/v1/{path:.*}", self.answer)
         runner = web.AppRunner(app)
         await runner.setup()
         try:
             await web.TCPSite(runner, "127.0.0.1", 0).start()
-            yield Target(f"http://127.0.0.1:{runner.addresses[0][1]}/v1", "key", "m")
+            yield BenchmarkTarget(f"http://127.0.0.1:{runner.addresses[0][1]}/v1", "key", "m")
         finally:
             await runner.cleanup()
 
@@ -182,7 +182,7 @@ async def test_connection_that_was_closed_meanwhile_is_no_failure() -> None:
 
 
 async def test_nothing_listens() -> None:
-    target = Target("http://127.0.0.1:9/v1", "", "m")
+    target = BenchmarkTarget("http://127.0.0.1:9/v1", "", "m")
     [one], _ = await run(
         target,
         repeat(PROMPT),

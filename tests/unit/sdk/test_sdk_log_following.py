@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from moorage.common.aio.clock import ManualClock
 from moorage.sdk import Unreachable, log_following
-from moorage.sdk.log_following import Begin, LogQuery, LogReader
+from moorage.sdk.log_following import Begin, LogReader, LogSelection
 from moorage.sdk.log_positions import MarkSearch, Numbered, SeenLog
 
 LINE = b"step 00000: loss 0.5\n"
@@ -45,7 +45,7 @@ class KeptLog:
     numbered: list[bool] = field(default_factory=lambda: [False])
     readings: int = field(default=0, init=False)
 
-    async def read(self, query: LogQuery, offset: int | None) -> AsyncIterator[Begin | bytes]:
+    async def read(self, query: LogSelection, offset: int | None) -> AsyncIterator[Begin | bytes]:
         self.readings += 1
         begin, end = self.stages[0]
         if self.numbered[0]:
@@ -72,7 +72,7 @@ def follow(log: KeptLog, tail: int | None = None, seen: SeenLog | None = None) -
     losses: list[None] = []
 
     async def work() -> bytes:
-        query = LogQuery(tail, follow=True)
+        query = LogSelection(tail, follow=True)
         reader = LogReader(
             log.read, query, ManualClock(), seen=seen, on_loss=lambda: losses.append(None)
         )
@@ -168,7 +168,7 @@ def test_reading_that_only_ever_begins_is_an_outage(answer_s: int) -> None:
     clock = ManualClock()
     readings = 0
 
-    async def read(query: LogQuery, offset: int | None) -> AsyncIterator[Begin | bytes]:
+    async def read(query: LogSelection, offset: int | None) -> AsyncIterator[Begin | bytes]:
         nonlocal readings
         readings += 1
         yield Begin(None)
@@ -176,7 +176,7 @@ def test_reading_that_only_ever_begins_is_an_outage(answer_s: int) -> None:
         raise Unreachable("it was cut off")
 
     async def work() -> list[bytes]:
-        return [piece async for piece in LogReader(read, LogQuery(follow=True), clock).pieces()]
+        return [piece async for piece in LogReader(read, LogSelection(follow=True), clock).pieces()]
 
     with pytest.raises(Unreachable, match="it was cut off"):
         asyncio.run(asyncio.wait_for(work(), 10))
@@ -190,7 +190,7 @@ def test_reading_that_does_not_follow_goes_on_only_where_it_makes_progress() -> 
     asked = list[tuple[int | None, int | None]]()
     answers = [(0, b"one\n"), (9, b"three\n"), (15, b"")]
 
-    async def read(query: LogQuery, offset: int | None) -> AsyncIterator[Begin | bytes]:
+    async def read(query: LogSelection, offset: int | None) -> AsyncIterator[Begin | bytes]:
         asked.append((offset, query.attempt))
         begin, data = answers[len(asked) - 1]
         yield Begin(begin, 2)
@@ -203,7 +203,7 @@ def test_reading_that_does_not_follow_goes_on_only_where_it_makes_progress() -> 
 
     async def work() -> None:
         on_loss = partial(losses.append, 1)
-        async for piece in LogReader(read, LogQuery(), ManualClock(), on_loss=on_loss).pieces():
+        async for piece in LogReader(read, LogSelection(), ManualClock(), on_loss=on_loss).pieces():
             seen.append(piece)
 
     with pytest.raises(Unreachable, match="it was cut off"):
@@ -242,7 +242,7 @@ def test_silent_log_is_followed_over_many_outages() -> None:
     clock = ManualClock()
     readings = 0
 
-    async def read(query: LogQuery, offset: int | None) -> AsyncIterator[Begin | bytes]:
+    async def read(query: LogSelection, offset: int | None) -> AsyncIterator[Begin | bytes]:
         nonlocal readings
         readings += 1
         yield Begin(None)
@@ -253,7 +253,7 @@ def test_silent_log_is_followed_over_many_outages() -> None:
         raise Unreachable("it restarts")
 
     async def work() -> list[bytes]:
-        return [piece async for piece in LogReader(read, LogQuery(follow=True), clock).pieces()]
+        return [piece async for piece in LogReader(read, LogSelection(follow=True), clock).pieces()]
 
     assert asyncio.run(asyncio.wait_for(work(), 10)) == [b"at last"]
 
@@ -267,7 +267,9 @@ def test_log_that_is_rotated_while_it_is_read_again() -> None:
     """A reading that began as before, and jumped over what was rotated away in the meantime."""
 
     class Jumps(KeptLog):
-        async def read(self, query: LogQuery, offset: int | None) -> AsyncIterator[Begin | bytes]:
+        async def read(
+            self, query: LogSelection, offset: int | None
+        ) -> AsyncIterator[Begin | bytes]:
             if self.readings != 1:
                 async for piece in super().read(query, offset):
                     yield piece
@@ -283,7 +285,9 @@ def test_log_that_is_rotated_while_it_is_read_again() -> None:
 
 def test_shorter_log_of_a_newer_attempt_is_printed() -> None:
     class Retried(KeptLog):
-        async def read(self, query: LogQuery, offset: int | None) -> AsyncIterator[Begin | bytes]:
+        async def read(
+            self, query: LogSelection, offset: int | None
+        ) -> AsyncIterator[Begin | bytes]:
             if len(self.stages) > 1:
                 async for piece in super().read(query, offset):
                     yield piece

@@ -14,13 +14,20 @@ from tests.examples import examples
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.ids import AgentId, DeviceId, KernelId, SessionId
 from moorage.common.views.decisions import RunView, TakeView
-from moorage.manager.decision_log import Decision
+from moorage.manager.decision_log import RecordedPass
 from moorage.manager.scheduling import AgentState, DeviceState, Pending, Policy, Snapshot
 from moorage.manager.scheduling.core.model import KernelRequest, Quota
 from moorage.manager.scheduling.core.policy import Preemption
 from moorage.manager.scheduling.core.results import Victim
-from moorage.simulator.scheduler import POLICIES, Fleet, Result, simulate, summarize, what_if
-from moorage.simulator.scheduler.jobs import SECOND, Job
+from moorage.simulator.scheduler import (
+    POLICIES,
+    Fleet,
+    SimulationResult,
+    simulate,
+    summarize,
+    what_if,
+)
+from moorage.simulator.scheduler.jobs import SECOND, TraceJob
 from moorage.simulator.scheduler.recording import build_trace
 from moorage.simulator.scheduler.simulation import observe
 from moorage.simulator.scheduler.trace import Arrival, Trace, trace_of_jobs, without_load
@@ -52,12 +59,12 @@ def item(
 
 def decision(
     at_s: float, *pending: Pending, agents: tuple[AgentState, ...] | None = None, **fields: object
-) -> Decision:
+) -> RecordedPass:
     snapshot = Snapshot(
         "g", (agent(),) if agents is None else agents, pending, fields.pop("quotas", ())
     )  # type: ignore[arg-type]
     policy: Policy = fields.pop("policy", Policy())  # type: ignore[assignment]
-    return Decision(round(at_s * SECOND), 5, snapshot, policy, (), 0, {}, (), 0)
+    return RecordedPass(round(at_s * SECOND), 5, snapshot, policy, (), 0, {}, (), 0)
 
 
 def run(
@@ -73,7 +80,7 @@ def run(
     return RunView.model_validate(row | fields)
 
 
-def starts(result: Result) -> dict[str, float | None]:
+def starts(result: SimulationResult) -> dict[str, float | None]:
     """Start times by session, in seconds."""
     return {o.session: None if o.started is None else o.started / SECOND for o in result.outcomes}
 
@@ -259,7 +266,7 @@ def test_use_by_other_groups_counts_as_recorded() -> None:
 PREEMPTS = Policy(preemption=Preemption(grace=5 * SECOND))
 
 
-def preempted_work(how: Literal["requeue", "end"] = "requeue") -> list[Decision]:
+def preempted_work(how: Literal["requeue", "end"] = "requeue") -> list[RecordedPass]:
     policy = Policy(preemption=Preemption(how, 5 * SECOND))
     victim = Victim(SessionId("low"), SessionId("high"), how, 5 * SECOND)
     high = replace(item("high", 10, 2), priority=50)
@@ -388,7 +395,7 @@ def test_recorded_jobs_are_simulated_like_synthetic_jobs(
 ) -> None:
     """Jobs as the scheduler saw them, on agents as it saw them."""
     jobs = [
-        Job(
+        TraceJob(
             f"j{n:02}",
             at * SECOND,
             gpus,

@@ -15,29 +15,29 @@ from moorage.simulator.scheduler import (
     POLICIES,
     SHAPES,
     Fleet,
-    Result,
+    SimulationResult,
     generate_jobs,
     read_jobs,
     simulate,
     summarize,
 )
-from moorage.simulator.scheduler.jobs import HOUR, SECOND, Job
+from moorage.simulator.scheduler.jobs import HOUR, SECOND, TraceJob
 from moorage.simulator.scheduler.statistics import jain_index, percentile
 from moorage.simulator.scheduler.trace import trace_of_jobs
 
 
 def job(
     name: str, at_s: int, gpus: int, run_s: int, user: str = "ann", **options: int | None
-) -> Job:
+) -> TraceJob:
     fields = {"limit": run_s * SECOND} | options
-    return Job(name, at_s * SECOND, gpus, run_s * SECOND, user, **fields)  # type: ignore[arg-type]
+    return TraceJob(name, at_s * SECOND, gpus, run_s * SECOND, user, **fields)  # type: ignore[arg-type]
 
 
-def run(jobs: Sequence[Job], fleet: Fleet, policy: str) -> Result:
+def run(jobs: Sequence[TraceJob], fleet: Fleet, policy: str) -> SimulationResult:
     return simulate(trace_of_jobs(jobs, fleet), POLICIES[policy])
 
 
-def starts(result: Result) -> dict[str, int | None]:
+def starts(result: SimulationResult) -> dict[str, int | None]:
     """Start times by session, in seconds."""
     return {o.session: None if o.started is None else o.started // SECOND for o in result.outcomes}
 
@@ -104,7 +104,7 @@ def test_job_without_a_limit_is_not_backfilled_past_a_reservation() -> None:
 
 
 @st.composite
-def traces(draw: st.DrawFn) -> tuple[Job, ...]:
+def traces(draw: st.DrawFn) -> tuple[TraceJob, ...]:
     rows = draw(
         st.lists(
             st.tuples(st.integers(0, 50), st.sampled_from([1, 2, 3, 4, 6, 8]), st.integers(1, 60)),
@@ -119,7 +119,9 @@ def traces(draw: st.DrawFn) -> tuple[Job, ...]:
 
 @examples(150)
 @given(traces(), st.sampled_from(["backfill", "skip", "greedy", "lifo", "drf"]))
-def test_capacity_is_never_exceeded_and_every_job_runs(jobs: tuple[Job, ...], policy: str) -> None:
+def test_capacity_is_never_exceeded_and_every_job_runs(
+    jobs: tuple[TraceJob, ...], policy: str
+) -> None:
     fleet = Fleet(2, 4)
     result = run(jobs, fleet, policy)
     assert all(outcome.started is not None for outcome in result.outcomes)
@@ -132,7 +134,9 @@ def test_capacity_is_never_exceeded_and_every_job_runs(jobs: tuple[Job, ...], po
 
 @examples(300)
 @given(traces())
-def test_backfill_starts_the_first_blocked_job_no_later_than_strict(jobs: tuple[Job, ...]) -> None:
+def test_backfill_starts_the_first_blocked_job_no_later_than_strict(
+    jobs: tuple[TraceJob, ...],
+) -> None:
     fleet = Fleet(2, 4)
     strict, backfill = (starts(run(jobs, fleet, name)) for name in ("strict", "backfill"))
     head = next((j for j in jobs if strict[j.name] != j.at // SECOND), None)
@@ -142,7 +146,7 @@ def test_backfill_starts_the_first_blocked_job_no_later_than_strict(jobs: tuple[
 
 @examples(100)
 @given(traces())
-def test_strict_bypasses_nothing(jobs: tuple[Job, ...]) -> None:
+def test_strict_bypasses_nothing(jobs: tuple[TraceJob, ...]) -> None:
     assert summarize(run(jobs, Fleet(2, 4), "strict")).max_bypasses == 0
 
 

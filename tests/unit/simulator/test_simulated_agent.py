@@ -22,7 +22,7 @@ from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import ObservedState as S
 from moorage.common.model.status import SessionType
-from moorage.simulator.fleet import KernelProfile, Progress, Range, Statistics, summarize
+from moorage.simulator.fleet import FleetStatistics, KernelProfile, ProgressLines, Range, summarize
 from moorage.simulator.fleet.agent import SimulatedAgent, SimulationContext
 
 INFO = AgentInfo(
@@ -72,7 +72,7 @@ class VirtualTime:
 class Harness:
     def __init__(self, profile: KernelProfile = EXACT, seed: int = 7, **options: Any) -> None:
         self.time = VirtualTime()
-        self.statistics = Statistics(agents=1)
+        self.statistics = FleetStatistics(agents=1)
         self.changes = 0
         self.generation = 0
         context = SimulationContext(
@@ -327,10 +327,10 @@ def test_reports_are_complete_and_counters_correct_after_any_sequence(
 
 
 def test_progress_and_summary() -> None:
-    statistics = Statistics(agents=10, connected=9, created=50, reports=100)
+    statistics = FleetStatistics(agents=10, connected=9, created=50, reports=100)
     statistics.states.update({S.RUNNING: 3, S.CREATING: 0})
     statistics.faults["disconnect"] = 2
-    progress = Progress(statistics, since=100.0)
+    progress = ProgressLines(statistics, since=100.0)
     line = progress.line(105.0)
     assert "9/10 agents" in line
     assert "10 starts/s" in line

@@ -20,7 +20,7 @@ from moorage.agent.kernel.reconcile import ENDED
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.supervisor import SupervisedTask
 from moorage.common.aio.tasks import cancel_and_wait, spawn
-from moorage.common.dialout.connection import TICK_S, Connection
+from moorage.common.dialout.connection import TICK_S, DialoutConnection
 from moorage.common.link.dial import Dialer
 from moorage.common.link.messages import Observation
 from moorage.common.link.tls import client_context, peer_names
@@ -176,8 +176,8 @@ class ProxyLink:
         self._worker = ""
         self._is_spare = False
         self._lost = asyncio.Event()  # it is not in `reached` any more
-        self._connection: Connection | None = None
-        self._attempt: Connection | None = None  # whose end says why there is no connection
+        self._connection: DialoutConnection | None = None
+        self._attempt: DialoutConnection | None = None  # whose end says why there is no connection
         self._address = address
         self._agent_id = agent_id
         self._host = host
@@ -242,7 +242,7 @@ class ProxyLink:
         self._greeted = asyncio.Event()
         self._ended = asyncio.Event()
         host, port = split_address(self._address)
-        connection = Connection(
+        connection = DialoutConnection(
             on_hello=self._on_hello,
             on_open=self._on_open,
             on_cancel=self._cancel,
@@ -318,18 +318,18 @@ class ProxyLink:
             del self._reached[self._worker]
         self._lost.set()
 
-    def _on_hello(self, connection: Connection, hello: Mapping[str, Any]) -> None:
+    def _on_hello(self, connection: DialoutConnection, hello: Mapping[str, Any]) -> None:
         self._worker = str(hello.get("worker", ""))
         self._is_spare = hello.get("spare") is True
         self._greeted.set()
 
-    def _on_lost(self, connection: Connection, why: str) -> None:
+    def _on_lost(self, connection: DialoutConnection, why: str) -> None:
         if connection is self._attempt:
             self.why = why
             self._ended.set()
         self._greeted.set()
 
-    def _on_open(self, connection: Connection, number: int, port: int) -> None:
+    def _on_open(self, connection: DialoutConnection, number: int, port: int) -> None:
         if not self._may_open(port):
             connection.refuse(number, f"no kernel of this agent has port {port}")
             return
@@ -342,7 +342,7 @@ class ProxyLink:
         if (task := self._opening.get(number)) is not None:
             task.cancel()
 
-    async def _open(self, connection: Connection, number: int, port: int) -> None:
+    async def _open(self, connection: DialoutConnection, number: int, port: int) -> None:
         kernel = Half()
         stream = Half()
         loop = asyncio.get_running_loop()

@@ -1,6 +1,13 @@
 """Engines: invocation and readiness of a kernel's main program. ``base`` has the interface."""
 
-from moorage.agent.engines.base import Engine, Invocation, NodeInfo, Probe, environment, needs_port
+from moorage.agent.engines.base import (
+    Engine,
+    Invocation,
+    NodeInfo,
+    ReadinessProbe,
+    environment,
+    needs_port,
+)
 from moorage.agent.engines.custom import CustomEngine
 from moorage.agent.engines.llamacpp import LlamaCppEngine
 from moorage.agent.engines.vllm import VllmEngine
@@ -9,4 +16,12 @@ ENGINES: dict[str, Engine] = {
     engine.name: engine for engine in (LlamaCppEngine(), VllmEngine(), CustomEngine())
 }
 
-__all__ = ["ENGINES", "Engine", "Invocation", "NodeInfo", "Probe", "environment", "needs_port"]
+__all__ = [
+    "ENGINES",
+    "Engine",
+    "Invocation",
+    "NodeInfo",
+    "ReadinessProbe",
+    "environment",
+    "needs_port",
+]

@@ -58,7 +58,7 @@ class NodeInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
+class ReadinessProbe:
     """One HTTP request. A GET has no ``body``; ``path`` begins with a slash."""
 
     method: str
@@ -79,7 +79,7 @@ class Invocation:
     argv: tuple[str, ...]
     env: dict[str, str] = field(default_factory=dict)
     defaults: dict[str, str] = field(default_factory=dict)
-    probes: tuple[Probe, ...] = ()
+    probes: tuple[ReadinessProbe, ...] = ()
 
 
 class Engine(Protocol):
@@ -181,20 +181,20 @@ def substitute(word: str, values: Mapping[str, str]) -> str:
     return word
 
 
-def generation_probe(spec: KernelSpec) -> Probe:
+def generation_probe(spec: KernelSpec) -> ReadinessProbe:
     """Generates one token: a server that answers has loaded its weights and compiled its CUDA
     kernels."""
     body = {"model": spec.served_name, "prompt": "Hi", "max_tokens": 1, "temperature": 0}
     return _post(spec, "/v1/completions", body)
 
 
-def embedding_probe(spec: KernelSpec) -> Probe:
+def embedding_probe(spec: KernelSpec) -> ReadinessProbe:
     return _post(spec, "/v1/embeddings", {"model": spec.served_name, "input": "Hi"})
 
 
-def _post(spec: KernelSpec, path: str, body: dict[str, object]) -> Probe:
+def _post(spec: KernelSpec, path: str, body: dict[str, object]) -> ReadinessProbe:
     headers = {"Content-Type": "application/json", **bearer_headers(spec)}
-    return Probe("POST", path, json.dumps(body).encode(), headers)
+    return ReadinessProbe("POST", path, json.dumps(body).encode(), headers)
 
 
 def is_path(model: str) -> bool:

@@ -3,7 +3,13 @@ replaced."""
 
 from __future__ import annotations
 
-from moorage.agent.engines.base import Invocation, NodeInfo, Probe, bearer_headers, substitute
+from moorage.agent.engines.base import (
+    Invocation,
+    NodeInfo,
+    ReadinessProbe,
+    bearer_headers,
+    substitute,
+)
 from moorage.common.model.kernel import KernelSpec
 
 # The main program of a session without a command. Nearly every image has it, and SIGTERM ends it at
@@ -20,7 +26,7 @@ class CustomEngine:
         values = {"{port}": str(port), "{host}": host, "{model}": spec.model}
         env = {"HOST": host, "MOORAGE_SECRET": spec.secret} | ({"PORT": str(port)} if port else {})
         probes = (
-            (Probe("GET", spec.probe_path, headers=bearer_headers(spec)),)
+            (ReadinessProbe("GET", spec.probe_path, headers=bearer_headers(spec)),)
             if spec.probe_path
             else ()
         )

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from moorage.agent.environments.layout import CURRENT
-from moorage.agent.environments.recipes import Recipe, Step
+from moorage.agent.environments.recipes import InstallStep, Recipe
 from moorage.common.model.errors import StartupError
 
 _MARK = "complete"
@@ -135,7 +135,7 @@ def _make(made: Path, recipe: Recipe, report: Report, env: Mapping[str, str]) ->
 
 
 def _run_step(
-    made: Path, step: Step, env: Mapping[str, str], follow: Callable[[str], None]
+    made: Path, step: InstallStep, env: Mapping[str, str], follow: Callable[[str], None]
 ) -> None:
     python = str(made / "bin" / "python")
     failed = _run([python, *step.arguments], env, follow)

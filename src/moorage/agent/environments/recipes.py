@@ -15,7 +15,7 @@ _TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class InstallStep:
     """Arguments of the environment's Python. ``instead``: those to try if they fail."""
 
     arguments: tuple[str, ...]
@@ -29,7 +29,7 @@ class Recipe:
 
     engine: str
     key: str
-    steps: tuple[Step, ...]
+    steps: tuple[InstallStep, ...]
     size: int
     packages: int = 0
 
@@ -38,16 +38,16 @@ def vllm_recipe(build: str, python: str, package: str = "") -> Recipe:
     """``build``: cpu or cuda. ``python``: its version. ``package``: what pip installs instead of
     the default of the build."""
     if package or build == "cuda":
-        steps: tuple[Step, ...] = (Step(_pip("install", package or _CUDA_PACKAGE)),)
+        steps: tuple[InstallStep, ...] = (InstallStep(_pip("install", package or _CUDA_PACKAGE)),)
         return Recipe("vllm", _key(python, package or _CUDA_PACKAGE), steps, 16 * _GIB)
 
     pinned = ("install", "--no-deps")
     requirements = _CPU / "requirements.txt"
     torch = _pip(*pinned, "-r", str(_CPU / "torch.txt"))
     steps = (
-        Step(_pip(*pinned, "--require-hashes", "-r", str(requirements))),
-        Step(torch, (*torch, "--extra-index-url", _TORCH_INDEX)),
-        Step((str(_CPU / "name_vllm.py"),)),
+        InstallStep(_pip(*pinned, "--require-hashes", "-r", str(requirements))),
+        InstallStep(torch, (*torch, "--extra-index-url", _TORCH_INDEX)),
+        InstallStep((str(_CPU / "name_vllm.py"),)),
     )
     text = requirements.read_text()
 

@@ -17,7 +17,7 @@ from typing import cast
 import grpc
 import structlog
 
-from moorage.agent.execution.code.kernel import Place
+from moorage.agent.execution.code.kernel import CodePlace
 from moorage.agent.execution.code.service import CodeService
 from moorage.agent.execution.file_server import serve_files
 from moorage.agent.runtimes import Handle, Runtime
@@ -37,7 +37,7 @@ _ExecCall = grpc.aio.StreamStreamCall[agent_pb2.ExecOutput, agent_pb2.ExecInput]
 
 
 @dataclass(frozen=True, slots=True)
-class RunningCommand:
+class KernelCommand:
     """``session_end``: called after the command has ended. Returns a message for the user if the
     session has ended too, else ""."""
 
@@ -45,7 +45,7 @@ class RunningCommand:
     session_end: Callable[[], Awaitable[str]]
 
 
-RunCommand = Callable[[ExecRequest], Awaitable[RunningCommand]]
+RunCommand = Callable[[ExecRequest], Awaitable[KernelCommand]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,16 +73,14 @@ class Commands:
         self._code = code
         self._kept = kept
 
-    async def run(self, request: ExecRequest) -> RunningCommand:
+    async def run(self, request: ExecRequest) -> KernelCommand:
         """Raises as ``find`` and ``Runtime.exec``."""
         if request.files == SFTP:
-            return RunningCommand(await serve_files(self._folder(request)), _goes_on)
+            return KernelCommand(await serve_files(self._folder(request)), _goes_on)
 
         kernel = self._find(request.kernel_id)
         if request.code:
-            return RunningCommand(
-                await self._code.answer(request.kernel_id, request.code), _goes_on
-            )
+            return KernelCommand(await self._code.answer(request.kernel_id, request.code), _goes_on)
 
         execution = await _start(kernel, request)
 
@@ -91,7 +89,7 @@ class Commands:
                 "the session has ended, and the command with it" if await kernel.is_ending() else ""
             )
 
-        return RunningCommand(execution, session_end)
+        return KernelCommand(execution, session_end)
 
     def _folder(self, request: ExecRequest) -> Path:
         """The files of a session on this node: of its kernel while it runs, else what was kept of
@@ -123,7 +121,7 @@ async def _goes_on() -> str:
     return ""
 
 
-def code_place(kernel: LiveKernel) -> Place:
+def code_place(kernel: LiveKernel) -> CodePlace:
     """Where code of a kernel runs. Raises ``ExecFailed`` if its runtime has no such place."""
     if not kernel.runtime.capabilities.code:
         raise ExecFailed(
@@ -137,10 +135,10 @@ def code_place(kernel: LiveKernel) -> Place:
             next_step="start it with `--workspace drop`, or keep",
         )
 
-    return Place(lambda command: kernel.runtime.exec(kernel.handle, command), kernel.folder)
+    return CodePlace(lambda command: kernel.runtime.exec(kernel.handle, command), kernel.folder)
 
 
-async def no_commands(request: ExecRequest) -> RunningCommand:
+async def no_commands(request: ExecRequest) -> KernelCommand:
     """A ``RunCommand`` for agents that run no commands."""
     raise NotFound(f"this agent has no kernel {request.kernel_id}")
 
@@ -169,7 +167,7 @@ async def serve_exec(
 
     # Without a pending read or write nothing else notices that the user has disconnected.
     call.add_done_callback(lambda _: current.cancel())
-    command: RunningCommand | None = None
+    command: KernelCommand | None = None
     forwarding: asyncio.Task[None] | None = None
     try:
         await call.write(agent_pb2.ExecOutput(request_id=request.request_id))
@@ -196,9 +194,7 @@ async def serve_exec(
         )
 
 
-async def _disconnect(
-    forwarding: asyncio.Task[None] | None, command: RunningCommand | None
-) -> None:
+async def _disconnect(forwarding: asyncio.Task[None] | None, command: KernelCommand | None) -> None:
     """Stop writing to the command before its descriptors are closed: their numbers may be reused at
     once."""
     await cancel_and_wait(forwarding)
@@ -206,7 +202,7 @@ async def _disconnect(
         command.execution.disconnect()
 
 
-async def _forward_output(call: _ExecCall, command: RunningCommand) -> agent_pb2.ExecEnd:
+async def _forward_output(call: _ExecCall, command: KernelCommand) -> agent_pb2.ExecEnd:
     while (output := await command.execution.read()) is not None:
         channel, data = output
         if channel == STDERR:

@@ -13,7 +13,7 @@ from moorage.agent.kernel.leases import KernelLeases
 from moorage.agent.outputs import NoOutputs, Outputs
 from moorage.agent.runtimes import Runtime
 from moorage.agent.runtimes.base import Capabilities
-from moorage.agent.state.checkpoint import Checkpoint
+from moorage.agent.state.checkpoint import CheckpointFiles
 from moorage.agent.state.logs import LogStore
 from moorage.agent.state.ports import PortAllocator
 from moorage.agent.state.workspaces import Workspaces
@@ -43,7 +43,7 @@ class AgentContext:
     there is none."""
 
     clock: Clock
-    checkpoint: Checkpoint
+    checkpoint: CheckpointFiles
     ports: PortAllocator
     logs: LogStore
     runtimes: dict[str, Runtime]

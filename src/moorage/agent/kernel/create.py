@@ -2,7 +2,7 @@
 
 Each step takes the agent's context and the kernel's record or spec and returns a value.
 ``KernelTask`` runs the steps in order, keeps the record and writes the checkpoint. A step raises
-``Refused`` when the kernel cannot start on this node.
+``StartRefused`` when the kernel cannot start on this node.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _LOG_TAIL_BYTES = 4096
 CREATE_GRACE_S = 15.0
 
 
-class Refused(Exception):
+class StartRefused(Exception):
     """The kernel cannot start on this node; it ends with this reason."""
 
     def __init__(self, reason: Reason, detail: str) -> None:
@@ -52,13 +52,13 @@ def select_runtime(context: AgentContext, spec: KernelSpec) -> tuple[Runtime, En
     runtimes = context.runtimes
     if spec.runtime not in runtimes or spec.runtime not in context.offered:
         known = ", ".join(sorted(context.offered.intersection(runtimes)))
-        raise Refused(
+        raise StartRefused(
             Reason.CREATE_FAILED, f"this agent has no runtime {spec.runtime!r}; it has: {known}"
         )
 
     if spec.engine not in ENGINES:
         known = ", ".join(ENGINES)
-        raise Refused(
+        raise StartRefused(
             Reason.ENGINE_MISSING, f"this agent has no engine {spec.engine!r}; it has: {known}"
         )
 
@@ -68,13 +68,13 @@ def select_runtime(context: AgentContext, spec: KernelSpec) -> tuple[Runtime, En
 async def check_requirements(context: AgentContext, spec: KernelSpec) -> None:
     capabilities = context.capabilities(spec)
     if unsupported := preflight.find_unsupported(spec, capabilities):
-        raise Refused(Reason.CREATE_FAILED, unsupported)
+        raise StartRefused(Reason.CREATE_FAILED, unsupported)
     # The check reads the disk in a thread. `custom` has no known requirements and needs no thread.
     if spec.engine == "custom" or not capabilities.node_processes:
         return
     unmet = await asyncio.to_thread(preflight.find_unmet_requirement, spec, context.node)
     if unmet is not None:
-        raise Refused(*unmet)
+        raise StartRefused(*unmet)
 
 
 def allocate_main_port(context: AgentContext, record: KernelRecord) -> KernelRecord:
@@ -84,7 +84,7 @@ def allocate_main_port(context: AgentContext, record: KernelRecord) -> KernelRec
     try:
         port = context.ports.allocate(avoid={port.port for port in record.spec.ports})
     except NoFreePort as error:
-        raise Refused(Reason.PORT_TAKEN, str(error)) from None
+        raise StartRefused(Reason.PORT_TAKEN, str(error)) from None
     return replace(record, port=port)
 
 
@@ -113,7 +113,7 @@ def allocate_service_ports(
             ports, contained=context.is_contained(record.spec), used_inside=used_inside
         )
     except NoFreePort as error:
-        raise Refused(Reason.PORT_TAKEN, str(error)) from None
+        raise StartRefused(Reason.PORT_TAKEN, str(error)) from None
 
     return replace(record, apps=(*record.apps, *apps))
 
@@ -124,7 +124,7 @@ async def write_intent(context: AgentContext, record: KernelRecord) -> None:
     try:
         await asyncio.to_thread(context.checkpoint.write, record)
     except OSError as error:
-        raise Refused(
+        raise StartRefused(
             failed_write(error.errno), f"the agent cannot write its checkpoint: {error}"
         ) from None
 
@@ -157,7 +157,7 @@ async def fetch_model(
             f"{spec.model!r} is on a hub, and kernels with a user of their own cannot read "
             "the cache"
         )
-        raise Refused(Reason.MODEL_MISSING, f"{detail}: give the path of a file on this node")
+        raise StartRefused(Reason.MODEL_MISSING, f"{detail}: give the path of a file on this node")
     elif spec.isolated:
         return None  # it is refused: nothing is done with its variables as the agent's user
     else:
@@ -165,7 +165,7 @@ async def fetch_model(
 
     found = await interruption.run(f"fetch.{spec.kernel_id}", work)
     if isinstance(found, CreateFailed):
-        raise Refused(found.reason, str(found))
+        raise StartRefused(found.reason, str(found))
 
     return found
 
@@ -187,7 +187,7 @@ async def prepare_image(
     work = failure_as_value(lambda: runtime.prepare(launch, on_progress))
     prepared = await interruption.run(f"prepare.{launch.kernel_id}", work)
     if isinstance(prepared, CreateFailed):
-        raise Refused(prepared.reason, str(prepared))
+        raise StartRefused(prepared.reason, str(prepared))
 
     return prepared or ()
 
@@ -231,7 +231,7 @@ def _restricted_to_its_devices(context: AgentContext, spec: KernelSpec, launch: 
     try:
         variables = context.devices.environment(spec, contained=capabilities.contained)
     except VendorFailed as error:
-        raise Refused(Reason.CREATE_FAILED, str(error)) from None
+        raise StartRefused(Reason.CREATE_FAILED, str(error)) from None
 
     launch = replace(launch, env=launch.env | variables)
     # Container runtimes expose devices themselves, and support NVIDIA only.
@@ -258,7 +258,7 @@ async def wait_for_device_memory(
     waiting = check.wait(spec.kernel_id, devices, on_waiting)
     refusal = await interruption.run(f"device-memory.{spec.kernel_id}", waiting)
     if refusal is not None:
-        raise Refused(refusal.reason, refusal.detail)
+        raise StartRefused(refusal.reason, refusal.detail)
 
 
 async def create_directories(context: AgentContext, spec: KernelSpec) -> None:
@@ -273,7 +273,7 @@ async def create_directories(context: AgentContext, spec: KernelSpec) -> None:
         if contained:
             await asyncio.to_thread(context.workspaces.create_progress, spec)
     except OSError as error:
-        raise Refused(
+        raise StartRefused(
             Reason.CREATE_FAILED, f"cannot create its directories on this node: {error}"
         ) from None
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import structlog
 
-from moorage.agent.runtimes.base import Lease
+from moorage.agent.runtimes.base import KernelLease
 from moorage.common.aio.clock import Clock
 from moorage.common.model.ids import KernelId
 from moorage.common.model.kernel import KernelSpec
@@ -97,7 +97,7 @@ class KernelLeases:
 
         self._renewed.set()
 
-    async def acquire(self, lease_s: float) -> Lease | None:
+    async def acquire(self, lease_s: float) -> KernelLease | None:
         """The lease of a kernel that is about to start, once half of it is left; None for a kernel
         without one."""
         if not lease_s:
@@ -106,4 +106,4 @@ class KernelLeases:
             self._renewed.clear()
             self.on_due()
             await self._renewed.wait()
-        return Lease(lease_s, self._contact, str(self._file))
+        return KernelLease(lease_s, self._contact, str(self._file))

@@ -16,7 +16,7 @@ from moorage.agent.execution.commands import LiveKernel
 from moorage.agent.kernel import reconcile as policy
 from moorage.agent.kernel.context import AgentContext
 from moorage.agent.kernel.kernel_ids import is_usable, orphan_observation
-from moorage.agent.kernel.outcome import Outcome
+from moorage.agent.kernel.outcome import KernelOutcome
 from moorage.agent.kernel.removed import RemovedKernels
 from moorage.agent.kernel.start_trace import with_log_fields
 from moorage.agent.kernel.task import NEVER_STARTED, KernelTask
@@ -375,7 +375,7 @@ class KernelManager:
                 self._kernels[kernel_id].stop()
             case policy.Remove(kernel_id):
                 self._kernels[kernel_id].remove()
-            case policy.Reload(kernel_id, generation):
+            case policy.ReloadProgram(kernel_id, generation):
                 self._kernels[kernel_id].reloading.want(generation)
             case policy.Destroy(kernel_id):
                 log.warning("destroying a kernel that is not ordered", kernel=kernel_id)
@@ -385,7 +385,7 @@ class KernelManager:
     def _create(self, spec: KernelSpec) -> None:
         record = self._new_record(spec)
         if self.draining:
-            outcome = Outcome(ObservedState.EXITED, None, Reason.AGENT_SHUTDOWN, _SHUTDOWN)
+            outcome = KernelOutcome(ObservedState.EXITED, None, Reason.AGENT_SHUTDOWN, _SHUTDOWN)
             record = replace(record, outcome=outcome)
         self._start_task(record)
 
@@ -475,5 +475,5 @@ def _resolve_intent(record: KernelRecord, found: Handle | None) -> KernelRecord:
     if found is not None:
         return replace(record, handle=found)
     return replace(
-        record, outcome=Outcome(ObservedState.GONE, None, Reason.KERNEL_GONE, NEVER_STARTED)
+        record, outcome=KernelOutcome(ObservedState.GONE, None, Reason.KERNEL_GONE, NEVER_STARTED)
     )

@@ -31,7 +31,7 @@ _KILLS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class KernelOutcome:
     """``state`` is EXITED or GONE. ``exit_code`` is negative for a signal, None if unknown."""
 
     state: ObservedState
@@ -59,40 +59,44 @@ def determine_outcome(
     cause: TerminationCause | None,
     lease_expired: bool = False,
     walltime_over: bool = False,
-) -> Outcome:
+) -> KernelOutcome:
     """The outcome of an ended kernel, from the runtime's last status of it. ``refused``: its
     program could not be executed. ``cause``: set if the agent terminated the kernel; it overrides
     the exit status."""
     if cause is not None:
-        return Outcome(ObservedState.EXITED, exit_code, cause.reason, cause.detail)
+        return KernelOutcome(ObservedState.EXITED, exit_code, cause.reason, cause.detail)
     if lease_expired:
         detail = "its node had no contact with a manager for the time of its lease"
-        return Outcome(ObservedState.EXITED, exit_code, Reason.LEASE_EXPIRED, detail)
+        return KernelOutcome(ObservedState.EXITED, exit_code, Reason.LEASE_EXPIRED, detail)
     if walltime_over:
-        return Outcome(ObservedState.EXITED, exit_code, Reason.WALLTIME, detail)
+        return KernelOutcome(ObservedState.EXITED, exit_code, Reason.WALLTIME, detail)
     if refused:
-        return Outcome(ObservedState.EXITED, None, Reason.CREATE_FAILED, detail)
+        return KernelOutcome(ObservedState.EXITED, None, Reason.CREATE_FAILED, detail)
     if state is ObservedState.GONE:
-        return Outcome(state, None, Reason.KERNEL_GONE, detail)
+        return KernelOutcome(state, None, Reason.KERNEL_GONE, detail)
     if exit_code is None:
-        return Outcome(state, None, Reason.KILLED, detail)
+        return KernelOutcome(state, None, Reason.KILLED, detail)
     if exit_code == 0:
-        return Outcome(state, 0, Reason.EXIT_ZERO, detail)
+        return KernelOutcome(state, 0, Reason.EXIT_ZERO, detail)
 
     if exit_code > 0 and oom:
         # Such as a data loader, or the program behind `sh -c`: its parent then fails in its own
         # way.
         detail = f"the Linux OOM killer ended a process of it; exit code {exit_code}"
-        return Outcome(state, exit_code, Reason.OOM, detail)
+        return KernelOutcome(state, exit_code, Reason.OOM, detail)
 
     if exit_code > 0:
-        return Outcome(state, exit_code, Reason.EXIT_NONZERO, detail or f"exit code {exit_code}")
+        return KernelOutcome(
+            state, exit_code, Reason.EXIT_NONZERO, detail or f"exit code {exit_code}"
+        )
 
     number = -exit_code
     if oom:
-        return Outcome(state, exit_code, Reason.OOM, "the Linux OOM killer ended it")
+        return KernelOutcome(state, exit_code, Reason.OOM, "the Linux OOM killer ended it")
     if name := _CRASHES.get(number):
-        return Outcome(state, exit_code, Reason.EXIT_NONZERO, f"it crashed with {name}")
+        return KernelOutcome(state, exit_code, Reason.EXIT_NONZERO, f"it crashed with {name}")
 
     killed = f"killed by {_KILLS.get(number, f'signal {number}')}"
-    return Outcome(state, exit_code, Reason.KILLED, f"{killed}: {detail}" if detail else killed)
+    return KernelOutcome(
+        state, exit_code, Reason.KILLED, f"{killed}: {detail}" if detail else killed
+    )

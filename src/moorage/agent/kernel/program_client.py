@@ -18,7 +18,7 @@ CONNECT_TIMEOUT_S = 2.0
 
 
 @dataclass(frozen=True)
-class Answer:
+class ProgramAnswer:
     """``body``: its beginning, at most as long as was asked for."""
 
     status: int
@@ -61,7 +61,7 @@ class ProgramClient:
         timeout_s: float,
         data: bytes | None = None,
         whole: bool = True,
-    ) -> Answer:
+    ) -> ProgramAnswer:
         """Return the response, also one with an error or a redirect. ``whole``: wait for the end of
         its body, or for ``most_bytes`` of it; otherwise for the first piece, as a program may never
         end it.
@@ -82,4 +82,4 @@ class ProgramClient:
             is_listening = not isinstance(error, aiohttp.ClientConnectorError)
             raise NoAnswer(str(error) or type(error).__name__, is_listening=is_listening) from None
 
-        return Answer(response.status, bytes(body[:most_bytes]))
+        return ProgramAnswer(response.status, bytes(body[:most_bytes]))

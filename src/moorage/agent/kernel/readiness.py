@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from moorage.agent.engines.base import Engine, Probe
+from moorage.agent.engines.base import Engine, ReadinessProbe
 from moorage.agent.engines.metrics import (
     MODELS,
     PATH,
@@ -41,7 +41,7 @@ class ReadinessCheck:
     def __init__(
         self,
         engine: Engine,
-        probes: tuple[Probe, ...],
+        probes: tuple[ReadinessProbe, ...],
         base_url: str,
         read_log: Callable[[], Awaitable[str]] | None = None,
         interval_s: float = 0.0,

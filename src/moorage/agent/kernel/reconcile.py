@@ -53,7 +53,7 @@ class Remove:
 
 
 @dataclass(frozen=True, slots=True)
-class Reload:
+class ReloadProgram:
     """Ask the program to read its settings again, for all reloads up to ``generation``. Repeated
     until the checkpoint says that it was done."""
 
@@ -61,7 +61,7 @@ class Reload:
     generation: int
 
 
-Action = Create | Adopt | Stop | Destroy | Remove | Reload
+Action = Create | Adopt | Stop | Destroy | Remove | ReloadProgram
 
 
 def accepts(newest: int, applied: int, orders: Orders | OrdersDelta) -> bool:
@@ -117,7 +117,7 @@ def reconcile(
         elif known is None and spec.runtime not in unlisted:
             creations.append(Create(spec))
         elif known is not None and _is_outdated(known, spec, observed.get(kernel_id)):
-            reloads.append(Reload(kernel_id, spec.reload_generation))
+            reloads.append(ReloadProgram(kernel_id, spec.reload_generation))
 
     return [*ends, *adoptions, *creations, *reloads]
 

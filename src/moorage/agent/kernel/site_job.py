@@ -18,7 +18,7 @@ _SAME_S = 1.0
 
 
 @dataclass(slots=True)
-class SiteJob:
+class SiteJobFacts:
     """``finds_address``: only the job knows where it listens: ``address``, and ``app_ports`` there
     by name. ``unreachable``: why no request gets to its engine; it is not replaced for that before
     ``kept_until``."""

@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from moorage.agent.kernel.context import AgentContext
-from moorage.agent.kernel.create import Refused
+from moorage.agent.kernel.create import StartRefused
 from moorage.agent.kernel.interruption import Interruption
-from moorage.agent.kernel.outcome import Outcome
+from moorage.agent.kernel.outcome import KernelOutcome
 from moorage.common.model.errors import MoorageError
 from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.reasons import Reason
@@ -30,15 +30,15 @@ async def fetch_inputs(
     fetching = _failure(context.outputs.fetch(spec, on_progress))
     failed = await interruption.run(f"inputs.{spec.kernel_id}", fetching)
     if failed:
-        raise Refused(Reason.INPUT_UNAVAILABLE, failed)
+        raise StartRefused(Reason.INPUT_UNAVAILABLE, failed)
 
 
 async def keep_outputs(
     context: AgentContext,
     spec: KernelSpec,
-    outcome: Outcome,
+    outcome: KernelOutcome,
     interruption: Interruption,
-) -> Outcome:
+) -> KernelOutcome:
     """The outcome of a kernel whose program has ended: it is a failure if an output of it cannot be
     kept."""
     if not spec.outputs or outcome.reason is not Reason.EXIT_ZERO:

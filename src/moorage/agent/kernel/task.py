@@ -25,11 +25,11 @@ from moorage.agent.engines import ENGINES, Engine
 from moorage.agent.kernel import create, step_files, teardown, watch
 from moorage.agent.kernel.context import AgentContext
 from moorage.agent.kernel.interruption import Interruption
-from moorage.agent.kernel.outcome import Outcome, TerminationCause, determine_outcome
+from moorage.agent.kernel.outcome import KernelOutcome, TerminationCause, determine_outcome
 from moorage.agent.kernel.probing import Probing
 from moorage.agent.kernel.reconcile import ENDED
 from moorage.agent.kernel.reload import Reloading
-from moorage.agent.kernel.site_job import SiteJob
+from moorage.agent.kernel.site_job import SiteJobFacts
 from moorage.agent.kernel.start_clock import StartClock, start_timeout
 from moorage.agent.kernel.start_trace import start_trace
 from moorage.agent.link.report_timing import (
@@ -118,7 +118,7 @@ class KernelTask:
         self._end = teardown.Termination(context, record.spec)
         self._creation_failure = ""  # of this task, while it created the kernel
         self._trace = start_trace(context.tracer, record, context.clock)
-        self._job = SiteJob(context.finds_address(record.spec))
+        self._job = SiteJobFacts(context.finds_address(record.spec))
         is_new = record.handle is None and not maybe_started
         self._start_clock = StartClock(context.clock.monotonic() if is_new else None)
         self._log = log.bind(kernel=record.kernel_id, session=record.spec.session_name)
@@ -181,7 +181,7 @@ class KernelTask:
             await self._probing.stop()
             await self.reloading.stop()
 
-    async def _run_to_end(self) -> Outcome:
+    async def _run_to_end(self) -> KernelOutcome:
         context = self._context
         spec = self.record.spec
         try:
@@ -200,8 +200,8 @@ class KernelTask:
                 )
                 if (outcome := await start) is not None:
                     return outcome
-        except create.Refused as refused:
-            return Outcome(ObservedState.EXITED, None, refused.reason, refused.detail)
+        except create.StartRefused as refused:
+            return KernelOutcome(ObservedState.EXITED, None, refused.reason, refused.detail)
 
         assert self.record.handle is not None
         if self._end.is_overdue:
@@ -211,7 +211,7 @@ class KernelTask:
 
         return await self._watch(runtime, self.record.handle)
 
-    async def _undo_creation(self, runtime: Runtime) -> Outcome:
+    async def _undo_creation(self, runtime: Runtime) -> KernelOutcome:
         """Destroy what a failed creation may have left. The kernel is not created a second time."""
         await teardown.find_and_destroy(
             runtime, self.record.kernel_id, self._log, self._set_unknown
@@ -219,7 +219,7 @@ class KernelTask:
         if self._must_end():
             return self._outcome_of(RuntimeObservation(ObservedState.GONE))
         detail = f"the agent failed while it created the kernel: {self._creation_failure}"
-        return Outcome(ObservedState.EXITED, None, Reason.CREATE_FAILED, detail)
+        return KernelOutcome(ObservedState.EXITED, None, Reason.CREATE_FAILED, detail)
 
     async def _require_runtime(self) -> None:
         """Block forever if this agent runs without the kernel's runtime: the kernel's state is
@@ -237,26 +237,26 @@ class KernelTask:
         self._set_state(ObservedState.UNKNOWN)
         await asyncio.Event().wait()
 
-    async def _find_started(self, runtime: Runtime) -> Outcome | None:
+    async def _find_started(self, runtime: Runtime) -> KernelOutcome | None:
         """Find a kernel that an earlier run of the agent may have started. Returns its outcome if
         it was never started."""
         kernel_id = self.record.kernel_id
         handle = await teardown.find(runtime, kernel_id, self._log, self._set_unknown)
         if handle is None:
-            return Outcome(ObservedState.GONE, None, Reason.KERNEL_GONE, NEVER_STARTED)
+            return KernelOutcome(ObservedState.GONE, None, Reason.KERNEL_GONE, NEVER_STARTED)
         self.record = replace(self.record, handle=handle)
         await self._save_record()
         return None
 
-    async def _create(self, runtime: Runtime, engine: Engine) -> Outcome | None:
+    async def _create(self, runtime: Runtime, engine: Engine) -> KernelOutcome | None:
         """Create the kernel. Returns its outcome if it was terminated first. Raises ``Refused``."""
         try:
             return await self._take_creation_steps(runtime, engine)
         except BaseException as error:
-            self._creation_failure = "" if isinstance(error, create.Refused) else repr(error)
+            self._creation_failure = "" if isinstance(error, create.StartRefused) else repr(error)
             raise
 
-    async def _take_creation_steps(self, runtime: Runtime, engine: Engine) -> Outcome | None:
+    async def _take_creation_steps(self, runtime: Runtime, engine: Engine) -> KernelOutcome | None:
         context = self._context
         spec = self.record.spec
         step = self._trace.step
@@ -315,7 +315,7 @@ class KernelTask:
                     runtime, spec.kernel_id, self._log, self._set_unknown
                 )
 
-            raise create.Refused(handle.reason, str(handle))
+            raise create.StartRefused(handle.reason, str(handle))
 
         self.record = replace(self.record, handle=handle)
         # Saved after the next report (decision 15). Until then the runtime can find what the intent
@@ -354,7 +354,7 @@ class KernelTask:
             self._start_clock.note(ObservedState.QUEUED, clock.monotonic())
             await create.write_intent(context, self.record)
 
-    async def _watch(self, runtime: Runtime, handle: Handle) -> Outcome:
+    async def _watch(self, runtime: Runtime, handle: Handle) -> KernelOutcome:
         """Observe the kernel until it has ended, and act upon requests."""
         self._probing.check = self.readiness_check()
 
@@ -468,7 +468,7 @@ class KernelTask:
             await self._save_record()
         return await self._end.advance(runtime, handle, self._log, running=self.record.ready)
 
-    async def _record_outcome(self, outcome: Outcome) -> None:
+    async def _record_outcome(self, outcome: KernelOutcome) -> None:
         """Report how the kernel ended, with the end of its log."""
         handle = self.record.handle
         runtime = self._context.runtimes.get(self.record.spec.runtime)
@@ -499,7 +499,7 @@ class KernelTask:
     def _must_end(self) -> bool:
         return self._order_withdrawn or self._termination is not None
 
-    def _outcome_of(self, observed: RuntimeObservation) -> Outcome:
+    def _outcome_of(self, observed: RuntimeObservation) -> KernelOutcome:
         cause = self._termination or (TerminationCause() if self._order_withdrawn else None)
         return determine_outcome(
             observed.state,

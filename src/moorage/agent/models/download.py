@@ -54,7 +54,7 @@ _SPARE = 1024**3
 _agent_ended = threading.Event()
 
 
-class Failed(Exception):
+class DownloadFailed(Exception):
     def __init__(self, message: str, reason: str = "model-missing") -> None:
         self.reason = reason
         super().__init__(message)
@@ -79,7 +79,7 @@ def main() -> int:
     try:
         with _locked(hub.cache, split_id(model)[0]):
             path = fetch(hub, model, revision)
-    except Failed as error:
+    except DownloadFailed as error:
         _print({"error": str(error), "reason": error.reason})
         return 1
 
@@ -97,7 +97,7 @@ def _exit_with_agent() -> None:
 
 
 def fetch(hub: HubSettings, model: str, revision: str) -> Path:
-    """The directory of the model, or its first file for GGUF. Raises ``Failed``."""
+    """The directory of the model, or its first file for GGUF. Raises ``DownloadFailed``."""
     name = split_id(model)[0]
     listed = _list(hub, name, revision)
     if listed is None:
@@ -151,17 +151,21 @@ def _list(hub: HubSettings, name: str, revision: str) -> tuple[str, list[RemoteF
     except OfflineModeIsEnabled:
         return None
     except GatedRepoError:
-        raise Failed(
+        raise DownloadFailed(
             f"{name} needs the consent of its owner: accept its terms, and pass HF_TOKEN"
         ) from None
     except RevisionNotFoundError:
-        raise Failed(f"{name} has no revision {revision!r} on the hub at {hub.endpoint}") from None
+        raise DownloadFailed(
+            f"{name} has no revision {revision!r} on the hub at {hub.endpoint}"
+        ) from None
     except RepositoryNotFoundError:
-        raise Failed(
+        raise DownloadFailed(
             f"the hub at {hub.endpoint} has no {name}, or shows it only with another HF_TOKEN"
         ) from None
     except HfHubHTTPError as error:
-        raise Failed(f"the hub at {hub.endpoint} refuses {name}: {_one_line(error)}") from None
+        raise DownloadFailed(
+            f"the hub at {hub.endpoint} refuses {name}: {_one_line(error)}"
+        ) from None
     except (httpx2.HTTPError, OSError) as error:  # without the hub the cache may do
         _print({"note": f"the hub at {hub.endpoint} does not answer: {_one_line(error)}"})
         return None
@@ -187,7 +191,7 @@ def _from_cache(hub: HubSettings, model: str, revision: str) -> Path:
         why = (
             "HF_HUB_OFFLINE is set" if hub.offline else f"the hub at {hub.endpoint} does not answer"
         )
-        raise Failed(f"{why}, and the cache {hub.cache} has no {model}")
+        raise DownloadFailed(f"{why}, and the cache {hub.cache} has no {model}")
 
     return snapshot / found[0] if is_gguf_id(model) else snapshot
 
@@ -201,7 +205,7 @@ def _choose(model: str, files: list[RemoteFile]) -> list[RemoteFile]:
     found = gguf_files(names, selector)
     if not found:
         choices = ", ".join(gguf_choices(names)[:20]) or "none"
-        raise Failed(
+        raise DownloadFailed(
             f"{name} has no GGUF file for {selector or 'any quantisation'!r}; it has {choices}"
         )
 
@@ -213,7 +217,9 @@ def _check_disk(cache: Path, missing: list[RemoteFile], blobs: Path) -> None:
     needed = sum(file.size for file in missing) - partial
     free = shutil.disk_usage(cache).free
     if needed > 0 and needed + _SPARE > free:
-        raise Failed(f"the download needs {needed} bytes, and {cache} has {free} free", "disk-full")
+        raise DownloadFailed(
+            f"the download needs {needed} bytes, and {cache} has {free} free", "disk-full"
+        )
 
 
 def _partial(blobs: Path, file: RemoteFile) -> Path:
@@ -230,7 +236,7 @@ def _size(path: Path) -> int:
 def _fetch_large(
     name: str, commit: str, file: RemoteFile, blobs: Path, report: Callable[[int], None]
 ) -> None:
-    """Fetch a file into the cache, from where an earlier run ended. Raises ``Failed``."""
+    """Fetch a file into the cache, from where an earlier run ended. Raises ``DownloadFailed``."""
     from huggingface_hub import hf_hub_url
 
     partial = _partial(blobs, file)
@@ -251,7 +257,9 @@ def _fetch_large(
             except _StreamFailed as failed:
                 error = str(failed)
             except OSError as failed:
-                raise Failed(f"cannot write {partial}: {failed.strerror}", "disk-full") from None
+                raise DownloadFailed(
+                    f"cannot write {partial}: {failed.strerror}", "disk-full"
+                ) from None
 
             out.flush()
             failures = 0 if have > before else failures + 1
@@ -261,13 +269,15 @@ def _fetch_large(
         os.fsync(out.fileno())
 
     if have < file.size:
-        raise Failed(
+        raise DownloadFailed(
             f"the download of {file.name} stopped after {have} of {file.size} bytes: {error}"
         )
 
     if digest.hexdigest() != file.sha256:
         partial.unlink()
-        raise Failed(f"{file.name} does not have the checksum that the hub states; it was deleted")
+        raise DownloadFailed(
+            f"{file.name} does not have the checksum that the hub states; it was deleted"
+        )
 
     partial.replace(blobs / file.sha256)
 
@@ -321,10 +331,12 @@ def _finish(hub: HubSettings, name: str, revision: str, files: list[str]) -> Pat
         )
     except OSError as error:
         if getattr(error, "errno", None) is not None and error.filename:
-            raise Failed(f"cannot write {error.filename}: {error.strerror}", "disk-full") from None
-        raise Failed(f"the download of {name} failed: {_one_line(error)}") from None
+            raise DownloadFailed(
+                f"cannot write {error.filename}: {error.strerror}", "disk-full"
+            ) from None
+        raise DownloadFailed(f"the download of {name} failed: {_one_line(error)}") from None
     except (httpx2.HTTPError, ValueError) as error:
-        raise Failed(f"the download of {name} failed: {_one_line(error)}") from None
+        raise DownloadFailed(f"the download of {name} failed: {_one_line(error)}") from None
 
 
 def _mark(cache: Path, model: str, commit: str, files: list[RemoteFile]) -> None:
@@ -357,7 +369,9 @@ def _locked(cache: Path, name: str) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         file = (folder / f"moorage--{name.replace('/', '--')}.lock").open("w")
     except OSError as error:
-        raise Failed(f"cannot write to the cache {cache}: {error.strerror}", "disk-full") from None
+        raise DownloadFailed(
+            f"cannot write to the cache {cache}: {error.strerror}", "disk-full"
+        ) from None
 
     with file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -3,4 +3,4 @@
 from moorage.agent.outputs.service import NoOutputs as NoOutputs
 from moorage.agent.outputs.service import Outputs as Outputs
 from moorage.agent.outputs.service import OutputService as OutputService
-from moorage.agent.outputs.store import OutputStore as OutputStore
+from moorage.agent.outputs.store import NodeOutputs as NodeOutputs

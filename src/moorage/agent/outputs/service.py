@@ -18,7 +18,7 @@ from typing import Protocol
 
 import structlog
 
-from moorage.agent.outputs.store import OutputDamaged, OutputStore
+from moorage.agent.outputs.store import NodeOutputs, OutputDamaged
 from moorage.agent.runtimes.batch.copying import CopyIn, CopyOut
 from moorage.common.link.messages import LogPiece, LogRequest
 from moorage.common.model.errors import NotFound
@@ -31,7 +31,7 @@ _DAMAGED_TRIES = 3
 OpenLog = Callable[[LogRequest], AsyncGenerator[bytes | LogPiece, None]]
 
 
-class Link(Protocol):
+class OutputRequests(Protocol):
     """``agent.link.OutputLink``."""
 
     def fetch(
@@ -70,7 +70,7 @@ class OutputService:
     """``in_use`` returns the sessions that have a kernel here."""
 
     def __init__(
-        self, store: OutputStore, link: Link, in_use: Callable[[], Collection[SessionId]]
+        self, store: NodeOutputs, link: OutputRequests, in_use: Callable[[], Collection[SessionId]]
     ) -> None:
         self._store = store
         self._link = link

@@ -40,7 +40,7 @@ class OutputDamaged(MoorageError):
     code = "output-damaged"
 
 
-class OutputStore:
+class NodeOutputs:
     """``state``: the agent's state directory. ``max_bytes``: of all outputs of a step. All methods
     block."""
 
@@ -98,7 +98,7 @@ class OutputStore:
         hashed = _Hashed(source)
         with self._partial() as partial:
             copied = partial / "files"
-            limits = archive.Limits(self._max_bytes)
+            limits = archive.ArchiveLimits(self._max_bytes)
             try:
                 archive.unpack(
                     cast(IO[bytes], hashed), copied, top=".", report=lambda _: None, limits=limits
@@ -142,7 +142,7 @@ class OutputStore:
             packing = thread.submit(pack)
             try:
                 stats = archive.unpack(
-                    source, into, top="", report=lambda _: None, limits=archive.Limits(left)
+                    source, into, top="", report=lambda _: None, limits=archive.ArchiveLimits(left)
                 )
                 while source.read(_CHUNK):
                     pass

@@ -166,7 +166,7 @@ class File:
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
+class KernelLease:
     """The supervisor of the kernel ends it ``seconds`` after the last contact with a manager:
     ``contact``, or a later one in ``file`` (``Clock.boottime``, in seconds)."""
 
@@ -258,7 +258,7 @@ class Launch:
     apps: tuple[AppPort, ...] = ()
     workspace: str = ""
     progress: str = ""
-    lease: Lease | None = None
+    lease: KernelLease | None = None
     session_id: str = ""
     isolated: bool = False
     serves: bool = False

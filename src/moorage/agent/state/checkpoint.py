@@ -20,7 +20,7 @@ from typing import Any
 
 import structlog
 
-from moorage.agent.kernel.outcome import Outcome, TerminationCause
+from moorage.agent.kernel.outcome import KernelOutcome, TerminationCause
 from moorage.agent.runtimes.base import Handle
 from moorage.common.aio.clock import Clock
 from moorage.common.link.messages import Observation
@@ -60,7 +60,7 @@ class KernelRecord:
     handle: Handle | None = None
     ready: bool = False
     termination: TerminationCause | None = None
-    outcome: Outcome | None = None
+    outcome: KernelOutcome | None = None
     log_tail: str = ""
     reload: Reloaded | None = None
 
@@ -75,7 +75,7 @@ class KernelRecord:
 
     def observation(self, state: ObservedState, host: str, activity: str) -> Observation:
         """What is reported of the kernel. ``activity``: what it does at the moment, for users."""
-        outcome = self.outcome or Outcome(state)
+        outcome = self.outcome or KernelOutcome(state)
         return Observation(
             kernel_id=self.kernel_id,
             session_id=self.spec.session_id,
@@ -112,7 +112,7 @@ def validate_kernel_id(kernel_id: str) -> None:
         )
 
 
-class Checkpoint:
+class CheckpointFiles:
     """All methods block (fsync): call them in a thread. Each kernel's record has one writer, its
     task."""
 
@@ -274,8 +274,8 @@ def _termination(data: dict[str, Any]) -> TerminationCause:
     return TerminationCause(Reason(data["reason"]), data["detail"])
 
 
-def _outcome(data: dict[str, Any]) -> Outcome:
-    return Outcome(
+def _outcome(data: dict[str, Any]) -> KernelOutcome:
+    return KernelOutcome(
         ObservedState(data["state"]), data["exit_code"], Reason(data["reason"]), data["detail"]
     )
 

@@ -18,7 +18,7 @@ from moorage.cli.exit_codes import FAILURE, INTERRUPTED
 from moorage.common.model.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from moorage.sdk.benchmark import Load, Measured, Prompt, Summary, Target
+    from moorage.sdk.benchmark import BenchmarkTarget, Load, Measured, Prompt, Summary
 
 _APIS = ("chat", "completions")
 _CONCURRENCY = 8
@@ -99,7 +99,7 @@ def bench(
       moorage bench tiny --request-rate 5 --input-len 1000 --output-len 200 --ignore-eos
       moorage bench tiny --dataset prompts.jsonl -o json | jq .p99_ttft_ms
     """
-    from moorage.sdk.benchmark import Load, Target, random_prompts, read_dataset
+    from moorage.sdk.benchmark import BenchmarkTarget, Load, random_prompts, read_dataset
 
     if api not in _APIS:
         raise InvalidInput(f"--api {api!r} is unknown", next_step=f"use one of: {', '.join(_APIS)}")
@@ -112,7 +112,7 @@ def bench(
 
     at = cli.connection
     extra = {"ignore_eos": True} if ignore_eos else {}
-    target = Target(
+    target = BenchmarkTarget(
         at.openai_url, at.key, model=model, api=cast(Any, api), extra=extra, ca_file=at.ca_file
     )
     load = Load(
@@ -146,7 +146,7 @@ def bench(
 
 async def _measure(
     cli: Cli,
-    target: Target,
+    target: BenchmarkTarget,
     prompts: Iterator[Prompt],
     load: Load,
     warmups: int,

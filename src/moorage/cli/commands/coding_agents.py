@@ -15,7 +15,14 @@ import typer
 
 from moorage.cli import times
 from moorage.cli.app import app
-from moorage.cli.coding_agents import CLAUDE, CODEX, SMALL_CONTEXT, CodingAgent, Launch, Target
+from moorage.cli.coding_agents import (
+    CLAUDE,
+    CODEX,
+    SMALL_CONTEXT,
+    CodingAgent,
+    CodingLaunch,
+    CodingModel,
+)
 from moorage.cli.completion import endpoint_names
 from moorage.cli.context import Cli, command
 from moorage.cli.errors import ProgramMissing
@@ -115,7 +122,7 @@ def _start(
             at = cli.connection
             served = cli.run(lambda _: _served(cli, agent, model, key.secret))
             launch = agent.launch(
-                Target(
+                CodingModel(
                     at.openai_url,
                     model,
                     key=key.secret,
@@ -199,7 +206,7 @@ async def _served(cli: Cli, agent: CodingAgent, model: str, key: str) -> ServedM
         return served
 
 
-def _print(cli: Cli, agent: CodingAgent, launch: Launch, key: NewKeyView) -> None:
+def _print(cli: Cli, agent: CodingAgent, launch: CodingLaunch, key: NewKeyView) -> None:
     if cli.json:
         cli.print_json(
             {
@@ -218,7 +225,7 @@ def _print(cli: Cli, agent: CodingAgent, launch: Launch, key: NewKeyView) -> Non
     )
 
 
-def _wait_for(command: list[str], launch: Launch) -> int:
+def _wait_for(command: list[str], launch: CodingLaunch) -> int:
     """Run a program on this terminal to its end, and return its exit code."""
     environment = {
         name: value for name, value in os.environ.items() if name not in launch.environment

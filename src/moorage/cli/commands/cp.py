@@ -25,7 +25,7 @@ from moorage.cli.exit_codes import INTERRUPTED
 from moorage.cli.output import printable
 from moorage.common import archive
 from moorage.common.aio.tasks import cancel_and_wait, spawn
-from moorage.common.archive import CopyStats, Limits
+from moorage.common.archive import ArchiveLimits, CopyStats
 from moorage.common.model.commands import Channel, CopySpec, ExecSpec
 from moorage.common.model.errors import Conflict, InvalidInput, MoorageError, NotFound
 from moorage.common.model.slots import parse_size
@@ -153,7 +153,7 @@ def cp(
             path, top = _remote_name(remote_source[1])
             remote = remote_source[0], path
             with output_file(source) if target == STREAM else _file_target(target, top) as local:
-                limits = Limits(parse_size(max_size) if max_size else _free_bytes(local))
+                limits = ArchiveLimits(parse_size(max_size) if max_size else _free_bytes(local))
                 copied = _run(
                     cli,
                     lambda client, report: _fetch(
@@ -355,7 +355,12 @@ async def _read_stderr(command: RunningCommand, ended: asyncio.Event) -> bytes:
 
 
 async def _fetch(
-    client: Client, source: tuple[str, str], target: Path, top: str, report: Report, limits: Limits
+    client: Client,
+    source: tuple[str, str],
+    target: Path,
+    top: str,
+    report: Report,
+    limits: ArchiveLimits,
 ) -> CopyStats:
     session, path = source
     script = ["sh", "-c", _SEND_SCRIPT, "sh", path]

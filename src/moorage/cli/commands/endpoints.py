@@ -8,7 +8,7 @@ import typer
 
 from moorage.cli import parse
 from moorage.cli.app import list_command, noun
-from moorage.cli.commands.ps import Listing, Selector, endpoint_table, plainly, show
+from moorage.cli.commands.ps import ListOutput, Selector, endpoint_table, plainly, show
 from moorage.cli.completion import endpoint_names
 from moorage.cli.context import Cli, Output, command
 from moorage.cli.lookup import all_endpoints
@@ -26,15 +26,15 @@ endpoints = noun(
 def list_endpoints(cli: Cli, selector: Selector = None) -> None:
     """List endpoints."""
 
-    def listing(found: list[EndpointView]) -> Listing:
-        return Listing(
+    def listing(found: list[EndpointView]) -> ListOutput:
+        return ListOutput(
             [view.name for view in found], [endpoint_table(cli, found)], {"endpoints": found}
         )
 
-    def plain() -> Listing:
+    def plain() -> ListOutput:
         return listing(*cli.read_lists(("/v1/endpoints", {"selector": selector})))
 
-    def complete() -> Listing:
+    def complete() -> ListOutput:
         return listing(cli.run(lambda client: all_endpoints(client, selector), workloads_only=True))
 
     show(

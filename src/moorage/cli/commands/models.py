@@ -13,8 +13,8 @@ from moorage.cli.context import Cli, Output, command
 from moorage.common.model.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from moorage.common.catalog import Model, Node, Wanted
-    from moorage.common.catalog.fitting import Refused
+    from moorage.common.catalog import CatalogModel, GpuNode, Wanted
+    from moorage.common.catalog.fitting import NoFit
 
 models = noun("models", help="Models: what they take, and which nodes take them.")
 
@@ -96,7 +96,7 @@ def show(
         _print(cli, found, nodes=nodes, wanted=wanted, kv_dtype=kv_dtype)
 
 
-def _nodes(cli: Cli, group: str | None) -> list[Node]:
+def _nodes(cli: Cli, group: str | None) -> list[GpuNode]:
     """GPUs of the agents; none, with a note, if the manager does not tell."""
     from moorage.cli.model_fitting import nodes_of
     from moorage.common.model.errors import MoorageError
@@ -114,7 +114,7 @@ def _nodes(cli: Cli, group: str | None) -> list[Node]:
     ]
 
 
-def _facts(model: Model, wanted: Wanted | None = None, kv_dtype: str = "") -> dict[str, Any]:
+def _facts(model: CatalogModel, wanted: Wanted | None = None, kv_dtype: str = "") -> dict[str, Any]:
     from moorage.common.catalog import kv_cache_bytes
     from moorage.common.catalog.fitting import sufficient
     from moorage.common.catalog.memory import BLOCK
@@ -144,7 +144,7 @@ def _facts(model: Model, wanted: Wanted | None = None, kv_dtype: str = "") -> di
     return facts
 
 
-def _fit_facts(model: Model, node: Node, wanted: Wanted, kv_dtype: str) -> dict[str, Any]:
+def _fit_facts(model: CatalogModel, node: GpuNode, wanted: Wanted, kv_dtype: str) -> dict[str, Any]:
     from moorage.common.catalog import Choice, choose
 
     found = choose(model.sizes(kv_dtype), [node], wanted)
@@ -165,7 +165,7 @@ def _fit_facts(model: Model, node: Node, wanted: Wanted, kv_dtype: str) -> dict[
     return facts
 
 
-def _row(model: Model, *, wide: bool) -> list[str]:
+def _row(model: CatalogModel, *, wide: bool) -> list[str]:
     from moorage.cli.model_fitting import size
     from moorage.common.catalog.fitting import sufficient
 
@@ -186,7 +186,9 @@ def _row(model: Model, *, wide: bool) -> list[str]:
     return row
 
 
-def _print(cli: Cli, model: Model, nodes: list[Node], wanted: Wanted, kv_dtype: str) -> None:
+def _print(
+    cli: Cli, model: CatalogModel, nodes: list[GpuNode], wanted: Wanted, kv_dtype: str
+) -> None:
     from moorage.cli.model_fitting import gpus_text, size
     from moorage.common.catalog import kv_cache_bytes
     from moorage.common.catalog.fitting import USEFUL_CONTEXT
@@ -232,10 +234,12 @@ def _print(cli: Cli, model: Model, nodes: list[Node], wanted: Wanted, kv_dtype: 
         output.print_table(cli.out, ("NODE", "GPUS", "TAKES IT", "GPUS NEEDED", "CONTEXT"), rows)
 
 
-def _fit_cells(model: Model, node: Node, wanted: Wanted, kv_dtype: str) -> tuple[str, str, str]:
+def _fit_cells(
+    model: CatalogModel, node: GpuNode, wanted: Wanted, kv_dtype: str
+) -> tuple[str, str, str]:
     from moorage.common.catalog import Choice, choose
 
-    found: Choice | Refused = choose(model.sizes(kv_dtype), [node], wanted)
+    found: Choice | NoFit = choose(model.sizes(kv_dtype), [node], wanted)
     if isinstance(found, Choice):
         return "yes", str(found.tensor_parallel), str(found.context)
     return "no", "", f"at most {found.context}" if found.context else ""

@@ -96,8 +96,8 @@ def ps(
             all_endpoints(client, selector), all_sessions(client, wanted, selector=selector)
         )
 
-    def listing(found: _Listed) -> Listing:
-        return Listing(
+    def listing(found: _Listed) -> ListOutput:
+        return ListOutput(
             names=[view.name for view in found[0]]
             + [v.name for v in found[1] if v.endpoint is None],
             tables=[endpoint_table(cli, found[0]), session_table(cli, found[1])],
@@ -117,7 +117,7 @@ def ps(
 
     endpoints_read = [] if only_sessions else [("/v1/endpoints", {"selector": selector})]
 
-    def plain() -> Listing:
+    def plain() -> ListOutput:
         *first, last = cli.read_lists(*endpoints_read, session_list(wanted, selector, pipeline))
         return listing((first[0] if first else [], last))
 
@@ -125,7 +125,7 @@ def ps(
 
 
 @dataclass(frozen=True)
-class Listing:
+class ListOutput:
     """What a list prints: its names, its tables, or its fields in JSON."""
 
     names: list[str]
@@ -133,7 +133,7 @@ class Listing:
     fields: dict[str, Any]
 
 
-def show(cli: Cli, found: Listing, nothing: str = _NOTHING) -> None:
+def show(cli: Cli, found: ListOutput, nothing: str = _NOTHING) -> None:
     tables = [(columns, rows) for columns, rows in found.tables if rows]
     if cli.json:
         cli.print_json(found.fields)
@@ -151,7 +151,7 @@ def show(cli: Cli, found: Listing, nothing: str = _NOTHING) -> None:
         output.print_table(cli.out, columns, rows)
 
 
-def plainly(cli: Cli, plain: Callable[[], Listing]) -> Listing | None:
+def plainly(cli: Cli, plain: Callable[[], ListOutput]) -> ListOutput | None:
     """``plain`` in tables and names. None: the client shall read, whose answers are validated and
     complete, and whose errors say what is wrong."""
     from moorage.cli.plain_reads import FAILURES

@@ -20,7 +20,7 @@ from moorage.cli.context import Cli, Output, command, duration_option
 from moorage.cli.interrupts import terminated_like_ctrl_c
 from moorage.cli.output import LogWriter, current_kernel, printable
 from moorage.cli.piped_input import feed, reading_from_pipe
-from moorage.cli.progress import Progress
+from moorage.cli.progress import StageProgress
 from moorage.cli.session_options import (
     AgentLabels,
     Agents,
@@ -325,7 +325,7 @@ async def _follow(cli: Cli, client: Client, created: SessionView) -> SessionView
     """Copy the log of each attempt to stdout until the session has ended."""
     sink = LogWriter(sys.stdout if cli.output is Output.TABLE else sys.stderr)
     copied = 0  # attempts whose logs were copied
-    stages = Progress(cli.err, created.name)
+    stages = StageProgress(cli.err, created.name)
     while True:
         with stages as progress:
             view = await until_session(

@@ -15,7 +15,7 @@ from moorage.cli.completion import endpoint_names, project_names
 from moorage.cli.context import Cli, Output, command, duration_option
 from moorage.cli.interrupts import terminated_like_ctrl_c
 from moorage.cli.output import print_facts, printable
-from moorage.cli.progress import Progress
+from moorage.cli.progress import StageProgress
 from moorage.cli.session_options import (
     AgentLabels,
     Agents,
@@ -308,7 +308,7 @@ async def _until_ready(
 ) -> EndpointView | ReplicaView:
     from moorage.common.views.endpoints import ReplicaView
 
-    with Progress(cli.err, created.name) as progress:
+    with StageProgress(cli.err, created.name) as progress:
         outcome = await until_ready(
             client, created, clock=cli.clock, progress=progress, timeout_s=timeout_s
         )

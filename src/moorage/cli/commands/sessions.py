@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from moorage.cli.app import list_command, noun
 from moorage.cli.commands.ps import (
     All,
-    Listing,
+    ListOutput,
     Pipeline,
     Selector,
     Statuses,
@@ -45,15 +45,15 @@ def list_sessions(
     """
     wanted = named_statuses(all_, status)
 
-    def listing(found: list[SessionView]) -> Listing:
-        return Listing(
+    def listing(found: list[SessionView]) -> ListOutput:
+        return ListOutput(
             [view.name for view in found], [session_table(cli, found)], {"sessions": found}
         )
 
-    def plain() -> Listing:
+    def plain() -> ListOutput:
         return listing(*cli.read_lists(session_list(wanted, selector, pipeline)))
 
-    def complete() -> Listing:
+    def complete() -> ListOutput:
         return listing(
             cli.run(
                 lambda client: all_sessions(client, wanted, selector=selector, pipeline=pipeline),

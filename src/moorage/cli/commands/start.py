@@ -11,7 +11,7 @@ from moorage.cli.app import app
 from moorage.cli.context import Cli, Output, command, duration_option
 from moorage.cli.interrupts import terminated_like_ctrl_c
 from moorage.cli.output import current_kernel, printable
-from moorage.cli.progress import Progress
+from moorage.cli.progress import StageProgress
 from moorage.cli.session_options import (
     AgentLabels,
     Agents,
@@ -178,7 +178,7 @@ def _show(cli: Cli, view: SessionView, wait: bool) -> None:
 async def _until_running(
     cli: Cli, client: Client, created: SessionView, timeout_s: float | None
 ) -> SessionView:
-    with Progress(cli.err, created.name) as progress:
+    with StageProgress(cli.err, created.name) as progress:
         return await until_session(
             client,
             created,

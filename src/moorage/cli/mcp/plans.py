@@ -37,7 +37,7 @@ _OPEN_ENDED = frozenset(
 
 
 @dataclass(frozen=True)
-class Plan:
+class OperationPlan:
     """``arguments``: of the operation. ``etag``: of what it changes, when it was planned."""
 
     id: str
@@ -55,7 +55,7 @@ class PlanBook:
 
     budget: float | None = None
     used: float = 0.0
-    _plans: dict[str, Plan] = field(default_factory=dict)
+    _plans: dict[str, OperationPlan] = field(default_factory=dict)
 
     def check(self, operation: str, arguments: Mapping[str, Any]) -> float:
         """The GPU hours that an operation takes at most. Raises ``BudgetExhausted`` and
@@ -84,13 +84,13 @@ class PlanBook:
 
         return hours
 
-    def add(self, plan: Plan, now: float) -> None:
+    def add(self, plan: OperationPlan, now: float) -> None:
         self._plans = {key: one for key, one in self._plans.items() if one.expires_at > now}
         while len(self._plans) >= MAX_PLANS:
             self._plans.pop(next(iter(self._plans)))
         self._plans[plan.id] = plan
 
-    def take(self, plan_id: str, now: float) -> Plan:
+    def take(self, plan_id: str, now: float) -> OperationPlan:
         """The plan, which cannot be taken again. Its hours count from now on. Raises ``NotFound``
         and ``BudgetExhausted``."""
         plan = self._plans.get(plan_id)
@@ -107,7 +107,7 @@ class PlanBook:
         self.used += plan.gpu_hours
         return plan
 
-    def give_back(self, plan: Plan) -> None:
+    def give_back(self, plan: OperationPlan) -> None:
         """The request was refused: its hours do not count."""
         self.used -= plan.gpu_hours
 

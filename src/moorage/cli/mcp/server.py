@@ -13,7 +13,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 
 import moorage
-from moorage.cli.mcp.plans import EXPIRES_S, Plan, PlanBook
+from moorage.cli.mcp.plans import EXPIRES_S, OperationPlan, PlanBook
 from moorage.cli.mcp.tools import PLAN, Operation, operations
 from moorage.common.aio.clock import Clock
 from moorage.common.model.errors import InvalidInput, MoorageError, NotFound
@@ -101,7 +101,7 @@ class MoorageTools:
             operation.target(arguments)
 
         now = self._clock.monotonic()
-        plan = Plan(
+        plan = OperationPlan(
             self._clock.new_id(),
             operation.name,
             arguments=arguments,

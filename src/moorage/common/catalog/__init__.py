@@ -1,15 +1,15 @@
 """Model catalogue: well-tried models, the memory that a model takes, and the GPUs that it fits."""
 
 from moorage.common.catalog.architecture import Architecture, read_config
-from moorage.common.catalog.entries import Model, find_model, load_models
-from moorage.common.catalog.fitting import Choice, Node, Wanted, choose
+from moorage.common.catalog.entries import CatalogModel, find_model, load_models
+from moorage.common.catalog.fitting import Choice, GpuNode, Wanted, choose
 from moorage.common.catalog.memory import kv_cache_bytes
 
 __all__ = [
     "Architecture",
+    "CatalogModel",
     "Choice",
-    "Model",
-    "Node",
+    "GpuNode",
     "Wanted",
     "choose",
     "find_model",

@@ -12,7 +12,7 @@ from moorage.common.catalog.memory import Sizes, element_bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class CatalogModel:
     """A model that can be served. ``id``: on the hub, or a path. ``source``: where its numbers are
     from. ``weights``: bytes of the files that the engine loads. ``args``: what its engine needs to
     be told. ``gated``: its hub asks for a token. ``smaller``: an entry to take where it does not
@@ -36,19 +36,19 @@ class Model:
         )
 
 
-def load_models() -> tuple[Model, ...]:
+def load_models() -> tuple[CatalogModel, ...]:
     """All entries, in the order of the file: by family and size."""
     text = (Path(__file__).parent / "models.toml").read_text(encoding="utf-8")
     return tuple(_entry(fields) for fields in tomllib.loads(text)["model"])
 
 
-def find_model(model_id: str) -> Model | None:
+def find_model(model_id: str) -> CatalogModel | None:
     return next((model for model in load_models() if model.id.lower() == model_id.lower()), None)
 
 
-def _entry(fields: dict[str, Any]) -> Model:
+def _entry(fields: dict[str, Any]) -> CatalogModel:
     architecture = read_config(fields["config"])
-    return Model(
+    return CatalogModel(
         id=fields["id"],
         engine=fields.get("engine", "vllm"),
         source="catalogue",

@@ -22,7 +22,7 @@ COMMON_GPUS = (("L4", 24), ("L40S", 48), ("A100 or H100", 80), ("H200", 141), ("
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class GpuNode:
     """GPUs of one agent that are healthy, whether in use or not: kind and memory of each. ``cores``
     and ``mem`` (bytes) are what it offers."""
 
@@ -56,7 +56,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class NoFit:
     """No node takes the model. ``needs``: what would, like ``2 x 80 GiB (A100 or H100)``.
     ``least``: bytes that it takes on one GPU at the wanted context. ``context``: the most that fits
     here, 0 if none does."""
@@ -66,7 +66,7 @@ class Refused:
     context: int = 0
 
 
-def choose(sizes: Sizes, nodes: Sequence[Node], wanted: Wanted = Wanted()) -> Choice | Refused:
+def choose(sizes: Sizes, nodes: Sequence[GpuNode], wanted: Wanted = Wanted()) -> Choice | NoFit:
     """The fewest GPUs of one kind and node that take the model, and all nodes with that many.
 
     Without a wanted context, the model's own, or what fits if that is at least ``USEFUL_CONTEXT``.
@@ -95,7 +95,7 @@ def choose(sizes: Sizes, nodes: Sequence[Node], wanted: Wanted = Wanted()) -> Ch
     most = max(
         (f[0] for node in nodes for c in counts for f in _offers(node, c, sizes, wanted)), default=0
     )
-    return Refused(sufficient(sizes, wanted), _one_gpu(sizes, needed), most)
+    return NoFit(sufficient(sizes, wanted), _one_gpu(sizes, needed), most)
 
 
 def without_bfloat16(kind: str) -> bool:
@@ -136,7 +136,7 @@ def _counts(model: Architecture, wanted: Wanted) -> tuple[int, ...]:
     return tuple(count for count in _PARALLEL if memory.allowed_parallelism(model, count))
 
 
-def _offers(node: Node, count: int, sizes: Sizes, wanted: Wanted) -> list[tuple[int, int, str]]:
+def _offers(node: GpuNode, count: int, sizes: Sizes, wanted: Wanted) -> list[tuple[int, int, str]]:
     """For each kind of GPU of which the node has ``count``: the context that fits, its memory, its
     name."""
     found = []

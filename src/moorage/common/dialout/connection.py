@@ -20,7 +20,7 @@ MAX_STREAMS = 4096
 Factory = Callable[[], asyncio.Protocol]
 
 
-class Connection(asyncio.Protocol):
+class DialoutConnection(asyncio.Protocol):
     """``on_hello`` gets the peer's hello, ``on_open`` number and port of a stream that it opens,
     ``on_cancel`` the number of one that it no longer wants, ``on_lost`` the connection's end.
     ``peer``: for logs."""
@@ -28,10 +28,10 @@ class Connection(asyncio.Protocol):
     def __init__(
         self,
         *,
-        on_hello: Callable[[Connection, Mapping[str, Any]], None],
-        on_open: Callable[[Connection, int, int], None] | None = None,
+        on_hello: Callable[[DialoutConnection, Mapping[str, Any]], None],
+        on_open: Callable[[DialoutConnection, int, int], None] | None = None,
         on_cancel: Callable[[int], None] = lambda _: None,
-        on_lost: Callable[[Connection, str], None] = lambda *_: None,
+        on_lost: Callable[[DialoutConnection, str], None] = lambda *_: None,
     ) -> None:
         self._on_hello = on_hello
         self._on_open = on_open

@@ -81,7 +81,7 @@ class EtcdClient:
 
     # -- keys --------------------------------------------------------------------------------------
 
-    async def read(self, prefix: str, *, stale: bool = False) -> wire.Snapshot:
+    async def read(self, prefix: str, *, stale: bool = False) -> wire.KeySnapshot:
         """All keys that begin with ``prefix``. ``stale``: what the endpoint has, also without a
         quorum."""
         request = wire.prefix_request(prefix) | ({"serializable": True} if stale else {})
@@ -126,7 +126,7 @@ class EtcdClient:
 
     # -- watches -----------------------------------------------------------------------------------
 
-    async def follow(self, prefix: str) -> AsyncGenerator[wire.Snapshot, None]:
+    async def follow(self, prefix: str) -> AsyncGenerator[wire.KeySnapshot, None]:
         """Yield all keys of ``prefix`` now, and again whenever they may have changed: after a
         change, a compaction, and ``WATCH_S`` of silence. Ends with ``EtcdError``: start again after
         a pause."""

@@ -15,7 +15,7 @@ from moorage.common.config.shared_file import replace_shared
 from moorage.common.etcd.access import EtcdAccess, EtcdError
 from moorage.common.etcd.client import EtcdClient
 from moorage.common.etcd.registration import MemberKind
-from moorage.common.etcd.wire import Entry
+from moorage.common.etcd.wire import KeyValue
 from moorage.common.link.redial import Redial
 from moorage.common.model.addresses import split_address
 from moorage.common.model.errors import StartupError
@@ -26,7 +26,7 @@ FIRST_SEARCH_S = 30.0
 _PAUSE_S = 1.0
 
 
-def links_of(values: Iterable[Entry]) -> tuple[str, ...]:
+def links_of(values: Iterable[KeyValue]) -> tuple[str, ...]:
     """The gRPC addresses in the entries of managers, sorted. Keys that somebody else wrote are
     ignored."""
     found = set()

@@ -32,7 +32,7 @@ def member_key(access: EtcdAccess, kind: MemberKind, name: str) -> str:
     return f"{access.prefix}{kind}/{name}"
 
 
-class Registration:
+class EtcdRegistration:
     """``describe`` returns what others may know: it is asked whenever the lease is kept alive, and
     a change is written. ``reads_back``: each time it reads its key, too, and repairs it."""
 
@@ -106,7 +106,7 @@ async def registered(
     """Be registered inside the context."""
     async with EtcdClient(access) as client:
         # Agents are many, and nobody dials what they register.
-        registration = Registration(
+        registration = EtcdRegistration(
             client, member_key(access, kind, name), describe, clock, reads_back=kind != "agents"
         )
         task = SupervisedTask("etcd.registration", registration.run, key=name)

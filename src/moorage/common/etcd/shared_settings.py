@@ -26,7 +26,7 @@ KEPT_CHANGES = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SettingsChange:
     """``number`` counts from 1. ``settings``: all of them after the change, by name, as JSON
     values."""
 
@@ -47,7 +47,7 @@ class Change:
         )
 
     @classmethod
-    def parse(cls, number: int, text: str) -> Change:
+    def parse(cls, number: int, text: str) -> SettingsChange:
         value = json.loads(text)
         at = datetime.fromisoformat(value["at"])
         return cls(number, at, str(value["by"]), str(value["what"]), dict(value["settings"]))
@@ -91,14 +91,14 @@ async def write(
     at: datetime,
     by: str,
     what: str,
-) -> Change:
+) -> SettingsChange:
     """Replace the settings ``before`` by ``after``, in one transaction.
 
     Raises ``Conflict`` if somebody changed them meanwhile, and ``EtcdUnavailable`` if it is not
     known whether the change was made.
     """
     prefix = client.access.prefix
-    change = Change(before.number + 1, at, by=by, what=what, settings=dict(after))
+    change = SettingsChange(before.number + 1, at, by=by, what=what, settings=dict(after))
     texts = {name: json.dumps(value) for name, value in after.items()}
     operations = [
         wire.put_operation(prefix + VERSION, str(change.number)),
@@ -133,14 +133,14 @@ async def write(
     return change
 
 
-async def history(client: EtcdClient) -> Sequence[Change]:
+async def history(client: EtcdClient) -> Sequence[SettingsChange]:
     """The last ``KEPT_CHANGES`` changes, oldest first."""
     prefix = client.access.prefix + HISTORY
     found = (await client.read(prefix)).entries
     changes = []
     for key, entry in sorted(found.items()):
         try:
-            changes.append(Change.parse(int(key.removeprefix(prefix)), entry.value))
+            changes.append(SettingsChange.parse(int(key.removeprefix(prefix)), entry.value))
         except (ValueError, KeyError, TypeError) as error:
             raise EtcdError(
                 f"{key} is not a change that Moorage wrote: {error}",
@@ -150,7 +150,7 @@ async def history(client: EtcdClient) -> Sequence[Change]:
     return changes
 
 
-async def find_change(client: EtcdClient, number: int) -> Change:
+async def find_change(client: EtcdClient, number: int) -> SettingsChange:
     """Raises ``NotFound``."""
     kept = await history(client)
     for change in kept:

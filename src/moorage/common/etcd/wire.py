@@ -32,7 +32,7 @@ def prefix_request(prefix: str) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class KeyValue:
     """``modified``: the revision of the last change. ``version``: how often the key was written
     since it was created."""
 
@@ -42,21 +42,21 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class KeySnapshot:
     """All keys of a prefix at ``revision`` of the store."""
 
     revision: int
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, KeyValue]
 
 
-def read_snapshot(reply: Mapping[str, Any]) -> Snapshot:
+def read_snapshot(reply: Mapping[str, Any]) -> KeySnapshot:
     entries = {
-        decoded(kv["key"]): Entry(
+        decoded(kv["key"]): KeyValue(
             decoded(kv.get("value", "")), int(kv.get("mod_revision", 0)), int(kv.get("version", 0))
         )
         for kv in reply.get("kvs", ())
     }
-    return Snapshot(int(reply.get("header", {}).get("revision", 0)), entries)
+    return KeySnapshot(int(reply.get("header", {}).get("revision", 0)), entries)
 
 
 # -- transactions ----------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ _REMEMBERED_HOSTS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class HeadRefusal:
     """``status``: of the response. ``detail``: what is wrong, as part of a sentence."""
 
     status: int
@@ -65,24 +65,26 @@ class HeadGuard:
 
     def find_problem(
         self, version: tuple[int, int], names: Iterable[bytes], host: str
-    ) -> Refusal | None:
+    ) -> HeadRefusal | None:
         """``version``: of HTTP. ``names``: the name of each header line. ``host``: the value of
         Host, "" if there is none."""
         if version not in _VERSIONS:
-            return Refusal(505, f"HTTP/{version[0]}.{version[1]} is not supported; send HTTP/1.1")
+            return HeadRefusal(
+                505, f"HTTP/{version[0]}.{version[1]} is not supported; send HTTP/1.1"
+            )
 
         lower = [name.lower() for name in names]
         if len(set(lower)) != len(lower):
             seen: set[bytes] = set()
             for name in lower:
                 if name in seen and name in _SINGLE:
-                    return Refusal(400, f"the header {name.decode()} is repeated; send it once")
+                    return HeadRefusal(400, f"the header {name.decode()} is repeated; send it once")
                 seen.add(name)
 
         if b"_" in b"".join(lower):
             for name in lower:
                 if b"_" in name and name.replace(b"_", b"-") in _WITHOUT_TWIN:
-                    return Refusal(
+                    return HeadRefusal(
                         400, f"the header {name.decode()} is ambiguous; write it with hyphens"
                     )
 
@@ -91,7 +93,7 @@ class HeadGuard:
 
         return None
 
-    def _check_host(self, host: str) -> Refusal | None:
+    def _check_host(self, host: str) -> HeadRefusal | None:
         name = _without_port(host).lower().rstrip(".")
         if not (
             not name
@@ -100,7 +102,7 @@ class HeadGuard:
             or name in self._names
             or any(known.startswith(".") and name.endswith(known) for known in self._names)
         ):
-            return Refusal(
+            return HeadRefusal(
                 421,
                 f"{host[:128]!r} is not a name of this address, which only this machine can reach; "
                 f"add it to {self._setting} if a web server here forwards requests for it",

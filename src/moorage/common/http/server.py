@@ -18,7 +18,7 @@ from aiohttp import StreamReader, http_exceptions, web
 from aiohttp.http_parser import RawRequestMessage
 
 from moorage.common.aio.sockets import keep_alive, limit_unread
-from moorage.common.http.head import HeadGuard, Refusal
+from moorage.common.http.head import HeadGuard, HeadRefusal
 
 # Bytes of a request beside its body, beyond those that small chunks need: chunk extensions and
 # trailers. More than one read from a socket, which the parser may hold back.
@@ -28,7 +28,7 @@ _FRAMING_PER_BYTE = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ConnectionLimits:
     """What one connection may cost. Times in seconds.
 
     ``head_s``: from accepting a connection, or the first byte of a later request, to the end of the
@@ -48,13 +48,13 @@ class Limits:
     max_header: int = 8192
 
 
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS = ConnectionLimits()
 ErrorResponse = Callable[[int, str], web.Response]
 """The response for a request that violates HTTP or a limit, by status and detail."""
 
 
 async def read_in_time(
-    content: StreamReader, limits: Limits, *, waiting: Callable[[], float]
+    content: StreamReader, limits: ConnectionLimits, *, waiting: Callable[[], float]
 ) -> AsyncIterator[bytes]:
     """The body in pieces. Raises ``TimeoutError`` when it takes longer than ``limits`` allow; time
     that the caller takes for a piece does not count. ``waiting``: the clock, in monotonic
@@ -79,7 +79,7 @@ class GuardedConnection(web.RequestHandler):
     them."""
 
     def __init__(
-        self, server: web.Server, limits: Limits, respond: ErrorResponse, **options: Any
+        self, server: web.Server, limits: ConnectionLimits, respond: ErrorResponse, **options: Any
     ) -> None:
         super().__init__(
             server,
@@ -192,7 +192,7 @@ class Listener:
     HTTP."""
 
     respond: ErrorResponse
-    limits: Limits = DEFAULT_LIMITS
+    limits: ConnectionLimits = DEFAULT_LIMITS
     tls: ssl.SSLContext | None = None
     options: dict[str, Any] = field(default_factory=dict)
 
@@ -277,7 +277,7 @@ class GuardedSite(web.BaseSite):
         )
 
 
-def find_problem(guard: HeadGuard, request: web.BaseRequest) -> Refusal | None:
+def find_problem(guard: HeadGuard, request: web.BaseRequest) -> HeadRefusal | None:
     """What is wrong with the head of ``request``, if anything."""
     names = [name for name, _ in request.raw_headers]
     return guard.find_problem(request.version, names, request.headers.get("Host", ""))

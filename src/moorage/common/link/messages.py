@@ -269,7 +269,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Fallback:
+class RouteFallback:
     """Where requests for a model go that it cannot serve: to the model of this name, or to a
     ``provider`` that calls it so."""
 
@@ -313,7 +313,9 @@ class ModelRoute:
     expected_s: int = 0
     ready_at: int = 0
     max_model_len: int = 0
-    fallbacks: tuple[Fallback, ...] = ()  # in their order; those of other models are not followed
+    fallbacks: tuple[
+        RouteFallback, ...
+    ] = ()  # in their order; those of other models are not followed
     fallback_after_s: float = 0.0  # how long a request waits for a replica before
     prefix_affinity: bool = False  # requests that begin alike go to the same replica
     max_load: float = 0.0  # of its share of the requests that a replica may get so; 0: not said

@@ -10,11 +10,11 @@ from moorage.common.link.pb import routes_pb2 as r
 
 _limits = codec(m.RequestLimits, r.RequestLimits)
 _target = codec(m.Target, r.Target)
-_fallback = codec(m.Fallback, r.Fallback, {m.Target: _target})
+_fallback = codec(m.RouteFallback, r.Fallback, {m.Target: _target})
 _model = codec(
     m.ModelRoute,
     r.ModelRoute,
-    {m.Target: _target, m.RequestLimits: _limits, m.Fallback: _fallback},
+    {m.Target: _target, m.RequestLimits: _limits, m.RouteFallback: _fallback},
 )
 _budget = codec(m.BudgetGrant, r.BudgetGrant)
 _key = codec(m.KeyGrant, r.KeyGrant, {m.RequestLimits: _limits, m.BudgetGrant: _budget})

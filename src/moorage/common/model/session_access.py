@@ -51,7 +51,7 @@ class Relation(StrEnum):
     """It is of a project that the caller does not read."""
 
 
-class Kind(StrEnum):
+class SessionKind(StrEnum):
     """Of a session: as whom its programs run."""
 
     ISOLATED = "isolated"
@@ -121,12 +121,16 @@ class Subject:
 
     user: str
     project: str
-    kind: Kind
+    kind: SessionKind
 
 
-def kind_of(runtime: str, *, isolated: bool) -> Kind:
+def kind_of(runtime: str, *, isolated: bool) -> SessionKind:
     """``isolated``: of the session, whose user is no administrator."""
-    return Kind.AS_AGENT if traits_of(runtime).isolated_as and not isolated else Kind.ISOLATED
+    return (
+        SessionKind.AS_AGENT
+        if traits_of(runtime).isolated_as and not isolated
+        else SessionKind.ISOLATED
+    )
 
 
 def relation_of(user: str, projects: Collection[str] | None, owner: str, project: str) -> Relation:
@@ -157,7 +161,7 @@ def decide(caller: Caller, session: Subject | None, action: Action) -> Verdict:
         return Verdict.UNKNOWN
     if action not in MAY[caller.role][relation]:
         return Verdict.OTHERS
-    if session.kind is Kind.AS_AGENT and action in INSIDE and caller.role is not Role.ADMIN:
+    if session.kind is SessionKind.AS_AGENT and action in INSIDE and caller.role is not Role.ADMIN:
         return Verdict.AS_AGENT
 
     return Verdict.ALLOWED

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 
 from moorage.common.sftp import wire
 from moorage.common.sftp.confined import Root, leads_out, reopen
-from moorage.common.sftp.wire import Attributes, Kind, Malformed, Reader, Status
+from moorage.common.sftp.wire import Attributes, Malformed, PacketKind, PacketReader, SftpStatus
 
 MAX_HANDLES = 256
 _LAST_TIME = 4_102_444_800  # the year 2100
@@ -35,7 +35,7 @@ _EXTENSIONS = (
 )
 
 
-class Listing:
+class OpenDirectory:
     """An open directory. ``entries``: not sent yet."""
 
     def __init__(self, fd: int) -> None:
@@ -60,64 +60,64 @@ class Server:
     def __init__(self, root: Root) -> None:
         self._root = root
         self._prefix = b""
-        self._handles: dict[bytes, int | Listing] = {}
+        self._handles: dict[bytes, int | OpenDirectory] = {}
         self._made = 0
-        self._requests: dict[int, Callable[[bytes, Reader], bytes | bytearray]] = {
-            Kind.OPEN: self._open,
-            Kind.CLOSE: self._close,
-            Kind.READ: self._read,
-            Kind.WRITE: self._write,
-            Kind.LSTAT: lambda request, r: self._stat(request, r, follow=False),
-            Kind.STAT: lambda request, r: self._stat(request, r, follow=True),
-            Kind.FSTAT: self._fstat,
-            Kind.SETSTAT: self._setstat,
-            Kind.FSETSTAT: self._fsetstat,
-            Kind.OPENDIR: self._opendir,
-            Kind.READDIR: self._readdir,
-            Kind.REMOVE: self._remove,
-            Kind.MKDIR: self._mkdir,
-            Kind.RMDIR: self._rmdir,
-            Kind.REALPATH: self._realpath,
-            Kind.RENAME: lambda request, r: self._rename(request, r, replaces=False),
-            Kind.READLINK: self._readlink,
-            Kind.SYMLINK: self._symlink,
-            Kind.EXTENDED: self._extended,
+        self._requests: dict[int, Callable[[bytes, PacketReader], bytes | bytearray]] = {
+            PacketKind.OPEN: self._open,
+            PacketKind.CLOSE: self._close,
+            PacketKind.READ: self._read,
+            PacketKind.WRITE: self._write,
+            PacketKind.LSTAT: lambda request, r: self._stat(request, r, follow=False),
+            PacketKind.STAT: lambda request, r: self._stat(request, r, follow=True),
+            PacketKind.FSTAT: self._fstat,
+            PacketKind.SETSTAT: self._setstat,
+            PacketKind.FSETSTAT: self._fsetstat,
+            PacketKind.OPENDIR: self._opendir,
+            PacketKind.READDIR: self._readdir,
+            PacketKind.REMOVE: self._remove,
+            PacketKind.MKDIR: self._mkdir,
+            PacketKind.RMDIR: self._rmdir,
+            PacketKind.REALPATH: self._realpath,
+            PacketKind.RENAME: lambda request, r: self._rename(request, r, replaces=False),
+            PacketKind.READLINK: self._readlink,
+            PacketKind.SYMLINK: self._symlink,
+            PacketKind.EXTENDED: self._extended,
         }
 
     def answer(self, packet: bytes) -> bytes | bytearray:
         """The answer to a packet without its length. Raises ``Malformed`` for one without an id."""
-        reader = Reader(packet)
+        reader = PacketReader(packet)
         kind = reader.byte()
-        if kind == Kind.INIT:
+        if kind == PacketKind.INIT:
             return self._init(reader)
 
         request = reader.take(4)
         handle = self._requests.get(kind)
         if handle is None:
             return wire.status(
-                request, Status.OP_UNSUPPORTED, f"requests of type {kind} are not supported"
+                request, SftpStatus.OP_UNSUPPORTED, f"requests of type {kind} are not supported"
             )
 
         try:
             return handle(request, reader)
         except Malformed as error:
-            return wire.status(request, Status.BAD_MESSAGE, str(error))
+            return wire.status(request, SftpStatus.BAD_MESSAGE, str(error))
         except FileNotFoundError:
-            return wire.status(request, Status.NO_SUCH_FILE, "No such file or directory")
+            return wire.status(request, SftpStatus.NO_SUCH_FILE, "No such file or directory")
         except PermissionError as error:
             return wire.status(
-                request, Status.PERMISSION_DENIED, error.strerror or "Permission denied"
+                request, SftpStatus.PERMISSION_DENIED, error.strerror or "Permission denied"
             )
         except (OSError, OverflowError, ValueError) as error:
             reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-            return wire.status(request, Status.FAILURE, reason)
+            return wire.status(request, SftpStatus.FAILURE, reason)
 
     def close(self) -> None:
         for handle in self._handles.values():
             os.close(handle if isinstance(handle, int) else handle.fd)
         self._handles.clear()
 
-    def _init(self, r: Reader) -> bytes:
+    def _init(self, r: PacketReader) -> bytes:
         r.number()
         while r.left:
             name = r.text()
@@ -125,25 +125,25 @@ class Server:
             if name == wire.HANDLE_PREFIX:
                 self._prefix = value[:16]
         pairs = [wire.text(name) + wire.text(value) for name, value in _EXTENSIONS]
-        return wire.packet(Kind.VERSION, wire.number(wire.VERSION), *pairs)
+        return wire.packet(PacketKind.VERSION, wire.number(wire.VERSION), *pairs)
 
-    def _keep(self, request: bytes, handle: int | Listing) -> bytes:
+    def _keep(self, request: bytes, handle: int | OpenDirectory) -> bytes:
         self._made += 1
         name = self._prefix + wire.number(self._made & 0xFFFFFFFF)
         self._handles[name] = handle
-        return wire.packet(Kind.HANDLE, request, wire.text(name))
+        return wire.packet(PacketKind.HANDLE, request, wire.text(name))
 
     def _check_room(self) -> None:
         if len(self._handles) >= MAX_HANDLES:
             raise OSError(errno.EMFILE, f"one connection has at most {MAX_HANDLES} open files")
 
-    def _file(self, r: Reader) -> int:
+    def _file(self, r: PacketReader) -> int:
         handle = self._handles.get(r.text())
         if not isinstance(handle, int):
             raise Malformed("no open file has this handle")
         return handle
 
-    def _open(self, request: bytes, r: Reader) -> bytes:
+    def _open(self, request: bytes, r: PacketReader) -> bytes:
         path = r.path()
         asked = r.number()
         given = r.attributes()
@@ -168,14 +168,14 @@ class Server:
         mode = 0o666 if given.mode is None else given.mode
         return self._keep(request, self._root.open_file(path, flags, mode))
 
-    def _close(self, request: bytes, r: Reader) -> bytes:
+    def _close(self, request: bytes, r: PacketReader) -> bytes:
         handle = self._handles.pop(r.text(), None)
         if handle is None:
             raise Malformed("nothing open has this handle")
         os.close(handle if isinstance(handle, int) else handle.fd)
-        return wire.status(request, Status.OK)
+        return wire.status(request, SftpStatus.OK)
 
-    def _read(self, request: bytes, r: Reader) -> bytes | bytearray:
+    def _read(self, request: bytes, r: PacketReader) -> bytes | bytearray:
         fd = self._file(r)
         offset = r.long()
         size = min(r.number(), wire.MAX_DATA)
@@ -186,14 +186,19 @@ class Server:
             found = os.preadv(fd, [view[_DATA_AT:]], offset)
 
         if not found:
-            return wire.status(request, Status.EOF)
+            return wire.status(request, SftpStatus.EOF)
 
         del packet[_DATA_AT + found :]
-        head = wire.number(_DATA_AT - 4 + found), bytes((Kind.DATA,)), request, wire.number(found)
+        head = (
+            wire.number(_DATA_AT - 4 + found),
+            bytes((PacketKind.DATA,)),
+            request,
+            wire.number(found),
+        )
         packet[:_DATA_AT] = b"".join(head)
         return packet
 
-    def _write(self, request: bytes, r: Reader) -> bytes:
+    def _write(self, request: bytes, r: PacketReader) -> bytes:
         fd = self._file(r)
         offset = r.long()
         data = memoryview(r.text())
@@ -201,18 +206,20 @@ class Server:
             done = os.pwrite(fd, data, offset)
             data = data[done:]
             offset = offset + done
-        return wire.status(request, Status.OK)
+        return wire.status(request, SftpStatus.OK)
 
-    def _stat(self, request: bytes, r: Reader, *, follow: bool) -> bytes:
+    def _stat(self, request: bytes, r: PacketReader, *, follow: bool) -> bytes:
         with self._root.found(r.path(), follow=follow) as fd:
-            return wire.packet(Kind.ATTRS, request, wire.attributes(attributes_of(os.fstat(fd))))
+            return wire.packet(
+                PacketKind.ATTRS, request, wire.attributes(attributes_of(os.fstat(fd)))
+            )
 
-    def _fstat(self, request: bytes, r: Reader) -> bytes:
+    def _fstat(self, request: bytes, r: PacketReader) -> bytes:
         return wire.packet(
-            Kind.ATTRS, request, wire.attributes(attributes_of(os.fstat(self._file(r))))
+            PacketKind.ATTRS, request, wire.attributes(attributes_of(os.fstat(self._file(r))))
         )
 
-    def _setstat(self, request: bytes, r: Reader) -> bytes:
+    def _setstat(self, request: bytes, r: PacketReader) -> bytes:
         path = r.path()
         given = r.attributes()
         with self._root.found(path) as fd:
@@ -225,50 +232,52 @@ class Server:
 
             _set_attributes(fd, given)
 
-        return wire.status(request, Status.OK)
+        return wire.status(request, SftpStatus.OK)
 
-    def _fsetstat(self, request: bytes, r: Reader) -> bytes:
+    def _fsetstat(self, request: bytes, r: PacketReader) -> bytes:
         fd = self._file(r)
         given = r.attributes()
         if given.size is not None:
             os.ftruncate(fd, given.size)
         _set_attributes(fd, given)
-        return wire.status(request, Status.OK)
+        return wire.status(request, SftpStatus.OK)
 
-    def _opendir(self, request: bytes, r: Reader) -> bytes:
+    def _opendir(self, request: bytes, r: PacketReader) -> bytes:
         path = r.path()
         self._check_room()
-        return self._keep(request, Listing(self._root.open(path, os.O_RDONLY | os.O_DIRECTORY)))
+        return self._keep(
+            request, OpenDirectory(self._root.open(path, os.O_RDONLY | os.O_DIRECTORY))
+        )
 
-    def _readdir(self, request: bytes, r: Reader) -> bytes:
+    def _readdir(self, request: bytes, r: PacketReader) -> bytes:
         handle = self._handles.get(r.text())
-        if not isinstance(handle, Listing):
+        if not isinstance(handle, OpenDirectory):
             raise Malformed("no open directory has this handle")
         found = [entry for _, entry in zip(range(_NAMES_AT_ONCE), handle.entries, strict=False)]
-        return wire.names(request, found) if found else wire.status(request, Status.EOF)
+        return wire.names(request, found) if found else wire.status(request, SftpStatus.EOF)
 
-    def _remove(self, request: bytes, r: Reader) -> bytes:
+    def _remove(self, request: bytes, r: PacketReader) -> bytes:
         with self._root.parent(r.path()) as (fd, name):
             os.unlink(name, dir_fd=fd)
-        return wire.status(request, Status.OK)
+        return wire.status(request, SftpStatus.OK)
 
-    def _mkdir(self, request: bytes, r: Reader) -> bytes:
+    def _mkdir(self, request: bytes, r: PacketReader) -> bytes:
         path = r.path()
         given = r.attributes()
         with self._root.parent(path) as (fd, name):
             os.mkdir(name, (0o777 if given.mode is None else given.mode) & 0o777, dir_fd=fd)
-        return wire.status(request, Status.OK)
+        return wire.status(request, SftpStatus.OK)
 
-    def _rmdir(self, request: bytes, r: Reader) -> bytes:
+    def _rmdir(self, request: bytes, r: PacketReader) -> bytes:
         with self._root.parent(r.path()) as (fd, name):
             os.rmdir(name, dir_fd=fd)
-        return wire.status(request, Status.OK)
+        return wire.status(request, SftpStatus.OK)
 
-    def _realpath(self, request: bytes, r: Reader) -> bytes:
+    def _realpath(self, request: bytes, r: PacketReader) -> bytes:
         path = wire.normalized(r.path())
         return wire.names(request, [(path, path, Attributes())])
 
-    def _rename(self, request: bytes, r: Reader, *, replaces: bool) -> bytes:
+    def _rename(self, request: bytes, r: PacketReader, *, replaces: bool) -> bytes:
         old = r.path()
         new = r.path()
         with (
@@ -279,14 +288,14 @@ class Server:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
             os.rename(old_name, new_name, src_dir_fd=old_fd, dst_dir_fd=new_fd)
 
-        return wire.status(request, Status.OK)
+        return wire.status(request, SftpStatus.OK)
 
-    def _readlink(self, request: bytes, r: Reader) -> bytes:
+    def _readlink(self, request: bytes, r: PacketReader) -> bytes:
         with self._root.parent(r.path()) as (fd, name):
             target = os.readlink(name, dir_fd=fd)
         return wire.names(request, [(target, target, Attributes())])
 
-    def _symlink(self, request: bytes, r: Reader) -> bytes:
+    def _symlink(self, request: bytes, r: PacketReader) -> bytes:
         # in OpenSSH's order, which is not the draft's
         target = r.path()
         link = r.path()
@@ -294,9 +303,9 @@ class Server:
             raise PermissionError(errno.EACCES, "the link would lead out of the workspace")
         with self._root.parent(link) as (fd, name):
             os.symlink(target, name, dir_fd=fd)
-        return wire.status(request, Status.OK)
+        return wire.status(request, SftpStatus.OK)
 
-    def _extended(self, request: bytes, r: Reader) -> bytes:
+    def _extended(self, request: bytes, r: PacketReader) -> bytes:
         name = r.text()
         if name == b"posix-rename@openssh.com":
             return self._rename(request, r, replaces=True)
@@ -304,19 +313,19 @@ class Server:
             return self._hardlink(request, r)
         if name == b"fsync@openssh.com":
             os.fsync(self._file(r))
-            return wire.status(request, Status.OK)
+            return wire.status(request, SftpStatus.OK)
         if name == b"statvfs@openssh.com":
             return self._statvfs(request, r)
 
         if name == b"limits@openssh.com":
             limits = (wire.MAX_PACKET, wire.MAX_DATA, wire.MAX_DATA, MAX_HANDLES)
             return wire.packet(
-                Kind.EXTENDED_REPLY, request, *(limit.to_bytes(8) for limit in limits)
+                PacketKind.EXTENDED_REPLY, request, *(limit.to_bytes(8) for limit in limits)
             )
 
-        return wire.status(request, Status.OP_UNSUPPORTED, "this extension is not supported")
+        return wire.status(request, SftpStatus.OP_UNSUPPORTED, "this extension is not supported")
 
-    def _hardlink(self, request: bytes, r: Reader) -> bytes:
+    def _hardlink(self, request: bytes, r: PacketReader) -> bytes:
         old = r.path()
         new = r.path()
         with (
@@ -327,16 +336,18 @@ class Server:
                 raise OSError(errno.EINVAL, "not a regular file")
             os.link(old_name, new_name, src_dir_fd=old_fd, dst_dir_fd=new_fd, follow_symlinks=False)
 
-        return wire.status(request, Status.OK)
+        return wire.status(request, SftpStatus.OK)
 
-    def _statvfs(self, request: bytes, r: Reader) -> bytes:
+    def _statvfs(self, request: bytes, r: PacketReader) -> bytes:
         with self._root.found(r.path()) as fd:
             found = os.fstatvfs(fd)
         fields = (
             *(found.f_bsize, found.f_frsize, found.f_blocks, found.f_bfree, found.f_bavail),
             *(found.f_files, found.f_ffree, found.f_favail, 0, found.f_flag & 3, found.f_namemax),
         )
-        return wire.packet(Kind.EXTENDED_REPLY, request, *(field.to_bytes(8) for field in fields))
+        return wire.packet(
+            PacketKind.EXTENDED_REPLY, request, *(field.to_bytes(8) for field in fields)
+        )
 
 
 def attributes_of(found: os.stat_result) -> Attributes:

@@ -16,7 +16,7 @@ MAX_PATH = 4096
 HANDLE_PREFIX = b"handle-prefix@moorage"
 
 
-class Kind(IntEnum):
+class PacketKind(IntEnum):
     INIT = 1
     VERSION = 2
     OPEN = 3
@@ -46,7 +46,7 @@ class Kind(IntEnum):
     EXTENDED_REPLY = 201
 
 
-class Status(IntEnum):
+class SftpStatus(IntEnum):
     OK = 0
     EOF = 1
     NO_SUCH_FILE = 2
@@ -69,7 +69,7 @@ class Attributes(NamedTuple):
     times: tuple[int, int] | None = None
 
 
-class Reader:
+class PacketReader:
     """Reads the fields of a packet. Raises ``Malformed``."""
 
     def __init__(self, data: bytes) -> None:
@@ -151,20 +151,22 @@ def attributes(given: Attributes) -> bytes:
     return number(flags) + parts
 
 
-def packet(kind: Kind, *parts: bytes) -> bytes:
+def packet(kind: PacketKind, *parts: bytes) -> bytes:
     body = b"".join(parts)
     return (len(body) + 1).to_bytes(4) + bytes((kind,)) + body
 
 
-def status(request: bytes, code: Status, message: str = "") -> bytes:
+def status(request: bytes, code: SftpStatus, message: str = "") -> bytes:
     """``request``: the 4 bytes of its id."""
-    return packet(Kind.STATUS, request, number(code), text(message.encode()[:512]), text(b"en"))
+    return packet(
+        PacketKind.STATUS, request, number(code), text(message.encode()[:512]), text(b"en")
+    )
 
 
 def names(request: bytes, entries: list[tuple[bytes, bytes, Attributes]]) -> bytes:
     """Each with its line of a long listing."""
     parts = [text(name) + text(line) + attributes(given) for name, line, given in entries]
-    return packet(Kind.NAME, request, number(len(entries)), *parts)
+    return packet(PacketKind.NAME, request, number(len(entries)), *parts)
 
 
 def normalized(path: bytes) -> bytes:

@@ -26,7 +26,7 @@ MAX_UNREAD = 512 * 1024
 FAILED = 255  # as ssh itself
 
 
-class RunningCommand(Protocol):
+class ChannelCommand(Protocol):
     """A command in a session. ``end``: its outcome, set once ``read`` has returned None."""
 
     end: ExecEnd | None
@@ -38,7 +38,7 @@ class RunningCommand(Protocol):
 
 
 Run = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
-Start = Callable[[ExecSpec], AbstractAsyncContextManager[RunningCommand]]
+Start = Callable[[ExecSpec], AbstractAsyncContextManager[ChannelCommand]]
 
 
 class Channels:
@@ -148,7 +148,7 @@ class _CommandChannel(PipedChannel):
         super().__init__(run)
         self._start = start
 
-    async def _copy(self, command: RunningCommand) -> None:
+    async def _copy(self, command: ChannelCommand) -> None:
         sender = spawn("ssh.channel.input", self._send_input(command))
         try:
             while (output := await command.read()) is not None:
@@ -161,7 +161,7 @@ class _CommandChannel(PipedChannel):
     def _write(self, channel: Channel, data: bytes) -> None:
         raise NotImplementedError
 
-    async def _send_input(self, command: RunningCommand) -> None:
+    async def _send_input(self, command: ChannelCommand) -> None:
         with suppress(OSError):
             while (piece := await self._input.get()) != b"":
                 if isinstance(piece, tuple):

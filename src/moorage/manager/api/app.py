@@ -20,7 +20,13 @@ from aiohttp.typedefs import Handler, Middleware
 
 from moorage.common.aio.clock import Clock
 from moorage.common.http.head import HeadGuard
-from moorage.common.http.server import GuardedSite, Limits, Listener, LocalSite, find_problem
+from moorage.common.http.server import (
+    ConnectionLimits,
+    GuardedSite,
+    Listener,
+    LocalSite,
+    find_problem,
+)
 from moorage.common.model.errors import MoorageError, NotFound, Unauthenticated
 from moorage.common.telemetry.log_context import LOG_SUBJECT
 from moorage.manager.api.http import docs_page
@@ -103,7 +109,9 @@ async def serve_api(
     return runner
 
 
-async def serve_locally(runner: web.AppRunner, listening: socket.socket, limits: Limits) -> None:
+async def serve_locally(
+    runner: web.AppRunner, listening: socket.socket, limits: ConnectionLimits
+) -> None:
     """Also serve what ``runner`` serves on ``listening``, a Unix socket that listens."""
     await LocalSite(runner, listening, Listener(_malformed, limits)).start()
 

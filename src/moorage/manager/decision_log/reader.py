@@ -24,7 +24,7 @@ class CorruptDecisionLog(MoorageError):
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class RecordedPass:
     """One recorded scheduling pass. Times in microseconds.
 
     ``placed``: how many of ``places`` were committed; the others were stale. ``held``: the number
@@ -43,7 +43,7 @@ class Decision:
     idle_passes: int
 
 
-class Reader:
+class SegmentReader:
     """Reads the segments of one group in their order. The first must be whole: readable without
     others."""
 
@@ -68,7 +68,7 @@ class Reader:
         self._usage: Mapping[str, Mapping[str, int]] | None = None
         self._held: Mapping[str, int] = {}
 
-    def read(self, body: bytes) -> Iterator[Decision]:
+    def read(self, body: bytes) -> Iterator[RecordedPass]:
         """The passes of one segment. Raises ``CorruptDecisionLog``."""
         try:
             header, *lines = zlib.decompress(body).splitlines()
@@ -98,7 +98,7 @@ class Reader:
                 f"the decision log cannot be read: {type(error).__name__}: {error}"
             ) from error
 
-    def _read_line(self, line: encoding.Json, group: str, base: int) -> Decision | None:
+    def _read_line(self, line: encoding.Json, group: str, base: int) -> RecordedPass | None:
         self._session_templates += line.get("kinds", ())
         self._allocations += map(encoding.decode_allocations, line.get("takes", ()))
         owners = line.get("owners", ())
@@ -135,7 +135,7 @@ class Reader:
         self._held = line.get("held", self._held)
         return self._decision(line, group, base)
 
-    def _decision(self, line: encoding.Json, group: str, base: int) -> Decision:
+    def _decision(self, line: encoding.Json, group: str, base: int) -> RecordedPass:
         agents = tuple(self._agents.values())
         pending = tuple(self._sessions.values())
         if [len(agents), len(pending)] != line["of"] or self._policy is None:
@@ -146,7 +146,7 @@ class Reader:
             )
 
         places = tuple(map(self._place, line.get("places", ())))
-        decision = Decision(
+        decision = RecordedPass(
             at=base + line["at"],
             took=line["took"],
             snapshot=Snapshot(

@@ -12,7 +12,7 @@ from typing import Literal, TypeVar
 
 from moorage.common.model.ids import AgentId, SessionId
 from moorage.common.views.decisions import SegmentView
-from moorage.manager.decision_log.reader import CorruptDecisionLog, Decision, Reader
+from moorage.manager.decision_log.reader import CorruptDecisionLog, RecordedPass, SegmentReader
 from moorage.manager.scheduling import plan
 from moorage.manager.scheduling.placement.selector_plugin import Selector
 
@@ -34,12 +34,14 @@ def unix_micros(at: datetime) -> int:
     return round(at.timestamp() * 1_000_000)
 
 
-def decisions(segments: Iterable[SegmentView], begin: int, end: int) -> Iterator[Decision | Gap]:
+def decisions(
+    segments: Iterable[SegmentView], begin: int, end: int
+) -> Iterator[RecordedPass | Gap]:
     """Decisions and gaps from ``begin`` to ``end`` (unix microseconds, inclusive), in order.
 
     ``segments``: as the manager lists them for that range. Raises ``CorruptDecisionLog``.
     """
-    reader = Reader()
+    reader = SegmentReader()
     before = None
     for segment in segments:
         if before is not None and (segment.dropped or segment.term != before.term):
@@ -76,7 +78,7 @@ class Difference:
 
 
 def differences(
-    decision: Decision, selectors: Mapping[str, Selector] | None = None
+    decision: RecordedPass, selectors: Mapping[str, Selector] | None = None
 ) -> list[Difference]:
     """Replan a decision. Empty if the places are equal, in sessions, kernels and devices, and the
     victims."""

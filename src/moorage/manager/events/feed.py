@@ -22,7 +22,7 @@ from moorage.manager.identity.audience import Audience
 from moorage.manager.identity.scope import Scope
 from moorage.manager.store import Store
 from moorage.manager.store.notifier import Topic
-from moorage.manager.store.overviews import Change
+from moorage.manager.store.overviews import OverviewChange
 
 # To write an event to one watcher takes about so long.
 WRITE_EACH_S = 0.000_1
@@ -187,7 +187,7 @@ async def _wait(woken: asyncio.Event, longest_s: float) -> None:
         pass
 
 
-def _encoded(change: Change) -> EncodedEvent:
+def _encoded(change: OverviewChange) -> EncodedEvent:
     view = change.view
     about = {view.id}
     if view.kind == "session" and view.endpoint_id is not None:

@@ -17,7 +17,7 @@ from moorage.common.views.pending import Condition, PendingExplanation, StartCal
 from moorage.manager.explain.forecast import forecast_start
 from moorage.manager.scheduling import (
     AgentState,
-    Hold,
+    HeldSession,
     Pending,
     Place,
     Policy,
@@ -89,7 +89,7 @@ class PlacementProbe:
     """
 
     place: Place | None
-    hold: Hold | None
+    hold: HeldSession | None
     earliest_fits: tuple[EarliestFit, ...] = ()
     position: int | None = None
     waiting: int | None = None
@@ -190,12 +190,12 @@ def _dependencies_end(
     return max(now, *ends)
 
 
-def _waits_for_capacity(hold: Hold) -> bool:
+def _waits_for_capacity(hold: HeldSession) -> bool:
     return hold.capacity or not hold.attempted or hold.reason is Reason.RESERVED
 
 
 def _earliest_fits(
-    hold: Hold, item: Pending, agents: Mapping[AgentId, AgentState], policy: Policy, now: int
+    hold: HeldSession, item: Pending, agents: Mapping[AgentId, AgentState], policy: Policy, now: int
 ) -> tuple[EarliestFit, ...]:
     demands = item.shape.demands if item.shape.mode == "single-node" else (max(item.shape.demands),)
     found = []

@@ -36,7 +36,7 @@ class LeasedKernel:
         return self.lease_s * (1 + MARGIN_RATIO) + self.stop_grace_s + MARGIN_S
 
 
-class LeaseWatch:
+class KernelLeaseWatch:
     """Silence of agents as one process has observed it."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ MISSED_REPORTS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Contact:
+class AgentContact:
     """An agent that is ALIVE or SUSPECT, as stored. ``report_interval_s``: the longest pause
     between two of its reports, 0 if it did not say. ``grace_s``: the longest silence that the
     runtimes of its live kernels tolerate, 0 if they leave that to the manager. ``silent_s``: how
@@ -49,7 +49,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class SilenceVerdict:
     """``held``: groups in which too many agents are silent at once, with how many of them would be
     LOST."""
 
@@ -77,7 +77,9 @@ class SilenceWatch:
         self._observed: dict[AgentId, tuple[AgentStatus, datetime, float]] = {}
         self._looked_at: float | None = None
 
-    def look(self, contacts: Iterable[Contact], sent: float, received: float) -> Verdict:
+    def look(
+        self, contacts: Iterable[AgentContact], sent: float, received: float
+    ) -> SilenceVerdict:
         """``contacts``: the agents that may have to be marked, as read between ``sent`` and
         ``received`` (monotonic seconds); any other has been heard from."""
         limits = self._limits
@@ -120,4 +122,4 @@ class SilenceWatch:
             if suspects[group] > max(1, int(limits.lost_share * agents[group]))
         }
         marks += [mark for group, found in overdue.items() if group not in held for mark in found]
-        return Verdict(tuple(marks), held)
+        return SilenceVerdict(tuple(marks), held)

@@ -21,7 +21,7 @@ _ENDED = TERMINAL | {Status.TERMINATING}
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class HistoryRow:
     """An entry of a session's history. ``at``: unix seconds."""
 
     revision: int
@@ -44,7 +44,7 @@ class TracedSession:
     resource_group: str
     project: str
     stored: SpanContext
-    history: tuple[Entry, ...]
+    history: tuple[HistoryRow, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +189,7 @@ def start_spans(
     return made
 
 
-def _pending_since(history: Sequence[Entry]) -> float:
+def _pending_since(history: Sequence[HistoryRow]) -> float:
     """When the session that is pending at the end of ``history`` became so."""
     since = history[-1].at
     for one in reversed(history):

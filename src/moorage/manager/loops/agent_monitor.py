@@ -8,7 +8,7 @@ from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
 from moorage.manager.lifecycle.silence import SilenceLimits, SilenceWatch
 from moorage.manager.loops.leader import Leader
-from moorage.manager.metrics import Metrics
+from moorage.manager.metrics import ManagerMetrics
 from moorage.manager.store import Store
 
 log = structlog.get_logger("moorage.agents")
@@ -21,7 +21,7 @@ class AgentMonitor:
         self,
         store: Store,
         leader: Leader,
-        metrics: Metrics,
+        metrics: ManagerMetrics,
         clock: Clock,
         suspect_after_s: float,
         lost_grace_s: float,

@@ -19,7 +19,7 @@ from moorage.common.aio.loop import Loop
 from moorage.common.model.ids import EndpointId
 from moorage.manager.identity.scope import Scope
 from moorage.manager.loops.leader import Leader
-from moorage.manager.metrics import Metrics
+from moorage.manager.metrics import ManagerMetrics
 from moorage.manager.serving.autoscale import autoscale
 from moorage.manager.serving.snapshots import LoadSample
 from moorage.manager.store import Store
@@ -73,7 +73,7 @@ class _Watched:
 
 
 class Autoscaler:
-    def __init__(self, store: Store, leader: Leader, metrics: Metrics, clock: Clock) -> None:
+    def __init__(self, store: Store, leader: Leader, metrics: ManagerMetrics, clock: Clock) -> None:
         self._store = store
         self._leader = leader
         self._metrics = metrics

@@ -23,7 +23,7 @@ log = structlog.get_logger("moorage.clock")
 INTERVAL_S = 2.0
 
 
-class DeadlineClock:
+class DatabaseClock:
     """``leading``: this manager's term, None while it does not lead."""
 
     def __init__(self, store: Store, leading: Callable[[], int | None], clock: Clock) -> None:
@@ -95,7 +95,7 @@ class DeadlineClock:
             self._jump_s = 0.0
             self._corrected = self._corrected + 1
 
-    async def __aenter__(self) -> DeadlineClock:
+    async def __aenter__(self) -> DatabaseClock:
         await self.run_once()
         await self.loop.__aenter__()
         return self

@@ -18,7 +18,7 @@ from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
 from moorage.common.model.errors import StoreUnavailable
 from moorage.manager.decision_log import PassDelta, Segment, Writer
-from moorage.manager.metrics import Metrics
+from moorage.manager.metrics import ManagerMetrics
 from moorage.manager.scheduling import Plan, Policy, Snapshot
 from moorage.manager.store import Store
 
@@ -70,7 +70,7 @@ class _Group:
 class DecisionRecorder:
     """The scheduler calls ``note``; the rest runs in the recorder's own loop."""
 
-    def __init__(self, store: Store, metrics: Metrics, clock: Clock) -> None:
+    def __init__(self, store: Store, metrics: ManagerMetrics, clock: Clock) -> None:
         self._store = store
         self._metrics = metrics
         self._clock = clock

@@ -11,7 +11,7 @@ from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
 from moorage.manager.loops.integrity_checks import IntegrityChecks
 from moorage.manager.loops.leader import Leader
-from moorage.manager.metrics import Metrics
+from moorage.manager.metrics import ManagerMetrics
 from moorage.manager.store import Store
 
 log = structlog.get_logger("moorage.gc")
@@ -53,7 +53,7 @@ class GarbageCollector:
         self,
         store: Store,
         leader: Leader,
-        metrics: Metrics,
+        metrics: ManagerMetrics,
         clock: Clock,
         *,
         kept: Retention | None = None,

@@ -24,9 +24,9 @@ from moorage.manager.store.idle import IdleSession, MeanUse
 from moorage.manager.termination import SessionTerminator
 from moorage.manager.workloads.idle import (
     IdleSettings,
+    IdleStep,
     Judgment,
     Look,
-    Step,
     judge,
     needed_minutes,
     percent_used,
@@ -76,12 +76,12 @@ class IdleController:
 
         hold = await self._store.idle.put(seen, term)
         for one, made in seen:
-            if one.session_id in hold and made.step is not Step.NONE:
+            if one.session_id in hold and made.step is not IdleStep.NONE:
                 await self._act(one, made, term)
 
     async def _act(self, one: IdleSession, made: Judgment, term: int) -> None:
         log.info("idle session", id=one.session_id, step=made.step, criterion=made.criterion)
-        if made.step is Step.END:
+        if made.step is IdleStep.END:
             await self._terminator.stop(
                 Scope.system("idle"),
                 one.session_id,
@@ -92,7 +92,7 @@ class IdleController:
             return
 
         detail = ""
-        if made.step is Step.WARN:
+        if made.step is IdleStep.WARN:
             detail = (
                 f"{IDLE}ends in {format_duration(made.ends_in_s or 0.0)} by criterion "
                 f"{made.criterion}"

@@ -14,7 +14,7 @@ from typing import Any
 import structlog
 
 from moorage.common.aio.clock import Clock
-from moorage.manager.metrics import Metrics
+from moorage.manager.metrics import ManagerMetrics
 from moorage.manager.store import Store
 from moorage.manager.store.integrity import Part
 
@@ -51,7 +51,7 @@ class _Progress:
 
 
 class IntegrityChecks:
-    def __init__(self, store: Store, metrics: Metrics, clock: Clock) -> None:
+    def __init__(self, store: Store, metrics: ManagerMetrics, clock: Clock) -> None:
         self._store = store
         self._metrics = metrics
         self._clock = clock

@@ -15,7 +15,7 @@ import structlog
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
 from moorage.common.model.errors import StoreUnavailable
-from moorage.manager.loops.database_clock import DeadlineClock
+from moorage.manager.loops.database_clock import DatabaseClock
 from moorage.manager.store import Lease, Store, Topic
 
 log = structlog.get_logger("moorage.leader")
@@ -60,7 +60,7 @@ class Leader:
         self._holder = store.managers.own_id
         self._term: int | None = None
         self._trusted_until = 0.0
-        self.deadlines = DeadlineClock(store, lambda: self.term, clock)
+        self.deadlines = DatabaseClock(store, lambda: self.term, clock)
         self._resigned = False
         self._watch = LeaseWatch()
         self._on_term = on_term

@@ -8,7 +8,7 @@ import structlog
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
 from moorage.common.model.reasons import Reason
-from moorage.manager.lifecycle.kernel_leases import LeaseWatch
+from moorage.manager.lifecycle.kernel_leases import KernelLeaseWatch
 from moorage.manager.lifecycle.walltimes import outlived
 from moorage.manager.loops.leader import Leader
 from moorage.manager.store import Store
@@ -26,13 +26,13 @@ class LeaseController:
         self._leader = leader
         self._clock = clock
         self._term: int | None = None
-        self._watch = LeaseWatch()
+        self._watch = KernelLeaseWatch()
         self.loop = Loop("leases", self.run_once, interval_s=INTERVAL_S, clock=clock)
 
     async def run_once(self) -> None:
         term = self._leader.term
         if term is None or term != self._term:
-            self._watch = LeaseWatch()
+            self._watch = KernelLeaseWatch()
             self._term = term
         if term is None:
             return

@@ -26,7 +26,7 @@ from moorage.manager.serving.routines import (
     Note,
     ReplicaInfo,
     Routine,
-    Scale,
+    ScaleEndpoint,
     ServingView,
 )
 from moorage.manager.serving.status import endpoint_status, replica_state
@@ -87,9 +87,11 @@ class RoutineRunner:
             if cursor is None:
                 return ServingView(tuple(found))
 
-    async def _carry_out(self, name: str, asked: Scale | DrainReplica | Note, term: int) -> None:
+    async def _carry_out(
+        self, name: str, asked: ScaleEndpoint | DrainReplica | Note, term: int
+    ) -> None:
         match asked:
-            case Scale(endpoint, replicas, why):
+            case ScaleEndpoint(endpoint, replicas, why):
                 done = await self._store.loads.scale_to(
                     _SCOPE,
                     endpoint,

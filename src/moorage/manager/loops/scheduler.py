@@ -13,7 +13,7 @@ from moorage.common.model.ids import SessionId
 from moorage.manager.loops.decision_recorder import DecisionRecorder
 from moorage.manager.loops.leader import Leader
 from moorage.manager.loops.start_tracer import StartTracer
-from moorage.manager.metrics import Metrics
+from moorage.manager.metrics import ManagerMetrics
 from moorage.manager.scheduling import Pending, Plan, Policy, Snapshot
 from moorage.manager.scheduling.incremental.planner_cache import PlannerCache
 from moorage.manager.selector_plugins import SelectorPlugins
@@ -38,7 +38,7 @@ class Scheduler:
         store: Store,
         leader: Leader,
         terminator: SessionTerminator,
-        metrics: Metrics,
+        metrics: ManagerMetrics,
         clock: Clock,
         recorder: DecisionRecorder | None = None,
         tracer: StartTracer | None = None,

@@ -8,7 +8,7 @@ from moorage.common.aio.loop import Loop
 from moorage.common.model.ids import SessionId
 from moorage.manager.lifecycle.sweep import Sweep
 from moorage.manager.loops.leader import Leader
-from moorage.manager.metrics import Metrics
+from moorage.manager.metrics import ManagerMetrics
 from moorage.manager.store import Store
 from moorage.manager.store.expected_starts import BATCH
 
@@ -20,7 +20,7 @@ class StartCalibrator:
     yet."""
 
     def __init__(
-        self, store: Store, leader: Leader, metrics: Metrics, clock: Clock, kept_s: float
+        self, store: Store, leader: Leader, metrics: ManagerMetrics, clock: Clock, kept_s: float
     ) -> None:
         """``kept_s``: retention of expected starts in seconds."""
         self._store = store

@@ -21,7 +21,7 @@ from moorage.manager.lifecycle.start_spans import (
     start_spans,
 )
 from moorage.manager.lifecycle.transitions import Transition
-from moorage.manager.scheduling.core.results import Hold, Place
+from moorage.manager.scheduling.core.results import HeldSession, Place
 from moorage.manager.store import Store
 
 # Sessions whose holds are kept, and how many of each; and sessions that wait to be read.
@@ -44,7 +44,7 @@ class StartTracer:
         store.sessions.tracer = tracer
         store.lifecycle.on_applied = self._applied
 
-    def held(self, holds: Sequence[Hold]) -> None:
+    def held(self, holds: Sequence[HeldSession]) -> None:
         now = self._clock.now().timestamp()
         for hold in holds:
             known = self._holds.setdefault(hold.session_id, [])

@@ -19,7 +19,7 @@ from moorage.common.aio.loop import Loop
 from moorage.common.model.errors import StoreUnavailable
 from moorage.common.model.ids import AgentId, KernelId
 from moorage.common.model.resource_usage import EngineUse, KernelMinute, KernelProgress, UsageReport
-from moorage.manager.metrics import Metrics
+from moorage.manager.metrics import ManagerMetrics
 from moorage.manager.store import Store
 
 log = structlog.get_logger("moorage.usage")
@@ -63,7 +63,7 @@ class _Newest(Generic[V]):
 
 
 class UsageWriter:
-    def __init__(self, store: Store, metrics: Metrics, clock: Clock) -> None:
+    def __init__(self, store: Store, metrics: ManagerMetrics, clock: Clock) -> None:
         self._store = store
         self._metrics = metrics
         self._newest: dict[AgentId, UsageReport] = {}

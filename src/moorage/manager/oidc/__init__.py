@@ -2,7 +2,7 @@
 and the validation of tokens are imported where a provider is configured: most managers have
 none."""
 
-from moorage.manager.oidc.flow import Attempt
+from moorage.manager.oidc.flow import SignInAttempt
 from moorage.manager.oidc.person import Person, SignInRefused
 
-__all__ = ["Attempt", "Person", "SignInRefused"]
+__all__ = ["Person", "SignInAttempt", "SignInRefused"]

@@ -19,7 +19,7 @@ LIFETIME_S = 900
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class SignInAttempt:
     """``state`` binds the answer to this browser, ``nonce`` the ID token to this attempt,
     ``verifier`` the code to this manager."""
 
@@ -28,9 +28,9 @@ class Attempt:
     verifier: str
 
     @staticmethod
-    def of(secret: str) -> Attempt:
+    def of(secret: str) -> SignInAttempt:
         """The attempt with this secret in its cookie."""
-        return Attempt(*(_derived(secret, name) for name in ("state", "nonce", "verifier")))
+        return SignInAttempt(*(_derived(secret, name) for name in ("state", "nonce", "verifier")))
 
     def has_state(self, state: str) -> bool:
         return hmac.compare_digest(state.encode(), self.state.encode())

@@ -18,7 +18,7 @@ from moorage.common.aio.clock import Clock
 from moorage.common.config.console_settings import ConsoleSettings
 from moorage.common.model.errors import MoorageError
 from moorage.common.model.oidc_rules import Rule, grants, verified_email
-from moorage.manager.oidc.flow import Attempt
+from moorage.manager.oidc.flow import SignInAttempt
 from moorage.manager.oidc.person import Person, SignInRefused
 from moorage.manager.oidc.tokens import TokenRefused, check_id_token, import_keys
 
@@ -77,7 +77,7 @@ class OidcClient:
         it."""
         return self._settings.oidc_redirect_url or f"{origin}{_CALLBACK}"
 
-    async def begin(self, attempt: Attempt, redirect_url: str) -> str:
+    async def begin(self, attempt: SignInAttempt, redirect_url: str) -> str:
         """The URL at which the browser signs in."""
         settings = self._settings
         provider = await self._discovered()
@@ -88,7 +88,9 @@ class OidcClient:
             scopes=settings.oidc_scopes,
         )
 
-    async def finish(self, attempt: Attempt, code: str, issuer: str, redirect_url: str) -> Person:
+    async def finish(
+        self, attempt: SignInAttempt, code: str, issuer: str, redirect_url: str
+    ) -> Person:
         """The person for whom the provider has issued ``code``. ``issuer``: if the answer names
         it. Raises ``SignInRefused``."""
         settings = self._settings

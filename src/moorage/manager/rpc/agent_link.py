@@ -23,17 +23,17 @@ from moorage.common.model.errors import StoreUnavailable
 from moorage.common.model.ids import AgentId, KernelId
 from moorage.common.model.versions import incompatibility
 from moorage.manager.lifecycle.kernels import AgentUpdate
-from moorage.manager.metrics import Metrics
+from moorage.manager.metrics import ManagerMetrics
 from moorage.manager.rpc import orders_polling
 from moorage.manager.rpc.agent_addresses import AgentAddresses
 from moorage.manager.rpc.agent_stream import AgentStream, StreamRefused
-from moorage.manager.rpc.authentication import Caller
+from moorage.manager.rpc.authentication import LinkCaller
 from moorage.manager.rpc.large_messages import decode, encode
 from moorage.manager.rpc.orders_polling import OrdersPolling
 from moorage.manager.rpc.reach_control import ReachControl
 from moorage.manager.rpc.refusal_log import RefusalLog
 from moorage.manager.rpc.report_interval import ReportInterval
-from moorage.manager.rpc.stream_wakeups import PacedWaking
+from moorage.manager.rpc.stream_wakeups import StreamWakeups
 from moorage.manager.rpc.usage_sink import NO_USAGE, UsageSink
 from moorage.manager.store import ReportRefused, Store, Topic
 
@@ -68,7 +68,7 @@ class AgentLinks:
     def __init__(
         self,
         store: Store,
-        metrics: Metrics,
+        metrics: ManagerMetrics,
         clock: Clock,
         addresses: AgentAddresses | None = None,
         usage: UsageSink = NO_USAGE,
@@ -99,7 +99,7 @@ class AgentLinks:
         self._to_prune: dict[AgentId, set[KernelId]] = {}
         self._prune_timer: asyncio.TimerHandle | None = None
         self._refusals = RefusalLog()
-        self._waking = PacedWaking()
+        self._waking = StreamWakeups()
         self._polling = OrdersPolling(clock.monotonic())
         interval_s = orders_polling.POLL_S / orders_polling.POLL_PARTS
         self.loop = Loop("orders", self.run_once, interval_s=interval_s, clock=clock, bursts=True)
@@ -261,7 +261,7 @@ class AgentLinks:
         self.loop.nudge()
 
     async def serve(
-        self, reports: AsyncIterator[agent_pb2.Report], context: Context, caller: Caller
+        self, reports: AsyncIterator[agent_pb2.Report], context: Context, caller: LinkCaller
     ) -> None:
         """One call of ``Attach``, from the first report until either side disconnects or a newer
         stream replaces it."""

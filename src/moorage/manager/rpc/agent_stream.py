@@ -29,7 +29,7 @@ from moorage.common.model.addresses import dial_out_host, is_dial_out_host
 from moorage.common.model.ids import KernelId
 from moorage.common.model.kernel import KernelSpec
 from moorage.manager.lifecycle.kernels import AgentUpdate
-from moorage.manager.rpc.authentication import Caller
+from moorage.manager.rpc.authentication import LinkCaller
 from moorage.manager.rpc.report_validation import find_problem
 from moorage.manager.store.orders import AgentOrders
 
@@ -57,7 +57,10 @@ class AgentStream:
     """Stream of one agent: what it has reported, and its orders, sent and waiting to be sent."""
 
     def __init__(
-        self, first: agent_pb2.Report, caller: Caller, decoded: Report | ReportDelta | None = None
+        self,
+        first: agent_pb2.Report,
+        caller: LinkCaller,
+        decoded: Report | ReportDelta | None = None,
     ) -> None:
         """Raises ``StreamRefused`` if the first report is invalid, or not a full one."""
         self._caller = caller

@@ -36,7 +36,7 @@ _RENEWED_LINK = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class LinkCaller:
     """The authenticated caller of a link. ``peer`` is None for a caller with only the link token,
     which may act as any agent or proxy. ``key``: digest of the public key in its certificate.
     ``issuer``: fingerprint of the CA that issued it."""
@@ -85,12 +85,12 @@ class LinkAuthenticator:
     def now(self) -> datetime:
         return self._clock.now()
 
-    async def authenticate(self, context: Any, *kinds: PeerKind) -> Caller:
+    async def authenticate(self, context: Any, *kinds: PeerKind) -> LinkCaller:
         """The caller, if it is of one of ``kinds``; otherwise aborts the call. Raises
         ``StoreUnavailable``."""
         if self._token is not None:
             await _check_token(context, self._token)
-            return Caller()
+            return LinkCaller()
 
         kind, name, peer_id = _certificate_identity(context)
         peer = await self._store.peers.find(peer_id) if peer_id else None
@@ -128,9 +128,9 @@ class LinkAuthenticator:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, message)
             raise AssertionError("aborted")
 
-        return Caller(peer_id, peer, key, trusted)
+        return LinkCaller(peer_id, peer, key, trusted)
 
-    async def confirm(self, caller: Caller, authorities: Collection[str]) -> Trust | None:
+    async def confirm(self, caller: LinkCaller, authorities: Collection[str]) -> Trust | None:
         """The CAs to trust, for a peer that says which it trusts (fingerprints). None without
         TLS."""
         if self._authorities is None or caller.peer is None:
@@ -151,7 +151,7 @@ class LinkAuthenticator:
 
         return trust
 
-    async def retire_replaced_key(self, caller: Caller) -> None:
+    async def retire_replaced_key(self, caller: LinkCaller) -> None:
         """Call it when a peer's link begins. With its newest key, nobody needs the one before any
         more."""
         if caller.peer is not None and caller.peer.was_renewed and caller.key == caller.peer.key:
@@ -167,7 +167,7 @@ class LinkAuthenticator:
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, "only managers may call this")
 
     @asynccontextmanager
-    async def until_revoked(self, caller: Caller, context: Any) -> AsyncIterator[None]:
+    async def until_revoked(self, caller: LinkCaller, context: Any) -> AsyncIterator[None]:
         """Ends the call inside the context when the peer is revoked or its key retired, and some
         time after its certificate was renewed: the next connection uses the new one."""
         if caller.peer is None:

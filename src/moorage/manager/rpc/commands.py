@@ -30,10 +30,10 @@ from moorage.common.model.status import SessionType, Status
 from moorage.common.sftp import SFTP
 from moorage.common.views.resources import KernelView, SessionView
 from moorage.manager.rpc.agent_link import AgentLinks
-from moorage.manager.rpc.authentication import Caller
+from moorage.manager.rpc.authentication import LinkCaller
 from moorage.manager.rpc.causes import state_of
 from moorage.manager.rpc.manager_link import ManagerLinkClient
-from moorage.manager.rpc.running_command import RunningCommand
+from moorage.manager.rpc.running_command import RelayedCommand
 
 log = structlog.get_logger("moorage.exec")
 
@@ -61,7 +61,7 @@ class CommandBroker:
         self._managers = managers
         self._clock = clock
         self._using = using
-        self._open: dict[str, RunningCommand] = {}
+        self._open: dict[str, RelayedCommand] = {}
 
     async def check(self, session: SessionView, *, files: bool = True) -> None:
         """Check that some kernel of the session can run commands now, or only copy ``files``.
@@ -96,7 +96,7 @@ class CommandBroker:
     @asynccontextmanager
     async def open(
         self, session: SessionView, spec: ExecSpec, *, actor: str
-    ) -> AsyncIterator[RunningCommand]:
+    ) -> AsyncIterator[RelayedCommand]:
         """Run a command; leaving the context terminates it. Raises the errors of ``check``, and
         ``AgentUnreachable`` if the agent does not respond."""
         await self.check(session, files=spec.files is not None)
@@ -132,7 +132,7 @@ class CommandBroker:
             took_s = round(self._clock.monotonic() - started_at, 3)
             audit_log.info("command ended", exit_code=code, took_s=took_s)
 
-    def open_files(self, session: SessionView) -> AbstractAsyncContextManager[RunningCommand]:
+    def open_files(self, session: SessionView) -> AbstractAsyncContextManager[RelayedCommand]:
         """A server of the session's files on the node of its first kernel, which speaks SFTP.
         Raises ``Conflict``."""
         kernel = _kernel_of(session, FIRST_KERNEL)
@@ -152,7 +152,7 @@ class CommandBroker:
 
     def ask(
         self, session: SessionView, hostname: str, code: str
-    ) -> AbstractAsyncContextManager[RunningCommand]:
+    ) -> AbstractAsyncContextManager[RelayedCommand]:
         """A request about runs of code, whose answer is the output of the command. Raises
         ``NotFound``, ``AgentUnreachable``."""
         kernel = _kernel_of(session, hostname)
@@ -162,21 +162,21 @@ class CommandBroker:
     @asynccontextmanager
     async def _run(
         self, session_id: str, agent_id: str, request: ExecRequest
-    ) -> AsyncIterator[RunningCommand]:
+    ) -> AsyncIterator[RelayedCommand]:
         run = self.run_here if self._links.get(agent_id) else self._managers.run_command
         with self._using(session_id):
             async with run(agent_id, request) as command:
                 yield command
 
     @asynccontextmanager
-    async def run_here(self, agent_id: str, request: ExecRequest) -> AsyncIterator[RunningCommand]:
+    async def run_here(self, agent_id: str, request: ExecRequest) -> AsyncIterator[RelayedCommand]:
         """As ``open``, for an agent that is connected to this manager. Raises
         ``AgentUnreachable``."""
         stream = self._links.get(agent_id)
         if stream is None:
             raise AgentUnreachable(f"agent {agent_id!r} is not connected to this manager")
 
-        command = self._open[request.request_id] = RunningCommand(agent_id)
+        command = self._open[request.request_id] = RelayedCommand(agent_id)
         try:
             stream.send_request(request)
             try:
@@ -196,7 +196,7 @@ class CommandBroker:
             command.close()
 
     async def serve(
-        self, outputs: AsyncIterator[agent_pb2.ExecOutput], context: Any, caller: Caller
+        self, outputs: AsyncIterator[agent_pb2.ExecOutput], context: Any, caller: LinkCaller
     ) -> None:
         """One call of ``Exec``. Returns, and so ends the call, when the user disconnects."""
         try:

@@ -23,7 +23,7 @@ from moorage.common.model.status import TERMINAL
 from moorage.common.views.resources import KernelView, SessionView
 from moorage.manager.identity.scope import Scope
 from moorage.manager.rpc.agent_link import AgentLinks
-from moorage.manager.rpc.authentication import Caller
+from moorage.manager.rpc.authentication import LinkCaller
 from moorage.manager.rpc.causes import has_failed_to_run, state_of
 from moorage.manager.rpc.manager_link import ManagerLinkClient
 from moorage.manager.store import Store
@@ -170,7 +170,7 @@ class LogBroker:
             del self._readers[request.request_id]
 
     async def receive(
-        self, chunks: AsyncIterator[agent_pb2.LogChunk], context: Any, caller: Caller
+        self, chunks: AsyncIterator[agent_pb2.LogChunk], context: Any, caller: LinkCaller
     ) -> None:
         """One call of ``SendLogs``, which answers one request. Returns, and so ends the call, when
         the reader disconnects. Another agent than the one that was asked is refused."""

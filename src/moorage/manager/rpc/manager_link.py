@@ -25,7 +25,7 @@ from moorage.common.link.pb import agent_pb2, managers_pb2
 from moorage.common.link.pb.managers_pb2_grpc import ManagerLinkStub
 from moorage.common.model.errors import AgentUnreachable, ConfigError, StartupError
 from moorage.manager.pki.registration import ManagerCertificate
-from moorage.manager.rpc.running_command import RunningCommand
+from moorage.manager.rpc.running_command import RelayedCommand
 from moorage.manager.store import Store
 from moorage.manager.store.managers import DatabaseIdentity, ManagerRow
 
@@ -91,11 +91,11 @@ class ManagerLinkClient:
     @asynccontextmanager
     async def run_command(
         self, agent_id: str, request: ExecRequest
-    ) -> AsyncIterator[RunningCommand]:
+    ) -> AsyncIterator[RelayedCommand]:
         """A command that the agent runs; leaving the context disconnects it. Raises
         ``AgentUnreachable``."""
         manager = await self.manager_of(agent_id)
-        command = RunningCommand(agent_id)
+        command = RelayedCommand(agent_id)
         async with self._stub(manager) as stub:
             call = stub.RunCommand(metadata=self._metadata)
             tasks: list[asyncio.Task[None]] = []

@@ -14,7 +14,7 @@ import grpc
 from moorage.common.link.pb import agent_pb2
 from moorage.common.model.errors import AgentUnreachable, StoreUnavailable
 from moorage.common.model.ids import AgentId, KernelId, SessionId
-from moorage.manager.rpc.authentication import Caller
+from moorage.manager.rpc.authentication import LinkCaller
 from moorage.manager.rpc.logs import LogBroker
 from moorage.manager.store import Store
 
@@ -29,7 +29,9 @@ class OutputBroker:
         self._logs = logs
         self._kept_s = kept_s
 
-    async def fetch(self, request: agent_pb2.OutputRequest, context: Any, caller: Caller) -> None:
+    async def fetch(
+        self, request: agent_pb2.OutputRequest, context: Any, caller: LinkCaller
+    ) -> None:
         """One call of ``FetchOutput``. UNAVAILABLE: it may succeed later."""
         if wrong := caller.refusal_to_act_as(request.agent_id):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, wrong)
@@ -57,7 +59,7 @@ class OutputBroker:
             await context.abort(grpc.StatusCode.UNAVAILABLE, error.message)
 
     async def needed(
-        self, request: agent_pb2.KeptOutputs, context: Any, caller: Caller
+        self, request: agent_pb2.KeptOutputs, context: Any, caller: LinkCaller
     ) -> agent_pb2.KeptOutputs:
         """One call of ``NeededOutputs``."""
         if wrong := caller.refusal_to_act_as(request.agent_id):

@@ -15,7 +15,7 @@ from moorage.common.link.pb import routes_pb2
 from moorage.common.link.proxy_messages import LimitNeed, LimitShare, LoadReport, ProxyReply
 from moorage.common.link.route_codec import reply_to_wire, report_from_wire
 from moorage.manager.rpc.agent_addresses import source_of
-from moorage.manager.rpc.authentication import Caller
+from moorage.manager.rpc.authentication import LinkCaller
 from moorage.manager.rpc.proxy_report_validation import find_problem
 from moorage.manager.rpc.refusal_log import RefusalLog
 from moorage.manager.serving.limit_shares import StoredShares, share_of
@@ -101,7 +101,7 @@ class ProxyLinks:
         self._proxies_at = -_PROXIES_S
 
     async def serve(
-        self, requests: AsyncIterator[routes_pb2.ProxyReport], context: Any, caller: Caller
+        self, requests: AsyncIterator[routes_pb2.ProxyReport], context: Any, caller: LinkCaller
     ) -> None:
         """Every report gets one reply, in order, after the commit of what it acknowledges. Raises
         ``StoreUnavailable``."""

@@ -19,7 +19,7 @@ from moorage.common.model.commands import Channel, ExecEnd, Size
 BUFFERED_CHUNKS = 8
 
 
-class RunningCommand:
+class RelayedCommand:
     """``connected``: the agent runs it. ``closed``: its user has disconnected. ``end``: how it
     ended, if that is known."""
 

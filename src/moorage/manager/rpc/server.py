@@ -37,13 +37,13 @@ from moorage.common.model.resource_usage import UsageReport
 from moorage.common.views.peers import PeerKind
 from moorage.manager.pki.registration import ManagerCertificate, Registration
 from moorage.manager.rpc.agent_link import AgentLinks
-from moorage.manager.rpc.authentication import Caller, LinkAuthenticator
+from moorage.manager.rpc.authentication import LinkAuthenticator, LinkCaller
 from moorage.manager.rpc.commands import CommandBroker
 from moorage.manager.rpc.logs import LogBroker
 from moorage.manager.rpc.outputs import OutputBroker
 from moorage.manager.rpc.proxy_links import ProxyLinks
 from moorage.manager.rpc.route_feed import RouteFeed
-from moorage.manager.rpc.running_command import RunningCommand
+from moorage.manager.rpc.running_command import RelayedCommand
 from moorage.manager.rpc.ssh import SshBroker
 from moorage.manager.rpc.ssh_service import SshService
 from moorage.manager.rpc.workspaces import WorkspaceBroker
@@ -202,7 +202,7 @@ class LinkServer(
         caller = await self._authenticate_proxy(request.proxy_id, context)
         await self._send_tables(caller, self._feed.credentials.watch(request), context)
 
-    async def _authenticate_proxy(self, name: str, context: Any) -> Caller:
+    async def _authenticate_proxy(self, name: str, context: Any) -> LinkCaller:
         caller = await self._authenticate(context, "proxy")
         if wrong := caller.refusal_to_act_as(name):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, wrong)
@@ -212,7 +212,7 @@ class LinkServer(
         return caller
 
     async def _send_tables(
-        self, caller: Caller, tables: AsyncIterator[bytes], context: Any
+        self, caller: LinkCaller, tables: AsyncIterator[bytes], context: Any
     ) -> None:
         try:
             async with self._authenticator.until_revoked(caller, context):
@@ -334,7 +334,7 @@ class LinkServer(
             installation=self._installation,
         )
 
-    async def _authenticate(self, context: Any, *kinds: PeerKind) -> Caller:
+    async def _authenticate(self, context: Any, *kinds: PeerKind) -> LinkCaller:
         try:
             return await self._authenticator.authenticate(context, *kinds)
         except StoreUnavailable as error:
@@ -405,7 +405,7 @@ class LinkServer(
 
 
 async def _put_inputs(
-    command: RunningCommand, inputs: AsyncIterator[managers_pb2.CommandInput]
+    command: RelayedCommand, inputs: AsyncIterator[managers_pb2.CommandInput]
 ) -> None:
     with suppress(*BROKEN):
         async for message in inputs:

@@ -41,7 +41,7 @@ from moorage.manager.crypto.ssh_signatures import proves_login
 from moorage.manager.identity.scope import Scope
 from moorage.manager.identity.session_access import allows, refusal
 from moorage.manager.rpc.commands import CommandBroker, has_files
-from moorage.manager.rpc.running_command import RunningCommand
+from moorage.manager.rpc.running_command import RelayedCommand
 from moorage.manager.store import Store
 from moorage.manager.store.ssh_keys import SshUser
 
@@ -291,7 +291,7 @@ class SshBroker:
             )
 
     @asynccontextmanager
-    async def _files(self, session: SessionView, scope: Scope) -> AsyncIterator[RunningCommand]:
+    async def _files(self, session: SessionView, scope: Scope) -> AsyncIterator[RelayedCommand]:
         """Raises ``Conflict`` beyond what one user may have open at this manager."""
         user = scope.owner.user
         if self._open_files[user] >= self._file_servers:
@@ -331,7 +331,7 @@ def _parse(text: str) -> ExecSpec:
         ) from None
 
 
-async def _put_inputs(command: RunningCommand, requests: AsyncIterator[ssh_pb2.SshInput]) -> None:
+async def _put_inputs(command: RelayedCommand, requests: AsyncIterator[ssh_pb2.SshInput]) -> None:
     with suppress(*BROKEN):
         async for message in requests:
             await command.inputs.put(message.input)
@@ -340,7 +340,7 @@ async def _put_inputs(command: RunningCommand, requests: AsyncIterator[ssh_pb2.S
 async def _until_refused(
     changed: asyncio.Event,
     authorize: Callable[[], Awaitable[object]],
-    command: RunningCommand,
+    command: RelayedCommand,
 ) -> None:
     await _refused(changed, authorize)
     command.close()

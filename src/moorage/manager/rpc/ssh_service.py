@@ -10,7 +10,7 @@ import grpc
 
 from moorage.common.link.pb import ssh_pb2, ssh_pb2_grpc
 from moorage.common.model.errors import ConfigError, StoreUnavailable
-from moorage.manager.rpc.authentication import Caller, LinkAuthenticator
+from moorage.manager.rpc.authentication import LinkAuthenticator, LinkCaller
 from moorage.manager.rpc.ssh import SshBroker
 
 
@@ -59,7 +59,7 @@ class SshService(ssh_pb2_grpc.SshAccessServicer):
         except StopAsyncIteration:
             return
 
-    async def _authenticate(self, proxy: str, context: Any) -> Caller:
+    async def _authenticate(self, proxy: str, context: Any) -> LinkCaller:
         caller = await self._authenticator.authenticate(context, "proxy")
         if wrong := caller.refusal_to_act_as(proxy):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, wrong)

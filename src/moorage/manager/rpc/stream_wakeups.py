@@ -14,7 +14,7 @@ AT_ONCE = 100
 PAUSE_S = 0.02
 
 
-class PacedWaking:
+class StreamWakeups:
     def __init__(self) -> None:
         self._left: list[asyncio.Event] = []
         self._timer: asyncio.TimerHandle | None = None

@@ -13,7 +13,7 @@ from moorage.common.model.errors import Conflict
 from moorage.common.model.ids import AgentId
 from moorage.common.views.workspaces import WorkspaceList, WorkspaceView
 from moorage.manager.rpc.agent_link import AgentLinks
-from moorage.manager.rpc.authentication import Caller
+from moorage.manager.rpc.authentication import LinkCaller
 from moorage.manager.rpc.manager_link import ManagerLinkClient
 
 # An agent reads the size of every file, which is slow on a node with many files.
@@ -75,7 +75,7 @@ class WorkspaceBroker:
             agent: answer.result() if answer.done() else None for agent, answer in answers.items()
         }
 
-    def take(self, answer: agent_pb2.WorkspaceAnswer, caller: Caller) -> str:
+    def take(self, answer: agent_pb2.WorkspaceAnswer, caller: LinkCaller) -> str:
         """Pass an answer on to who asked. Returns why it is refused: another agent was asked."""
         agent_id, waiting = self._pending.get(answer.request_id, ("", None))
         if waiting is None or waiting.done():

@@ -18,13 +18,13 @@ constraint ``used_within_capacity`` refuses them when ``session_place.sql`` comm
 from moorage.manager.scheduling.core.messages import refusal_message
 from moorage.manager.scheduling.core.model import AgentState, DeviceState, Pending, Snapshot
 from moorage.manager.scheduling.core.policy import Policy
-from moorage.manager.scheduling.core.results import Hold, Place, Plan
+from moorage.manager.scheduling.core.results import HeldSession, Place, Plan
 from moorage.manager.scheduling.planning.plan import plan
 
 __all__ = [
     "AgentState",
     "DeviceState",
-    "Hold",
+    "HeldSession",
     "Pending",
     "Place",
     "Plan",

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from math import ceil
 
 from moorage.common.model.serving import Autoscale
-from moorage.manager.serving.snapshots import Decision, LoadSample, Scaling
+from moorage.manager.serving.snapshots import AutoscaleDecision, LoadSample, Scaling
 
 # A value that differs from its target by less than this part changes nothing.
 TOLERANCE = 0.1
@@ -22,21 +22,21 @@ TOLERANCE = 0.1
 STEP_MIN = 2
 
 
-def autoscale(scaling: Scaling, window: Sequence[LoadSample], now: datetime) -> Decision:
+def autoscale(scaling: Scaling, window: Sequence[LoadSample], now: datetime) -> AutoscaleDecision:
     """``window``: samples of at least the last ``down_delay_s``, oldest first, the last one of
     now."""
     policy = scaling.policy
     wanted = scaling.wanted
     load = window[-1]
     if wanted < policy.min:
-        return Decision(policy.min, "min", f"at least {policy.min}")
+        return AutoscaleDecision(policy.min, "min", f"at least {policy.min}")
     if wanted > policy.max:
-        return Decision(policy.max, "max", f"at most {policy.max}")
+        return AutoscaleDecision(policy.max, "max", f"at most {policy.max}")
 
     if wanted == 0:
         if not load.held:
-            return Decision(0)
-        return Decision(1, "wake", f"{load.held} requests wait")
+            return AutoscaleDecision(0)
+        return AutoscaleDecision(1, "wake", f"{load.held} requests wait")
 
     rule, needed, detail = _needed(policy, load, wanted)
     if needed > wanted:
@@ -47,23 +47,23 @@ def autoscale(scaling: Scaling, window: Sequence[LoadSample], now: datetime) -> 
     return _down(scaling, window, now)
 
 
-def _up(scaling: Scaling, rule: str, needed: int, detail: str, now: datetime) -> Decision:
+def _up(scaling: Scaling, rule: str, needed: int, detail: str, now: datetime) -> AutoscaleDecision:
     policy = scaling.policy
     wanted = scaling.wanted
     target = min(needed, policy.max, max(2 * wanted, wanted + STEP_MIN))
     if target == wanted:
-        return Decision(wanted)
+        return AutoscaleDecision(wanted)
 
     may_at = scaling.scaled_at + timedelta(seconds=policy.up_cooldown_s)
     if now < may_at:
-        return Decision(wanted, look_at=may_at)
+        return AutoscaleDecision(wanted, look_at=may_at)
 
-    return Decision(
+    return AutoscaleDecision(
         target, rule, f"{detail}; at most {policy.max}" if needed > policy.max else detail
     )
 
 
-def _idle(scaling: Scaling, load: LoadSample, now: datetime) -> Decision | None:
+def _idle(scaling: Scaling, load: LoadSample, now: datetime) -> AutoscaleDecision | None:
     """To zero, or when to look again; None: it is not idle, or stays loaded."""
     policy = scaling.policy
     if policy.min > 0 or load.idle_s is None or load.held or load.running or load.waiting:
@@ -71,20 +71,22 @@ def _idle(scaling: Scaling, load: LoadSample, now: datetime) -> Decision | None:
 
     idle_s = min(load.idle_s, (now - scaling.active_since).total_seconds())
     if idle_s >= policy.idle_timeout_s:
-        return Decision(0, "idle", f"no request for {idle_s:.0f} s")
+        return AutoscaleDecision(0, "idle", f"no request for {idle_s:.0f} s")
     if scaling.wanted > 1:
         return None
 
-    return Decision(scaling.wanted, look_at=now + timedelta(seconds=policy.idle_timeout_s - idle_s))
+    return AutoscaleDecision(
+        scaling.wanted, look_at=now + timedelta(seconds=policy.idle_timeout_s - idle_s)
+    )
 
 
-def _down(scaling: Scaling, window: Sequence[LoadSample], now: datetime) -> Decision:
+def _down(scaling: Scaling, window: Sequence[LoadSample], now: datetime) -> AutoscaleDecision:
     policy = scaling.policy
     wanted = scaling.wanted
     if wanted <= max(1, policy.min) or not any(
         target is not None for _, target, _ in _rules(policy)
     ):
-        return Decision(wanted)
+        return AutoscaleDecision(wanted)
 
     since = now - timedelta(seconds=policy.down_delay_s)
     first = next((n for n, sample in enumerate(window) if sample.at > since), len(window))
@@ -93,14 +95,14 @@ def _down(scaling: Scaling, window: Sequence[LoadSample], now: datetime) -> Deci
         last = max(needing)
         following = next((s.at for s in recent if s.at > last), None)
         start = following or now
-        return Decision(wanted, look_at=start + timedelta(seconds=policy.down_delay_s))
+        return AutoscaleDecision(wanted, look_at=start + timedelta(seconds=policy.down_delay_s))
 
     may_at = max(scaling.scaled_at, recent[0].at) + timedelta(seconds=policy.down_delay_s)
     if now < may_at:
-        return Decision(wanted, look_at=may_at)
+        return AutoscaleDecision(wanted, look_at=may_at)
 
     rule, _, detail = _needed(policy, window[-1], wanted)
-    return Decision(wanted - 1, rule, f"{detail}, for {policy.down_delay_s:.0f} s")
+    return AutoscaleDecision(wanted - 1, rule, f"{detail}, for {policy.down_delay_s:.0f} s")
 
 
 def _enough(scaling: Scaling, load: LoadSample) -> int:

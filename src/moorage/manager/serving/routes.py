@@ -9,12 +9,12 @@ from typing import Any
 
 from yarl import URL
 
-from moorage.common.link.messages import AppRoute, Fallback, ModelRoute, RequestLimits, Target
+from moorage.common.link.messages import AppRoute, ModelRoute, RequestLimits, RouteFallback, Target
 from moorage.common.model.adapters import adapter_model, adapters_in
 from moorage.common.model.ids import KernelId, SessionId
 from moorage.common.model.newer_values import known_part
 from moorage.common.model.serving import Routing
-from moorage.common.model.session_access import Kind, kind_of
+from moorage.common.model.session_access import SessionKind, kind_of
 from moorage.common.model.status import EndpointStatus
 
 _ROUNDED_S = 5
@@ -111,7 +111,7 @@ def _routing(
     # Without what a newer release may say: requests are served, if not as well.
     routing, _ = known_part(Routing, stored, {})
     fallbacks = tuple(
-        Fallback(
+        RouteFallback(
             one.model, _provider(name, number, one.url, keys[one.secret] if one.secret else "")
         )
         for number, one in enumerate(routing.fallbacks)
@@ -186,7 +186,7 @@ def app_routes(rows: Iterable[Mapping[str, Any]]) -> tuple[AppRoute, ...]:
             project=row["project"],
             idle_ends_at=row["idle_ends_at"],
             idle_criterion=row["idle_criterion"],
-            unisolated=kind_of(row["runtime"], isolated=row["isolated"]) is Kind.AS_AGENT,
+            unisolated=kind_of(row["runtime"], isolated=row["isolated"]) is SessionKind.AS_AGENT,
             peer_id=row["peer_id"],
         )
 

@@ -58,7 +58,7 @@ class ServingView:
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class ScaleEndpoint:
     endpoint: EndpointInfo
     replicas: int
     why: str
@@ -79,12 +79,12 @@ class Intents:
     """What a routine asks for. ``asked`` is read when it has returned."""
 
     def __init__(self) -> None:
-        self.asked: list[Scale | DrainReplica | Note] = []
+        self.asked: list[ScaleEndpoint | DrainReplica | Note] = []
 
     def scale(self, endpoint: EndpointInfo, replicas: int, why: str) -> None:
         """Set the wanted number, within the limits of its autoscaling. It is recorded as a scaling
         decision; autoscaling goes on from it."""
-        self.asked.append(Scale(endpoint, replicas, why))
+        self.asked.append(ScaleEndpoint(endpoint, replicas, why))
 
     def drain(self, replica: ReplicaInfo) -> None:
         """Stop a replica once it has finished its requests; another one replaces it."""

@@ -171,7 +171,7 @@ class LoadSample:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class AutoscaleDecision:
     """Of autoscaling. ``replicas``: the wanted number from now on. ``rule``: the one that decided;
     "" if the number stays. ``look_at``: when the next decision may differ, though the load
     stays."""

@@ -14,7 +14,7 @@ from moorage.common.model.ids import AgentId, EndpointId, SessionId
 from moorage.common.model.paging import FIRST, Paging
 from moorage.common.model.status import AgentStatus
 from moorage.common.views import resources
-from moorage.manager.lifecycle.silence import Contact, Mark
+from moorage.manager.lifecycle.silence import AgentContact, Mark
 from moorage.manager.scheduling.core.demand import DEVICE_SUFFIX, SHARES_SUFFIX, in_request_units
 from moorage.manager.store.cursors import Listing
 from moorage.manager.store.database import Database
@@ -82,7 +82,7 @@ class AgentStore:
             raise _not_found(agent_id)
         return read_one("agent", agent_id, row, _view)
 
-    async def contacts(self, suspect_after_s: float) -> list[Contact]:
+    async def contacts(self, suspect_after_s: float) -> list[AgentContact]:
         """The agents that are SUSPECT or may become so, with ``suspect_after_s`` as the least
         patience."""
         rows = await self._watch_connection.fetch(SQL["agent_contacts"], suspect_after_s)
@@ -252,8 +252,8 @@ class AgentStore:
         return [f"{row['id']} takes no new work: {row['not_ready']}" for row in rows]
 
 
-def _contact(row: Row) -> Contact:
-    return Contact(
+def _contact(row: Row) -> AgentContact:
+    return AgentContact(
         AgentId(row["id"]),
         row["resource_group"],
         status=AgentStatus(row["status"]),

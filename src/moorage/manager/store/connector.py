@@ -25,7 +25,7 @@ def each_host(dsn: str) -> list[str]:
     return [urlunsplit(parts._replace(netloc=f"{user}{at}{host}")) for host in hosts.split(",")]
 
 
-class Connector:
+class DatabaseConnector:
     """``guard`` checks every new connection; None: no checks. ``synchronous_commit``: what commits
     that must last wait for; ``server``: as the server is set."""
 

@@ -24,7 +24,7 @@ from sqlalchemy.dialects.postgresql.asyncpg import dialect as asyncpg_dialect
 
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.model.errors import StoreUnavailable
-from moorage.manager.store.connector import Connector
+from moorage.manager.store.connector import DatabaseConnector
 from moorage.manager.store.type_cache import TypeCachingConnection
 
 log = structlog.get_logger("moorage.store")
@@ -140,7 +140,7 @@ async def translate_errors(is_closed: Callable[[], bool]) -> AsyncIterator[None]
 
 
 async def open_connection(
-    connector: Connector, settings: Mapping[str, str] = _SETTINGS, **options: Any
+    connector: DatabaseConnector, settings: Mapping[str, str] = _SETTINGS, **options: Any
 ) -> asyncpg.Connection:
     """Open a connection that accepts writes. ``options`` override those of all connections."""
     connection = await connector.connect(settings, **_OPTIONS | options)
@@ -210,7 +210,7 @@ class DedicatedConnection:
     unknown, so every write is a compare-and-swap, or carries its own id, and may be sent again.
     """
 
-    def __init__(self, connector: Connector, *, durable: bool = True) -> None:
+    def __init__(self, connector: DatabaseConnector, *, durable: bool = True) -> None:
         self._connector = connector
         settings = (
             _DEDICATED_SETTINGS if durable else _DEDICATED_SETTINGS | {"synchronous_commit": "off"}
@@ -272,9 +272,9 @@ class Database:
     statements that run often, and ``shared_connection()`` for those that run one after the other
     with others of their kind."""
 
-    def __init__(self, dsn: str, connector: Connector | None = None) -> None:
+    def __init__(self, dsn: str, connector: DatabaseConnector | None = None) -> None:
         self.dsn = dsn
-        self.connector = connector or Connector(dsn)
+        self.connector = connector or DatabaseConnector(dsn)
         self._pool: asyncpg.Pool | None = None
         self._dedicated: list[DedicatedConnection] = []
         self._shared: dict[tuple[Purpose, bool], DedicatedConnection] = {}

@@ -15,7 +15,7 @@ from moorage.common.views import resources
 from moorage.manager.identity.scope import Scope
 from moorage.manager.scheduling.core.messages import refusal_message, unmet_message
 from moorage.manager.scheduling.core.model import Pending, Snapshot
-from moorage.manager.scheduling.core.results import Hold, UnmetCondition, UnmetKind
+from moorage.manager.scheduling.core.results import HeldSession, UnmetCondition, UnmetKind
 from moorage.manager.store.database import DedicatedConnection
 from moorage.manager.store.pending_cache import PendingCache
 from moorage.manager.store.queries import SQL
@@ -37,7 +37,7 @@ class _Recorded:
     """The hold that was written of a session at ``at`` (monotonic seconds)."""
 
     revision: int
-    hold: Hold
+    hold: HeldSession
     retries: int
     at: float
 
@@ -108,7 +108,9 @@ class HoldWriter:
         self._sessions = sessions
         self._pending = pending
         self._groups: defaultdict[str, _Group] = defaultdict(_Group)
-        self._deferred: dict[str, list[Hold]] = {}  # by group: those beyond MAX_HOLDS_PER_PASS
+        self._deferred: dict[
+            str, list[HeldSession]
+        ] = {}  # by group: those beyond MAX_HOLDS_PER_PASS
 
     def forget(self) -> None:
         """Nothing that was recorded counts as recorded any more."""
@@ -121,7 +123,7 @@ class HoldWriter:
     async def record(
         self,
         snapshot: Snapshot,
-        holds: Sequence[Hold],
+        holds: Sequence[HeldSession],
         max_retries: int = 1000,
         bypasses: Mapping[SessionId, int] | None = None,
         term: int | None = None,
@@ -139,8 +141,8 @@ class HoldWriter:
         known = state.recorded
         now = self._clock.monotonic()
         recorded: dict[SessionId, _Recorded] = {}
-        to_write: list[Hold] = []
-        deferred: list[Hold] = []
+        to_write: list[HeldSession] = []
+        deferred: list[HeldSession] = []
         for hold in self._with_deferred(snapshot.group, holds, pending):
             if len(to_write) >= MAX_HOLDS_PER_PASS and hold.session_id not in bypasses:
                 deferred.append(hold)
@@ -175,8 +177,8 @@ class HoldWriter:
         state.put(recorded)
 
     def _with_deferred(
-        self, group: str, holds: Sequence[Hold], pending: Mapping[SessionId, Pending]
-    ) -> Iterator[Hold]:
+        self, group: str, holds: Sequence[HeldSession], pending: Mapping[SessionId, Pending]
+    ) -> Iterator[HeldSession]:
         """Holds deferred by the pass before, unless replaced or obsolete, then ``holds``."""
         deferred = self._deferred.pop(group, ())
         replaced = {hold.session_id for hold in holds} if deferred else set()
@@ -186,7 +188,7 @@ class HoldWriter:
     async def _write(
         self,
         pending: Mapping[SessionId, Pending],
-        holds: Sequence[Hold],
+        holds: Sequence[HeldSession],
         bypasses: Mapping[SessionId, int],
         term: int | None,
     ) -> None:
@@ -215,7 +217,7 @@ class HoldWriter:
             term,
         )
 
-    async def _names(self, holds: Sequence[Hold]) -> Mapping[str, str]:
+    async def _names(self, holds: Sequence[HeldSession]) -> Mapping[str, str]:
         """Descriptions of the sessions that these holds depend on."""
         ids = {
             SessionId(name)
@@ -232,7 +234,7 @@ def _with_names(unmet: UnmetCondition, names: Mapping[str, str]) -> UnmetConditi
     return replace(unmet, names=tuple(names.get(name, name) for name in unmet.names))
 
 
-def _text(hold: Hold) -> str:
+def _text(hold: HeldSession) -> str:
     if not hold.attempted:
         return f"waits behind session {hold.blocked_by}"
     holder = f": {hold.blocked_by}" if hold.blocked_by is not None else ""

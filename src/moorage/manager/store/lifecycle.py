@@ -22,7 +22,7 @@ from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import PLACED, Result, SessionType, Status
 from moorage.common.telemetry.spans import parse_traceparent
 from moorage.manager.lifecycle.snapshots import KernelSnapshot, SessionSnapshot, SharedRun
-from moorage.manager.lifecycle.start_spans import Entry, TracedSession
+from moorage.manager.lifecycle.start_spans import HistoryRow, TracedSession
 from moorage.manager.lifecycle.transitions import NEW_ATTEMPT, Transition
 from moorage.manager.store.batch_writer import BatchWriter
 from moorage.manager.store.database import Database
@@ -320,7 +320,7 @@ def _traced(row: Row) -> TracedSession | None:
         project=row["project"],
         stored=stored,
         history=tuple(
-            Entry(
+            HistoryRow(
                 revision,
                 float(at),
                 event=event,

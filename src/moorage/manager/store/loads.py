@@ -20,7 +20,7 @@ from moorage.common.views.endpoints import ScalingDecision
 from moorage.common.views.resources import Page
 from moorage.manager.identity.scope import Scope
 from moorage.manager.serving.routines import EndpointInfo
-from moorage.manager.serving.snapshots import Decision, LoadSample, Scaling
+from moorage.manager.serving.snapshots import AutoscaleDecision, LoadSample, Scaling
 from moorage.manager.store.cursors import Listing
 from moorage.manager.store.database import Database
 from moorage.manager.store.endpoint_rows import FRESH_S
@@ -176,7 +176,7 @@ class LoadStore:
         self,
         _: Scope,
         endpoint: ScaledEndpoint,
-        decision: Decision,
+        decision: AutoscaleDecision,
         inputs: Mapping[str, Any],
         term: int,
     ) -> bool:

@@ -23,7 +23,7 @@ import structlog
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
 from moorage.common.model.ids import AgentId, EndpointId, KernelId, SessionId
-from moorage.manager.store.connector import Connector
+from moorage.manager.store.connector import DatabaseConnector
 from moorage.manager.store.database import fetch_writable, open_connection, translate_errors
 
 log = structlog.get_logger("moorage.store.notifier")
@@ -81,7 +81,7 @@ class Notifier:
     """``on*`` methods subscribe and return a function that unsubscribes; ``notify*`` methods
     publish."""
 
-    def __init__(self, connector: Connector, clock: Clock) -> None:
+    def __init__(self, connector: DatabaseConnector, clock: Clock) -> None:
         self._connector = connector
         self._callbacks: defaultdict[Topic, list[Callable[[], None]]] = defaultdict(list)
         self._id_callbacks: defaultdict[Topic, list[Callable[[Collection[Any] | None], None]]]

@@ -21,7 +21,7 @@ from moorage.manager.store.unreadable import UnreadableRows, read_page
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class OverviewChange:
     """``projects``: who may see it by project; None: everyone. ``group``: the resource group that a
     caller must be allowed to name; empty: any. ``user``: sees it, too."""
 
@@ -44,11 +44,11 @@ class OverviewStore:
         agents: Collection[AgentId],
         endpoints: Collection[EndpointId],
         alerts: Collection[str] = (),
-    ) -> list[Change]:
+    ) -> list[OverviewChange]:
         """These sessions, agents and endpoints as they are now, and these alerts of budgets, with
         who may see them."""
         scope.require_all("changes")
-        found: list[Change] = []
+        found: list[OverviewChange] = []
         each = self._unreadable.each
         found += each(
             "session", await self._rows(SQL["changed_sessions"], sessions), _session_change
@@ -121,25 +121,27 @@ class OverviewStore:
         )
 
 
-def _session_change(row: Row) -> Change:
+def _session_change(row: Row) -> OverviewChange:
     reload = row["reload"] and reload_view(row["reload"])
-    return Change(events.SessionChange(**{**row, "reload": reload}), frozenset({row["project"]}))
+    return OverviewChange(
+        events.SessionChange(**{**row, "reload": reload}), frozenset({row["project"]})
+    )
 
 
-def _agent_change(row: Row) -> Change:
-    return Change(events.AgentChange(**row), group=row["resource_group"])
+def _agent_change(row: Row) -> OverviewChange:
+    return OverviewChange(events.AgentChange(**row), group=row["resource_group"])
 
 
-def _endpoint_change(row: Row) -> Change:
+def _endpoint_change(row: Row) -> OverviewChange:
     shared = set(row["shared_with"])
     projects = None if "*" in shared else frozenset({row["project"], *shared})
-    return Change(events.EndpointChange(**row), projects)
+    return OverviewChange(events.EndpointChange(**row), projects)
 
 
-def _budget_alert(row: Row) -> Change:
+def _budget_alert(row: Row) -> OverviewChange:
     payer = frozenset({row["name"]}) if row["scope"] == "project" else frozenset[str]()
     alert = {name: value for name, value in row.items() if name != "owner"}
-    return Change(events.BudgetAlert(**alert), payer, user=row["owner"])
+    return OverviewChange(events.BudgetAlert(**alert), payer, user=row["owner"])
 
 
 def _group(

@@ -43,7 +43,7 @@ _JOIN_TOKENS = Listing(
 
 
 @dataclass(frozen=True, slots=True)
-class Registration:
+class RegisteredPeer:
     """``resource_group`` is None if the join token names none."""
 
     id: str
@@ -135,7 +135,7 @@ class PeerStore:
             )
         return read_one("join token", token_id, rows[0], _token, done="was removed")
 
-    async def join(self, request: JoinRequest, key: str, until: datetime) -> Registration:
+    async def join(self, request: JoinRequest, key: str, until: datetime) -> RegisteredPeer:
         """Register a peer with the public key of digest ``key``, until ``until``. Raises
         ``Forbidden`` for an invalid token, ``Conflict`` for a name that is taken."""
         new_id = self._clock.new_id()
@@ -147,7 +147,7 @@ class PeerStore:
             rows = []
 
         if rows:
-            return Registration(rows[0]["id"], rows[0]["resource_group"])
+            return RegisteredPeer(rows[0]["id"], rows[0]["resource_group"])
 
         token = await self._db.fetchrow(
             SQL["join_token_rejection"], request.verifier, request.kind, request.name

@@ -15,7 +15,7 @@ from moorage.common.model.ids import SessionId
 from moorage.manager.lifecycle.deadlines import APPLY_ORDERS_S
 from moorage.manager.scheduling.core.model import AgentState, Pending, Quota, Snapshot
 from moorage.manager.scheduling.core.policy import Policy
-from moorage.manager.scheduling.core.results import Hold, Place
+from moorage.manager.scheduling.core.results import HeldSession, Place
 from moorage.manager.store import planner_rows
 from moorage.manager.store.agent_cache import AgentCache
 from moorage.manager.store.batch_writer import BatchWriter
@@ -225,7 +225,7 @@ class SchedulingStore:
     async def record_holds(
         self,
         snapshot: Snapshot,
-        holds: Sequence[Hold],
+        holds: Sequence[HeldSession],
         max_retries: int = 1000,
         bypasses: Mapping[SessionId, int] | None = None,
         *,

@@ -12,7 +12,7 @@ from moorage.manager.store.agents import AgentStore
 from moorage.manager.store.audit import AuditStore
 from moorage.manager.store.authorities import AuthorityStore
 from moorage.manager.store.budgets import BudgetStore
-from moorage.manager.store.connector import Connector
+from moorage.manager.store.connector import DatabaseConnector
 from moorage.manager.store.console_sessions import ConsoleSessionStore
 from moorage.manager.store.database import Database
 from moorage.manager.store.deadlines import DeadlineStore
@@ -78,7 +78,7 @@ class Store:
         keep_unknown_kernels: bool = True,
         keyring: Keyring | None = None,
         database: Database | None = None,
-        connector: Connector | None = None,
+        connector: DatabaseConnector | None = None,
         outputs_kept_s: float = 86_400.0,
     ) -> None:
         db = database or Database(dsn, connector)

@@ -213,7 +213,7 @@ class Look:
     told: bool | None = None
 
 
-class Step(StrEnum):
+class IdleStep(StrEnum):
     NONE = "none"
     WARN = "warn"
     RESUME = "resume"  # it is used again, or was extended: the warning is void
@@ -226,7 +226,7 @@ class Judgment:
     session."""
 
     state: IdleState
-    step: Step
+    step: IdleStep
     remaining: Mapping[str, float | None]
     criterion: str = ""
     ends_in_s: float | None = None
@@ -258,12 +258,16 @@ def judge(state: IdleState, look: Look, settings: IdleSettings) -> Judgment:
         return _calm(state, left, criterion, in_s, told=told)
     if state.warned_s is None or (in_s > 0 and not told):
         warned = replace(state, warned_s=warned_s)
-        return Judgment(warned, Step.WARN, remaining=left, criterion=criterion, ends_in_s=in_s)
+        return Judgment(warned, IdleStep.WARN, remaining=left, criterion=criterion, ends_in_s=in_s)
 
     # A look that observed nothing decides nothing.
     ends = in_s <= 0 and elapsed > 0
     return Judgment(
-        state, Step.END if ends else Step.NONE, remaining=left, criterion=criterion, ends_in_s=in_s
+        state,
+        IdleStep.END if ends else IdleStep.NONE,
+        remaining=left,
+        criterion=criterion,
+        ends_in_s=in_s,
     )
 
 
@@ -275,7 +279,7 @@ def _calm(
     *,
     told: bool,
 ) -> Judgment:
-    step = Step.RESUME if told or state.warned_s is not None else Step.NONE
+    step = IdleStep.RESUME if told or state.warned_s is not None else IdleStep.NONE
     return Judgment(
         replace(state, warned_s=None), step, remaining=left, criterion=criterion, ends_in_s=in_s
     )

@@ -27,7 +27,7 @@ Item = tuple[str, int | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class PipelineNode:
     """A session of a pipeline. ``waits``: positions of earlier nodes, each with the condition.
     ``follows``: the one of them that is an element of the same array, so that no more run at once
     than may."""
@@ -117,14 +117,14 @@ def items(step: Step) -> list[Item]:
     return [(step.name, index) for index in range(array.first, array.last + 1)]
 
 
-def graph(steps: Sequence[Step], unfinished: Collection[Item] | None = None) -> list[Node]:
+def graph(steps: Sequence[Step], unfinished: Collection[Item] | None = None) -> list[PipelineNode]:
     """One node for each session. ``steps``: as ``check`` returns them. ``unfinished``: what is
     still to run after a retry, because it runs again or is pending. Positions are among all nodes.
 
     Of an array, each element that is still to run waits for an earlier one. So the last ones can be
     stopped first, and none of the others begins."""
     of_step: dict[str, list[int]] = {}
-    nodes: list[Node] = []
+    nodes: list[PipelineNode] = []
     for step in steps:
         conditions = dict.fromkeys((at, a.on) for a in step.conditions for at in of_step[a.step])
         at_once = Array.parse(step.array).at_once if step.array else None
@@ -141,7 +141,7 @@ def graph(steps: Sequence[Step], unfinished: Collection[Item] | None = None) -> 
                 to_run.append(len(nodes))
 
             places.append(len(nodes))
-            nodes.append(Node(item, tuple(waits), follows))
+            nodes.append(PipelineNode(item, tuple(waits), follows))
 
         of_step[step.name] = places
 

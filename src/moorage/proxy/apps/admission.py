@@ -13,7 +13,14 @@ from typing import Literal
 
 from moorage.common.link.messages import AppRoute, KeyGrant
 from moorage.common.model.roles import Role
-from moorage.common.model.session_access import Action, Caller, Kind, Subject, Verdict, decide
+from moorage.common.model.session_access import (
+    Action,
+    Caller,
+    SessionKind,
+    Subject,
+    Verdict,
+    decide,
+)
 from moorage.proxy.apps import error_response
 from moorage.proxy.apps.address import AppAddress, Credentials
 from moorage.proxy.core.error_response import ErrorResponse
@@ -159,7 +166,7 @@ def may_open(key: KeyGrant, route: AppRoute | None) -> Verdict:
         verdict = decide(caller, None, Action.PORTS)
         sees_all = caller.projects is None and verdict is Verdict.UNKNOWN
         return Verdict.ALLOWED if sees_all else verdict
-    kind = Kind.AS_AGENT if route.unisolated else Kind.ISOLATED
+    kind = SessionKind.AS_AGENT if route.unisolated else SessionKind.ISOLATED
     return decide(caller, Subject(route.user, route.project, kind), Action.PORTS)
 
 

@@ -16,7 +16,7 @@ from moorage.common.aio.sockets import keep_alive, keep_alive_socket, limit_unre
 from moorage.common.config.settings import ProxySettings
 from moorage.common.http.client_address import TrustedProxies
 from moorage.common.http.exclusive import read_some
-from moorage.common.http.server import Limits, read_in_time
+from moorage.common.http.server import ConnectionLimits, read_in_time
 from moorage.proxy.apps import error_response, headers
 from moorage.proxy.apps.address import (
     QUERY_PARAMETER,
@@ -55,7 +55,7 @@ class AppHandler:
         settings: ProxySettings,
         clock: Clock,
         table_watch: TableWatch,
-        limits: Limits,
+        limits: ConnectionLimits,
         connector: Connector | None = None,
     ) -> None:
         self._connector = connector or Connector()
@@ -332,7 +332,7 @@ def _url(address: AppAddress, grant: AppGrant) -> URL:
 class _Body:
     """The client's body, on its way to an app. ``is_late``: it did not arrive in time."""
 
-    def __init__(self, context: RequestContext, limits: Limits, clock: Clock) -> None:
+    def __init__(self, context: RequestContext, limits: ConnectionLimits, clock: Clock) -> None:
         self._context = context
         self._limits = limits
         self._clock = clock

@@ -26,7 +26,7 @@ from moorage.common.link.route_codec import reply_from_wire, report_to_wire
 from moorage.proxy.control.load import LoadMeter
 from moorage.proxy.control.usage_spool import UsageSpool
 from moorage.proxy.core.limits.ledger import COUNTED_S, Ledger
-from moorage.proxy.core.limits.request_needs import WINDOW_S, Subject
+from moorage.proxy.core.limits.request_needs import WINDOW_S, LimitSubject
 from moorage.proxy.core.limits.reservation import RequestLimiter
 from moorage.proxy.core.usage_book import UsageBook
 
@@ -74,7 +74,9 @@ class ReportStream:
         # Not acknowledged yet, by epoch and last number.
         self._batches: dict[tuple[str, int], UsageBatch] = {}
         self._sent: set[tuple[str, int]] = set()  # on the call that is open
-        self._subjects: dict[str, tuple[Subject, float]] = {}  # with when each was asked about last
+        self._subjects: dict[
+            str, tuple[LimitSubject, float]
+        ] = {}  # with when each was asked about last
         self._renew_at: dict[str, float] = {}
         self._took_ms = round(clock.now().timestamp() * 1000)
         self._spooled_at = clock.monotonic()
@@ -201,7 +203,7 @@ class ReportStream:
                 due.add(name)
 
         self._renew_at |= dict.fromkeys(due, now + RENEW_S)
-        subjects: Sequence[Subject] = [
+        subjects: Sequence[LimitSubject] = [
             self._subjects[name][0] for name in due if name in self._subjects
         ]
         return self._ledger.needs(subjects, now)

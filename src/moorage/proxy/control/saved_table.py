@@ -16,11 +16,11 @@ from moorage.common.link.messages import (
     AccessTokenGrant,
     AppRoute,
     BudgetGrant,
-    Fallback,
     KeyGrant,
     ModelRoute,
     ProjectGrant,
     RequestLimits,
+    RouteFallback,
     RouteTable,
     Target,
 )
@@ -149,7 +149,9 @@ def _decode(document: dict[str, Any]) -> RouteTable:
 def _model(fields: dict[str, Any]) -> ModelRoute:
     targets = tuple(_made(Target, target) for target in fields["targets"])
     fallbacks = tuple(
-        Fallback(one["model"], None if one["provider"] is None else _made(Target, one["provider"]))
+        RouteFallback(
+            one["model"], None if one["provider"] is None else _made(Target, one["provider"])
+        )
         for one in fields.get("fallbacks", ())
     )
     return _made(

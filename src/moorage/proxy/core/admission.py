@@ -233,7 +233,7 @@ def admit_head(
     is_anthropic = speaks_anthropic(path, headers)
     if path.startswith(MODELS):
         return _models(
-            path, query, table=table, caller=Caller(key, project), is_anthropic=is_anthropic
+            path, query, table=table, caller=RequestCaller(key, project), is_anthropic=is_anthropic
         )
 
     if path == REALTIME:
@@ -340,7 +340,7 @@ def admit_body(
 
 
 def _permit(head: BodyRequired, name: str, table: IndexedTable) -> ErrorResponse | Permit:
-    caller = Caller(head.key, head.project)
+    caller = RequestCaller(head.key, head.project)
     route = table.model(name)
     if route is None or not may_ask(caller, route):
         return error_response.unknown_model(name, _visible(table, caller))
@@ -368,7 +368,7 @@ def admit_stored(
     """A request for a stored response. ``home``: its replica; None if none of the caller's has its
     id."""
     route = table.model(home.model) if home is not None else None
-    if home is None or route is None or not may_ask(Caller(head.key, head.project), route):
+    if home is None or route is None or not may_ask(RequestCaller(head.key, head.project), route):
         return error_response.unknown_response(head.response_id)
     if not _has(route, home):
         return error_response.response_gone(head.response_id)
@@ -409,14 +409,14 @@ def check_model(name: str, table: IndexedTable) -> ErrorResponse | None:
 
 
 @dataclass(slots=True)
-class Caller:
+class RequestCaller:
     """Who asks, and at the address of which project; "": that of all."""
 
     key: KeyGrant | None
     project: str = ""
 
 
-def may_ask(caller: Caller, route: ModelRoute) -> bool:
+def may_ask(caller: RequestCaller, route: ModelRoute) -> bool:
     """Whether a caller sees a model, and may send requests to it. Without a key: no key is
     required."""
     key = caller.key
@@ -443,10 +443,10 @@ def may_go_on(head: BodyRequired, model: str, table: IndexedTable) -> bool:
     if project and key is not None and not key.admin and key.project != project:
         return False
     route = table.model(model) if model else None
-    return route is None or may_ask(Caller(key, project), route)
+    return route is None or may_ask(RequestCaller(key, project), route)
 
 
-def _visible(table: IndexedTable, caller: Caller) -> Iterator[str]:
+def _visible(table: IndexedTable, caller: RequestCaller) -> Iterator[str]:
     return (
         name for name in table.names() if (route := table.model(name)) and may_ask(caller, route)
     )
@@ -473,7 +473,7 @@ def _find_key(
 
 
 def _models(
-    path: str, query: str, table: IndexedTable, caller: Caller, is_anthropic: bool
+    path: str, query: str, table: IndexedTable, caller: RequestCaller, is_anthropic: bool
 ) -> LocalResponse | ErrorResponse:
     if path == MODELS:
         routes = filter(None, map(table.model, sorted(table.names())))

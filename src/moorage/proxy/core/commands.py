@@ -37,7 +37,7 @@ class Send:
 
 
 @dataclass(slots=True)
-class Hold:
+class WaitForReplica:
     """Wait until the monotonic second ``until``, which is an event, as is every change of the
     routes before. Send the client ``comment`` first, if there is one: with the first, its response
     begins as an event stream with the status 200, and stays one."""
@@ -46,7 +46,7 @@ class Hold:
     comment: bytes = b""
 
 
-class Start:
+class StartResponse:
     """Send the client the response of the replica: its head, with the proxy's own headers and
     ``more`` added, and then its body as it comes, through ``observe`` if there is one.
     ``overhead_s``: time in the proxy."""
@@ -69,5 +69,7 @@ class Break:
     event: bytes | None
 
 
-Command: TypeAlias = ReadBody | Send | Hold | Start | Break | LocalResponse | ErrorResponse
+Command: TypeAlias = (
+    ReadBody | Send | WaitForReplica | StartResponse | Break | LocalResponse | ErrorResponse
+)
 READ_BODY = ReadBody()

@@ -12,8 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from moorage.common.link.messages import Fallback, ModelRoute, Target
-from moorage.proxy.core.admission import BodyRequired, Caller, Forward, may_ask, missing_in_engine
+from moorage.common.link.messages import ModelRoute, RouteFallback, Target
+from moorage.proxy.core.admission import (
+    BodyRequired,
+    Forward,
+    RequestCaller,
+    may_ask,
+    missing_in_engine,
+)
 from moorage.proxy.core.body_model import with_model
 from moorage.proxy.core.retry import Failure
 
@@ -84,7 +90,7 @@ class FallbackChain:
 
     def _hop(
         self,
-        fallback: Fallback,
+        fallback: RouteFallback,
         find: Callable[[str], ModelRoute | None],
         pick: Callable[[str], Target | None],
     ) -> Hop | None:
@@ -98,7 +104,7 @@ class FallbackChain:
             path = target.prefix + path.removeprefix("/v1")
         else:
             found = find(fallback.model)
-            if found is None or not may_ask(Caller(head.key, head.project), found):
+            if found is None or not may_ask(RequestCaller(head.key, head.project), found):
                 return None
             if missing_in_engine(head, found) is not None:
                 return None

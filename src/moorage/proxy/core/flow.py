@@ -28,12 +28,19 @@ from moorage.proxy.core import error_response, stream_end
 from moorage.proxy.core.admission import BodyRequired, LocalResponse, large_body, may_go_on
 from moorage.proxy.core.affinity import key_of
 from moorage.proxy.core.apis import RESPONSES, speaks_anthropic, split_project
-from moorage.proxy.core.commands import READ_BODY, Break, Command, Hold, Send, Start
+from moorage.proxy.core.commands import (
+    READ_BODY,
+    Break,
+    Command,
+    Send,
+    StartResponse,
+    WaitForReplica,
+)
 from moorage.proxy.core.engine_room import ends_without_room, tells_of_no_room
 from moorage.proxy.core.error_response import ErrorResponse
 from moorage.proxy.core.fallback import FALLS_BACK, FallbackChain, is_refused
 from moorage.proxy.core.headers import is_event_stream
-from moorage.proxy.core.limits.limiter import Ask, Observer, Reservation
+from moorage.proxy.core.limits.limiter import Ask, Observer, RequestReservation
 from moorage.proxy.core.permit import Permit
 from moorage.proxy.core.priority import DEFAULT, with_priority
 from moorage.proxy.core.request_body import LargeBody
@@ -131,7 +138,7 @@ class RequestFlow:
         self._status = 0
         self._affinity = 0
         self._refusals = 0
-        self._reservation: Reservation | None = None
+        self._reservation: RequestReservation | None = None
         self._chain: FallbackChain | None = None
         self._served_by = ""  # the model of a fallback
         self.admitted: BodyRequired | None = None
@@ -293,21 +300,21 @@ class RequestFlow:
         self._asked_at = now
         return self._wait(now)
 
-    def _wait(self, now: float) -> Hold:
+    def _wait(self, now: float) -> WaitForReplica:
         until = min(self._hold_until, now + UNREACHABLE_S) if self._tried else self._hold_until
         if self._router.is_full(self.model):
             until = min(until, now + FULL_S)
         if now < self._fall_at:
             until = min(until, self._fall_at)
         if not self._tells:
-            return Hold(until)
+            return WaitForReplica(until)
 
         self._is_stream_open = True
         expected_s = self._router.expected_s(self.model, now + self._epoch, now - self._asked_at)
         eta = f" eta={expected_s}s" if expected_s else ""
         comment = f": queued position={self._router.waiting.position(self)}{eta}\n\n"
 
-        return Hold(min(until, now + PROGRESS_S), comment.encode())
+        return WaitForReplica(min(until, now + PROGRESS_S), comment.encode())
 
     def routes_changed(self, now: float) -> Command | None:
         """None: the request waits on as before."""
@@ -379,7 +386,7 @@ class RequestFlow:
         return None if refusal is None else self._answer(refusal, now)
 
     def timer(self, now: float) -> Command:
-        """The time of a ``Hold`` is over."""
+        """The time of a ``WaitForReplica`` is over."""
         if now < self._hold_until:
             self._tried = None
         return self.routes_changed(now) or self._wait(now)
@@ -444,7 +451,7 @@ class RequestFlow:
 
     def _start(
         self, target: Target, status: int, content_type: str, coding: str, now: float
-    ) -> Start:
+    ) -> StartResponse:
         """Let the response of the replica pass."""
         router = self._router
         self._status = status
@@ -470,7 +477,7 @@ class RequestFlow:
         if self._is_stream_open and not (status == 200 and is_event_stream(content_type)):
             observe = stream_end.as_event(observe)
 
-        return Start(overhead_s, more, observe)
+        return StartResponse(overhead_s, more, observe)
 
     def _seek_room(self, target: Target, now: float) -> Command | None:
         """The engine has no room for the request, and nothing of its answer has reached the client.

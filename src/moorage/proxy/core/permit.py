@@ -8,7 +8,7 @@ permits in it. Every change of the table ends them all, so whatever the table sa
 from __future__ import annotations
 
 from moorage.common.link.messages import ModelRoute
-from moorage.proxy.core.limits.request_needs import Subject
+from moorage.proxy.core.limits.request_needs import LimitSubject
 
 
 class Permit:
@@ -34,4 +34,4 @@ class Permit:
         self.endpoint = route.endpoint
         self.has_fallbacks = bool(route.fallbacks)
         self.prefix_affinity = route.prefix_affinity
-        self.subjects: tuple[Subject, ...] | None = None
+        self.subjects: tuple[LimitSubject, ...] | None = None

@@ -29,7 +29,7 @@ from moorage.proxy.core.error_response import (
     stale_credentials,
 )
 from moorage.proxy.core.fallback import FallbackChain, Hop
-from moorage.proxy.core.limits.limiter import Ask, Limiter, Reservation, Unlimited
+from moorage.proxy.core.limits.limiter import Ask, Limiter, RequestReservation, Unlimited
 from moorage.proxy.core.request_body import LargeBody
 from moorage.proxy.core.response_homes import Home, ResponseHomes, bytes_needed, owner_of
 from moorage.proxy.core.result_news import ANSWERED, GONE, ResultNews
@@ -39,7 +39,7 @@ from moorage.proxy.core.routes import IndexedTable, StaleTable, newest_table
 from moorage.proxy.core.stored_response import named_home
 from moorage.proxy.core.table_age import TableAge
 from moorage.proxy.core.waiting import WaitingRoom
-from moorage.proxy.metrics import NO_MODEL, Metrics
+from moorage.proxy.metrics import NO_MODEL, ProxyMetrics
 
 K = TypeVar("K", bound=str)
 
@@ -58,7 +58,7 @@ class RequestRouter:
     def __init__(
         self,
         settings: ProxySettings,
-        metrics: Metrics,
+        metrics: ProxyMetrics,
         *,
         randrange: RandRange,
         table_wait_s: float = 1.0,
@@ -214,7 +214,7 @@ class RequestRouter:
             response_id, owner, self.table
         )
 
-    def reserve(self, ask: Ask, now: float) -> Reservation | ErrorResponse | None:
+    def reserve(self, ask: Ask, now: float) -> RequestReservation | ErrorResponse | None:
         """Ask the limiter about a request. ``admit_body`` has found its model."""
         self.last_request[ask.permit.endpoint] = now
         return self.limiter.reserve(ask, now)

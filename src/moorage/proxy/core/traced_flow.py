@@ -16,7 +16,7 @@ from typing import Final
 
 from moorage.common.telemetry.spans import Span, SpanContext, TraceSink, Value, parse_traceparent
 from moorage.proxy.core.admission import BodyRequired
-from moorage.proxy.core.commands import Break, Command, Hold, Send
+from moorage.proxy.core.commands import Break, Command, Send, WaitForReplica
 from moorage.proxy.core.error_response import ErrorResponse
 from moorage.proxy.core.flow import RequestFlow
 from moorage.proxy.core.request_body import LargeBody
@@ -148,7 +148,7 @@ class TracedFlow(RequestFlow):
             self._name_next(command, context)
             return command
 
-        if isinstance(command, Hold):
+        if isinstance(command, WaitForReplica):
             self._end_admission(now)
             if self._held_at < 0:
                 self._end_attempt(now, "")

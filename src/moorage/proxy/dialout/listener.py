@@ -14,7 +14,7 @@ import structlog
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
 from moorage.common.aio.sockets import source_address
-from moorage.common.dialout.connection import TICK_S, Connection
+from moorage.common.dialout.connection import TICK_S, DialoutConnection
 from moorage.common.link.dial import Dialer
 from moorage.common.link.identity import Identity
 from moorage.common.link.tls import load, may_serve, peer_names, server_context
@@ -56,10 +56,10 @@ class DialOutListener:
         # Says which process an agent has reached, by whatever address. A name of a proxy may be
         # copied.
         self._worker = clock.new_id()
-        self._agents: dict[str, list[Connection]] = {}
+        self._agents: dict[str, list[DialoutConnection]] = {}
         self._arrived: dict[str, asyncio.Event] = {}  # by host: somebody waits for it
-        self._anonymous: dict[Connection, int] = {}  # without a hello, with their ticks
-        self._peer_ids: dict[Connection, str] = {}  # by which their agents joined
+        self._anonymous: dict[DialoutConnection, int] = {}  # without a hello, with their ticks
+        self._peer_ids: dict[DialoutConnection, str] = {}  # by which their agents joined
         self._revoked: Collection[str] = ()
         self._identity: Identity | None = None
         self._context: ssl.SSLContext | None = None
@@ -71,7 +71,7 @@ class DialOutListener:
         """Those with a connection."""
         return tuple(self._agents)
 
-    def connections(self, host: str) -> tuple[Connection, ...]:
+    def connections(self, host: str) -> tuple[DialoutConnection, ...]:
         """Those of one agent, the newest last."""
         return tuple(self._agents.get(host, ()))
 
@@ -106,12 +106,12 @@ class DialOutListener:
         for connection in (*self._anonymous, *(c for each in self._agents.values() for c in each)):
             connection.end("the proxy stops")
 
-    def _make(self) -> Connection:
-        connection = Connection(on_hello=self._on_hello, on_lost=self._on_lost)
+    def _make(self) -> DialoutConnection:
+        connection = DialoutConnection(on_hello=self._on_hello, on_lost=self._on_lost)
         self._anonymous[connection] = 0
         return connection
 
-    def _on_hello(self, connection: Connection, hello: Mapping[str, Any]) -> None:
+    def _on_hello(self, connection: DialoutConnection, hello: Mapping[str, Any]) -> None:
         assert connection.transport is not None
         self._anonymous.pop(connection, None)
         agent = str(hello.get("agent", ""))
@@ -157,7 +157,7 @@ class DialOutListener:
         token = self._dialer.token
         return bool(token) and hmac.compare_digest(given.encode(), token.encode())
 
-    def _refuse(self, connection: Connection, why: str) -> None:
+    def _refuse(self, connection: DialoutConnection, why: str) -> None:
         assert connection.transport is not None
         log.warning(
             "dial-out connection refused",
@@ -166,7 +166,7 @@ class DialOutListener:
         )
         connection.refuse_peer(why)
 
-    def _on_lost(self, connection: Connection, why: str) -> None:
+    def _on_lost(self, connection: DialoutConnection, why: str) -> None:
         self._anonymous.pop(connection, None)
         self._peer_ids.pop(connection, None)
         connections = self._agents.get(connection.peer, [])

@@ -12,7 +12,7 @@ from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
 from moorage.common.model.addresses import is_dial_out_host
 from moorage.proxy.core.routes import IndexedTable
-from moorage.proxy.dialout.reach import Attempt, Probe, ReachBook
+from moorage.proxy.dialout.reach import ProbeAttempt, ReachBook, ReachProbe
 
 LOOK_S = 1.0
 _ANSWER_S = 3.0
@@ -49,12 +49,12 @@ class ReachProber:
         await asyncio.gather(*(self._try(attempt) for attempt in due))
         self._tell(self._book.unreached)
 
-    async def _try(self, attempt: Attempt) -> None:
+    async def _try(self, attempt: ProbeAttempt) -> None:
         answers = await _answers(attempt.probe, attempt.port)
         self._book.record(attempt, self._clock.monotonic(), answers=answers)
 
 
-async def _answers(probe: Probe, port: int) -> bool:
+async def _answers(probe: ReachProbe, port: int) -> bool:
     try:
         async with asyncio.timeout(_ANSWER_S):
             _, writer = await asyncio.open_connection(probe.host, port)
@@ -66,7 +66,7 @@ async def _answers(probe: Probe, port: int) -> bool:
         return False
 
 
-def addresses(table: IndexedTable) -> dict[str, Probe]:
+def addresses(table: IndexedTable) -> dict[str, ReachProbe]:
     """Of the kernels that run, but no outside providers. Where models are served, these ports
     answer; nothing may listen at those of apps."""
     serving = dict[str, set[int]]()
@@ -82,7 +82,7 @@ def addresses(table: IndexedTable) -> dict[str, Probe]:
             apps.setdefault(app.host, set()).add(app.port)
 
     return {
-        host: Probe(host, tuple(sorted(ports)[:_PORTS]), may_refuse=host in apps)
+        host: ReachProbe(host, tuple(sorted(ports)[:_PORTS]), may_refuse=host in apps)
         for host, ports in (serving | apps).items()
         if host and not is_dial_out_host(host)
     }

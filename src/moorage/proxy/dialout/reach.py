@@ -15,7 +15,7 @@ _ATTEMPTS_AT_ONCE = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
+class ReachProbe:
     """Connect to one of ``ports`` of ``host``. ``may_refuse``: a refusal is an answer, since
     nothing may listen there."""
 
@@ -25,16 +25,16 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class ProbeAttempt:
     """One probe of ``port``."""
 
-    probe: Probe
+    probe: ReachProbe
     port: int
 
 
 @dataclass(slots=True)
 class _Tried:
-    probe: Probe
+    probe: ReachProbe
     failures: int = 0
     due_at: float = 0.0
     attempts: int = 0
@@ -54,7 +54,7 @@ class ReachBook:
             sorted(host for host, tried in self._tried.items() if tried.failures >= FAILURES)
         )
 
-    def follow(self, probes: Mapping[str, Probe]) -> None:
+    def follow(self, probes: Mapping[str, ReachProbe]) -> None:
         """These are all that there are."""
         for host in self._tried.keys() - probes.keys():
             del self._tried[host]
@@ -69,7 +69,7 @@ class ReachBook:
         if (tried := self._tried.get(host)) is not None:
             tried.due_at = min(tried.due_at, now)
 
-    def due(self, now: float) -> list[Attempt]:
+    def due(self, now: float) -> list[ProbeAttempt]:
         """Each is to be told by ``record``."""
         waiting = [
             (t.due_at, host)
@@ -80,13 +80,13 @@ class ReachBook:
         for _, host in sorted(waiting)[:_ATTEMPTS_AT_ONCE]:
             tried = self._tried[host]
             ports = tried.probe.ports
-            found.append(Attempt(tried.probe, ports[tried.attempts % len(ports)]))
+            found.append(ProbeAttempt(tried.probe, ports[tried.attempts % len(ports)]))
             tried.is_running = True
             tried.attempts += 1
 
         return found
 
-    def record(self, attempt: Attempt, now: float, *, answers: bool) -> None:
+    def record(self, attempt: ProbeAttempt, now: float, *, answers: bool) -> None:
         """The outcome of an attempt."""
         if (tried := self._tried.get(attempt.probe.host)) is None:
             return

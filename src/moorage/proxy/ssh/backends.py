@@ -11,13 +11,13 @@ from moorage.common.model.commands import Channel
 from moorage.common.model.errors import Conflict
 from moorage.common.model.printable import printable
 from moorage.common.sftp.framing import Packets, Piece, whole
-from moorage.common.ssh.channels import RunningCommand
+from moorage.common.ssh.channels import ChannelCommand
 
 _STARTS_S = 15.0
 _MAX_ERROR = 2000
 
 
-class FileServer(Protocol):
+class GreetedFileServer(Protocol):
     """A server of files that has been greeted."""
 
     async def send(self, pieces: Sequence[Piece]) -> None: ...
@@ -26,10 +26,10 @@ class FileServer(Protocol):
         ...
 
 
-Greeted = AbstractAsyncContextManager[FileServer]
+Greeted = AbstractAsyncContextManager[GreetedFileServer]
 
 
-async def greeted(link: RunningCommand, hello: bytes) -> FileServer:
+async def greeted(link: ChannelCommand, hello: bytes) -> GreetedFileServer:
     """Greet the server behind a link. Raises ``MoorageError``."""
     try:
         async with asyncio.timeout(_STARTS_S):
@@ -40,7 +40,7 @@ async def greeted(link: RunningCommand, hello: bytes) -> FileServer:
     return _Linked(link)
 
 
-async def _first_answer(link: RunningCommand) -> None:
+async def _first_answer(link: ChannelCommand) -> None:
     """Wait for it. Raises ``Conflict`` with what the node says instead."""
     packets = Packets()
     errors = b""
@@ -59,7 +59,7 @@ async def _first_answer(link: RunningCommand) -> None:
 class _Linked:
     """A server behind the link."""
 
-    def __init__(self, link: RunningCommand) -> None:
+    def __init__(self, link: ChannelCommand) -> None:
         self._link = link
 
     async def send(self, pieces: Sequence[Piece]) -> None:

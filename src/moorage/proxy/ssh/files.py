@@ -12,7 +12,7 @@ from moorage.common.sftp.wire import Malformed
 from moorage.common.ssh.channels import PipedChannel, Run
 from moorage.common.ssh.requests import SFTP
 from moorage.proxy.control.ssh_access import Login, SshAccess
-from moorage.proxy.ssh.backends import FileServer, greeted
+from moorage.proxy.ssh.backends import GreetedFileServer, greeted
 from moorage.proxy.ssh.router import SftpRouter
 
 _LISTED_S = 2.0
@@ -39,7 +39,7 @@ class UserTree:
         return names
 
     @asynccontextmanager
-    async def open(self, session: str, hello: bytes) -> AsyncIterator[FileServer]:
+    async def open(self, session: str, hello: bytes) -> AsyncIterator[GreetedFileServer]:
         async with self._access.open(self._login, None, session) as link:
             server = await greeted(link, hello)
             self._count()

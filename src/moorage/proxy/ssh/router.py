@@ -18,8 +18,8 @@ from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.model.errors import MoorageError
 from moorage.common.sftp import wire
 from moorage.common.sftp.framing import HEAD, Piece, Pieces, whole
-from moorage.common.sftp.wire import Attributes, Kind, Malformed, Reader, Status
-from moorage.proxy.ssh.backends import FileServer, Greeted
+from moorage.common.sftp.wire import Attributes, Malformed, PacketKind, PacketReader, SftpStatus
+from moorage.proxy.ssh.backends import Greeted, GreetedFileServer
 
 MAX_SESSIONS = 64
 _DIRECTORY = Attributes(mode=0o040555)
@@ -30,14 +30,46 @@ _EXTENSIONS = (
     *(b"statvfs@openssh.com", b"2", b"limits@openssh.com", b"1"),
 )
 _TWO_PATHS = (b"posix-rename@openssh.com", b"hardlink@openssh.com")
-_BY_HANDLE = frozenset({Kind.CLOSE, Kind.READ, Kind.WRITE, Kind.FSTAT, Kind.FSETSTAT, Kind.READDIR})
-_BY_PATH = frozenset(
+_BY_HANDLE = frozenset(
     {
-        *(Kind.OPEN, Kind.LSTAT, Kind.SETSTAT, Kind.OPENDIR, Kind.REMOVE, Kind.MKDIR, Kind.RMDIR),
-        *(Kind.REALPATH, Kind.STAT, Kind.RENAME, Kind.READLINK, Kind.SYMLINK),
+        PacketKind.CLOSE,
+        PacketKind.READ,
+        PacketKind.WRITE,
+        PacketKind.FSTAT,
+        PacketKind.FSETSTAT,
+        PacketKind.READDIR,
     }
 )
-_CHANGES = frozenset({Kind.SETSTAT, Kind.REMOVE, Kind.MKDIR, Kind.RMDIR, Kind.RENAME, Kind.SYMLINK})
+_BY_PATH = frozenset(
+    {
+        *(
+            PacketKind.OPEN,
+            PacketKind.LSTAT,
+            PacketKind.SETSTAT,
+            PacketKind.OPENDIR,
+            PacketKind.REMOVE,
+            PacketKind.MKDIR,
+            PacketKind.RMDIR,
+        ),
+        *(
+            PacketKind.REALPATH,
+            PacketKind.STAT,
+            PacketKind.RENAME,
+            PacketKind.READLINK,
+            PacketKind.SYMLINK,
+        ),
+    }
+)
+_CHANGES = frozenset(
+    {
+        PacketKind.SETSTAT,
+        PacketKind.REMOVE,
+        PacketKind.MKDIR,
+        PacketKind.RMDIR,
+        PacketKind.RENAME,
+        PacketKind.SYMLINK,
+    }
+)
 _LOST = "the connection to the session's files was lost"
 _MOVED = "files cannot be moved or linked from one session to another: copy them"
 
@@ -58,7 +90,7 @@ class Tree(Protocol):
 class Backend:
     """The server of one session's files. ``prefix``: of its handles."""
 
-    def __init__(self, server: FileServer) -> None:
+    def __init__(self, server: GreetedFileServer) -> None:
         self.server = server
         self.gone = False
         self.waiting: set[bytes] = set()  # requests without an answer
@@ -94,7 +126,7 @@ class SftpRouter:
 
     def _owner(self, head: Piece) -> Backend | None:
         """The server that a read or write is for."""
-        if head[4] not in (Kind.READ, Kind.WRITE) or len(head) < HEAD:
+        if head[4] not in (PacketKind.READ, PacketKind.WRITE) or len(head) < HEAD:
             return None
         backend = self._by_prefix.get(bytes(head[13:HEAD]))
         has_prefix = int.from_bytes(head[9:13]) >= _PREFIX_BYTES
@@ -102,27 +134,27 @@ class SftpRouter:
 
     async def _route(self, packet: bytes) -> None:
         kind = packet[0]
-        if kind == Kind.INIT:
+        if kind == PacketKind.INIT:
             pairs = [wire.text(extension) for extension in _EXTENSIONS]
-            self._send(wire.packet(Kind.VERSION, wire.number(wire.VERSION), *pairs))
+            self._send(wire.packet(PacketKind.VERSION, wire.number(wire.VERSION), *pairs))
             return
 
-        reader = Reader(packet)
+        reader = PacketReader(packet)
         reader.byte()
         request = reader.take(4)
         try:
             if kind in _BY_HANDLE:
                 await self._by_handle(packet, kind, request, reader)
-            elif kind == Kind.EXTENDED:
+            elif kind == PacketKind.EXTENDED:
                 await self._extended(packet, request, reader)
             else:
                 await self._by_path(kind, request, reader)
         except Malformed as error:
-            self._send(wire.status(request, Status.BAD_MESSAGE, str(error)))
+            self._send(wire.status(request, SftpStatus.BAD_MESSAGE, str(error)))
         except _Answer as answer:
             self._send(wire.status(request, answer.code, answer.message))
 
-    async def _by_handle(self, packet: bytes, kind: int, request: bytes, r: Reader) -> None:
+    async def _by_handle(self, packet: bytes, kind: int, request: bytes, r: PacketReader) -> None:
         handle = r.text()
         prefix = handle[:_PREFIX_BYTES]
         if prefix != _OWN:
@@ -131,39 +163,41 @@ class SftpRouter:
                 raise Malformed("nothing open has this handle")
 
             await self._forward(backend, packet)
-        elif kind == Kind.CLOSE:
+        elif kind == PacketKind.CLOSE:
             self._listings.pop(handle, None)
-            self._send(wire.status(request, Status.OK))
-        elif kind == Kind.READDIR and handle in self._listings:
+            self._send(wire.status(request, SftpStatus.OK))
+        elif kind == PacketKind.READDIR and handle in self._listings:
             found = self._listings[handle]
             self._listings[handle] = []
             entries = [_entry(name) for name in found]
-            self._send(wire.names(request, entries) if found else wire.status(request, Status.EOF))
-        elif kind == Kind.FSTAT:
-            self._send(wire.packet(Kind.ATTRS, request, wire.attributes(_DIRECTORY)))
+            self._send(
+                wire.names(request, entries) if found else wire.status(request, SftpStatus.EOF)
+            )
+        elif kind == PacketKind.FSTAT:
+            self._send(wire.packet(PacketKind.ATTRS, request, wire.attributes(_DIRECTORY)))
         else:
             raise Malformed("nothing open has this handle")
 
-    async def _by_path(self, kind: int, request: bytes, r: Reader) -> None:
+    async def _by_path(self, kind: int, request: bytes, r: PacketReader) -> None:
         if kind not in _BY_PATH:
-            raise _Answer(Status.OP_UNSUPPORTED, f"requests of type {kind} are not supported")
+            raise _Answer(SftpStatus.OP_UNSUPPORTED, f"requests of type {kind} are not supported")
 
         first = r.path()
-        if kind == Kind.REALPATH:
+        if kind == PacketKind.REALPATH:
             path = wire.normalized(first)
             self._send(wire.names(request, [(path, path, Attributes())]))
             return
 
-        if kind == Kind.SYMLINK:
+        if kind == PacketKind.SYMLINK:
             session, path = _split(r.path())
             await self._to(session, kind, request, wire.text(first), wire.text(path))
             return
 
         session, path = _split(first)
-        if kind == Kind.RENAME:
+        if kind == PacketKind.RENAME:
             other, new = _split(r.path())
             if other != session:
-                raise _Answer(Status.FAILURE, _MOVED)
+                raise _Answer(SftpStatus.FAILURE, _MOVED)
 
             await self._to(session, kind, request, wire.text(path), wire.text(new))
         elif session.count("/") == 1:
@@ -171,69 +205,80 @@ class SftpRouter:
         else:
             await self._virtual(session, kind, request)
 
-    async def _extended(self, packet: bytes, request: bytes, r: Reader) -> None:
+    async def _extended(self, packet: bytes, request: bytes, r: PacketReader) -> None:
         name = r.text()
         if name == b"limits@openssh.com":
             limits = (wire.MAX_PACKET, wire.MAX_DATA, wire.MAX_DATA, 0)
             self._send(
-                wire.packet(Kind.EXTENDED_REPLY, request, *(limit.to_bytes(8) for limit in limits))
+                wire.packet(
+                    PacketKind.EXTENDED_REPLY, request, *(limit.to_bytes(8) for limit in limits)
+                )
             )
         elif name == b"fsync@openssh.com":
-            await self._by_handle(packet, Kind.EXTENDED, request, r)
+            await self._by_handle(packet, PacketKind.EXTENDED, request, r)
         elif name in _TWO_PATHS:
             session, path = _split(r.path())
             other, new = _split(r.path())
             if other != session:
-                raise _Answer(Status.FAILURE, _MOVED)
+                raise _Answer(SftpStatus.FAILURE, _MOVED)
 
             await self._to(
-                session, Kind.EXTENDED, request, wire.text(name), wire.text(path), wire.text(new)
+                session,
+                PacketKind.EXTENDED,
+                request,
+                wire.text(name),
+                wire.text(path),
+                wire.text(new),
             )
         elif name == b"statvfs@openssh.com":
             session, path = _split(r.path())
-            await self._to(session, Kind.EXTENDED, request, wire.text(name), wire.text(path))
+            await self._to(session, PacketKind.EXTENDED, request, wire.text(name), wire.text(path))
         else:
-            raise _Answer(Status.OP_UNSUPPORTED, "this extension is not supported")
+            raise _Answer(SftpStatus.OP_UNSUPPORTED, "this extension is not supported")
 
     async def _virtual(self, folder: str, kind: int, request: bytes) -> None:
         """A request about the root or a project."""
-        if kind in _CHANGES or kind in (Kind.OPEN, Kind.READLINK):
-            raise _Answer(Status.PERMISSION_DENIED, "projects and sessions are not changed by SFTP")
-        if kind not in (Kind.STAT, Kind.LSTAT, Kind.OPENDIR):
-            raise _Answer(Status.OP_UNSUPPORTED, "this request is not supported")
+        if kind in _CHANGES or kind in (PacketKind.OPEN, PacketKind.READLINK):
+            raise _Answer(
+                SftpStatus.PERMISSION_DENIED, "projects and sessions are not changed by SFTP"
+            )
+        if kind not in (PacketKind.STAT, PacketKind.LSTAT, PacketKind.OPENDIR):
+            raise _Answer(SftpStatus.OP_UNSUPPORTED, "this request is not supported")
 
         if folder and folder not in await self._list(""):
             raise _Answer(
-                Status.NO_SUCH_FILE, "there is no such project, or you are no member of it"
+                SftpStatus.NO_SUCH_FILE, "there is no such project, or you are no member of it"
             )
 
-        if kind != Kind.OPENDIR:
-            self._send(wire.packet(Kind.ATTRS, request, wire.attributes(_DIRECTORY)))
+        if kind != PacketKind.OPENDIR:
+            self._send(wire.packet(PacketKind.ATTRS, request, wire.attributes(_DIRECTORY)))
             return
         if len(self._listings) >= MAX_SESSIONS:
-            raise _Answer(Status.FAILURE, "too many open directories")
+            raise _Answer(SftpStatus.FAILURE, "too many open directories")
 
         self._made += 1
         handle = _OWN + wire.number(self._made)
         self._listings[handle] = [".", "..", *await self._list(folder)]
-        self._send(wire.packet(Kind.HANDLE, request, wire.text(handle)))
+        self._send(wire.packet(PacketKind.HANDLE, request, wire.text(handle)))
 
     async def _list(self, project: str) -> list[str]:
         try:
             return await self._tree.list(project)
         except MoorageError as error:
-            raise _Answer(Status.FAILURE, error.message) from None
+            raise _Answer(SftpStatus.FAILURE, error.message) from None
 
     async def _to(self, session: str, kind: int, request: bytes, *parts: bytes) -> None:
         """Send a request to the server of a session's files."""
         if session.count("/") != 1:
-            raise _Answer(Status.PERMISSION_DENIED, "projects and sessions are not changed by SFTP")
+            raise _Answer(
+                SftpStatus.PERMISSION_DENIED, "projects and sessions are not changed by SFTP"
+            )
         backend = await self._backend(session)
-        await self._forward(backend, wire.packet(Kind(kind), request, *parts)[4:])
+        await self._forward(backend, wire.packet(PacketKind(kind), request, *parts)[4:])
 
     async def _forward(self, backend: Backend, packet: bytes) -> None:
         if backend.gone:
-            raise _Answer(Status.FAILURE, _LOST)
+            raise _Answer(SftpStatus.FAILURE, _LOST)
         await self._pass(backend, [len(packet).to_bytes(4) + packet])
 
     async def _pass(self, backend: Backend, pieces: list[Piece]) -> None:
@@ -245,16 +290,25 @@ class SftpRouter:
         if backend is not None and not backend.gone:
             return backend
         if len(self._readers) >= MAX_SESSIONS:
-            raise _Answer(Status.FAILURE, f"one connection reaches at most {MAX_SESSIONS} sessions")
+            raise _Answer(
+                SftpStatus.FAILURE, f"one connection reaches at most {MAX_SESSIONS} sessions"
+            )
 
         prefix = len(self._readers).to_bytes(_PREFIX_BYTES)
         hello = wire.packet(
-            Kind.INIT, wire.number(wire.VERSION), wire.text(wire.HANDLE_PREFIX), wire.text(prefix)
+            PacketKind.INIT,
+            wire.number(wire.VERSION),
+            wire.text(wire.HANDLE_PREFIX),
+            wire.text(prefix),
         )
         try:
             server = await self._stack.enter_async_context(self._tree.open(session, hello))
         except MoorageError as error:
-            code = Status.NO_SUCH_FILE if error.code == "not-found" else Status.PERMISSION_DENIED
+            code = (
+                SftpStatus.NO_SUCH_FILE
+                if error.code == "not-found"
+                else SftpStatus.PERMISSION_DENIED
+            )
             raise _Answer(code, error.message) from None
 
         backend = self._backends[session] = self._by_prefix[prefix] = Backend(server)
@@ -278,7 +332,7 @@ class SftpRouter:
         finally:
             backend.gone = True
             for request in waiting:
-                self._send(wire.status(request, Status.FAILURE, _LOST))
+                self._send(wire.status(request, SftpStatus.FAILURE, _LOST))
 
             waiting.clear()
 
@@ -286,7 +340,7 @@ class SftpRouter:
 class _Answer(Exception):
     """The status that answers a request."""
 
-    def __init__(self, code: Status, message: str) -> None:
+    def __init__(self, code: SftpStatus, message: str) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
@@ -298,7 +352,9 @@ def _split(path: bytes) -> tuple[str, bytes]:
     try:
         names = [part.decode("ascii") for part in parts[:2] if part]
     except UnicodeDecodeError:
-        raise _Answer(Status.NO_SUCH_FILE, "there is no project or session of this name") from None
+        raise _Answer(
+            SftpStatus.NO_SUCH_FILE, "there is no project or session of this name"
+        ) from None
     return "/".join(names), b"/" + (parts[2] if len(parts) == 3 else b"")
 
 

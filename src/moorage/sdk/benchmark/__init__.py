@@ -1,18 +1,18 @@
 """Load generator for an endpoint: sends prompts at a rate, or so many at a time, and measures the
 answers."""
 
-from moorage.sdk.benchmark.requests import Measured, Target
+from moorage.sdk.benchmark.requests import BenchmarkTarget, Measured
 from moorage.sdk.benchmark.runner import Load, Progress, run
 from moorage.sdk.benchmark.statistics import Summary, summarize
 from moorage.sdk.benchmark.workload import Prompt, random_prompts, read_dataset
 
 __all__ = [
+    "BenchmarkTarget",
     "Load",
     "Measured",
     "Progress",
     "Prompt",
     "Summary",
-    "Target",
     "random_prompts",
     "read_dataset",
     "run",

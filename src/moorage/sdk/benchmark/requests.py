@@ -24,7 +24,7 @@ _MOST_WORDS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class BenchmarkTarget:
     """What is measured. ``openai_url`` ends in ``/v1``. ``extra``: further fields of each
     request."""
 
@@ -87,7 +87,11 @@ class Measured:
 
 
 async def measure(
-    http: aiohttp.ClientSession, target: Target, prompt: Prompt, due_at: float, clock: Clock
+    http: aiohttp.ClientSession,
+    target: BenchmarkTarget,
+    prompt: Prompt,
+    due_at: float,
+    clock: Clock,
 ) -> Measured:
     """Send one request and read its answer. Never raises: a failure is a result."""
     made = Measured(due_at, clock.monotonic())
@@ -115,7 +119,11 @@ async def measure(
 
 
 async def _ask(
-    http: aiohttp.ClientSession, target: Target, prompt: Prompt, made: Measured, clock: Clock
+    http: aiohttp.ClientSession,
+    target: BenchmarkTarget,
+    prompt: Prompt,
+    made: Measured,
+    clock: Clock,
 ) -> None:
     events = _Events()
     done = False

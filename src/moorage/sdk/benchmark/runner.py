@@ -19,7 +19,7 @@ import aiohttp
 
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.tasks import cancel_and_wait, spawn
-from moorage.sdk.benchmark.requests import Measured, Target, measure
+from moorage.sdk.benchmark.requests import BenchmarkTarget, Measured, measure
 from moorage.sdk.benchmark.workload import Prompt, gaps
 
 
@@ -55,7 +55,7 @@ class _Run:
     def __init__(
         self,
         http: aiohttp.ClientSession,
-        target: Target,
+        target: BenchmarkTarget,
         clock: Clock,
         on_progress: Callable[[Progress], None],
     ) -> None:
@@ -122,7 +122,7 @@ class _Run:
 
 
 async def run(
-    target: Target,
+    target: BenchmarkTarget,
     prompts: Iterator[Prompt],
     load: Load,
     *,

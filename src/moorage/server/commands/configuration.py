@@ -31,7 +31,7 @@ from moorage.server.commands.options import (
 
 if TYPE_CHECKING:
     from moorage.common.etcd.client import EtcdClient
-    from moorage.common.etcd.shared_settings import Change, SharedSettings
+    from moorage.common.etcd.shared_settings import SettingsChange, SharedSettings
 
 config_verbs = typer.Typer(
     cls=VerbGroup,
@@ -188,7 +188,7 @@ def _change(
     """``edit``: the settings after the change, from the valid ones and the names of all in etcd."""
     from moorage.common.etcd import shared_settings
 
-    async def run(client: EtcdClient) -> Change:
+    async def run(client: EtcdClient) -> SettingsChange:
         before = await shared_settings.read(client)
         after = edit(_usable(before), before.values.keys())
         by = f"{getpass.getuser()}@{socket.gethostname()}"
@@ -211,7 +211,7 @@ def _usable(before: SharedSettings) -> dict[str, Any]:
     return usable
 
 
-def _change_line(change: Change) -> str:
+def _change_line(change: SettingsChange) -> str:
     return f"{change.number:>5}  {change.at:%Y-%m-%d %H:%M:%SZ}  {change.by}  {change.what}"
 
 

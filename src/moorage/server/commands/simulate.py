@@ -213,7 +213,7 @@ async def _run_until_stopped(
     simulation: FleetSimulation, start: Bootstrap, for_s: float | None, output: str
 ) -> int:
     from moorage.server.process import shutdown_event
-    from moorage.simulator.fleet import Progress, summarize
+    from moorage.simulator.fleet import ProgressLines, summarize
 
     clock = start.clock
     statistics = simulation.statistics
@@ -221,7 +221,7 @@ async def _run_until_stopped(
     started = clock.monotonic()
     async with simulation:
         gc.freeze_startup_objects()
-        progress = Progress(statistics, started)
+        progress = ProgressLines(statistics, started)
         while not stopped.is_set():
             remaining_s = (
                 _PROGRESS_EVERY_S if for_s is None else started + for_s - clock.monotonic()

@@ -16,7 +16,7 @@ from moorage.agent.runtimes.heappe.client import HeappeClient
 from moorage.agent.runtimes.heappe.construction import account_of, wanted_of
 from moorage.agent.runtimes.heappe.errors import HeappeFailed
 from moorage.agent.runtimes.heappe.records import JobRecords
-from moorage.agent.runtimes.heappe.site import Place, find_place, parameters
+from moorage.agent.runtimes.heappe.site import JobPlace, find_place, parameters
 from moorage.agent.runtimes.heappe.tracked import TrackedJob, progress_of, target_of
 from moorage.agent.runtimes.heappe.tunnel import TunnelKeeper
 from moorage.common.aio.clock import Clock
@@ -107,7 +107,7 @@ def _project(wanted: str, projects: list[wire.Project], now: datetime) -> CheckR
     return CheckResult("ok", name, f"{wanted}, until {found.end:%Y-%m-%d}")
 
 
-def _template(place: Place) -> CheckResult:
+def _template(place: JobPlace) -> CheckResult:
     template = place.template
     node_type = place.node_type
     detail = (
@@ -123,7 +123,7 @@ def _template(place: Place) -> CheckResult:
     return CheckResult("ok", "HEAppE template", detail)
 
 
-async def _cluster(client: HeappeClient, place: Place) -> CheckResult:
+async def _cluster(client: HeappeClient, place: JobPlace) -> CheckResult:
     """Also shows that the server reaches the cluster, which its own health does not."""
     try:
         used, total = await client.used_nodes(place.node_type, place.project.id)
@@ -147,7 +147,7 @@ def _clock(time: datetime, now: datetime) -> CheckResult:
 
 
 async def _tunnel(
-    client: HeappeClient, state: Path, jobs: list[wire.Job], clock: Clock
+    client: HeappeClient, state: Path, jobs: list[wire.HeappeJob], clock: Clock
 ) -> list[CheckResult]:
     name = "HEAppE tunnel"
     running = {job.id: job for job in jobs if job.state is wire.JobState.RUNNING}

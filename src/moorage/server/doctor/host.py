@@ -134,7 +134,7 @@ def _gpus() -> CheckResult:
 async def _docker(settings: Settings) -> CheckResult:
     try:
         from moorage.agent.runtimes import RuntimeFailed
-        from moorage.agent.runtimes.docker import Engine, engine_socket
+        from moorage.agent.runtimes.docker import DockerEngine, engine_socket
     except ImportError as error:
         return CheckResult(
             "absent",
@@ -147,7 +147,7 @@ async def _docker(settings: Settings) -> CheckResult:
     if socket_path is None:
         return CheckResult("absent", "Docker", "agent.docker is off or names another machine")
 
-    engine = Engine(socket_path)
+    engine = DockerEngine(socket_path)
     try:
         version = await engine.call(lambda api: api.version(), 5)
     except RuntimeFailed as error:

@@ -19,7 +19,7 @@ import moorage
 from moorage.agent.devices.known import GPUS_FILE, KnownDevices
 from moorage.agent.devices.nvidia import NvidiaVendor
 from moorage.agent.runtimes import ProcessRuntime, RuntimeFailed, plugins, wireguard
-from moorage.agent.runtimes.docker import Engine, engine_socket
+from moorage.agent.runtimes.docker import DockerEngine, engine_socket
 from moorage.agent.runtimes.docker.cdi_specifications import known_devices
 from moorage.agent.runtimes.heappe.runtime import NAME as HEAPPE
 from moorage.agent.runtimes.process.isolation import rules_of
@@ -32,7 +32,7 @@ from moorage.common.link.dial import dialer_for
 from moorage.common.link.identity import identity_file
 from moorage.common.model.addresses import split_addresses
 from moorage.common.model.errors import ConfigError, StartupError
-from moorage.server.bootstrap import Agents
+from moorage.server.bootstrap import LocalAgents
 from moorage.server.doctor import checks
 from moorage.server.doctor.checks import GIB, CheckResult, Status
 from moorage.server.doctor.gpus import check_driver
@@ -51,7 +51,7 @@ _EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 async def check_agents(
-    settings: Settings, agents: Agents, home: Path, token: str, clock: Clock
+    settings: Settings, agents: LocalAgents, home: Path, token: str, clock: Clock
 ) -> list[CheckResult]:
     """Those of every agent of this node. Sites are asked at the same time, and their results have
     their agents' ids."""
@@ -223,7 +223,7 @@ async def _docker(agent: AgentSettings, gpu_count: int) -> list[CheckResult]:
         detail = "agent.docker is off or names another machine: no containers on this node"
         return [CheckResult("ok", "Docker", detail)]
 
-    engine = Engine(socket_path)
+    engine = DockerEngine(socket_path)
     try:
         info: dict[str, Any] = await engine.call(lambda api: api.info(), _DOCKER_TIMEOUT_S)
         version = (await engine.call(lambda api: api.version(), _DOCKER_TIMEOUT_S))["Version"]

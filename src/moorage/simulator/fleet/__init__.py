@@ -3,17 +3,17 @@
 from moorage.simulator.fleet.faults import PRESETS, Faults
 from moorage.simulator.fleet.profile import KernelProfile, Range, parse_range
 from moorage.simulator.fleet.simulation import FleetConfig, FleetSimulation
-from moorage.simulator.fleet.statistics import Progress, Statistics, summarize
+from moorage.simulator.fleet.statistics import FleetStatistics, ProgressLines, summarize
 
 __all__ = [
     "PRESETS",
     "Faults",
     "FleetConfig",
     "FleetSimulation",
+    "FleetStatistics",
     "KernelProfile",
-    "Progress",
+    "ProgressLines",
     "Range",
-    "Statistics",
     "parse_range",
     "summarize",
 ]

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from moorage.agent.engines import needs_port
 from moorage.agent.kernel import reconcile as policy
-from moorage.agent.kernel.outcome import Outcome, TerminationCause, determine_outcome
+from moorage.agent.kernel.outcome import KernelOutcome, TerminationCause, determine_outcome
 from moorage.agent.link.report_timing import HOUSEKEEPING, IMMEDIATE, OnChange, coalescing_window
 from moorage.agent.runtimes.simulated import SimulatedKernel
 from moorage.agent.state.checkpoint import AgentStart
@@ -35,14 +35,14 @@ from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import ObservedState
 from moorage.simulator.fleet.profile import KernelProfile, Rng
-from moorage.simulator.fleet.statistics import Statistics
+from moorage.simulator.fleet.statistics import FleetStatistics
 
 CREATING = ObservedState.CREATING
 RUNNING = ObservedState.RUNNING
 STOPPING = ObservedState.STOPPING
 EXITED = ObservedState.EXITED
 GONE = ObservedState.GONE
-_SHUTDOWN = Outcome(EXITED, None, Reason.AGENT_SHUTDOWN, "the simulation has ended")
+_SHUTDOWN = KernelOutcome(EXITED, None, Reason.AGENT_SHUTDOWN, "the simulation has ended")
 
 
 class Timer(Protocol):
@@ -65,7 +65,7 @@ class SimulationContext:
     profile: KernelProfile
     timers: Timers
     clock: Clock
-    statistics: Statistics
+    statistics: FleetStatistics
     port: int
     coalesce_s: float = 0.01
     lose_report: float = 0.0
@@ -199,7 +199,7 @@ class SimulatedAgent:
 
         last = kernel.observation
         yield _log_of(
-            kernel.spec, Outcome(last.state, last.exit_code, last.reason, last.detail)
+            kernel.spec, KernelOutcome(last.state, last.exit_code, last.reason, last.detail)
         ).encode()
 
     # Faults and shutdown.
@@ -218,7 +218,8 @@ class SimulatedAgent:
             for kernel in self._kernels.values():
                 if not kernel.ended:
                     self._end(
-                        kernel, Outcome(GONE, None, Reason.KERNEL_GONE, "its node was restarted")
+                        kernel,
+                        KernelOutcome(GONE, None, Reason.KERNEL_GONE, "its node was restarted"),
                     )
 
             for kernel_id in list(self._orphans):
@@ -302,7 +303,7 @@ class SimulatedAgent:
             self._end(kernel, _SHUTDOWN)
         elif simulated.script.start_s > spec.start_timeout_s:
             detail = f"it was not ready {spec.start_timeout_s:g} s after it was created"
-            late = Outcome(EXITED, None, Reason.START_TIMEOUT, detail)
+            late = KernelOutcome(EXITED, None, Reason.START_TIMEOUT, detail)
             kernel.timer = context.timers.call_later(
                 spec.start_timeout_s, lambda: self._end(kernel, late)
             )
@@ -351,13 +352,13 @@ class SimulatedAgent:
 
         self._set_timer(kernel)
 
-    def _determine_outcome(self, kernel: _Kernel) -> Outcome:
+    def _determine_outcome(self, kernel: _Kernel) -> KernelOutcome:
         simulated = kernel.simulated
         faults = self._context.statistics.faults
         stopped = kernel.observation.state is STOPPING
         if not stopped and simulated.script.refusal:
             faults["failed-start"] += 1
-            return Outcome(EXITED, None, Reason.CREATE_FAILED, simulated.script.refusal)
+            return KernelOutcome(EXITED, None, Reason.CREATE_FAILED, simulated.script.refusal)
         if not stopped and simulated.exit_code:
             faults["failed-run"] += 1
 
@@ -366,7 +367,7 @@ class SimulatedAgent:
             EXITED, simulated.exit_code, oom=False, refused=False, detail="", cause=cause
         )
 
-    def _end(self, kernel: _Kernel, outcome: Outcome) -> None:
+    def _end(self, kernel: _Kernel, outcome: KernelOutcome) -> None:
         self._cancel_timer(kernel)
         self._unreconciled[kernel.spec.kernel_id] = None
         self._context.statistics.ended[outcome.reason.value or "stopped"] += 1
@@ -413,7 +414,7 @@ def _in_state(last: Observation, state: ObservedState) -> Observation:
     return Observation(last.kernel_id, last.session_id, state=state, host=last.host, port=last.port)
 
 
-def _log_of(spec: KernelSpec, outcome: Outcome) -> str:
+def _log_of(spec: KernelSpec, outcome: KernelOutcome) -> str:
     text = f"simulated: session {spec.session_name}, kernel {spec.kernel_id}\n"
     if outcome.state in policy.ENDED:
         reason = outcome.reason.value or "stopped"

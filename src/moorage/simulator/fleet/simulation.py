@@ -32,7 +32,7 @@ from moorage.simulator.fleet.agent import SimulatedAgent, SimulationContext
 from moorage.simulator.fleet.faults import Faults
 from moorage.simulator.fleet.listeners import RefusingPort, StubModelServer
 from moorage.simulator.fleet.profile import KernelProfile, Range
-from moorage.simulator.fleet.statistics import Statistics
+from moorage.simulator.fleet.statistics import FleetStatistics
 
 _SHUTDOWN_NOTICE_S = 5.0
 
@@ -80,7 +80,7 @@ class FleetSimulation:
     ) -> None:
         self.config = config
         self.faults = faults
-        self.statistics = Statistics(agents=config.agents)
+        self.statistics = FleetStatistics(agents=config.agents)
         self._profile = replace(
             profile,
             fail_start=faults.fail_start,

@@ -9,7 +9,7 @@ from moorage.common.model.status import ObservedState
 
 
 @dataclass
-class Statistics:
+class FleetStatistics:
     """Counters since the start; ``connected`` and ``states`` are current values. ``states``:
     kernels by state. ``ended``: kernels by reason code, "stopped" for those that only the manager's
     order ended. ``faults``: injected faults by kind."""
@@ -42,10 +42,10 @@ class Statistics:
         }
 
 
-class Progress:
+class ProgressLines:
     """Progress lines; the rates in each are since the line before."""
 
-    def __init__(self, statistics: Statistics, since: float) -> None:
+    def __init__(self, statistics: FleetStatistics, since: float) -> None:
         self._statistics = statistics
         self._started_at = since
         self._last_at = since
@@ -74,7 +74,7 @@ class Progress:
         return "  ".join(parts)
 
 
-def summarize(statistics: Statistics, seconds: float) -> str:
+def summarize(statistics: FleetStatistics, seconds: float) -> str:
     rate = statistics.created / max(seconds, 1e-9)
     ended = sum(statistics.ended.values())
     lines = [

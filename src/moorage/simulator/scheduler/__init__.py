@@ -4,18 +4,18 @@ Its input is a ``Trace``: synthetic jobs and jobs of a file (``jobs``), or the s
 record of past work (``recording``).
 """
 
-from moorage.simulator.scheduler.jobs import SHAPES, Rng, generate_jobs, read_jobs
-from moorage.simulator.scheduler.simulation import POLICIES, Result, simulate
-from moorage.simulator.scheduler.statistics import Statistics, summarize
+from moorage.simulator.scheduler.jobs import SHAPES, UnitRng, generate_jobs, read_jobs
+from moorage.simulator.scheduler.simulation import POLICIES, SimulationResult, simulate
+from moorage.simulator.scheduler.statistics import ScheduleStatistics, summarize
 from moorage.simulator.scheduler.trace import Fleet
 
 __all__ = [
     "POLICIES",
     "SHAPES",
     "Fleet",
-    "Result",
-    "Rng",
-    "Statistics",
+    "ScheduleStatistics",
+    "SimulationResult",
+    "UnitRng",
     "generate_jobs",
     "read_jobs",
     "simulate",

@@ -27,14 +27,14 @@ HOUR = 60 * MINUTE
 _TEN_YEARS_S = 315_360_000
 
 
-class Rng(Protocol):
+class UnitRng(Protocol):
     """The method of ``random.Random`` that is used here."""
 
     def random(self) -> float: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class TraceJob:
     """``limit``: the run time limit that its user set; None: none."""
 
     name: str
@@ -47,7 +47,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class TraceShape:
     """``sizes``: number of GPUs, and its percentage of jobs. ``runs``: shortest and longest run
     time, between which run times are log-uniform. ``bursts``: percentage of jobs that arrive in
     bursts of about ``burst_size`` jobs within ten minutes. ``heavy``: percentage of jobs of one
@@ -66,18 +66,20 @@ class Shape:
 _MIXED = ((1, 55), (2, 13), (4, 12), (8, 12), (16, 5), (32, 3))
 
 SHAPES = {
-    "uniform": Shape("small jobs of one size", ((1, 100),), (MINUTE, 2 * HOUR)),
-    "mixed": Shape(
+    "uniform": TraceShape("small jobs of one size", ((1, 100),), (MINUTE, 2 * HOUR)),
+    "mixed": TraceShape(
         "many small jobs, and some that need several agents", _MIXED, (MINUTE, 12 * HOUR)
     ),
-    "bursty": Shape("sizes up to one agent, in bursts", _MIXED[:4], (MINUTE, 6 * HOUR), bursts=80),
-    "heavy-user": Shape(
+    "bursty": TraceShape(
+        "sizes up to one agent, in bursts", _MIXED[:4], (MINUTE, 6 * HOUR), bursts=80
+    ),
+    "heavy-user": TraceShape(
         "one user submits half of the jobs at once",
         ((1, 70), (2, 20), (4, 10)),
         (MINUTE, 4 * HOUR),
         heavy=50,
     ),
-    "stream": Shape(
+    "stream": TraceShape(
         "a stream of small jobs, and a few that need a whole agent",
         ((1, 98), (8, 2)),
         (MINUTE, HOUR),
@@ -86,8 +88,8 @@ SHAPES = {
 
 
 def generate_jobs(
-    shape: str, jobs: int, gpus: int, load: float, estimates: str, rng: Rng
-) -> tuple[Job, ...]:
+    shape: str, jobs: int, gpus: int, load: float, estimates: str, rng: UnitRng
+) -> tuple[TraceJob, ...]:
     """``jobs`` jobs that request ``load`` (1: all) of ``gpus`` GPUs over the time in which they
     arrive.
 
@@ -116,12 +118,12 @@ def generate_jobs(
         rows.append((at, size, runs, user, limit))
 
     return tuple(
-        Job(f"job-{number:05}", at, gpus=size, runs=runs, user=user, limit=limit)
+        TraceJob(f"job-{number:05}", at, gpus=size, runs=runs, user=user, limit=limit)
         for number, (at, size, runs, user, limit) in enumerate(sorted(rows, key=lambda row: row[0]))
     )
 
 
-def _size(sizes: tuple[tuple[int, int], ...], rng: Rng) -> int:
+def _size(sizes: tuple[tuple[int, int], ...], rng: UnitRng) -> int:
     percentile = rng.random() * 100
     for size, percentage in sizes:
         percentile -= percentage
@@ -130,11 +132,11 @@ def _size(sizes: tuple[tuple[int, int], ...], rng: Rng) -> int:
     return sizes[-1][0]
 
 
-def _log_uniform(low: int, high: int, rng: Rng) -> int:
+def _log_uniform(low: int, high: int, rng: UnitRng) -> int:
     return round(low * math.exp(rng.random() * math.log(high / low)))
 
 
-def _arrival(kind: Shape, jobs: int, span: int, rng: Rng) -> tuple[int, str]:
+def _arrival(kind: TraceShape, jobs: int, span: int, rng: UnitRng) -> tuple[int, str]:
     """Arrival time and user. Uniform times are those of a Poisson process with that many
     arrivals."""
     if rng.random() * 100 < kind.heavy:
@@ -158,7 +160,7 @@ class _JobLine(Model):
     priority: Annotated[int, Field(ge=0, le=100)] = 10
 
 
-def read_jobs(lines: Iterable[str]) -> tuple[Job, ...]:
+def read_jobs(lines: Iterable[str]) -> tuple[TraceJob, ...]:
     """One JSON object per line: ``at_s``, ``gpus``, ``run_s``, and optionally ``user``,
     ``limit_s``, ``priority``.
 
@@ -188,7 +190,7 @@ def read_jobs(lines: Iterable[str]) -> tuple[Job, ...]:
         jobs.append(
             (
                 at,
-                Job(
+                TraceJob(
                     f"job-{number:05}",
                     at,
                     gpus=line.gpus,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from moorage.common.model.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
 from moorage.common.views.decisions import RunView
-from moorage.manager.decision_log import Decision
+from moorage.manager.decision_log import RecordedPass
 from moorage.manager.decision_log.encoding import changed_free_devices
 from moorage.manager.decision_log.timeline import unix_micros
 from moorage.manager.scheduling import AgentState, Pending, Policy
@@ -44,10 +44,10 @@ class _Decisions:
     ended: set[SessionId] = field(default_factory=set)
     # By session, and the number of its arrivals before that.
     later: dict[tuple[SessionId, int], list[Pending]] = field(default_factory=dict)
-    first: Decision | None = None
-    last: Decision | None = None
+    first: RecordedPass | None = None
+    last: RecordedPass | None = None
 
-    def add(self, decision: Decision) -> None:
+    def add(self, decision: RecordedPass) -> None:
         if self.first is None:
             self.first = decision
 
@@ -76,7 +76,7 @@ class _Decisions:
         for victim in decision.victims:
             (self.requeued if victim.how == "requeue" else self.ended).add(victim.session_id)
 
-    def _add_arrival(self, item: Pending, decision: Decision) -> None:
+    def _add_arrival(self, item: Pending, decision: RecordedPass) -> None:
         if item.session_id in self.requeued:
             # Not an arrival: under another policy it may not be preempted.
             self.requeued.remove(item.session_id)
@@ -124,7 +124,9 @@ def _arrival_number(item: Pending) -> tuple[SessionId, int]:
     return SessionId(session_id), int(number or 1)
 
 
-def build_trace(decisions: Iterable[Decision], runs: Iterable[RunView], end: int) -> Trace | None:
+def build_trace(
+    decisions: Iterable[RecordedPass], runs: Iterable[RunView], end: int
+) -> Trace | None:
     """``runs``: everything that held an allocation between the first decision and ``end``. None:
     there was no decision."""
     collected = _Decisions()

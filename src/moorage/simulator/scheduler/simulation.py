@@ -30,7 +30,7 @@ POLICIES: Mapping[str, Policy] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SimulatedOutcome:
     """One session. ``amount`` is of the trace's slot. ``started`` None: it did not start within the
     trace."""
 
@@ -45,13 +45,13 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class SimulationResult:
     """Amounts are of the trace's slot. ``outcomes`` are in the order of arrival. ``usage``: amount
     in use, from the time given. ``capacity``: the mean over the trace; ``largest_agent``: the most
     that one agent has. ``span``: begin and end of a recording; None for a trace that is simulated
     until everything has ended."""
 
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[SimulatedOutcome, ...]
     usage: tuple[tuple[int, int], ...]
     capacity: int
     largest_agent: int
@@ -61,7 +61,7 @@ class Result:
 
 def simulate(
     trace: Trace, policy: Policy | None = None, selectors: Mapping[str, Selector] | None = None
-) -> Result:
+) -> SimulationResult:
     """Run every session of the trace under ``policy``; None: the trace's own policies.
 
     There is one scheduling pass for each time at which something arrives, ends or changes; retries
@@ -82,7 +82,7 @@ def simulate(
     return _result(trace, started, preemptions=preemptions, usage=state.usage, passes=state.passes)
 
 
-def observe(trace: Trace) -> Result:
+def observe(trace: Trace) -> SimulationResult:
     """The waits and the usage that were recorded, without a simulation."""
     changes: dict[int, int] = {}
     for kernel in trace.fixed:
@@ -131,13 +131,13 @@ def _result(
     preemptions: Sequence[int],
     usage: Mapping[int, int],
     passes: int,
-) -> Result:
+) -> SimulationResult:
     capacity, largest = _capacity(trace)
     rows = zip(trace.arrivals, started, preemptions, strict=True)
     outcomes = tuple(_outcome(trace, *row) for row in rows)
     span = None if trace.end is None else (trace.begin, trace.end)
 
-    return Result(
+    return SimulationResult(
         outcomes,
         tuple(sorted(usage.items())),
         capacity=capacity,
@@ -147,7 +147,9 @@ def _result(
     )
 
 
-def _outcome(trace: Trace, arrival: Arrival, started: int | None, preemptions: int) -> Outcome:
+def _outcome(
+    trace: Trace, arrival: Arrival, started: int | None, preemptions: int
+) -> SimulatedOutcome:
     item = arrival.item
     runs = arrival.runs
     if runs is None:  # at least until the recording ends
@@ -155,7 +157,7 @@ def _outcome(trace: Trace, arrival: Arrival, started: int | None, preemptions: i
         runs = max(1, trace.end - (arrival.at if started is None else started))
 
     amount = item.shape.amounts.get(trace.slot, 0)
-    return Outcome(
+    return SimulatedOutcome(
         item.session_id,
         arrival.at,
         amount=amount,

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from moorage.simulator.scheduler.jobs import SECOND
-from moorage.simulator.scheduler.simulation import Outcome, Result
+from moorage.simulator.scheduler.simulation import SimulatedOutcome, SimulationResult
 
 # Slowdown counts shorter run times as this long: bounded slowdown after Feitelson.
 _SLOWDOWN_BOUND = 10 * SECOND
 
 
 @dataclass(frozen=True, slots=True)
-class Statistics:
+class ScheduleStatistics:
     """Times in seconds; zeros if nothing started."""
 
     # mean share of the capacity in use: over a recording, else until the last arrival
@@ -34,7 +34,7 @@ class Statistics:
     preemptions: int = 0
 
 
-def summarize(result: Result) -> Statistics:
+def summarize(result: SimulationResult) -> ScheduleStatistics:
     """In a recording, sessions that have not started have waited until its end. In a trace that
     runs until everything has ended, they request more than the capacity, and count only as
     unstarted."""
@@ -60,7 +60,7 @@ def summarize(result: Result) -> Statistics:
     begin, end = (first_arrival, last_arrival) if span is None else span
     last_end = max((at + outcome.runs for outcome, at in started), default=begin)
 
-    return Statistics(
+    return ScheduleStatistics(
         utilization=utilization(result, begin, end),
         mean_wait=_mean(waits) / SECOND,
         p99_wait=percentile(waits, 99) / SECOND,
@@ -76,7 +76,7 @@ def summarize(result: Result) -> Statistics:
     )
 
 
-def utilization(result: Result, begin: int, end: int) -> float:
+def utilization(result: SimulationResult, begin: int, end: int) -> float:
     """Mean share of the capacity in use from ``begin`` to ``end``."""
     if end <= begin or not result.capacity:
         return 0.0
@@ -113,7 +113,7 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else 0.0
 
 
-def _user_shares(outcomes: Sequence[Outcome], end: int | None) -> list[float]:
+def _user_shares(outcomes: Sequence[SimulatedOutcome], end: int | None) -> list[float]:
     """For each user, the run time of its sessions as a share of the time since they arrived.
     ``end``: sessions that have not started have waited until then; None: they do not count."""
     ran: dict[str, int] = {}
@@ -131,7 +131,7 @@ def _user_shares(outcomes: Sequence[Outcome], end: int | None) -> list[float]:
     return [ran[user] / present[user] for user in sorted(ran) if present[user]]
 
 
-def _bypasses(waited: Sequence[tuple[Outcome, int]]) -> list[int]:
+def _bypasses(waited: Sequence[tuple[SimulatedOutcome, int]]) -> list[int]:
     """For each session, the number of sessions of its priority that arrived after it and started
     before it."""
     counts = []

@@ -15,7 +15,7 @@ from moorage.common.model.runtimes import DEFAULT_RUNTIME
 from moorage.manager.scheduling import AgentState, DeviceState, Pending, Policy
 from moorage.manager.scheduling.core.demand import SHARES_SUFFIX
 from moorage.manager.scheduling.core.model import KernelRequest, Quota, Running
-from moorage.simulator.scheduler.jobs import Job
+from moorage.simulator.scheduler.jobs import TraceJob
 
 _GPU = "cuda.device"
 
@@ -125,7 +125,7 @@ class Fleet:
         return self.agents * self.gpus
 
 
-def trace_of_jobs(jobs: Sequence[Job], fleet: Fleet) -> Trace:
+def trace_of_jobs(jobs: Sequence[TraceJob], fleet: Fleet) -> Trace:
     """Jobs on an empty fleet, from the first arrival until everything has ended."""
     devices = tuple(DeviceState(DeviceId(f"gpu-{n:03}"), _GPU, 1000) for n in range(fleet.gpus))
     supported = frozenset({DEFAULT_RUNTIME}), frozenset({"custom"})
@@ -144,7 +144,7 @@ def trace_of_jobs(jobs: Sequence[Job], fleet: Fleet) -> Trace:
     )
 
 
-def _pending(job: Job, gpus: int) -> Pending:
+def _pending(job: TraceJob, gpus: int) -> Pending:
     """One kernel if the job fits on an agent; else kernels that fill whole agents, and one for the
     rest."""
     full, rest = divmod(job.gpus, gpus)

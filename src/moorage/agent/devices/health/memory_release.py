@@ -34,7 +34,7 @@ class KernelProcesses:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class MemoryInUse:
     reason: Reason
     detail: str
 
@@ -67,7 +67,7 @@ class MemoryReleaseCheck:
 
     async def wait(
         self, kernel_id: KernelId, devices: frozenset[DeviceId], on_progress: Callable[[str], None]
-    ) -> Refusal | None:
+    ) -> MemoryInUse | None:
         """Wait until the memory of ``devices`` is free, and return None. A device whose memory is
         still in use at the timeout is fenced, and the kernel is refused. ``on_progress`` gets the
         reason for the delay after each check. May be cancelled."""
@@ -82,7 +82,7 @@ class MemoryReleaseCheck:
             if self._clock.monotonic() >= deadline:
                 for device_id, reason in reasons.items():
                     self._fences.fence(device_id, reason)
-                return Refusal(Reason.DEVICE_BUSY, f"after {self._timeout_s:g} s: {text}")
+                return MemoryInUse(Reason.DEVICE_BUSY, f"after {self._timeout_s:g} s: {text}")
 
             on_progress(f"waiting for GPU memory: {text}")
             await asyncio.sleep(delay)

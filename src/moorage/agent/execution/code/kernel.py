@@ -46,7 +46,7 @@ RunCommand = Callable[[Command], Awaitable[Execution]]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CodePlace:
     """The kernel of a session that code runs in. ``run``: runs a command in it. ``folder``: its
     workspace, as the node sees it; commands start there."""
 
@@ -57,7 +57,7 @@ class Place:
 class CodeKernel:
     """Performs the runs of one lane. Started with the first, and again after it has ended."""
 
-    def __init__(self, spec: Kernelspec, place: Place, clock: Clock) -> None:
+    def __init__(self, spec: Kernelspec, place: CodePlace, clock: Clock) -> None:
         self._spec = spec
         self._place = place
         self._clock = clock
@@ -133,7 +133,7 @@ class _Program:
     """One start of a code kernel. ``ended`` is set when the program or its speaker is gone;
     ``why``."""
 
-    def __init__(self, spec: Kernelspec, place: Place, clock: Clock) -> None:
+    def __init__(self, spec: Kernelspec, place: CodePlace, clock: Clock) -> None:
         self._spec = spec
         self._place = place
         self.folder = f"{FOLDER}/{clock.secret(6)}"

@@ -18,7 +18,7 @@ import structlog
 
 from moorage.agent.execution.code import kernelspecs
 from moorage.agent.execution.code.batch import Batch
-from moorage.agent.execution.code.kernel import CodeKernel, Place, run_to_end
+from moorage.agent.execution.code.kernel import CodeKernel, CodePlace, run_to_end
 from moorage.agent.execution.code.kernelspecs import Kernelspec
 from moorage.agent.execution.code.lane import Lane
 from moorage.agent.execution.code.records import Run, RunRecords
@@ -34,7 +34,7 @@ _CHUNK = 32 * 1024
 Request = dict[str, Any]
 
 
-class Answer:
+class CodeAnswer:
     """An answer, read as the output of a command."""
 
     def __init__(self, pieces: AsyncGenerator[bytes, None]) -> None:
@@ -72,7 +72,7 @@ class _Session:
     """Code kernels of one kernel of a session, by the name of their kernelspec, and of its batch
     runs."""
 
-    place: Place
+    place: CodePlace
     lanes: dict[str, Lane]
     specs: list[Kernelspec]
 
@@ -83,7 +83,7 @@ class CodeService:
 
     def __init__(
         self,
-        find: Callable[[KernelId], Place],
+        find: Callable[[KernelId], CodePlace],
         alive: Callable[[], list[KernelId]],
         folder: Path,
         clock: Clock,
@@ -94,7 +94,7 @@ class CodeService:
         self._records = RunRecords(folder)
         self._sessions: dict[KernelId, _Session] = {}
 
-    async def answer(self, kernel_id: KernelId, text: str) -> Answer:
+    async def answer(self, kernel_id: KernelId, text: str) -> CodeAnswer:
         """Raises ``MoorageError`` for a request that is refused."""
         try:
             request = json.loads(text)
@@ -105,7 +105,7 @@ class CodeService:
             ) from None
 
         session = self._session(kernel_id)
-        return Answer(await operation(kernel_id, session, request))
+        return CodeAnswer(await operation(kernel_id, session, request))
 
     def _operations(self) -> dict[str, Any]:
         return {
@@ -252,7 +252,7 @@ class CodeService:
             return kernelspecs.choose(session.specs, language)
 
     @staticmethod
-    async def _list(place: Place) -> list[Kernelspec]:
+    async def _list(place: CodePlace) -> list[Kernelspec]:
         _, output = await run_to_end(place.run, Command(("sh", "-c", kernelspecs.FIND)))
         return kernelspecs.parse(output)
 

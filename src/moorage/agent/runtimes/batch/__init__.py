@@ -3,6 +3,14 @@ launcher in a job."""
 
 from moorage.agent.runtimes.batch.ends import program_end
 from moorage.agent.runtimes.batch.names import JobName, agent_part, kernel_part
-from moorage.agent.runtimes.batch.submission import Candidate, Verdict, resolve
+from moorage.agent.runtimes.batch.submission import JobCandidate, SubmissionVerdict, resolve
 
-__all__ = ["Candidate", "JobName", "Verdict", "agent_part", "kernel_part", "program_end", "resolve"]
+__all__ = [
+    "JobCandidate",
+    "JobName",
+    "SubmissionVerdict",
+    "agent_part",
+    "kernel_part",
+    "program_end",
+    "resolve",
+]

@@ -69,7 +69,7 @@ def receive(work: Path, copy: Copy, source: IO[bytes], is_complete: Callable[[],
     into, name = _target(work, parts, copy)
     staged = Path(tempfile.mkdtemp(prefix=".moorage-cp-", dir=work.parent))
     try:
-        limits = archive.Limits(shutil.disk_usage(staged).free * 95 // 100)
+        limits = archive.ArchiveLimits(shutil.disk_usage(staged).free * 95 // 100)
         archive.unpack(
             source, staged / archive.ROOT, top=archive.ROOT, report=lambda _: None, limits=limits
         )

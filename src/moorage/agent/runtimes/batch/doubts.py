@@ -25,7 +25,7 @@ _LONGEST = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class DoubtEntry:
     """``listed``: the site lists the job, so that it is settled once the site does not. ``until``:
     unix seconds after which it cannot run any more; 0: that is not known."""
 
@@ -64,7 +64,7 @@ class DoubtLedger:
         if before is None:
             log.warning("a job is in doubt; the site may bill for it", job=name, id=job_id, why=why)
 
-        self._entries[name, job_id] = Entry(job, listed, until)
+        self._entries[name, job_id] = DoubtEntry(job, listed, until)
 
     def has(self, name: str, job_id: str) -> bool:
         return (name, job_id) in self._entries
@@ -97,7 +97,7 @@ class DoubtLedger:
         if self._entries != self._written:
             await asyncio.to_thread(self._write, dict(self._entries))
 
-    def _write(self, entries: dict[tuple[str, str], Entry]) -> None:
+    def _write(self, entries: dict[tuple[str, str], DoubtEntry]) -> None:
         # a write that was given up goes on
         new = self._path.with_suffix(f".{threading.get_ident()}.new")
         try:
@@ -114,11 +114,11 @@ class DoubtLedger:
             self._written = entries
 
 
-def _read(path: Path) -> dict[tuple[str, str], Entry]:
+def _read(path: Path) -> dict[tuple[str, str], DoubtEntry]:
     """A file that cannot be read counts as empty: what is still in doubt is found again."""
     try:
         rows = json.loads(path.read_text())
-        found = [replace(Entry(**row), job=DoubtfulJob(**row["job"])) for row in rows]
+        found = [replace(DoubtEntry(**row), job=DoubtfulJob(**row["job"])) for row in rows]
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError, KeyError) as error:

@@ -16,7 +16,7 @@ DOUBT_S = 180.0
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class JobCandidate:
     """A job with the kernel's name. ``active``: it waits or runs. ``running``: it runs."""
 
     job_id: str
@@ -25,7 +25,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class SubmissionVerdict:
     """``job_id``: the job to follow, "" if none is known. ``doubles``: jobs to cancel. ``never``:
     the site did not take it."""
 
@@ -36,11 +36,11 @@ class Verdict:
 
 def resolve(
     known: str,
-    found: Sequence[Candidate],
+    found: Sequence[JobCandidate],
     *,
     doubt_s: float | None = None,
     limit_s: float = DOUBT_S,
-) -> Verdict:
+) -> SubmissionVerdict:
     """``known``: the id that the site returned at submission, or "". ``found``: what the site lists
     now, all of it. ``doubt_s``: how long the site has answered since a submission without an
     answer; None: none is in doubt.
@@ -52,7 +52,9 @@ def resolve(
     job_id = known or (ranked[0].job_id if ranked else "")
     doubles = tuple(one.job_id for one in ranked if one.active and one.job_id != job_id)
 
-    return Verdict(job_id, doubles, never=not job_id and doubt_s is not None and doubt_s >= limit_s)
+    return SubmissionVerdict(
+        job_id, doubles, never=not job_id and doubt_s is not None and doubt_s >= limit_s
+    )
 
 
 def _age(job_id: str) -> tuple[int, str]:

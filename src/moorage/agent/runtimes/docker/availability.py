@@ -10,8 +10,8 @@ import structlog
 from moorage.agent.runtimes.base import RuntimeFailed
 from moorage.agent.runtimes.docker import (
     ContainerRules,
+    DockerEngine,
     DockerRuntime,
-    Engine,
     ImageGarbageCollector,
     ImageGcRules,
     PulledImages,
@@ -54,7 +54,7 @@ def docker_runtime(
         gpus=settings.docker_gpus,
     )
     signer = load_label_signer(state / "docker.key", clock)
-    engine = Engine(socket)
+    engine = DockerEngine(socket)
     pulled = PulledImages(state / "docker-images.json", clock)
     gc_rules = ImageGcRules(
         mode=settings.docker_gc,

@@ -23,7 +23,7 @@ from pathlib import Path
 import structlog
 
 from moorage.agent.runtimes.base import RuntimeFailed
-from moorage.agent.runtimes.docker.engine import Engine, Message
+from moorage.agent.runtimes.docker.engine import DockerEngine, OutputLine
 from moorage.agent.runtimes.docker.errors import NoSuchObject, RequestRefused
 from moorage.agent.state.log_files import is_renamed, log_paths
 from moorage.agent.state.log_times import LogRange
@@ -59,7 +59,7 @@ class Position:
     channel: int = 0
     runs: Mapping[str, tuple[str, int]] = field(default_factory=dict)
 
-    def behind(self, message: Message) -> Position:
+    def behind(self, message: OutputLine) -> Position:
         """The position behind the next message."""
         time, count = self.runs.get(str(message.channel), ("", 0))
         run = message.time, (count + 1 if time == message.time else 1)
@@ -81,10 +81,10 @@ class NewMessages:
         self.is_found = not position.channel
         self.read = 0
 
-    def feed(self, messages: Iterable[Message]) -> list[Message]:
+    def feed(self, messages: Iterable[OutputLine]) -> list[OutputLine]:
         return [message for message in messages if self._is_new(message)]
 
-    def _is_new(self, message: Message) -> bool:
+    def _is_new(self, message: OutputLine) -> bool:
         self.read += 1
         if self.is_found:
             return True
@@ -108,12 +108,12 @@ def time_ms(stamp: str) -> int:
     return 0 if time.tzinfo is None else int(time.timestamp() * 1000)
 
 
-class Copy:
+class LogCopy:
     """The copy of the output of one container. ``is_over``: nothing more will be copied.
     ``is_gone``: for now there is no such container."""
 
     def __init__(
-        self, engine: Engine, store: LogStore, kernel_id: KernelId, container: str
+        self, engine: DockerEngine, store: LogStore, kernel_id: KernelId, container: str
     ) -> None:
         self._engine = engine
         self._store = store
@@ -254,7 +254,7 @@ class Copy:
         self._saved = position
         return True
 
-    def _append(self, messages: list[Message]) -> None:
+    def _append(self, messages: list[OutputLine]) -> None:
         writer = self._writer
         position = self._position
         assert writer is not None
@@ -330,16 +330,18 @@ def _save(path: Path, position: Position) -> None:
 class ContainerLogs:
     """Copies the logs of the containers that it is told of, until ``close``."""
 
-    def __init__(self, engine: Engine, store: LogStore) -> None:
+    def __init__(self, engine: DockerEngine, store: LogStore) -> None:
         self._engine = engine
         self._store = store
-        self._copies: dict[KernelId, Copy] = {}
+        self._copies: dict[KernelId, LogCopy] = {}
 
-    def begin(self, kernel_id: KernelId, container: str) -> Copy:
+    def begin(self, kernel_id: KernelId, container: str) -> LogCopy:
         """Copy the log of a container, unless that is being done."""
         copy = self._copies.get(kernel_id)
         if copy is None or copy.is_gone:
-            copy = self._copies[kernel_id] = Copy(self._engine, self._store, kernel_id, container)
+            copy = self._copies[kernel_id] = LogCopy(
+                self._engine, self._store, kernel_id, container
+            )
         return copy
 
     async def close(self) -> None:
@@ -377,7 +379,7 @@ class ContainerLogs:
             copy.is_over = True
             await copy.close()
 
-    async def _caught_up(self, kernel_id: KernelId, container: str) -> Copy:
+    async def _caught_up(self, kernel_id: KernelId, container: str) -> LogCopy:
         copy = self.begin(kernel_id, container)
         try:
             await copy.catch_up()

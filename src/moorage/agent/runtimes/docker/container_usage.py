@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from moorage.agent.runtimes.base import Counters
-from moorage.agent.runtimes.docker.engine import Engine
+from moorage.agent.runtimes.docker.engine import DockerEngine
 from moorage.agent.runtimes.docker.errors import EngineUnavailable, RequestRefused
 from moorage.common.model.ids import KernelId
 
@@ -34,7 +34,7 @@ class _Cgroups:
 class ContainerMeter:
     """``root``: the directory with /proc and /sys."""
 
-    def __init__(self, engine: Engine, root: Path = Path("/")) -> None:
+    def __init__(self, engine: DockerEngine, root: Path = Path("/")) -> None:
         self._engine = engine
         self._root = root
         self._cgroups: dict[str, _Cgroups | None] = {}  # by container; None: not visible

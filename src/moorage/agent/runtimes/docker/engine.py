@@ -44,7 +44,7 @@ def engine_socket(setting: str) -> Path | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class OutputLine:
     """A line of output, or a piece of a long one. ``time``: in RFC 3339; "" from a log driver
     without."""
 
@@ -53,14 +53,14 @@ class Message:
     data: bytes
 
     @classmethod
-    def parse(cls, channel: int, payload: bytes) -> Message:
+    def parse(cls, channel: int, payload: bytes) -> OutputLine:
         stamp, space, rest = payload.partition(b" ")
         if not space or not _TIME.fullmatch(stamp):
             return cls(channel, "", payload)
         return cls(channel, stamp.decode(), rest)
 
 
-class Engine:
+class DockerEngine:
     """``socket``: the Unix socket of the engine. Connects at the first request, and again after
     each failure, so that the API version is negotiated anew after an upgrade of the engine."""
 
@@ -105,17 +105,17 @@ class Engine:
             cancelled.set()
             throttled.close()
 
-    async def messages(self, container: str, tail: int) -> AsyncGenerator[list[Message], None]:
+    async def messages(self, container: str, tail: int) -> AsyncGenerator[list[OutputLine], None]:
         """Both outputs of a container, in order: the last ``tail`` messages, 0: all that are
         kept."""
         query = {"stdout": "1", "stderr": "1", "timestamps": "1", "tail": str(tail or "all")}
         demultiplexer = StreamDemultiplexer()
-        messages = list[Message]()
+        messages = list[OutputLine]()
         size = 0
         async for data in self._stream(f"/containers/{container}/logs", query, _STREAM_IDLE_S):
             # The engine sends each message by itself.
             messages += [
-                Message.parse(channel, payload) for channel, payload in demultiplexer.feed(data)
+                OutputLine.parse(channel, payload) for channel, payload in demultiplexer.feed(data)
             ]
             size += len(data)
             if size >= _BATCH_BYTES:

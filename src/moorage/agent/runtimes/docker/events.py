@@ -14,7 +14,7 @@ from typing import Never
 import structlog
 
 from moorage.agent.runtimes.base import RuntimeFailed
-from moorage.agent.runtimes.docker.engine import Engine
+from moorage.agent.runtimes.docker.engine import DockerEngine
 from moorage.agent.runtimes.docker.labels import OWNER
 from moorage.common.aio.supervisor import SupervisedTask
 
@@ -28,7 +28,7 @@ _EVENTS = ["start", "die", "oom", "destroy", "pause", "unpause"]
 class ContainerEvents:
     """Listens from the first ``subscribe`` until ``close``."""
 
-    def __init__(self, engine: Engine, owner: str) -> None:
+    def __init__(self, engine: DockerEngine, owner: str) -> None:
         self._engine = engine
         self._filters = {"type": ["container"], "event": _EVENTS, "label": [f"{OWNER}={owner}"]}
         self._subscribers: dict[str, set[asyncio.Event]] = defaultdict(set)

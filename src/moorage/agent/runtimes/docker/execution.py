@@ -17,7 +17,7 @@ import structlog
 
 from moorage.agent.runtimes.base import RuntimeFailed
 from moorage.agent.runtimes.descriptors import readable
-from moorage.agent.runtimes.docker.engine import Engine, StreamDemultiplexer
+from moorage.agent.runtimes.docker.engine import DockerEngine, StreamDemultiplexer
 from moorage.agent.runtimes.docker.errors import EngineUnavailable, NoSuchObject, RequestRefused
 from moorage.agent.runtimes.execution import DISCONNECT_GRACE_S, STDERR, STDOUT, Command, ExecFailed
 from moorage.common.aio.supervisor import SupervisedTask
@@ -37,7 +37,7 @@ _SWITCHING_PROTOCOLS = b"101"
 class DockerExecution:
     def __init__(
         self,
-        engine: Engine,
+        engine: DockerEngine,
         container: str,
         command: Command,
         exec_id: str,
@@ -168,7 +168,7 @@ class DockerExecution:
             log.info("cannot end a disconnected command", reason=str(error))
 
 
-async def execute(engine: Engine, container: str, command: Command) -> DockerExecution:
+async def execute(engine: DockerEngine, container: str, command: Command) -> DockerExecution:
     """Raises ``ExecFailed``, and ``RuntimeFailed`` without an answer."""
     # A task of its own, shielded: a cancelled caller may leave a started command, which must be
     # disconnected.
@@ -193,7 +193,7 @@ def _disconnect_started(
 
 
 async def _try_start(
-    engine: Engine, container: str, command: Command
+    engine: DockerEngine, container: str, command: Command
 ) -> DockerExecution | RuntimeFailed | ExecFailed:
     """Returns expected errors, because an exception would be logged as a failed task."""
     try:
@@ -206,7 +206,7 @@ async def _try_start(
         return error
 
 
-async def _start(engine: Engine, container: str, command: Command) -> DockerExecution:
+async def _start(engine: DockerEngine, container: str, command: Command) -> DockerExecution:
     def create(api: Any) -> tuple[str, int]:
         created = api.exec_create(
             container,
@@ -231,7 +231,7 @@ async def _start(engine: Engine, container: str, command: Command) -> DockerExec
 
 
 async def _open_stream(
-    engine: Engine, exec_id: str, tty: bool
+    engine: DockerEngine, exec_id: str, tty: bool
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     body = b'{"Detach": false, "Tty": %s}' % (b"true" if tty else b"false")
     head = (

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import structlog
 
-from moorage.agent.runtimes.docker.engine import Engine
+from moorage.agent.runtimes.docker.engine import DockerEngine
 from moorage.agent.runtimes.docker.errors import DiskFull, NoSuchObject, RequestRefused
 from moorage.common.aio.clock import Clock
 
@@ -162,7 +162,7 @@ class ImageGarbageCollector:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: DockerEngine,
         rules: ImageGcRules,
         pulled: PulledImages,
         clock: Clock,

@@ -12,7 +12,7 @@ import structlog
 
 from moorage.agent.runtimes.base import CreateFailed, OnProgress
 from moorage.agent.runtimes.docker.container_config import ContainerRules
-from moorage.agent.runtimes.docker.engine import Engine
+from moorage.agent.runtimes.docker.engine import DockerEngine
 from moorage.agent.runtimes.docker.errors import NoSuchObject, RequestRefused, explain
 from moorage.agent.runtimes.docker.image_gc import PulledImages
 from moorage.agent.runtimes.docker.registries import check_registry
@@ -26,7 +26,7 @@ log = structlog.get_logger("moorage.agent.docker")
 class ImageStore:
     """Pulls each image once at a time, for all kernels that wait for it."""
 
-    def __init__(self, engine: Engine, rules: ContainerRules, pulled: PulledImages) -> None:
+    def __init__(self, engine: DockerEngine, rules: ContainerRules, pulled: PulledImages) -> None:
         self._engine = engine
         self._rules = rules
         self._pulled = pulled

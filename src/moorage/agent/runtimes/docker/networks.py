@@ -20,7 +20,7 @@ import structlog
 
 from moorage.agent.runtimes.base import CreateFailed, Launch
 from moorage.agent.runtimes.docker.container_config import ISOLATED, ContainerRules
-from moorage.agent.runtimes.docker.engine import Engine
+from moorage.agent.runtimes.docker.engine import DockerEngine
 from moorage.agent.runtimes.docker.errors import NoSuchObject, RequestRefused
 from moorage.agent.runtimes.docker.labels import OWNER, LabelSigner
 from moorage.common.model.reasons import Reason
@@ -41,7 +41,7 @@ def cluster_network(names: Collection[str]) -> str:
 class Networks:
     """Creates and removes the networks of this agent."""
 
-    def __init__(self, engine: Engine, signer: LabelSigner, rules: ContainerRules) -> None:
+    def __init__(self, engine: DockerEngine, signer: LabelSigner, rules: ContainerRules) -> None:
         self._engine = engine
         self._signer = signer
         self._rules = rules

@@ -37,7 +37,7 @@ from moorage.agent.runtimes.docker.container_config import (
 )
 from moorage.agent.runtimes.docker.container_logs import ContainerLogs
 from moorage.agent.runtimes.docker.container_usage import ContainerMeter
-from moorage.agent.runtimes.docker.engine import Engine
+from moorage.agent.runtimes.docker.engine import DockerEngine
 from moorage.agent.runtimes.docker.errors import (
     EngineUnavailable,
     NoSuchObject,
@@ -79,7 +79,7 @@ class DockerRuntime:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: DockerEngine,
         signer: LabelSigner,
         logs: LogStore,
         *,

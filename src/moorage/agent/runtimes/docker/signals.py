@@ -5,14 +5,14 @@ from __future__ import annotations
 from signal import Signals
 from typing import Any
 
-from moorage.agent.runtimes.docker.engine import Engine
+from moorage.agent.runtimes.docker.engine import DockerEngine
 from moorage.agent.runtimes.docker.errors import NoSuchObject, RequestRefused
 from moorage.agent.runtimes.signals import SignalRefused, without_handler
 
 _PS = "-eo pid,ppid,caught,blocked"
 
 
-async def deliver(engine: Engine, container: str, name: str) -> None:
+async def deliver(engine: DockerEngine, container: str, name: str) -> None:
     """The init passes the signal on. Returns once the engine has sent it. Raises
     ``SignalRefused``."""
 

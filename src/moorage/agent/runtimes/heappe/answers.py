@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from aiohttp import web
 
 
-class Refused(Exception):
+class SiteRefused(Exception):
     def __init__(self, status: int, message: str) -> None:
         self.status = status
         self.message = message

@@ -10,7 +10,7 @@ import structlog
 
 from moorage.agent.runtimes.batch.doubts import DoubtLedger
 from moorage.agent.runtimes.heappe.client import HeappeClient
-from moorage.agent.runtimes.heappe.errors import HeappeFailed, Problem
+from moorage.agent.runtimes.heappe.errors import HeappeFailed, SiteFault
 from moorage.agent.runtimes.heappe.interpretation import (
     DOUBT_S,
     SETTLE_S,
@@ -19,8 +19,8 @@ from moorage.agent.runtimes.heappe.interpretation import (
     cancel_due,
     interpret,
 )
-from moorage.agent.runtimes.heappe.listing import JobListing, Seen, kernel_of
-from moorage.agent.runtimes.heappe.records import JobRecord, JobRecords
+from moorage.agent.runtimes.heappe.listing import HeappeListing, Seen, kernel_of
+from moorage.agent.runtimes.heappe.records import HeappeRecord, JobRecords
 from moorage.agent.runtimes.heappe.relay import Relay
 from moorage.agent.runtimes.heappe.tracked import (
     JobLogs,
@@ -31,7 +31,7 @@ from moorage.agent.runtimes.heappe.tracked import (
     target_of,
 )
 from moorage.agent.runtimes.heappe.tunnel import TunnelKeeper
-from moorage.agent.runtimes.heappe.wire import ACTIVE, DELETABLE, ENDED, Job, JobState
+from moorage.agent.runtimes.heappe.wire import ACTIVE, DELETABLE, ENDED, HeappeJob, JobState
 from moorage.agent.state.ports import NoFreePort
 from moorage.common.aio.clock import Clock
 from moorage.common.model.ids import KernelId
@@ -77,7 +77,7 @@ class JobBook:
         self._host = host
         self._allocate = allocate
         self._release = release
-        self.listing = JobListing(client, agent, clock, per_job=lambda: per_job)
+        self.listing = HeappeListing(client, agent, clock, per_job=lambda: per_job)
         self._jobs: dict[KernelId, TrackedJob] = {}
         self._syncing = asyncio.Lock()
         self._doubts = DoubtLedger(records.folder / f"doubtful-{agent}", "heappe", clock)
@@ -87,7 +87,7 @@ class JobBook:
             *(job.relay.close() for job in self._jobs.values() if job.relay is not None)
         )
 
-    def track(self, record: JobRecord) -> TrackedJob:
+    def track(self, record: HeappeRecord) -> TrackedJob:
         job = self._jobs.get(record.kernel_id)
         if job is None:
             job = self._jobs[record.kernel_id] = TrackedJob(record)
@@ -198,7 +198,7 @@ class JobBook:
             try:
                 await self._client.delete_job(job.record.job_id)
             except HeappeFailed as error:
-                if error.problem not in (Problem.INVALID, Problem.NOT_FOUND, Problem.STATE):
+                if error.problem not in (SiteFault.INVALID, SiteFault.NOT_FOUND, SiteFault.STATE):
                     raise
 
         await asyncio.to_thread(self._erase, job)
@@ -225,7 +225,7 @@ class JobBook:
         self.interpret(job)
         await self._doubts.save()
 
-    async def sweep(self, records: Mapping[KernelId, JobRecord]) -> set[KernelId]:
+    async def sweep(self, records: Mapping[KernelId, HeappeRecord]) -> set[KernelId]:
         """Cancel doubles and delete leftovers. Returns kernels whose jobs the site has and that
         have no record. Raises ``HeappeFailed``."""
         found = set[KernelId]()
@@ -419,7 +419,7 @@ class JobBook:
         ):
             log.info("a job that its site takes for ended was asked to end", job=job.record.name)
 
-    async def _discard(self, job: Job, why: str) -> None:
+    async def _discard(self, job: HeappeJob, why: str) -> None:
         log.warning("removing a job", job=job.name, id=job.id, why=why)
         try:
             if job.state is JobState.CONFIGURING:
@@ -442,11 +442,11 @@ class JobBook:
                     "the stop of a job was not noted", job=job.record.name, error=str(error)
                 )
 
-    async def _save(self, job: TrackedJob, record: JobRecord) -> None:
+    async def _save(self, job: TrackedJob, record: HeappeRecord) -> None:
         job.record = record
         await asyncio.to_thread(self._write, job, record)
 
-    def _write(self, job: TrackedJob, record: JobRecord) -> None:
+    def _write(self, job: TrackedJob, record: HeappeRecord) -> None:
         """A list that was asked for before a job was removed may be acted on after it."""
         with job.writing:
             if not job.removed:

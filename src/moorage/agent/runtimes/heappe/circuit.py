@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from moorage.agent.runtimes.heappe.errors import HeappeFailed, Problem
+from moorage.agent.runtimes.heappe.errors import HeappeFailed, SiteFault
 
 FAILURES = 3
 FIRST_PAUSE_S = 15.0
@@ -38,7 +38,7 @@ class Circuit:
         """Raises ``HeappeFailed`` with ``BUSY`` while the circuit is open, so the call certainly
         had no effect. The caller whom it lets through is the only one until its result is known."""
         if problem := self.problem(now):
-            raise HeappeFailed(Problem.BUSY, problem, call=call)
+            raise HeappeFailed(SiteFault.BUSY, problem, call=call)
         if self.failures >= FAILURES:
             self.opens_again_at = now + FIRST_PAUSE_S
 

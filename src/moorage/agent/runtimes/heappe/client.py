@@ -12,8 +12,8 @@ from typing import Any
 import aiohttp
 
 from moorage.agent.runtimes.heappe import wire
-from moorage.agent.runtimes.heappe.errors import HeappeFailed, Problem
-from moorage.agent.runtimes.heappe.transport import Account, Transport
+from moorage.agent.runtimes.heappe.errors import HeappeFailed, SiteFault
+from moorage.agent.runtimes.heappe.transport import Account, HeappeTransport
 from moorage.common.aio.clock import Clock
 
 # HEAppE needs at least one header for a GET on the node.
@@ -24,7 +24,7 @@ class HeappeClient:
     """Raises ``HeappeFailed`` only."""
 
     def __init__(self, account: Account, clock: Clock) -> None:
-        self.transport = Transport(account, clock)
+        self.transport = HeappeTransport(account, clock)
 
     async def close(self) -> None:
         await self.transport.close()
@@ -60,7 +60,7 @@ class HeappeClient:
 
     # Jobs.
 
-    async def create_job(self, specification: dict[str, Any]) -> wire.Job:
+    async def create_job(self, specification: dict[str, Any]) -> wire.HeappeJob:
         """Slow: the server makes a directory on the cluster."""
         body = {"JobSpecification": specification}
         cluster_id = int(specification["ClusterId"])
@@ -68,7 +68,7 @@ class HeappeClient:
             _object(await self.transport.call(wire.CREATE_JOB, body, cluster_id=cluster_id))
         )
 
-    async def submit_job(self, job_id: int, cluster_id: int) -> wire.Job:
+    async def submit_job(self, job_id: int, cluster_id: int) -> wire.HeappeJob:
         """Not idempotent, and after a failure the job may run all the same."""
         body = {"CreatedJobInfoId": job_id}
         return wire.parse_job(
@@ -80,7 +80,7 @@ class HeappeClient:
         try:
             await self.transport.call(wire.CANCEL_JOB, {"SubmittedJobInfoId": job_id})
         except HeappeFailed as error:
-            if error.problem is not Problem.STATE:
+            if error.problem is not SiteFault.STATE:
                 raise
 
     async def delete_job(self, job_id: int) -> None:
@@ -89,11 +89,11 @@ class HeappeClient:
             wire.DELETE_JOB, {"SubmittedJobInfoId": job_id, "ArchiveLogs": False}
         )
 
-    async def job(self, job_id: int) -> wire.Job:
+    async def job(self, job_id: int) -> wire.HeappeJob:
         query = {"SubmittedJobInfoId": str(job_id)}
         return wire.parse_job(_object(await self.transport.call(wire.JOB_INFO, query=query)))
 
-    async def jobs(self, states: Sequence[wire.JobState]) -> list[wire.Job]:
+    async def jobs(self, states: Sequence[wire.JobState]) -> list[wire.HeappeJob]:
         """The jobs of this user in these states. A manager of the project gets those of others as
         well."""
         query = {"JobStates": ",".join(str(int(state)) for state in states)}
@@ -143,7 +143,7 @@ class HeappeClient:
         ]
         if refused:
             raise HeappeFailed(
-                Problem.SSH, f"the file {name} was not written", call=wire.UPLOAD.name
+                SiteFault.SSH, f"the file {name} was not written", call=wire.UPLOAD.name
             )
 
     # Tunnels.

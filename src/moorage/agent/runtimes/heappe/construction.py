@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from moorage.agent.runtimes.heappe.client import HeappeClient
 from moorage.agent.runtimes.heappe.records import JobRecords
 from moorage.agent.runtimes.heappe.runtime import HeappeRules, HeappeRuntime
-from moorage.agent.runtimes.heappe.site import Wanted
+from moorage.agent.runtimes.heappe.site import SiteChoice
 from moorage.agent.runtimes.heappe.transport import Account
 from moorage.agent.state.logs import LogStore
 from moorage.agent.state.ports import PortAllocator
@@ -37,8 +37,8 @@ def account_of(settings: AgentSettings) -> Account:
     )
 
 
-def wanted_of(settings: AgentSettings) -> Wanted:
-    return Wanted(
+def wanted_of(settings: AgentSettings) -> SiteChoice:
+    return SiteChoice(
         settings.heappe_project,
         settings.heappe_cluster,
         node_type=settings.heappe_node_type,

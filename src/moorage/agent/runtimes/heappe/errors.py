@@ -17,7 +17,7 @@ from moorage.agent.runtimes.base import RuntimeFailed
 _MAX_DETAIL = 500
 
 
-class Problem(StrEnum):
+class SiteFault(StrEnum):
     """What an answer means to the caller."""
 
     SESSION = "session"  # log in again, once
@@ -47,34 +47,46 @@ class Problem(StrEnum):
 # The cluster or the server does not work at present. These open the circuit.
 OUTAGES = frozenset(
     {
-        Problem.SCHEDULER,
-        Problem.SSH,
-        Problem.BUSY,
-        Problem.GATEWAY,
-        Problem.INTERNAL,
-        Problem.UNREACHABLE,
+        SiteFault.SCHEDULER,
+        SiteFault.SSH,
+        SiteFault.BUSY,
+        SiteFault.GATEWAY,
+        SiteFault.INTERNAL,
+        SiteFault.UNREACHABLE,
     }
 )
 # The server answers, and takes no job of this agent until somebody changes something.
 REFUSALS = frozenset(
-    {Problem.CREDENTIALS, Problem.FORBIDDEN, Problem.ACCOUNT, Problem.NO_ROUTE, Problem.UNSUPPORTED}
+    {
+        SiteFault.CREDENTIALS,
+        SiteFault.FORBIDDEN,
+        SiteFault.ACCOUNT,
+        SiteFault.NO_ROUTE,
+        SiteFault.UNSUPPORTED,
+    }
 )
 # After these it is unknown whether the call took effect.
 IN_DOUBT = frozenset(
-    {Problem.SCHEDULER, Problem.SSH, Problem.GATEWAY, Problem.INTERNAL, Problem.UNREACHABLE}
+    {
+        SiteFault.SCHEDULER,
+        SiteFault.SSH,
+        SiteFault.GATEWAY,
+        SiteFault.INTERNAL,
+        SiteFault.UNREACHABLE,
+    }
 )
 
 _NEXT_STEPS = {
-    Problem.CREDENTIALS: "check agent.heappe_user, and its password or token",
-    Problem.FORBIDDEN: "ask the site for the role Submitter in the project",
-    Problem.ACCOUNT: "ask the site to initialise the cluster accounts of the project",
-    Problem.NO_ROUTE: "check agent.heappe_url, and the version of the server",
-    Problem.NO_TUNNELS_LEFT: (
+    SiteFault.CREDENTIALS: "check agent.heappe_user, and its password or token",
+    SiteFault.FORBIDDEN: "ask the site for the role Submitter in the project",
+    SiteFault.ACCOUNT: "ask the site to initialise the cluster accounts of the project",
+    SiteFault.NO_ROUTE: "check agent.heappe_url, and the version of the server",
+    SiteFault.NO_TUNNELS_LEFT: (
         "ask the site for the limit of its tunnels (100 per server by default)"
     ),
-    Problem.UNSUPPORTED: "use a Slurm or PBS cluster of the site",
-    Problem.GATEWAY: "check the web server in front of HEAppE, and agent.heappe_url",
-    Problem.UNREACHABLE: "check agent.heappe_url, and the network of this node",
+    SiteFault.UNSUPPORTED: "use a Slurm or PBS cluster of the site",
+    SiteFault.GATEWAY: "check the web server in front of HEAppE, and agent.heappe_url",
+    SiteFault.UNREACHABLE: "check agent.heappe_url, and the network of this node",
 }
 
 
@@ -84,7 +96,7 @@ class HeappeFailed(RuntimeFailed):
 
     def __init__(
         self,
-        problem: Problem,
+        problem: SiteFault,
         detail: str,
         *,
         call: str = "",
@@ -114,41 +126,41 @@ class HeappeFailed(RuntimeFailed):
 
 
 # Title in lower case, pattern of the detail, meaning; the first match counts.
-_TITLES: tuple[tuple[str, str, Problem], ...] = (
-    ("session code authentication problem", r"expired", Problem.SESSION),
-    ("session code authentication problem", r"", Problem.FORBIDDEN),
-    ("authentication failed", r"", Problem.CREDENTIALS),
-    ("unauthorized access", r"missing ?role", Problem.FORBIDDEN),
-    ("unauthorized access", r"", Problem.SESSION),
-    ("access forbidden", r"^unauthorized", Problem.SESSION),
-    ("access forbidden", r"", Problem.FORBIDDEN),
-    ("not allowed", r"", Problem.ACCOUNT),
-    ("scheduler configuration error", r"", Problem.UNSUPPORTED),
-    ("connection pool exhausted", r"", Problem.BUSY),
-    ("tunnel exception", r"no free local port", Problem.NO_TUNNELS_LEFT),
-    ("tunnel exception", r"", Problem.TUNNEL),
-    ("slurm problem", r"", Problem.SCHEDULER),
-    ("pbs problem", r"", Problem.SCHEDULER),
-    ("ssh problem", r"", Problem.SSH),
-    ("ssh command problem", r"", Problem.SSH),
-    ("resource not found", r"", Problem.NOT_FOUND),
+_TITLES: tuple[tuple[str, str, SiteFault], ...] = (
+    ("session code authentication problem", r"expired", SiteFault.SESSION),
+    ("session code authentication problem", r"", SiteFault.FORBIDDEN),
+    ("authentication failed", r"", SiteFault.CREDENTIALS),
+    ("unauthorized access", r"missing ?role", SiteFault.FORBIDDEN),
+    ("unauthorized access", r"", SiteFault.SESSION),
+    ("access forbidden", r"^unauthorized", SiteFault.SESSION),
+    ("access forbidden", r"", SiteFault.FORBIDDEN),
+    ("not allowed", r"", SiteFault.ACCOUNT),
+    ("scheduler configuration error", r"", SiteFault.UNSUPPORTED),
+    ("connection pool exhausted", r"", SiteFault.BUSY),
+    ("tunnel exception", r"no free local port", SiteFault.NO_TUNNELS_LEFT),
+    ("tunnel exception", r"", SiteFault.TUNNEL),
+    ("slurm problem", r"", SiteFault.SCHEDULER),
+    ("pbs problem", r"", SiteFault.SCHEDULER),
+    ("ssh problem", r"", SiteFault.SSH),
+    ("ssh command problem", r"", SiteFault.SSH),
+    ("resource not found", r"", SiteFault.NOT_FOUND),
 )
 # These titles stand for many things, which only the detail tells apart.
-_DETAILS: tuple[tuple[str, Problem], ...] = (
+_DETAILS: tuple[tuple[str, SiteFault], ...] = (
     (
         r"not a currently running task|only for running task|NotCurrentlyRunning",
-        Problem.NOT_RUNNING,
+        SiteFault.NOT_RUNNING,
     ),
-    (r"NoActiveConnection|no active connection", Problem.NO_TUNNEL),
-    (r"NotSupportedEndpoint|not supported", Problem.UNSUPPORTED),
+    (r"NoActiveConnection|no active connection", SiteFault.NO_TUNNEL),
+    (r"NotSupportedEndpoint|not supported", SiteFault.UNSUPPORTED),
     (
         r"^cannot (cancel|delete)|this job is in state|NotInConfiguringState|in configuring state"
         r"|CannotDeleteJob",
-        Problem.STATE,
+        SiteFault.STATE,
     ),
     (
         r"ProjectNotFound|project .*(not exist|not found|ended)|NotExistingTaskInfo",
-        Problem.NOT_FOUND,
+        SiteFault.NOT_FOUND,
     ),
 )
 _SUFFIXED = re.compile(r"(.*) \(Request ID: [^)]*\)", re.DOTALL)
@@ -163,34 +175,34 @@ def classify(
     text = body.decode(errors="replace").strip()
     title, detail = _title_and_detail(text)
     problem = _problem(status, media_type, title=title, detail=detail, text=text, login=login)
-    if problem is Problem.GATEWAY:
+    if problem is SiteFault.GATEWAY:
         detail = f"the answer came as {media_type or 'unknown type'}"
-    elif problem is Problem.TOO_LARGE:
+    elif problem is SiteFault.TOO_LARGE:
         detail = detail or "the body is larger than the server allows"
 
     # The body of an engine may be long, and is passed on.
-    shown = detail if problem is Problem.UPSTREAM else detail[:_MAX_DETAIL]
+    shown = detail if problem is SiteFault.UPSTREAM else detail[:_MAX_DETAIL]
     return HeappeFailed(problem, shown, call=call, status=status)
 
 
 def _problem(
     status: int, media_type: str, title: str, detail: str, text: str, login: bool
-) -> Problem:
+) -> SiteFault:
     if status == 413:
-        return Problem.TOO_LARGE
+        return SiteFault.TOO_LARGE
     if media_type == "text/html" or text[:1] == "<":
-        return Problem.GATEWAY
+        return SiteFault.GATEWAY
     if status == 429:
-        return Problem.BUSY
+        return SiteFault.BUSY
     if not title:
         return _untitled(status, media_type, text)
     if login and (status == 401 or title.lower() == "external service error"):
-        return Problem.CREDENTIALS
+        return SiteFault.CREDENTIALS
 
     return _titled(status, title.lower(), detail)
 
 
-def _titled(status: int, lower: str, detail: str) -> Problem:
+def _titled(status: int, lower: str, detail: str) -> SiteFault:
     for known, pattern, problem in _TITLES:
         if known == lower and re.search(pattern, detail, re.IGNORECASE):
             return problem
@@ -201,37 +213,37 @@ def _titled(status: int, lower: str, detail: str) -> Problem:
     if lower in ("invalid request", "connection problem"):
         # The body of the upstream in quotes; '' for a dead tunnel and for a timeout.
         return (
-            Problem.UPSTREAM
+            SiteFault.UPSTREAM
             if detail[:1] == "'" or "ResponseNotOk" in detail
-            else Problem.NO_TUNNEL
+            else SiteFault.NO_TUNNEL
         )
 
     if status in (400, 404):
-        return Problem.INVALID
+        return SiteFault.INVALID
     if status in (401, 403):
-        return Problem.FORBIDDEN
+        return SiteFault.FORBIDDEN
 
     # "Problem" is what 6.3 says for a command that failed on the login node, among others.
     return (
-        Problem.SSH
+        SiteFault.SSH
         if lower == "problem" and re.search(r"ssh|command", detail, re.I)
-        else Problem.INTERNAL
+        else SiteFault.INTERNAL
     )
 
 
-def _untitled(status: int, media_type: str, text: str) -> Problem:
+def _untitled(status: int, media_type: str, text: str) -> SiteFault:
     if status == 401:
-        return Problem.CREDENTIALS  # text/plain: the introspection of a bearer token
+        return SiteFault.CREDENTIALS  # text/plain: the introspection of a bearer token
     if status in (404, 405) and (media_type == "text/plain" or not text):
-        return Problem.NO_ROUTE
+        return SiteFault.NO_ROUTE
     if status in (502, 503, 504):
-        return Problem.GATEWAY
+        return SiteFault.GATEWAY
     if status == 403:
-        return Problem.FORBIDDEN
+        return SiteFault.FORBIDDEN
     if status in (400, 404, 415, 422):
-        return Problem.INVALID
+        return SiteFault.INVALID
 
-    return Problem.INTERNAL
+    return SiteFault.INTERNAL
 
 
 def _title_and_detail(text: str) -> tuple[str, str]:
@@ -269,13 +281,13 @@ def _listed(value: Any) -> list[Any]:
 # The stream call answers 200 and tells of a failure in its body.
 STREAM_ERROR = b"data: Error: "
 STREAM_INVALID = b"Validation failed: "
-_STREAM_KEYS: tuple[tuple[str, Problem], ...] = (
-    (r"^ResponseNotOk", Problem.UPSTREAM),
-    (r"^(Expired|Unauthorized)", Problem.SESSION),
-    (r"^NoActiveConnection", Problem.NO_TUNNEL),
-    (r"^MissingRole", Problem.FORBIDDEN),
-    (r"^NotExistingTaskInfo", Problem.NOT_FOUND),
-    (r"^Connection refused", Problem.NO_TUNNEL),  # the listener of the tunnel is dead
+_STREAM_KEYS: tuple[tuple[str, SiteFault], ...] = (
+    (r"^ResponseNotOk", SiteFault.UPSTREAM),
+    (r"^(Expired|Unauthorized)", SiteFault.SESSION),
+    (r"^NoActiveConnection", SiteFault.NO_TUNNEL),
+    (r"^MissingRole", SiteFault.FORBIDDEN),
+    (r"^NotExistingTaskInfo", SiteFault.NOT_FOUND),
+    (r"^Connection refused", SiteFault.NO_TUNNEL),  # the listener of the tunnel is dead
 )
 
 
@@ -286,10 +298,10 @@ def stream_failure(text: str, *, call: str = "") -> HeappeFailed:
         if re.search(pattern, text):
             return HeappeFailed(problem, text, call=call, status=200)
     # An engine that does not listen: "An error occurred while sending the request."
-    return HeappeFailed(Problem.UPSTREAM, text, call=call, status=200)
+    return HeappeFailed(SiteFault.UPSTREAM, text, call=call, status=200)
 
 
 def upstream_body(detail: str) -> str:
-    """The body that an engine answered, from the detail of ``Problem.UPSTREAM``; "" for none."""
+    """The body that an engine answered, from the detail of ``SiteFault.UPSTREAM``; "" for none."""
     found = re.fullmatch(r"'(.*)'", detail.strip(), re.DOTALL)
     return found.group(1) if found else ""

@@ -18,8 +18,8 @@ from moorage.agent.runtimes.batch.copying import parts_of
 from moorage.agent.runtimes.execution import STDOUT, Copy, ExecFailed
 from moorage.agent.runtimes.heappe import wire
 from moorage.agent.runtimes.heappe.client import HeappeClient
-from moorage.agent.runtimes.heappe.errors import HeappeFailed, Problem
-from moorage.agent.runtimes.heappe.records import JobRecord
+from moorage.agent.runtimes.heappe.errors import HeappeFailed, SiteFault
+from moorage.agent.runtimes.heappe.records import HeappeRecord
 from moorage.common.archive import ROOT
 from moorage.common.model.errors import InvalidInput, MoorageError, NotFound
 
@@ -73,7 +73,9 @@ def selected(listed: list[str], path: str) -> dict[str, str]:
     return found
 
 
-async def send(client: HeappeClient, record: JobRecord, path: str) -> AsyncGenerator[bytes, None]:
+async def send(
+    client: HeappeClient, record: HeappeRecord, path: str
+) -> AsyncGenerator[bytes, None]:
     """The tar stream of a copy out of the job. Raises ``MoorageError``."""
     parts_of(path)
     found = selected(await client.changed_files(record.job_id), path)
@@ -89,7 +91,7 @@ async def send(client: HeappeClient, record: JobRecord, path: str) -> AsyncGener
         try:
             data = await client.download(record.job_id, name)
         except HeappeFailed as error:
-            hint = _LARGE if error.problem is Problem.INTERNAL else error.next_step
+            hint = _LARGE if error.problem is SiteFault.INTERNAL else error.next_step
             raise ExecFailed(
                 f"{entry[2:]} was not copied: {error.message}", next_step=hint
             ) from None
@@ -127,7 +129,7 @@ def upload_name(copy: Copy) -> str:
     return name
 
 
-class CopyOut:
+class SiteDownload:
     def __init__(self, pieces: AsyncGenerator[bytes, None]) -> None:
         self._pieces = pieces
 
@@ -149,10 +151,10 @@ class CopyOut:
         """No call is under way: those of ``read`` end with their reader."""
 
 
-class CopyIn:
+class SiteUpload:
     """Collects one file, and uploads it when it has come completely."""
 
-    def __init__(self, client: HeappeClient, record: JobRecord, copy: Copy) -> None:
+    def __init__(self, client: HeappeClient, record: HeappeRecord, copy: Copy) -> None:
         self._client = client
         self._record = record
         self._name = upload_name(copy)

@@ -60,7 +60,7 @@ def is_relay(page: str) -> bool:
     return isinstance(found, dict) and found.get("moorage") == 1
 
 
-class Answer:
+class AnswerDecoder:
     """Decoder of one answer. ``head`` is None until it is known; ``complete``: the last frame was
     read."""
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from moorage.agent.runtimes.batch import JobName
 from moorage.agent.runtimes.heappe.client import HeappeClient
 from moorage.agent.runtimes.heappe.errors import HeappeFailed
-from moorage.agent.runtimes.heappe.wire import ACTIVE, Job
+from moorage.agent.runtimes.heappe.wire import ACTIVE, HeappeJob
 from moorage.common.aio.clock import Clock
 from moorage.common.model.ids import KernelId
 
@@ -22,11 +22,11 @@ _AT_ONCE = 8
 class Seen:
     """``at``: unix seconds by the clock of the agent, before the server was asked."""
 
-    job: Job
+    job: HeappeJob
     at: float
 
 
-class JobListing:
+class HeappeListing:
     """``agent``: the part of the names that is this agent's; other jobs of the account are not
     ours. ``others``: the names of jobs of other agents. ``per_job``: the server brings a job up to
     date only when it is asked for by itself. ``refusal``: why the server refuses the list; "": it
@@ -59,11 +59,11 @@ class JobListing:
     def get(self, job_id: int) -> Seen | None:
         return self._active.get(job_id) or self._ended.get(job_id)
 
-    def of(self, name: str) -> list[Job]:
+    def of(self, name: str) -> list[HeappeJob]:
         """The active jobs of this name."""
         return [seen.job for seen in self._active.values() if seen.job.name == name]
 
-    def all(self) -> list[Job]:
+    def all(self) -> list[HeappeJob]:
         """The active jobs of this agent."""
         return [seen.job for seen in self._active.values()]
 
@@ -133,6 +133,6 @@ class JobListing:
         return name is not None and name.agent == self._agent
 
 
-def kernel_of(job: Job) -> KernelId:
+def kernel_of(job: HeappeJob) -> KernelId:
     """The kernel whose job it is: the name of its task."""
     return KernelId(job.task.name)

@@ -13,11 +13,11 @@ from typing import Any
 from aiohttp import web
 
 from moorage.agent.runtimes.heappe import framing
-from moorage.agent.runtimes.heappe.answers import Refused, cut_off, error_response
+from moorage.agent.runtimes.heappe.answers import SiteRefused, cut_off, error_response
 from moorage.agent.runtimes.heappe.client import HeappeClient
 from moorage.agent.runtimes.heappe.errors import (
     HeappeFailed,
-    Problem,
+    SiteFault,
     stream_failure,
     upstream_body,
 )
@@ -98,7 +98,7 @@ async def _get(
         page = await client.get(way.tunnel, request.path_qs, headers)
     except HeappeFailed as error:
         body = upstream_body(error.detail)
-        if error.problem is not Problem.UPSTREAM or not body:
+        if error.problem is not SiteFault.UPSTREAM or not body:
             raise
 
         keeper.answered()
@@ -121,7 +121,7 @@ async def _explain(
     error = stream_failure(said)
     whole = _without_stream(body)
     if (
-        error.problem is not Problem.UPSTREAM
+        error.problem is not SiteFault.UPSTREAM
         or not said.startswith("ResponseNotOk")
         or whole is None
     ):
@@ -190,5 +190,5 @@ def _headers(request: web.BaseRequest) -> dict[str, str]:
     for name, value in headers.items():
         if len(value) > _MAX_HEADER:
             detail = f"the header {name} has {len(value)} characters; {_MAX_HEADER} pass HEAppE"
-            raise Refused(431, detail)
+            raise SiteRefused(431, detail)
     return headers

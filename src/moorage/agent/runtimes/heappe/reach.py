@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from moorage.agent.runtimes.heappe.errors import HeappeFailed, Problem
+from moorage.agent.runtimes.heappe.errors import HeappeFailed, SiteFault
 
 # A way is gone after this many failures in a row over this time: one that is opened again at once
 # was not.
@@ -23,23 +23,23 @@ FIRST_PAUSE_S = 5.0
 HURRIED_PAUSE_S = 10.0
 LONGEST_PAUSE_S = 120.0
 # The tunnel is gone, or its listener does not answer. The engine never saw the request.
-DEAD = frozenset({Problem.NO_TUNNEL, Problem.TUNNEL})
+DEAD = frozenset({SiteFault.NO_TUNNEL, SiteFault.TUNNEL})
 # The site, or the way through it, does not work. What an engine answers is none of these.
 OUT_OF_REACH = DEAD | {
-    Problem.NO_TUNNELS_LEFT,
-    Problem.NOT_RUNNING,
-    Problem.BUSY,
-    Problem.SSH,
-    Problem.GATEWAY,
-    Problem.INTERNAL,
-    Problem.UNREACHABLE,
+    SiteFault.NO_TUNNELS_LEFT,
+    SiteFault.NOT_RUNNING,
+    SiteFault.BUSY,
+    SiteFault.SSH,
+    SiteFault.GATEWAY,
+    SiteFault.INTERNAL,
+    SiteFault.UNREACHABLE,
 }
 # These show that the engine is not reached, whatever the site says about its job.
-_SILENT = DEAD | {Problem.NOT_RUNNING}
+_SILENT = DEAD | {SiteFault.NOT_RUNNING}
 
 
 @dataclass(slots=True)
-class Reach:
+class EngineReach:
     """``answered_at``, ``silent_at``: when the engine was reached last, and when it was certain
     that it is not. ``missed_at``: of the first failure of its way since it was reached.
     ``failure``: the last one."""

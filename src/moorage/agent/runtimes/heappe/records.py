@@ -16,7 +16,7 @@ _SUFFIX = ".json"
 
 
 @dataclass(frozen=True, slots=True)
-class JobRecord:
+class HeappeRecord:
     """``job_id`` is 0 until the job was created. Times are unix seconds, 0 for never.
     ``submitting_at``: when its submit was begun; ``submitted``: and confirmed. ``running_at``: when
     it was first seen running. ``ended_at``: when its end was first read; ``terminated``: it had got
@@ -45,7 +45,7 @@ class JobRecords:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def reserve(self, record: JobRecord) -> bool:
+    def reserve(self, record: HeappeRecord) -> bool:
         """Write the first record of a kernel. False: there is one, so that somebody else creates
         its job."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -59,7 +59,7 @@ class JobRecords:
 
         return True
 
-    def save(self, record: JobRecord) -> None:
+    def save(self, record: HeappeRecord) -> None:
         """Write a newer record. One that was removed stays so."""
         path = self._path(record.kernel_id)
         if not path.exists():
@@ -74,10 +74,10 @@ class JobRecords:
 
         os.replace(new, path)
 
-    def read(self, kernel_id: KernelId) -> JobRecord | None:
+    def read(self, kernel_id: KernelId) -> HeappeRecord | None:
         return _read(self._path(kernel_id))
 
-    def load(self) -> dict[KernelId, JobRecord]:
+    def load(self) -> dict[KernelId, HeappeRecord]:
         records = [_read(path) for path in self.folder.glob(f"*{_SUFFIX}")]
         return {record.kernel_id: record for record in records if record is not None}
 
@@ -88,11 +88,11 @@ class JobRecords:
         return self.folder / f"{kernel_id}{_SUFFIX}"
 
 
-def _read(path: Path) -> JobRecord | None:
+def _read(path: Path) -> HeappeRecord | None:
     """None: there is none, or an agent died while it reserved it."""
     try:
         value: Any = json.loads(path.read_text())
     except (FileNotFoundError, ValueError):
         return None
-    known = JobRecord.__dataclass_fields__
-    return JobRecord(**{name: item for name, item in value.items() if name in known})
+    known = HeappeRecord.__dataclass_fields__
+    return HeappeRecord(**{name: item for name, item in value.items() if name in known})

@@ -19,9 +19,9 @@ import structlog
 from aiohttp import web
 
 from moorage.agent.runtimes.heappe import framing, plain
-from moorage.agent.runtimes.heappe.answers import Refused, cut_off, error_response
+from moorage.agent.runtimes.heappe.answers import SiteRefused, cut_off, error_response
 from moorage.agent.runtimes.heappe.client import HeappeClient
-from moorage.agent.runtimes.heappe.errors import HeappeFailed, Problem, stream_failure
+from moorage.agent.runtimes.heappe.errors import HeappeFailed, SiteFault, stream_failure
 from moorage.agent.runtimes.heappe.reach import OUT_OF_REACH
 from moorage.agent.runtimes.heappe.tunnel import TunnelKeeper, Way
 from moorage.common.aio.tasks import cancel_and_wait, spawn
@@ -44,19 +44,21 @@ _HOP = frozenset(
     }
 )
 # The engine certainly never saw these requests.
-UNSENT = frozenset({Problem.SESSION, Problem.NO_TUNNEL, Problem.TUNNEL})
+UNSENT = frozenset({SiteFault.SESSION, SiteFault.NO_TUNNEL, SiteFault.TUNNEL})
 _UNAVAILABLE = frozenset(
     {
-        Problem.NO_TUNNEL,
-        Problem.TUNNEL,
-        Problem.NO_TUNNELS_LEFT,
-        Problem.NOT_RUNNING,
-        Problem.BUSY,
-        Problem.CREDENTIALS,
+        SiteFault.NO_TUNNEL,
+        SiteFault.TUNNEL,
+        SiteFault.NO_TUNNELS_LEFT,
+        SiteFault.NOT_RUNNING,
+        SiteFault.BUSY,
+        SiteFault.CREDENTIALS,
     }
 )
 # It may have seen these, but has not begun to answer.
-_IN_DOUBT = frozenset({Problem.UNREACHABLE, Problem.GATEWAY, Problem.INTERNAL, Problem.UPSTREAM})
+_IN_DOUBT = frozenset(
+    {SiteFault.UNREACHABLE, SiteFault.GATEWAY, SiteFault.INTERNAL, SiteFault.UPSTREAM}
+)
 # How long a request waits until the engine can be reached: longer than a login node takes to start
 # again, and shorter than the silence of a replica that proxies bear.
 PATIENCE_S = 240.0
@@ -97,7 +99,7 @@ class Relay:
         try:
             body = await _read(request)
             return await self._relay(request, body)
-        except Refused as refused:
+        except SiteRefused as refused:
             return error_response(refused.status, refused.message)
         except HeappeFailed as error:
             return _failed(error)
@@ -105,7 +107,7 @@ class Relay:
     async def _relay(self, request: web.BaseRequest, body: str) -> web.StreamResponse:
         keeper = self._keeper()
         if keeper is None:
-            raise Refused(503, "the job of this engine does not run yet")
+            raise SiteRefused(503, "the job of this engine does not run yet")
 
         until = asyncio.get_running_loop().time() + self._patience_s
         attempt = 0
@@ -124,7 +126,7 @@ class Relay:
                     self._client, request, body=body, way=way, keeper=keeper
                 )
             except HeappeFailed as error:
-                if error.problem is Problem.SESSION:
+                if error.problem is SiteFault.SESSION:
                     if attempt or not await self._client.transport.renew_session(used):
                         raise
                 elif _is_unseen(error) or (way is None and error.is_outage):
@@ -178,12 +180,12 @@ class Relay:
         async with self._client.stream(
             way.tunnel, framing.RELAY_PATH, plain_text, payload
         ) as content:
-            answer = framing.Answer()
+            answer = framing.AnswerDecoder()
             first = await _until_head(answer, content)
             head = answer.head
             assert head is not None
             if head.status == 0:
-                raise HeappeFailed(Problem.UPSTREAM, f"the engine did not answer: {head.error}")
+                raise HeappeFailed(SiteFault.UPSTREAM, f"the engine did not answer: {head.error}")
 
             keeper.answered()
             response = web.StreamResponse(status=head.status)
@@ -211,7 +213,7 @@ def _is_unseen(error: HeappeFailed) -> bool:
     if error.problem in _UNAVAILABLE or error.unsent:
         return True
 
-    return error.problem in (Problem.GATEWAY, Problem.INTERNAL) and error.status not in (
+    return error.problem in (SiteFault.GATEWAY, SiteFault.INTERNAL) and error.status not in (
         0,
         200,
         504,
@@ -231,7 +233,7 @@ async def _reach(keeper: TunnelKeeper) -> None:
 
 
 async def _pass_on(
-    answer: framing.Answer,
+    answer: framing.AnswerDecoder,
     first: bytes,
     content: aiohttp.StreamReader,
     response: web.StreamResponse,
@@ -246,14 +248,14 @@ async def _pass_on(
         piece = answer.feed(data)
 
 
-async def _until_head(answer: framing.Answer, content: aiohttp.StreamReader) -> bytes:
+async def _until_head(answer: framing.AnswerDecoder, content: aiohttp.StreamReader) -> bytes:
     """Read until the status is known. Returns what came of the body with it."""
     first = b""
     try:
         while answer.head is None:
             data = await content.readany()
             if not data:
-                raise HeappeFailed(Problem.UPSTREAM, "the answer ended before its status")
+                raise HeappeFailed(SiteFault.UPSTREAM, "the answer ended before its status")
 
             first = answer.feed(data)
     except framing.NotFramed as error:
@@ -265,9 +267,9 @@ async def _until_head(answer: framing.Answer, content: aiohttp.StreamReader) -> 
 
 
 async def _read(request: web.BaseRequest) -> str:
-    """The body as text. Raises ``Refused`` for what cannot pass."""
+    """The body as text. Raises ``SiteRefused`` for what cannot pass."""
     if request.headers.get("Upgrade"):
-        raise Refused(
+        raise SiteRefused(
             501, "WebSockets cannot pass HEAppE; use an agent of another kind for this model"
         )
 
@@ -277,20 +279,20 @@ async def _read(request: web.BaseRequest) -> str:
         parts.append(part)
         size += len(part)
         if size > MAX_UPLOAD:
-            raise Refused(
+            raise SiteRefused(
                 413, f"the body is larger than {MAX_UPLOAD} bytes, the most that passes HEAppE"
             )
 
     try:
         return b"".join(parts).decode()
     except UnicodeDecodeError:
-        raise Refused(
+        raise SiteRefused(
             415, "binary bodies cannot pass HEAppE; send text, such as JSON with base64"
         ) from None
 
 
 def _failed(error: HeappeFailed) -> web.Response:
-    if error.problem is Problem.TOO_LARGE:
+    if error.problem is SiteFault.TOO_LARGE:
         return error_response(
             413, "the body is larger than HEAppE lets pass: 5,000,000 bytes as JSON"
         )
@@ -302,7 +304,7 @@ def _failed(error: HeappeFailed) -> web.Response:
         text = "the engine of this model cannot be reached through its site at present"
         return error_response(status, text, {"Retry-After": "5"} if status == 503 else None)
 
-    if error.problem is Problem.UPSTREAM:
+    if error.problem is SiteFault.UPSTREAM:
         return error_response(502, "the engine of this model did not answer")
 
     return error_response(502, "the site of this model refused the request")

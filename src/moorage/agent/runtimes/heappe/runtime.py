@@ -33,9 +33,9 @@ from moorage.agent.runtimes.execution import Command, Copy, ExecFailed, Executio
 from moorage.agent.runtimes.heappe.book import JobBook
 from moorage.agent.runtimes.heappe.client import HeappeClient
 from moorage.agent.runtimes.heappe.errors import HeappeFailed
-from moorage.agent.runtimes.heappe.files import CopyIn, CopyOut, send
-from moorage.agent.runtimes.heappe.records import JobRecord, JobRecords
-from moorage.agent.runtimes.heappe.site import Wanted
+from moorage.agent.runtimes.heappe.files import SiteDownload, SiteUpload, send
+from moorage.agent.runtimes.heappe.records import HeappeRecord, JobRecords
+from moorage.agent.runtimes.heappe.site import SiteChoice
 from moorage.agent.runtimes.heappe.submission import Submitter
 from moorage.agent.runtimes.heappe.tracked import JobLogs, TrackedJob, shown
 from moorage.agent.runtimes.heappe.tunnel import UNREACHABLE_TIMEOUT_S
@@ -69,7 +69,7 @@ class HeappeRules:
     cannot be reached, and how long one waits to be submitted."""
 
     max_jobs: int
-    defaults: Wanted
+    defaults: SiteChoice
     heartbeat_s: float = 1800.0
     poll_s: float = 40.0
     hurried_poll_s: float = 5.0
@@ -169,7 +169,7 @@ class HeappeRuntime:
     async def create(self, launch: Launch) -> Handle:
         kernel_id = launch.kernel_id
         handle = self._handle(kernel_id)
-        record = JobRecord(kernel_id, str(handle.state["name"]), serves=launch.serves)
+        record = HeappeRecord(kernel_id, str(handle.state["name"]), serves=launch.serves)
         try:
             if not await asyncio.to_thread(self._records.reserve, record):
                 return await self._created_elsewhere(handle)
@@ -178,7 +178,7 @@ class HeappeRuntime:
                 f"the agent cannot write the record of the job: {error}", clean=True
             ) from None
 
-        async def save(new: JobRecord) -> None:
+        async def save(new: HeappeRecord) -> None:
             await asyncio.to_thread(self._records.save, new)
 
         try:
@@ -314,8 +314,8 @@ class HeappeRuntime:
         if job is None:
             raise ExecFailed("the agent has no record of the job")
         if copy.into:
-            return CopyIn(self._client, job.record, copy)
-        return CopyOut(send(self._client, job.record, copy.path))
+            return SiteUpload(self._client, job.record, copy)
+        return SiteDownload(send(self._client, job.record, copy.path))
 
     # Parts.
 
@@ -335,7 +335,7 @@ class HeappeRuntime:
         used, total = await self._client.used_nodes(place.node_type, place.project.id)
         return (SiteNodes(place.node_type.name, used, total),)
 
-    def _wanted(self, launch: Launch) -> Wanted:
+    def _wanted(self, launch: Launch) -> SiteChoice:
         given = self._rules.defaults
         job = launch.hpc
         if job is None:
@@ -349,7 +349,7 @@ class HeappeRuntime:
                 next_step="unset them: `moorage groups set GROUP hpc.options=none`",
             )
 
-        return Wanted(
+        return SiteChoice(
             job.project or given.project,
             job.cluster or given.cluster,
             node_type=job.node_type or given.node_type,
@@ -394,7 +394,7 @@ class HeappeRuntime:
         found = self.book.listing.of(name)
         if not found:
             return None
-        record = JobRecord(kernel_id, name, found[0].id, found[0].task.id, submitted=True)
+        record = HeappeRecord(kernel_id, name, found[0].id, found[0].task.id, submitted=True)
         await asyncio.to_thread(self._records.reserve, record)
         return self.book.track(record)
 

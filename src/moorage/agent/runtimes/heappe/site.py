@@ -21,7 +21,7 @@ _NO_VALUE = "-"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SiteChoice:
     """By the site's own names; "" for the only one there is. ``walltime_s``: 0 for the longest."""
 
     project: str
@@ -32,7 +32,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class JobPlace:
     """Where a job runs, and what starts it."""
 
     node_type: NodeType
@@ -41,7 +41,7 @@ class Place:
     walltime_s: int
 
 
-def find_place(wanted: Wanted, node_types: Sequence[NodeType]) -> Place:
+def find_place(wanted: SiteChoice, node_types: Sequence[NodeType]) -> JobPlace:
     """Raises ``CreateFailed`` with the names that there are."""
     offered = [one for one in node_types if wanted.project in one.projects]
     if not offered:
@@ -74,10 +74,10 @@ def find_place(wanted: Wanted, node_types: Sequence[NodeType]) -> Place:
             next_step="set a shorter walltime in the options of the resource group",
         )
 
-    return Place(node_type, project, template, math.ceil(walltime_s) or 3600)
+    return JobPlace(node_type, project, template, math.ceil(walltime_s) or 3600)
 
 
-def _has_template(node_type: NodeType, wanted: Wanted) -> bool:
+def _has_template(node_type: NodeType, wanted: SiteChoice) -> bool:
     templates = node_type.projects[wanted.project].templates
     return any(
         template.enabled and wanted.template in ("", template.name) for template in templates
@@ -138,7 +138,11 @@ def parameters(template: Template, blob: bytes = b"") -> list[dict[str, str]]:
 
 
 def specification(
-    name: str, kernel_id: str, place: Place, slots: Mapping[str, int], values: list[dict[str, str]]
+    name: str,
+    kernel_id: str,
+    place: JobPlace,
+    slots: Mapping[str, int],
+    values: list[dict[str, str]],
 ) -> dict[str, Any]:
     """The body of CreateJob. The name of the task is the whole kernel id, by which it is found
     again."""

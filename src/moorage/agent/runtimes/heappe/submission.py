@@ -14,12 +14,12 @@ import structlog
 from moorage.agent.runtimes.base import CreateFailed, Launch
 from moorage.agent.runtimes.heappe import wire
 from moorage.agent.runtimes.heappe.client import HeappeClient
-from moorage.agent.runtimes.heappe.errors import HeappeFailed, Problem
-from moorage.agent.runtimes.heappe.listing import JobListing
-from moorage.agent.runtimes.heappe.records import JobRecord
+from moorage.agent.runtimes.heappe.errors import HeappeFailed, SiteFault
+from moorage.agent.runtimes.heappe.listing import HeappeListing
+from moorage.agent.runtimes.heappe.records import HeappeRecord
 from moorage.agent.runtimes.heappe.site import (
-    Place,
-    Wanted,
+    JobPlace,
+    SiteChoice,
     find_place,
     launch_file,
     parameters,
@@ -41,7 +41,7 @@ class Submitter:
     """``heartbeat_s``: a job that serves ends itself after so long without a request."""
 
     def __init__(
-        self, client: HeappeClient, listing: JobListing, clock: Clock, heartbeat_s: float
+        self, client: HeappeClient, listing: HeappeListing, clock: Clock, heartbeat_s: float
     ) -> None:
         self._client = client
         self._listing = listing
@@ -52,11 +52,11 @@ class Submitter:
 
     async def submit(
         self,
-        record: JobRecord,
+        record: HeappeRecord,
         launch: Launch,
-        wanted: Wanted,
-        save: Callable[[JobRecord], Awaitable[None]],
-    ) -> JobRecord:
+        wanted: SiteChoice,
+        save: Callable[[HeappeRecord], Awaitable[None]],
+    ) -> HeappeRecord:
         """``save`` is called before each step that may take effect. Raises ``CreateFailed`` only if
         the job certainly does not run."""
         try:
@@ -84,7 +84,7 @@ class Submitter:
         await save(record)
         return await self._submit(record, save)
 
-    async def place(self, wanted: Wanted) -> Place:
+    async def place(self, wanted: SiteChoice) -> JobPlace:
         """Raises ``CreateFailed`` if there is no such place, ``HeappeFailed`` without an answer."""
         now = self._clock.monotonic()
         known = self._places.get(wanted.project)
@@ -98,7 +98,9 @@ class Submitter:
         self._places[wanted.project] = now, node_types
         return find_place(wanted, node_types)
 
-    async def _create(self, record: JobRecord, launch: Launch, place: Place) -> wire.Job:
+    async def _create(
+        self, record: HeappeRecord, launch: Launch, place: JobPlace
+    ) -> wire.HeappeJob:
         blob = launch_file(launch, self._heartbeat_s)
         while True:
             values = parameters(place.template, b"" if self._takes_files else blob)
@@ -113,7 +115,7 @@ class Submitter:
                 await self._client.upload(job.id, job.task.id, _LAUNCH, blob)
             except HeappeFailed as error:
                 await self._drop(job.id)
-                if error.problem is not Problem.NO_ROUTE:
+                if error.problem is not SiteFault.NO_ROUTE:
                     raise
 
                 log.warning(
@@ -124,7 +126,7 @@ class Submitter:
             else:
                 return job
 
-    async def _created(self, name: str, body: dict[str, object]) -> wire.Job:
+    async def _created(self, name: str, body: dict[str, object]) -> wire.HeappeJob:
         try:
             return await self._client.create_job(body)
         except HeappeFailed as error:
@@ -141,8 +143,8 @@ class Submitter:
             return found[0]
 
     async def _submit(
-        self, record: JobRecord, save: Callable[[JobRecord], Awaitable[None]]
-    ) -> JobRecord:
+        self, record: HeappeRecord, save: Callable[[HeappeRecord], Awaitable[None]]
+    ) -> HeappeRecord:
         # An agent that dies in between finds a submit in doubt.
         record = replace(record, submitting_at=self._clock.now().timestamp())
         await save(record)
@@ -158,7 +160,7 @@ class Submitter:
                 # The call may have taken long.
                 return replace(record, submitting_at=self._clock.now().timestamp())
 
-            if error.problem is not Problem.STATE:  # it was submitted before
+            if error.problem is not SiteFault.STATE:  # it was submitted before
                 await self._drop(record.job_id)
                 raise _create_failed(error) from None
 
@@ -174,7 +176,7 @@ class Submitter:
             log.info("a job that was not submitted was not deleted", job=job_id, why=error.message)
 
 
-def _of_job(record: JobRecord, job: wire.Job, submitted: bool = False) -> JobRecord:
+def _of_job(record: HeappeRecord, job: wire.HeappeJob, submitted: bool = False) -> HeappeRecord:
     return replace(record, job_id=job.id, task_id=job.task.id, submitted=submitted)
 
 

@@ -15,9 +15,9 @@ from moorage.agent.runtimes.heappe.client import HeappeClient
 from moorage.agent.runtimes.heappe.errors import HeappeFailed
 from moorage.agent.runtimes.heappe.interpretation import Doubt, Facts
 from moorage.agent.runtimes.heappe.listing import Seen
-from moorage.agent.runtimes.heappe.records import JobRecord
+from moorage.agent.runtimes.heappe.records import HeappeRecord
 from moorage.agent.runtimes.heappe.relay import Relay
-from moorage.agent.runtimes.heappe.tunnel import Target, TunnelKeeper
+from moorage.agent.runtimes.heappe.tunnel import TunnelKeeper, TunnelTarget
 from moorage.agent.state.logs import LogStore
 from moorage.common.aio.clock import Clock
 from moorage.common.model.status import ObservedState
@@ -40,7 +40,7 @@ class TrackedJob:
     stays gone; changes under ``writing``, in a thread. ``doubt``: one that what is known of it now
     does not show. ``cancelled``: its state when it was cancelled last, and when that was."""
 
-    record: JobRecord
+    record: HeappeRecord
     seen: Seen | None = None
     end_read: bool = False
     attempts: int = 0
@@ -152,14 +152,14 @@ async def progress_of(client: HeappeClient, job: TrackedJob) -> Told:
     return read_progress("".join(part.content for part in parts))
 
 
-async def target_of(client: HeappeClient, job: TrackedJob, told: Told) -> Target | None:
+async def target_of(client: HeappeClient, job: TrackedJob, told: Told) -> TunnelTarget | None:
     """Where the job listens; None if that cannot be told yet. Raises ``HeappeFailed``."""
     if not told.port:
         return None
     named = job.seen.job.task.nodes if job.seen is not None else ()
     for node in (*await client.node_ips(job.record.task_id), told.host, *named):
         if _HOST.fullmatch(node):
-            return Target(node, told.port, told.key)
+            return TunnelTarget(node, told.port, told.key)
     return None
 
 
@@ -225,7 +225,7 @@ def whole_characters(content: str) -> tuple[bytes, int]:
     return whole.encode(), len(whole.encode())
 
 
-def _append(logs: LogStore, record: JobRecord, data: bytes) -> int:
+def _append(logs: LogStore, record: HeappeRecord, data: bytes) -> int:
     """The number of the next byte of the log, which is its offset in the file of the job."""
     if not data and not logs.exists(record.kernel_id):
         return 0

@@ -20,7 +20,7 @@ import structlog
 
 from moorage.agent.runtimes.heappe import wire
 from moorage.agent.runtimes.heappe.circuit import Circuit
-from moorage.agent.runtimes.heappe.errors import HeappeFailed, Problem, classify
+from moorage.agent.runtimes.heappe.errors import HeappeFailed, SiteFault, classify
 from moorage.common.aio.clock import Clock
 
 log = structlog.get_logger("moorage.agent.heappe")
@@ -61,7 +61,7 @@ async def _never_repeat(
         raise _Interrupted(str(error) or type(error).__name__) from error
 
 
-class Transport:
+class HeappeTransport:
     """``calls`` counts the calls by name. Raises ``HeappeFailed`` only."""
 
     def __init__(self, account: Account, clock: Clock) -> None:
@@ -87,7 +87,7 @@ class Transport:
 
     @asynccontextmanager
     async def stream(
-        self, call: wire.Call, body: dict[str, Any]
+        self, call: wire.HeappeCall, body: dict[str, Any]
     ) -> AsyncIterator[aiohttp.StreamReader]:
         """A call without a limit of time. Leaving the context cancels it. An expired session is
         told in the answer: the caller renews it."""
@@ -142,7 +142,7 @@ class Transport:
                 data = wire.encode(wire.AUTHENTICATE, credentials)
                 code = await self._send(wire.AUTHENTICATE, data, {}, {}, login=True)
             except HeappeFailed as error:
-                if error.problem is Problem.CREDENTIALS and await self._read_secret():
+                if error.problem is SiteFault.CREDENTIALS and await self._read_secret():
                     continue
 
                 self._note_refusal(error)
@@ -152,7 +152,7 @@ class Transport:
 
         if not isinstance(code, str) or code == "HEADER-AUTH-NEEDED":
             raise HeappeFailed(
-                Problem.CREDENTIALS, "this server wants a bearer token", call="login"
+                SiteFault.CREDENTIALS, "this server wants a bearer token", call="login"
             )
 
         return code
@@ -194,7 +194,7 @@ class Transport:
         return True
 
     def _note_refusal(self, error: HeappeFailed) -> None:
-        if error.problem is Problem.CREDENTIALS:
+        if error.problem is SiteFault.CREDENTIALS:
             pause_s = min(FIRST_REFUSED_S * 8.0 ** min(self._refusals, 10), LONGEST_REFUSED_S)
             self._refusals += 1
             self._refused = self._clock.monotonic() + pause_s * self._clock.jitter(0.2), error
@@ -209,7 +209,7 @@ class Transport:
 
     async def call(
         self,
-        call: wire.Call,
+        call: wire.HeappeCall,
         body: dict[str, Any] | None = None,
         *,
         query: dict[str, str] | None = None,
@@ -246,7 +246,7 @@ class Transport:
 
     async def _with_session(
         self,
-        call: wire.Call,
+        call: wire.HeappeCall,
         body: dict[str, Any] | None,
         query: dict[str, str],
         form: aiohttp.FormData | None,
@@ -262,9 +262,9 @@ class Transport:
                 )
             except HeappeFailed as error:
                 is_refusal = (
-                    error.problem is Problem.CREDENTIALS and self._account.auth != "session"
+                    error.problem is SiteFault.CREDENTIALS and self._account.auth != "session"
                 )
-                if error.problem is not Problem.SESSION and not is_refusal:
+                if error.problem is not SiteFault.SESSION and not is_refusal:
                     raise
                 # A form is consumed by its first use.
                 if attempt or form is not None or not await self.renew_session(code):
@@ -274,14 +274,14 @@ class Transport:
 
     def _refusal(self, error: HeappeFailed) -> HeappeFailed:
         """The meaning of an answer that asks for a login, once no login helps."""
-        problem = Problem.FORBIDDEN if self._account.auth == "session" else Problem.CREDENTIALS
+        problem = SiteFault.FORBIDDEN if self._account.auth == "session" else SiteFault.CREDENTIALS
         meant = HeappeFailed(problem, error.detail, call=error.call, status=error.status)
         self._note_refusal(meant)
         return meant
 
     async def _send(
         self,
-        call: wire.Call,
+        call: wire.HeappeCall,
         data: bytes | None,
         query: dict[str, str],
         headers: dict[str, str],
@@ -303,7 +303,7 @@ class Transport:
                 return json.loads(body)
             except ValueError:
                 raise HeappeFailed(
-                    Problem.GATEWAY,
+                    SiteFault.GATEWAY,
                     f"the answer is no JSON: {body[:100].decode(errors='replace')}",
                     call=call.name,
                     status=response.status,
@@ -312,7 +312,7 @@ class Transport:
     @asynccontextmanager
     async def _request(
         self,
-        call: wire.Call,
+        call: wire.HeappeCall,
         data: bytes | None,
         query: dict[str, str],
         headers: dict[str, str],
@@ -346,7 +346,7 @@ class Transport:
             unsent = isinstance(
                 error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError
             )
-            raise HeappeFailed(Problem.UNREACHABLE, why, call=call.name, unsent=unsent) from None
+            raise HeappeFailed(SiteFault.UNREACHABLE, why, call=call.name, unsent=unsent) from None
 
     def _open(self) -> tuple[aiohttp.ClientSession, aiohttp.ClientSession]:
         """A session with a fresh connection for each call, and one that keeps connections."""
@@ -367,5 +367,5 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
         parts.append(part)
         size += len(part)
         if size > _MAX_ANSWER:
-            raise HeappeFailed(Problem.INTERNAL, f"the answer has more than {_MAX_ANSWER} bytes")
+            raise HeappeFailed(SiteFault.INTERNAL, f"the answer has more than {_MAX_ANSWER} bytes")
     return b"".join(parts)

@@ -16,7 +16,7 @@ import aiohttp
 import structlog
 
 from moorage.agent.runtimes.heappe.client import HeappeClient
-from moorage.agent.runtimes.heappe.errors import HeappeFailed, Problem, stream_failure
+from moorage.agent.runtimes.heappe.errors import HeappeFailed, SiteFault, stream_failure
 from moorage.agent.runtimes.heappe.framing import (
     HEALTH_PATH,
     RELAY_PATH,
@@ -24,7 +24,7 @@ from moorage.agent.runtimes.heappe.framing import (
     failure_in,
     is_relay,
 )
-from moorage.agent.runtimes.heappe.reach import DEAD, Reach
+from moorage.agent.runtimes.heappe.reach import DEAD, EngineReach
 from moorage.agent.runtimes.heappe.wire import Tunnel
 from moorage.common.aio.clock import Clock
 
@@ -40,7 +40,7 @@ _PROBE_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class TunnelTarget:
     """Where a job listens. ``key``: of the relay in the job, "" if an engine listens there
     itself."""
 
@@ -72,7 +72,7 @@ class TunnelKeeper:
         self,
         client: HeappeClient,
         task_id: int,
-        target: Target,
+        target: TunnelTarget,
         clock: Clock,
         *,
         timeout_s: float = UNREACHABLE_TIMEOUT_S,
@@ -90,7 +90,7 @@ class TunnelKeeper:
         self._way: Way | None = None
         self._failures = 0  # of probes
         self._kept_at = float("-inf")
-        self.reach = Reach()
+        self.reach = EngineReach()
         self.problem = ""
 
     @property
@@ -174,7 +174,9 @@ class TunnelKeeper:
             if error.problem in DEAD and way is not None:
                 await self._heal(way, error.message)
         except TimeoutError:
-            self.missed(HeappeFailed(Problem.UNREACHABLE, "the probe of the engine takes too long"))
+            self.missed(
+                HeappeFailed(SiteFault.UNREACHABLE, "the probe of the engine takes too long")
+            )
 
     async def end_program(self) -> bool:
         """Ask our program in the job to end. False: it cannot be asked, or does not answer."""
@@ -216,7 +218,7 @@ class TunnelKeeper:
         now = self._clock.monotonic()
         last = self.reach.failure
         if not self.reach.may_renew(now):
-            said = last or HeappeFailed(Problem.TUNNEL, "it is being opened again")
+            said = last or HeappeFailed(SiteFault.TUNNEL, "it is being opened again")
             raise Paced(said.problem, said.detail, call=said.call, status=said.status, unsent=True)
         self.reach.renewing(now, self._clock.jitter(0.2))
 
@@ -230,7 +232,7 @@ class TunnelKeeper:
 
         if (tunnel.node_ip, tunnel.node_port) != (target.node, target.port):
             raise HeappeFailed(
-                Problem.TUNNEL, f"the tunnel leads to {tunnel.node_ip}:{tunnel.node_port}"
+                SiteFault.TUNNEL, f"the tunnel leads to {tunnel.node_ip}:{tunnel.node_port}"
             )
 
         return Way(tunnel, target.key, framed=bool(target.key))
@@ -248,7 +250,7 @@ class TunnelKeeper:
         try:
             page = await self._client.get(way.tunnel, HEALTH_PATH if way.framed else "/health")
         except HeappeFailed as error:
-            if error.problem is not Problem.UPSTREAM:
+            if error.problem is not SiteFault.UPSTREAM:
                 raise
             if error.detail.strip() not in ("", "''"):
                 return True  # it answered something else than 200
@@ -271,7 +273,7 @@ class TunnelKeeper:
             return True
 
         error = stream_failure(said)
-        if error.problem is not Problem.UPSTREAM:
+        if error.problem is not SiteFault.UPSTREAM:
             raise error
 
         return said.startswith("ResponseNotOk")

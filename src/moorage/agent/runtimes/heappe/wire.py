@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from enum import IntEnum
 from typing import Any
 
-from moorage.agent.runtimes.heappe.errors import HeappeFailed, Problem
+from moorage.agent.runtimes.heappe.errors import HeappeFailed, SiteFault
 
 
 class JobState(IntEnum):
@@ -48,7 +48,7 @@ STDOUT_FILE = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class HeappeCall:
     """``limit``: the largest body in bytes. ``timeout_s``: of the whole call. ``repeatable``: a
     second one does no harm, so it may use a connection that may be dead."""
 
@@ -71,36 +71,38 @@ _CLUSTERS = "ClusterInformation"
 # Calls that work on the cluster over SSH take seconds.
 _SLOW_S = 120.0
 
-AUTHENTICATE = Call("POST", f"{_USERS}/AuthenticateUserPassword", 148)
-PROJECTS = Call("GET", f"{_USERS}/ProjectsForCurrentUser", repeatable=True)
-CLUSTERS = Call("GET", f"{_CLUSTERS}/ListAvailableClusters", timeout_s=60, repeatable=True)
-NODE_USAGE = Call("GET", f"{_CLUSTERS}/CurrentClusterNodeUsage", timeout_s=60, repeatable=True)
-HEALTH = Call("GET", "Health", repeatable=True)
-CREATE_JOB = Call("POST", f"{_JOBS}/CreateJob", 250_000, _SLOW_S)
-SUBMIT_JOB = Call("PUT", f"{_JOBS}/SubmitJob", 94, _SLOW_S)
-CANCEL_JOB = Call("PUT", f"{_JOBS}/CancelJob", 98, _SLOW_S)
-DELETE_JOB = Call("DELETE", f"{_JOBS}/DeleteJob", 120, _SLOW_S)
-JOB_INFO = Call("GET", f"{_JOBS}/CurrentInfoForJob", repeatable=True)
-LIST_JOBS = Call("GET", f"{_JOBS}/ListJobsForCurrentUser", timeout_s=60, repeatable=True)
-NODE_IPS = Call("GET", f"{_JOBS}/AllocatedNodesIPs", repeatable=True)
-REQUEST_TUNNEL = Call("POST", f"{_TRANSFER}/RequestDataTransfer", 170, 60)
-CLOSE_TUNNEL = Call("POST", f"{_TRANSFER}/CloseDataTransfer", 220, 60)
-NODE_GET = Call("POST", f"{_TRANSFER}/HttpGetToJobNode", 50_000)
-NODE_POST = Call("POST", f"{_TRANSFER}/HttpPostToJobNode", 5_000_000)
-NODE_STREAM = Call("POST", f"{_TRANSFER}/HttpPostToJobNodeStream", 5_000_000)
-FILE_PARTS = Call("POST", f"{_FILES}/DownloadPartsOfJobFilesFromCluster", 480, 60)
-CHANGED_FILES = Call("GET", f"{_FILES}/ListChangedFilesForJob", timeout_s=60, repeatable=True)
-DOWNLOAD = Call("POST", f"{_FILES}/DownloadFileFromCluster", 700, _SLOW_S)
-UPLOAD = Call("POST", f"{_FILES}/UploadFilesToJobExecutionDir", 100_000_000, _SLOW_S)
+AUTHENTICATE = HeappeCall("POST", f"{_USERS}/AuthenticateUserPassword", 148)
+PROJECTS = HeappeCall("GET", f"{_USERS}/ProjectsForCurrentUser", repeatable=True)
+CLUSTERS = HeappeCall("GET", f"{_CLUSTERS}/ListAvailableClusters", timeout_s=60, repeatable=True)
+NODE_USAGE = HeappeCall(
+    "GET", f"{_CLUSTERS}/CurrentClusterNodeUsage", timeout_s=60, repeatable=True
+)
+HEALTH = HeappeCall("GET", "Health", repeatable=True)
+CREATE_JOB = HeappeCall("POST", f"{_JOBS}/CreateJob", 250_000, _SLOW_S)
+SUBMIT_JOB = HeappeCall("PUT", f"{_JOBS}/SubmitJob", 94, _SLOW_S)
+CANCEL_JOB = HeappeCall("PUT", f"{_JOBS}/CancelJob", 98, _SLOW_S)
+DELETE_JOB = HeappeCall("DELETE", f"{_JOBS}/DeleteJob", 120, _SLOW_S)
+JOB_INFO = HeappeCall("GET", f"{_JOBS}/CurrentInfoForJob", repeatable=True)
+LIST_JOBS = HeappeCall("GET", f"{_JOBS}/ListJobsForCurrentUser", timeout_s=60, repeatable=True)
+NODE_IPS = HeappeCall("GET", f"{_JOBS}/AllocatedNodesIPs", repeatable=True)
+REQUEST_TUNNEL = HeappeCall("POST", f"{_TRANSFER}/RequestDataTransfer", 170, 60)
+CLOSE_TUNNEL = HeappeCall("POST", f"{_TRANSFER}/CloseDataTransfer", 220, 60)
+NODE_GET = HeappeCall("POST", f"{_TRANSFER}/HttpGetToJobNode", 50_000)
+NODE_POST = HeappeCall("POST", f"{_TRANSFER}/HttpPostToJobNode", 5_000_000)
+NODE_STREAM = HeappeCall("POST", f"{_TRANSFER}/HttpPostToJobNodeStream", 5_000_000)
+FILE_PARTS = HeappeCall("POST", f"{_FILES}/DownloadPartsOfJobFilesFromCluster", 480, 60)
+CHANGED_FILES = HeappeCall("GET", f"{_FILES}/ListChangedFilesForJob", timeout_s=60, repeatable=True)
+DOWNLOAD = HeappeCall("POST", f"{_FILES}/DownloadFileFromCluster", 700, _SLOW_S)
+UPLOAD = HeappeCall("POST", f"{_FILES}/UploadFilesToJobExecutionDir", 100_000_000, _SLOW_S)
 
 
-def encode(call: Call, body: dict[str, Any]) -> bytes:
+def encode(call: HeappeCall, body: dict[str, Any]) -> bytes:
     """Compact JSON. Raises ``HeappeFailed`` with ``TOO_LARGE`` if the server would refuse its
     size."""
     data = json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
     if len(data) > call.limit:
         raise HeappeFailed(
-            Problem.TOO_LARGE,
+            SiteFault.TOO_LARGE,
             f"the body has {len(data)} bytes, {call.limit} are allowed",
             call=call.name,
         )
@@ -120,7 +122,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class HeappeJob:
     """``project``: the accounting string, "" if unknown. Times are as the server gave them: without
     a zone, or in one of its own."""
 
@@ -202,11 +204,11 @@ def parse_time(value: Any) -> datetime | None:
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found
 
 
-def parse_job(value: dict[str, Any]) -> Job:
+def parse_job(value: dict[str, Any]) -> HeappeJob:
     tasks = [one for one in _list(value.get("Tasks")) if isinstance(one, dict)]
     task = tasks[0] if tasks else {}
     node_type = _dict(task.get("NodeType"))
-    return Job(
+    return HeappeJob(
         _int(value.get("Id")),
         str(value.get("Name") or ""),
         state=_state(value.get("State")),
@@ -225,7 +227,7 @@ def parse_job(value: dict[str, Any]) -> Job:
     )
 
 
-def parse_jobs(value: Any) -> list[Job]:
+def parse_jobs(value: Any) -> list[HeappeJob]:
     return [parse_job(one) for one in _list(value) if isinstance(one, dict)]
 
 

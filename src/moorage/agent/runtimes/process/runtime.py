@@ -28,8 +28,8 @@ from moorage.agent.runtimes.base import (
     CreateFailed,
     Handle,
     Isolation,
+    KernelLease,
     Launch,
-    Lease,
     OnProgress,
     RuntimeFailed,
     RuntimeObservation,
@@ -59,7 +59,7 @@ from moorage.common.model.status import ObservedState
 
 log = structlog.get_logger("moorage.agent.process")
 _SHIM_EXIT_S = 3.0
-_NO_LEASE = Lease(0, 0, "")
+_NO_LEASE = KernelLease(0, 0, "")
 # Not at once, because it would compete for the CPU with the kernel that has just started.
 _REPLENISH_DELAY_S = 0.2
 _RULES = IsolationRules()

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from moorage.agent.runtimes.base import RuntimeFailed
-from moorage.agent.runtimes.slurm.interpretation import Job
+from moorage.agent.runtimes.slurm.interpretation import SlurmJob
 from moorage.common.model.kernel import SiteNodes
 
 # A slurmctld that is down makes its clients fail after about 9 s; one under load answers late.
@@ -84,7 +84,7 @@ class Slurm:
             raise RuntimeFailed(_last_line(error) or f"sbatch exited with {code}")
         return _last_line(error)
 
-    async def jobs(self) -> list[Job]:
+    async def jobs(self) -> list[SlurmJob]:
         """All jobs of this user that Slurm remembers. Raises ``RuntimeFailed``; no answer never
         means "none"."""
         arguments = ("--noheader", "--states=all", f"--user={os.getuid()}", _format())
@@ -93,7 +93,7 @@ class Slurm:
             raise RuntimeFailed(_last_line(error) or f"squeue exited with {code}")
         return parse_jobs(output)
 
-    async def accounted(self, job_id: str) -> Job | None:
+    async def accounted(self, job_id: str) -> SlurmJob | None:
         """A job that may have left the queue, as the accounting of the site knows it; None: it does
         not. Raises ``NoAccounting`` if there is none, and ``RuntimeFailed`` without an answer."""
         arguments = ("--noheader", "--parsable2", "--allocations", f"--jobs={job_id}", _ACCOUNTED)
@@ -205,7 +205,7 @@ def parse_nodes(output: str, partition: str) -> tuple[SiteNodes, ...]:
     )
 
 
-def parse_jobs(output: str) -> list[Job]:
+def parse_jobs(output: str) -> list[SlurmJob]:
     """Rows that cannot be read are left out: the user may have any jobs beside ours."""
     jobs = []
     for line in output.splitlines():
@@ -216,7 +216,7 @@ def parse_jobs(output: str) -> list[Job]:
         job_id, state, reason, start, end, status, comment, name = fields
         kernel_id = comment[len(_COMMENT) :] if comment.startswith(_COMMENT) else ""
         jobs.append(
-            Job(
+            SlurmJob(
                 job_id,
                 name.rstrip("|").rstrip(),
                 state=state.rstrip("+"),
@@ -231,7 +231,7 @@ def parse_jobs(output: str) -> list[Job]:
     return jobs
 
 
-def parse_accounted(output: str, job_id: str) -> Job | None:
+def parse_accounted(output: str, job_id: str) -> SlurmJob | None:
     """Rows of ``sacct``: a state such as ``CANCELLED by 1000``, and an exit code and a signal as
     ``0:9``."""
     for line in output.splitlines():
@@ -244,7 +244,7 @@ def parse_accounted(output: str, job_id: str) -> Job | None:
         known = code.isdigit() and number.isdigit()
         waited = (int(code) << 8 | int(number)) if known else 0
 
-        return Job(
+        return SlurmJob(
             job_id,
             "",
             state=state.split()[0],

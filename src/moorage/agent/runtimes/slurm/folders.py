@@ -44,7 +44,7 @@ _HOST = re.compile(r"[A-Za-z0-9_.:%-]{1,255}")
 
 
 @dataclass(frozen=True, slots=True)
-class JobRecord:
+class SlurmRecord:
     """``job_id``: "" until the site has told or shown it. ``doubt_since``: unix seconds of a
     submission without an answer, 0 for none. ``ends_at``: the last known end of the walltime, 0 if
     unknown."""
@@ -90,7 +90,7 @@ class JobFolders:
     def script(self, kernel_id: KernelId) -> Path:
         return self.path(kernel_id) / _SCRIPT
 
-    def create(self, record: JobRecord, spec: Mapping[str, Any], script: str) -> bool:
+    def create(self, record: SlurmRecord, spec: Mapping[str, Any], script: str) -> bool:
         """False: the kernel has a directory, so that somebody else submits its job, or has. Raises
         ``OSError``."""
         folder = self.path(record.kernel_id)
@@ -106,20 +106,20 @@ class JobFolders:
 
         return True
 
-    def save(self, record: JobRecord) -> None:
+    def save(self, record: SlurmRecord) -> None:
         launcher.write_private(
             str(self.path(record.kernel_id) / _JOB), json.dumps(asdict(record)), 0o600
         )
 
-    def load(self) -> dict[KernelId, JobRecord]:
+    def load(self) -> dict[KernelId, SlurmRecord]:
         records = (self.record(KernelId(path.parent.name)) for path in self.work.glob(f"*/{_JOB}"))
         return {record.kernel_id: record for record in records if record is not None}
 
-    def record(self, kernel_id: KernelId) -> JobRecord | None:
+    def record(self, kernel_id: KernelId) -> SlurmRecord | None:
         found = _read_json(self.path(kernel_id) / _JOB)
-        return JobRecord(**found | {"kernel_id": kernel_id}) if found else None
+        return SlurmRecord(**found | {"kernel_id": kernel_id}) if found else None
 
-    def marks(self, record: JobRecord) -> Marks:
+    def marks(self, record: SlurmRecord) -> Marks:
         folder = self.path(record.kernel_id)
         started = _read_json(folder / _STARTED)
         end = _read_json(folder / _EXIT)

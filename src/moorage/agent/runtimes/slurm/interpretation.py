@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from moorage.agent.runtimes.base import RuntimeObservation
-from moorage.agent.runtimes.batch import Candidate, program_end
+from moorage.agent.runtimes.batch import JobCandidate, program_end
 from moorage.common.model.status import ObservedState
 
 # States of Slurm in which a job waits, holds a node, or has left it. Any other one is unknown to
@@ -68,7 +68,7 @@ _WALLTIME_MARGIN_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class SlurmJob:
     """One row of ``squeue``. Times are unix seconds, None where Slurm does not say. ``status``: as
     of wait(2)."""
 
@@ -92,8 +92,8 @@ class Job:
         """It has ended but for what Slurm cleans up, and never runs again."""
         return self.state == "COMPLETING" or not self.is_active
 
-    def candidate(self) -> Candidate:
-        return Candidate(self.job_id, not self.is_ending, self.state in HOLDING)
+    def candidate(self) -> JobCandidate:
+        return JobCandidate(self.job_id, not self.is_ending, self.state in HOLDING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class Marks:
 
 
 def interpret(
-    job: Job | None, marks: Marks, *, submitted: bool = True, never: bool = False
+    job: SlurmJob | None, marks: Marks, *, submitted: bool = True, never: bool = False
 ) -> RuntimeObservation:
     """``job``: None if the site does not list it. ``submitted``: the site has confirmed it.
     ``never``: it was watched for long enough, and the site did not take it."""
@@ -153,7 +153,7 @@ def interpret(
     )
 
 
-def explain(job: Job) -> str:
+def explain(job: SlurmJob) -> str:
     """Why the job waits."""
     if job.state != "PENDING":
         return {"CONFIGURING": "its nodes are being prepared"}.get(
@@ -206,7 +206,7 @@ def _exited(end: Exit, marks: Marks, *, oom: bool, all_exited: bool) -> RuntimeO
     )
 
 
-def _ended(job: Job, marks: Marks) -> RuntimeObservation:
+def _ended(job: SlurmJob, marks: Marks) -> RuntimeObservation:
     """The job has left its node, and its launcher did not say how the program ended."""
     state = job.state
     exited = ObservedState.EXITED

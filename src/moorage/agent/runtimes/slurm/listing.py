@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 from moorage.agent.runtimes.base import RuntimeFailed
 from moorage.agent.runtimes.batch import JobName
 from moorage.agent.runtimes.slurm.commands import Slurm
-from moorage.agent.runtimes.slurm.interpretation import Job
+from moorage.agent.runtimes.slurm.interpretation import SlurmJob
 from moorage.common.aio.clock import Clock
 
 
-class JobListing:
+class SlurmListing:
     """``agent``: the part of job names that is this agent's. ``on_change`` is called with the name
     of each job that differs from the last listing. ``failure``: why the site did not answer last,
     "" if it did."""
@@ -24,15 +24,15 @@ class JobListing:
         self._agent = agent
         self._clock = clock
         self._on_change = on_change
-        self._jobs: dict[str, tuple[Job, ...]] = {}
+        self._jobs: dict[str, tuple[SlurmJob, ...]] = {}
         self._lock = asyncio.Lock()
         self._began_at = float("-inf")
         self.failure = "the site was not asked yet"
 
-    def jobs(self, name: str) -> tuple[Job, ...]:
+    def jobs(self, name: str) -> tuple[SlurmJob, ...]:
         return self._jobs.get(name, ())
 
-    def all(self) -> Mapping[str, tuple[Job, ...]]:
+    def all(self) -> Mapping[str, tuple[SlurmJob, ...]]:
         return self._jobs
 
     async def refresh(self, since: float | None = None) -> None:
@@ -59,8 +59,8 @@ class JobListing:
             self.failure = ""
             self._take(found, everything=bool(had_failed))
 
-    def _take(self, found: list[Job], *, everything: bool) -> None:
-        jobs: dict[str, tuple[Job, ...]] = {}
+    def _take(self, found: list[SlurmJob], *, everything: bool) -> None:
+        jobs: dict[str, tuple[SlurmJob, ...]] = {}
         for job in found:
             name = JobName.parse(job.name)
             if name is not None and name.agent == self._agent:

@@ -32,10 +32,10 @@ from moorage.agent.runtimes.batch.doubts import DoubtLedger
 from moorage.agent.runtimes.batch.nodes import NodeUsage
 from moorage.agent.runtimes.execution import Command, Copy, ExecFailed, Execution
 from moorage.agent.runtimes.slurm.commands import NoAccounting, Rejected, Slurm, script
-from moorage.agent.runtimes.slurm.folders import HEARTBEAT, JobFolders, JobRecord
-from moorage.agent.runtimes.slurm.interpretation import Job, Marks, interpret
+from moorage.agent.runtimes.slurm.folders import HEARTBEAT, JobFolders, SlurmRecord
+from moorage.agent.runtimes.slurm.interpretation import Marks, SlurmJob, interpret
 from moorage.agent.runtimes.slurm.job_options import JobDefaults, sbatch_options
-from moorage.agent.runtimes.slurm.listing import JobListing
+from moorage.agent.runtimes.slurm.listing import SlurmListing
 from moorage.agent.state.log_times import LogRange
 from moorage.agent.state.logs import data_of
 from moorage.common.aio.clock import Clock
@@ -106,7 +106,7 @@ class SlurmRuntime:
             usage=False,
             files=True,
         )
-        self._listing = JobListing(slurm, self._agent, clock, self._on_job_change)
+        self._listing = SlurmListing(slurm, self._agent, clock, self._on_job_change)
         self._changed: dict[str, asyncio.Event] = {}  # by the name of the job, while somebody waits
         self._last: dict[str, ObservedState] = {}
         self._has_accounting = True  # until it says that it has none
@@ -155,7 +155,7 @@ class SlurmRuntime:
 
         # Written first: an agent that dies in between finds a submission in doubt, and does not
         # repeat it.
-        record = JobRecord(launch.kernel_id, name, doubt_since=self._now())
+        record = SlurmRecord(launch.kernel_id, name, doubt_since=self._now())
         try:
             launcher = await asyncio.to_thread(self._folders.prepare)
             await asyncio.to_thread(self._folders.beat, str(self._now()))
@@ -213,7 +213,7 @@ class SlurmRuntime:
         if record is None and not failure and all(job.is_ending for job in jobs):
             return RuntimeObservation(ObservedState.GONE)
 
-        record = record or JobRecord(kernel_id, name)
+        record = record or SlurmRecord(kernel_id, name)
         doubt_s = self._now() - record.doubt_since if record.doubt_since and not failure else None
         verdict = resolve(record.job_id, [job.candidate() for job in jobs], doubt_s=doubt_s)
         job = next((job for job in jobs if job.job_id == verdict.job_id), None)
@@ -366,12 +366,12 @@ class SlurmRuntime:
             "log_keep_files": rules.log_keep_files,
         }
 
-    def _read(self, kernel_id: KernelId) -> tuple[JobRecord | None, Marks]:
+    def _read(self, kernel_id: KernelId) -> tuple[SlurmRecord | None, Marks]:
         record = self._folders.record(kernel_id)
         return record, self._folders.marks(record) if record else Marks()
 
     async def _settle(
-        self, record: JobRecord, job: Job | None, job_id: str, doubles: tuple[str, ...]
+        self, record: SlurmRecord, job: SlurmJob | None, job_id: str, doubles: tuple[str, ...]
     ) -> None:
         """Write down what has become certain, and cancel doubles."""
         ends_at = record.ends_at
@@ -399,7 +399,7 @@ class SlurmRuntime:
             )
             await self._slurm.cancel(doubles)
 
-    async def _accounted(self, job_id: str) -> Job | None:
+    async def _accounted(self, job_id: str) -> SlurmJob | None:
         """The end of a job that the queue has forgotten, where the site keeps accounting."""
         if not self._has_accounting:
             return None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from moorage.common.aio.clock import Clock
 from moorage.common.http.client_address import TrustedProxies
-from moorage.common.http.server import DEFAULT_LIMITS, Limits
+from moorage.common.http.server import DEFAULT_LIMITS, ConnectionLimits
 from moorage.common.link.log_request import LogPiece
 from moorage.common.model.commands import Channel, ExecEnd, ExecSpec, Size
 from moorage.common.telemetry import TraceSink
@@ -28,7 +28,7 @@ from moorage.manager.identity.attempts import AttemptLimit
 from moorage.manager.identity.passwords import Passwords
 from moorage.manager.identity.scope import Scope
 from moorage.manager.pki.registration import Registration
-from moorage.manager.serving.endpoints import EndpointService
+from moorage.manager.endpoint_service import EndpointService
 from moorage.manager.store import Store
 from moorage.manager.termination import SessionTerminator
 
@@ -140,7 +140,7 @@ class ApiServices:
     max_body_bytes: int
     version: str
     clock: Clock
-    limits: Limits = DEFAULT_LIMITS
+    limits: ConnectionLimits = DEFAULT_LIMITS
     registration: Registration | None = None
     models: ModelAddress = field(default_factory=ModelAddress)
     console: ConsoleServices = field(default_factory=ConsoleServices)

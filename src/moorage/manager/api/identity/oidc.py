@@ -16,7 +16,7 @@ from moorage.manager.api.http.audit import note
 from moorage.manager.api.http.authentication import address_of
 from moorage.manager.api.http.route import Call, NoQuery, route
 from moorage.manager.api.identity.console_sessions import console_cookie, count_attempt
-from moorage.manager.oidc import Attempt, SignInRefused
+from moorage.manager.oidc import SignInAttempt, SignInRefused
 from moorage.manager.oidc.flow import COOKIE, LIFETIME_S, SECURE_COOKIE
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ async def begin_oidc(call: Call[None, NoQuery]) -> web.StreamResponse:
         oidc = _client(call)
         secret = "mg-" + call.deps.clock.secret(32)
         redirect_url = oidc.redirect_url(_origin(call))
-        to = await oidc.begin(Attempt.of(secret), redirect_url)
+        to = await oidc.begin(SignInAttempt.of(secret), redirect_url)
     except MoorageError as error:
         return _failed(call, error)
 
@@ -103,7 +103,7 @@ async def _signed_in(call: Call[None, CallbackQuery], oidc: OidcClient, redirect
     cookies = call.request.cookies
     console = call.deps.console
     begun = cookies.get(SECURE_COOKIE if redirect_url.startswith("https:") else COOKIE, "")
-    attempt = Attempt.of(begun)
+    attempt = SignInAttempt.of(begun)
     if not begun or not query.state or not attempt.has_state(query.state):
         raise SignInRefused(
             f"this sign-in was not begun in this browser, or took more than {LIFETIME_S // 60} "

@@ -369,7 +369,7 @@ def _named(step: Step) -> Iterator[None]:
 
 
 def _files(
-    steps: Sequence[Step], nodes: Sequence[pipelines.Node]
+    steps: Sequence[Step], nodes: Sequence[pipelines.PipelineNode]
 ) -> Mapping[str, StepFiles | None]:
     """The outputs and inputs of each step's sessions."""
     by_name = {step.name: step for step in steps}
@@ -380,7 +380,7 @@ def _files(
 
 
 def _new(
-    node: pipelines.Node,
+    node: pipelines.PipelineNode,
     position: int,
     run: int,
     specs: Mapping[str, Resolved],

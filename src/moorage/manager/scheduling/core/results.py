@@ -116,7 +116,7 @@ class UnmetCondition:
     limit: int = 0
 
 
-class Hold(NamedTuple):
+class HeldSession(NamedTuple):
     """A session that was not placed.
 
     ``attempted``: agents were considered for it. ``capacity``: an agent could take it if that agent
@@ -140,11 +140,11 @@ HoldDetails = tuple[
 ]
 
 
-class Holds(Sequence[Hold]):
+class Holds(Sequence[HeldSession]):
     """The sessions that were not placed, in the order in which they were tried.
 
     A column store: ten thousand holds are two lists, and most entries of ``details`` are the same
-    object. A ``Hold`` is built when an element is read.
+    object. A ``HeldSession`` is built when an element is read.
     """
 
     __slots__ = ("details", "ids")
@@ -161,19 +161,19 @@ class Holds(Sequence[Hold]):
         return len(self.ids)
 
     @overload
-    def __getitem__(self, index: int) -> Hold: ...
+    def __getitem__(self, index: int) -> HeldSession: ...
 
     @overload
-    def __getitem__(self, index: slice) -> tuple[Hold, ...]: ...
+    def __getitem__(self, index: slice) -> tuple[HeldSession, ...]: ...
 
-    def __getitem__(self, index: int | slice) -> Hold | tuple[Hold, ...]:
+    def __getitem__(self, index: int | slice) -> HeldSession | tuple[HeldSession, ...]:
         if isinstance(index, slice):
             return tuple(self[at] for at in range(*index.indices(len(self))))
-        return Hold(self.ids[index], *self.details[index])
+        return HeldSession(self.ids[index], *self.details[index])
 
-    def __iter__(self) -> Iterator[Hold]:
+    def __iter__(self) -> Iterator[HeldSession]:
         for session_id, shared in zip(self.ids, self.details, strict=True):
-            yield Hold(session_id, *shared)
+            yield HeldSession(session_id, *shared)
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Holds):
@@ -219,7 +219,7 @@ class Plan:
     """One place or hold for each pending session, in the order in which they were tried."""
 
     places: tuple[Place, ...]
-    holds: Sequence[Hold]
+    holds: Sequence[HeldSession]
     reservations: tuple[Reservation, ...] = ()
     victims: tuple[Victim, ...] = ()
     # Round-robin cursors that moved, by architecture.

@@ -32,8 +32,8 @@ from moorage.manager.scheduling.placement.node_state import NodeState
 from moorage.manager.scheduling.planning.hopeless import HopelessRequests
 from moorage.manager.scheduling.planning.vacancies import Vacancies, owner_of, stop_time
 from moorage.manager.scheduling.planning.victims import (
-    Candidate,
     Trials,
+    VictimCandidate,
     fewest_victims,
     first_victims,
     least_count,
@@ -146,7 +146,7 @@ class Preempter:
 
     def _choose(
         self, parts: Parts, nodes: Sequence[NodeState], level: int
-    ) -> tuple[list[NodeState], list[Candidate]] | None:
+    ) -> tuple[list[NodeState], list[VictimCandidate]] | None:
         if len(parts) == 1:
             best = self._cheapest_node(parts[0], nodes, level, ())
             return None if best is None else ([best[0]], best[1])
@@ -158,7 +158,7 @@ class Preempter:
 
         return self._choose_by_part(parts, nodes, level)
 
-    def _candidates_of(self, nodes: Iterable[NodeState], level: int) -> list[Candidate]:
+    def _candidates_of(self, nodes: Iterable[NodeState], level: int) -> list[VictimCandidate]:
         return sorted(
             {
                 c.position: c for node in nodes for c in self._vacancies.candidates_on(node, level)
@@ -170,8 +170,8 @@ class Preempter:
         parts: Parts,
         nodes: Sequence[NodeState],
         vacated: Sequence[NodeState],
-        candidates: Sequence[Candidate],
-    ) -> tuple[list[NodeState], list[Candidate]] | None:
+        candidates: Sequence[VictimCandidate],
+    ) -> tuple[list[NodeState], list[VictimCandidate]] | None:
         """``vacated``: the nodes that have ``candidates``; the others stay as they are."""
         ranks = {node.rank for node in vacated}
         others = [node for node in nodes if node.rank not in ranks]
@@ -180,7 +180,7 @@ class Preempter:
             for demands in parts
         ]
 
-        def match(stopped: Sequence[Candidate]) -> list[int] | None:
+        def match(stopped: Sequence[VictimCandidate]) -> list[int] | None:
             return match_distinct(
                 [
                     [
@@ -195,7 +195,7 @@ class Preempter:
                 ]
             )
 
-        def suffices(stopped: Sequence[Candidate]) -> bool:
+        def suffices(stopped: Sequence[VictimCandidate]) -> bool:
             return match(stopped) is not None
 
         known = first_victims(candidates, suffices)
@@ -209,9 +209,9 @@ class Preempter:
 
     def _choose_by_part(
         self, parts: Parts, nodes: Sequence[NodeState], level: int
-    ) -> tuple[list[NodeState], list[Candidate]] | None:
+    ) -> tuple[list[NodeState], list[VictimCandidate]] | None:
         found: dict[int, NodeState] = {}
-        victims: list[Candidate] = []
+        victims: list[VictimCandidate] = []
         for index in sorted(range(len(parts)), key=lambda i: (parts[i], -i), reverse=True):
             taken = {node.rank for node in found.values()}
             left = [node for node in nodes if node.rank not in taken]
@@ -241,11 +241,11 @@ class Preempter:
         demands: tuple[Demand, ...],
         nodes: Iterable[NodeState],
         level: int,
-        stopped: Sequence[Candidate],
-    ) -> tuple[NodeState, list[Candidate]] | None:
+        stopped: Sequence[VictimCandidate],
+    ) -> tuple[NodeState, list[VictimCandidate]] | None:
         """The node whose victims, besides those that are ``stopped`` anyway, are the best by
         ``victim_cost``."""
-        best: tuple[tuple[int, list[int]], NodeState, list[Candidate]] | None = None
+        best: tuple[tuple[int, list[int]], NodeState, list[VictimCandidate]] | None = None
         already = {candidate.position for candidate in stopped}
         for node in nodes:
             if not self._vacancies.free(node, level).fits_all(demands, self._fraction):
@@ -273,10 +273,10 @@ class Preempter:
         node: NodeState,
         demands: tuple[Demand, ...],
         level: int,
-        candidates: Sequence[Candidate],
-        stopped: Sequence[Candidate],
+        candidates: Sequence[VictimCandidate],
+        stopped: Sequence[VictimCandidate],
         best: tuple[int, list[int]] | None,
-    ) -> list[Candidate] | None:
+    ) -> list[VictimCandidate] | None:
         """All of ``candidates`` suffice. None if the victims would be worse than ``best``."""
         free = self._vacancies.free_without(node, stopped)
         if free.fits_all(demands, self._fraction):
@@ -288,7 +288,7 @@ class Preempter:
         if best is not None and (least, [candidates[least - 1].position]) > best:
             return None
 
-        def suffices(victims: Sequence[Candidate]) -> bool:
+        def suffices(victims: Sequence[VictimCandidate]) -> bool:
             return self._vacancies.fits(node, demands, (*stopped, *victims))
 
         known = first_victims(candidates, suffices)
@@ -301,7 +301,11 @@ class Preempter:
     # --- the reservation
 
     def _result(
-        self, item: Pending, parts: Parts, nodes: Sequence[NodeState], victims: Sequence[Candidate]
+        self,
+        item: Pending,
+        parts: Parts,
+        nodes: Sequence[NodeState],
+        victims: Sequence[VictimCandidate],
     ) -> PreemptionResult:
         rules = self._rules
         stopped = {victim.session_id for victim in victims}
@@ -343,7 +347,7 @@ class Preempter:
 
         return reservation, guards, chosen
 
-    def _longest_stop(self, victim: Candidate) -> int:
+    def _longest_stop(self, victim: VictimCandidate) -> int:
         """Of its kernels."""
         kernels = (running for own in victim.kernels.values() for running in own)
         return max(stop_time(running, self._rules) for running in kernels)

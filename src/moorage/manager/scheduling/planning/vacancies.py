@@ -14,7 +14,7 @@ from moorage.manager.scheduling.core.model import Pending, Running
 from moorage.manager.scheduling.core.policy import Preemption
 from moorage.manager.scheduling.placement.free_capacity import Allocations, FreeCapacity
 from moorage.manager.scheduling.placement.node_state import NodeState
-from moorage.manager.scheduling.planning.victims import Candidate, gains_of, release
+from moorage.manager.scheduling.planning.victims import VictimCandidate, gains_of, release
 
 # (time, allocations, session); the session is None for what this pass has planned
 Event = tuple[int, Allocations, SessionId | None]
@@ -29,7 +29,7 @@ class _NodeView:
     def __init__(self) -> None:
         self.planned = 0
         self.free: dict[tuple[str | None, int], FreeCapacity] = {}
-        self.candidates: dict[tuple[str | None, int], list[Candidate]] = {}
+        self.candidates: dict[tuple[str | None, int], list[VictimCandidate]] = {}
         self.gains: dict[tuple[str | None, int, str], list[int]] = {}
 
 
@@ -62,7 +62,7 @@ class Vacancies:
         self._priorities: dict[str | None, list[int]] | None = (
             None  # of the candidates by owner, lowest first
         )
-        self._on_node: dict[int, list[Candidate]] = {}  # in the victim order
+        self._on_node: dict[int, list[VictimCandidate]] = {}  # in the victim order
         self._views: dict[int, _NodeView] = {}
         self.any_terminating = False
 
@@ -80,7 +80,7 @@ class Vacancies:
         own = self._priorities.get(self.owner, [])
         return own[: bisect_left(own, priority)]
 
-    def _find_candidates(self) -> list[Candidate]:
+    def _find_candidates(self) -> list[VictimCandidate]:
         rules = self._rules
         now = self._now
         kernels: dict[SessionId, dict[int, list[Running]]] = {}
@@ -112,7 +112,7 @@ class Vacancies:
             own = kernels[SessionId(name)]
             first = next(iter(own.values()))[0]
             found.append(
-                Candidate(position, SessionId(name), priority, owner_of(first, rules), own)
+                VictimCandidate(position, SessionId(name), priority, owner_of(first, rules), own)
             )
 
         return found
@@ -184,7 +184,7 @@ class Vacancies:
             view = self._views[node.rank] = _NodeView()
         return view
 
-    def candidates_on(self, node: NodeState, level: int) -> list[Candidate]:
+    def candidates_on(self, node: NodeState, level: int) -> list[VictimCandidate]:
         """Those up to the priority ``level``, in the victim order."""
         candidates = self._view(node).candidates
         found = candidates.get((self.owner, level))
@@ -225,11 +225,11 @@ class Vacancies:
         return starts_at
 
     def fits(
-        self, node: NodeState, demands: tuple[Demand, ...], stopped: Iterable[Candidate]
+        self, node: NodeState, demands: tuple[Demand, ...], stopped: Iterable[VictimCandidate]
     ) -> bool:
         return self.free_without(node, stopped).fits_all(demands, self._fraction)
 
-    def free_without(self, node: NodeState, stopped: Iterable[Candidate]) -> FreeCapacity:
+    def free_without(self, node: NodeState, stopped: Iterable[VictimCandidate]) -> FreeCapacity:
         """What is free in the end if ``stopped`` are stopped now. To be read only."""
         capacity = known = self.free(node, -1)
         for candidate in stopped:
@@ -238,7 +238,7 @@ class Vacancies:
                 release(capacity, candidate, node.rank)
         return capacity
 
-    def stop(self, victims: Iterable[Candidate]) -> bool:
+    def stop(self, victims: Iterable[VictimCandidate]) -> bool:
         """They are no candidates any more, and what they free counts, on every agent. Returns
         whether that is more than one."""
         ranks: set[int] = set()

@@ -17,7 +17,7 @@ from moorage.manager.scheduling.core.model import Running
 from moorage.manager.scheduling.placement.free_capacity import KERNELS, FreeCapacity
 
 
-class Candidate(NamedTuple):
+class VictimCandidate(NamedTuple):
     """A session that may be stopped. ``position``: in the victim order, over all agents; the first
     is stopped first. ``owner``: for whose sessions only; None: for anybody's. ``kernels``: those
     that it would free, by the rank of their node."""
@@ -36,21 +36,23 @@ class Trials:
         self.left = left
 
 
-Suffices = Callable[[Sequence[Candidate]], bool]
+Suffices = Callable[[Sequence[VictimCandidate]], bool]
 
 
-def release(capacity: FreeCapacity, candidate: Candidate, rank: int) -> None:
+def release(capacity: FreeCapacity, candidate: VictimCandidate, rank: int) -> None:
     """Free what ``candidate`` holds on the node ``rank``."""
     for running in candidate.kernels.get(rank, ()):
         capacity.release(running.allocations)
 
 
-def victim_cost(victims: Sequence[Candidate]) -> tuple[int, list[int]]:
+def victim_cost(victims: Sequence[VictimCandidate]) -> tuple[int, list[int]]:
     """The smaller, the better: few victims, then early ones; the last of them counts first."""
     return len(victims), sorted((victim.position for victim in victims), reverse=True)
 
 
-def first_victims(candidates: Sequence[Candidate], suffices: Suffices) -> list[Candidate] | None:
+def first_victims(
+    candidates: Sequence[VictimCandidate], suffices: Suffices
+) -> list[VictimCandidate] | None:
     """The first set by the victim order alone, without a session that is not needed; None if all
     ``candidates`` (in the victim order) do not suffice."""
     low = 0
@@ -68,7 +70,7 @@ def first_victims(candidates: Sequence[Candidate], suffices: Suffices) -> list[C
     return spare(candidates[:low], suffices)
 
 
-def spare(victims: Sequence[Candidate], suffices: Suffices) -> list[Candidate]:
+def spare(victims: Sequence[VictimCandidate], suffices: Suffices) -> list[VictimCandidate]:
     """``victims`` (in the victim order) without those that are not needed; the last of the order
     are spared first."""
     kept = list(victims)
@@ -80,14 +82,14 @@ def spare(victims: Sequence[Candidate], suffices: Suffices) -> list[Candidate]:
 
 
 def fewest_victims(
-    candidates: Sequence[Candidate], suffices: Suffices, counts: range, trials: Trials
-) -> list[Candidate] | None:
+    candidates: Sequence[VictimCandidate], suffices: Suffices, counts: range, trials: Trials
+) -> list[VictimCandidate] | None:
     """The best set by ``victim_cost`` of those with one of ``counts`` sessions. ``candidates``: in
     the victim order."""
 
     def search(
-        count: int, below: int, chosen: tuple[Candidate, ...]
-    ) -> tuple[Candidate, ...] | None:
+        count: int, below: int, chosen: tuple[VictimCandidate, ...]
+    ) -> tuple[VictimCandidate, ...] | None:
         """``chosen`` and ``count`` of ``candidates[:below]``: the set whose last session comes
         first."""
         for last in range(count - 1, below):
@@ -143,7 +145,7 @@ def least_count(
     return least
 
 
-def gains_of(candidates: Sequence[Candidate], slot: str, rank: int) -> list[int]:
+def gains_of(candidates: Sequence[VictimCandidate], slot: str, rank: int) -> list[int]:
     """The most that each of them may free of ``slot`` on the node ``rank``, the largest first."""
     return sorted((_frees(candidate, slot, rank) for candidate in candidates), reverse=True)
 
@@ -153,7 +155,7 @@ def _countable(slot: str, amount: int) -> int:
     return amount // WHOLE_DEVICE if slot.endswith(SHARES_SUFFIX) else amount
 
 
-def _frees(candidate: Candidate, slot: str, rank: int) -> int:
+def _frees(candidate: VictimCandidate, slot: str, rank: int) -> int:
     """The most that it may free of ``slot``: every device of which it holds a share."""
     kernels = candidate.kernels.get(rank, ())
     if slot == KERNELS:

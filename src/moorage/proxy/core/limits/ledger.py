@@ -22,10 +22,10 @@ from moorage.common.link.messages import RequestLimits
 from moorage.common.link.proxy_messages import LimitNeed, LimitShare
 from moorage.proxy.core.limits.request_needs import (
     WINDOW_S,
-    Refusal,
+    LimitExceeded,
+    LimitSubject,
     Room,
     Rooms,
-    Subject,
     tightest,
 )
 
@@ -75,7 +75,7 @@ class Grant:
 
     __slots__ = ("amount", "second", "slot", "subject")
 
-    def __init__(self, subject: Subject, slot: int, second: int, amount: int) -> None:
+    def __init__(self, subject: LimitSubject, slot: int, second: int, amount: int) -> None:
         self.subject = subject
         self.slot = slot
         self.second = second
@@ -86,7 +86,7 @@ class Grant:
         return self.subject.limits
 
 
-class Reservation:
+class LedgerReservation:
     """A granted request. ``tokens``: those reserved."""
 
     __slots__ = ("grants", "rooms", "tokens")
@@ -118,8 +118,8 @@ class Ledger:
         self._cells[_PROXIES] = count
 
     def reserve(
-        self, subjects: Sequence[Subject], tokens: int, now: float, prompt: int = 0
-    ) -> Reservation | Refusal:
+        self, subjects: Sequence[LimitSubject], tokens: int, now: float, prompt: int = 0
+    ) -> LedgerReservation | LimitExceeded:
         """Take one request and ``tokens`` from every subject, or nothing. ``prompt``: those of its
         prompt."""
         second = int(now)
@@ -145,7 +145,7 @@ class Ledger:
                 limit = _limits_of(subject.limits)[kind]
                 assert limit is not None
 
-                return Refusal(
+                return LimitExceeded(
                     subject.name,
                     _KINDS[kind],
                     limit=limit,
@@ -166,20 +166,22 @@ class Ledger:
 
                 grants.append(Grant(subject, slot, at, amount))
 
-        return Reservation(tuple(grants), tokens, left)
+        return LedgerReservation(tuple(grants), tokens, left)
 
-    def settle(self, reservation: Reservation, tokens: int, now: float, prompt: int = 0) -> None:
+    def settle(
+        self, reservation: LedgerReservation, tokens: int, now: float, prompt: int = 0
+    ) -> None:
         """The request has ended, and used so many tokens. Call it once."""
         self._end(reservation, 0, tokens - reservation.tokens, now)
         self._end_of_budgets(reservation, (prompt, tokens - prompt), now)
 
-    def cancel(self, reservation: Reservation, now: float) -> None:
+    def cancel(self, reservation: LedgerReservation, now: float) -> None:
         """The request was not sent: all is as if it had never been. Call it instead of
         ``settle``."""
         self._end(reservation, -1, -reservation.tokens, now)
         self._end_of_budgets(reservation, None, now)
 
-    def needs(self, subjects: Collection[Subject], now: float) -> tuple[LimitNeed, ...]:
+    def needs(self, subjects: Collection[LimitSubject], now: float) -> tuple[LimitNeed, ...]:
         """What this proxy has used of the limits of these subjects, and what it may want next."""
         second = int(now)
         found = []
@@ -190,7 +192,7 @@ class Ledger:
                     found.append(self._need(slot, subject, second))
         return tuple(found)
 
-    def _need(self, slot: int, subject: Subject, second: int) -> LimitNeed:
+    def _need(self, slot: int, subject: LimitSubject, second: int) -> LimitNeed:
         limits = _limits_of(subject.limits)
         used = [0] * 3
         wanted = [0] * 3
@@ -253,14 +255,14 @@ class Ledger:
     def _examine(
         self,
         slot: int,
-        subject: Subject,
+        subject: LimitSubject,
         tokens: int,
         second: int,
         rooms: tuple[list[Room], list[Room]],
-    ) -> tuple[Subject, int, int | None] | None:
+    ) -> tuple[LimitSubject, int, int | None] | None:
         """The kind of limit that refuses the request, and for how long. Adds the room that is left
         after it to ``rooms``."""
-        refused: tuple[Subject, int, int | None] | None = None
+        refused: tuple[LimitSubject, int, int | None] | None = None
         for kind, limit in enumerate(_limits_of(subject.limits)):
             if limit is None:
                 continue
@@ -288,8 +290,8 @@ class Ledger:
         return refused
 
     def _examine_budget(
-        self, slot: int, subject: Subject
-    ) -> tuple[Subject, int, int | None] | None:
+        self, slot: int, subject: LimitSubject
+    ) -> tuple[LimitSubject, int, int | None] | None:
         """As ``_examine``. While anything is left, one request more is granted."""
         limit = subject.limits.tokens_per_minute
         assert limit is not None
@@ -312,7 +314,7 @@ class Ledger:
         return running + cells[slot + _BEYOND], share
 
     def _end_of_budgets(
-        self, reservation: Reservation, used: tuple[int, int] | None, now: float
+        self, reservation: LedgerReservation, used: tuple[int, int] | None, now: float
     ) -> None:
         """``used``: tokens of the prompt and of the answer; None: the request was not sent."""
         grants = [grant for grant in reservation.grants if grant.subject.unit]
@@ -338,7 +340,7 @@ class Ledger:
                 self._add(slot, kind, tokens if kind == TOKENS else 1, newest)
         return newest
 
-    def _end(self, reservation: Reservation, requests: int, tokens: int, now: float) -> None:
+    def _end(self, reservation: LedgerReservation, requests: int, tokens: int, now: float) -> None:
         grants = [grant for grant in reservation.grants if not grant.subject.unit]
         second = int(now)
         with self._lock({self._digest(grant.subject.name)[0] for grant in grants}):
@@ -445,7 +447,7 @@ class Ledger:
         first = _HEADER + number * _WAYS * _SLOT
         return range(first, first + _WAYS * _SLOT, _SLOT)
 
-    def _sets_of(self, subjects: Collection[Subject]) -> set[int]:
+    def _sets_of(self, subjects: Collection[LimitSubject]) -> set[int]:
         return {self._digest(subject.name)[0] for subject in subjects}
 
     def _digest(self, name: str) -> tuple[int, int, int]:
@@ -464,6 +466,8 @@ def _limits_of(limits: RequestLimits) -> tuple[int | None, int | None, int | Non
     return limits.requests_per_minute, limits.tokens_per_minute, limits.concurrent_requests
 
 
-def _is_later(one: tuple[Subject, int, int | None], other: tuple[Subject, int, int | None]) -> bool:
+def _is_later(
+    one: tuple[LimitSubject, int, int | None], other: tuple[LimitSubject, int, int | None]
+) -> bool:
     """Whether a refusal lasts longer than another; None is for ever."""
     return other[2] is not None and (one[2] is None or one[2] > other[2])

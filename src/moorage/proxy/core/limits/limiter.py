@@ -47,7 +47,7 @@ class Ask:
         self.repeats = False
 
 
-class Reservation(Protocol):
+class RequestReservation(Protocol):
     """What a request holds while it runs. ``headers`` are added to its response. ``priority``
     orders it among the requests that wait for a replica; a greater one goes first. ``prioritizes``:
     a replica that reads a priority is told it."""
@@ -74,7 +74,7 @@ class Reservation(Protocol):
 
 
 class Limiter(Protocol):
-    def reserve(self, ask: Ask, now: float) -> Reservation | ErrorResponse | None:
+    def reserve(self, ask: Ask, now: float) -> RequestReservation | ErrorResponse | None:
         """Grant a request, or refuse it. None grants it with nothing to settle. ``now``: monotonic
         seconds."""
         ...
@@ -83,5 +83,5 @@ class Limiter(Protocol):
 class Unlimited:
     """Grants everything and counts nothing."""
 
-    def reserve(self, ask: Ask, now: float) -> Reservation | ErrorResponse | None:
+    def reserve(self, ask: Ask, now: float) -> RequestReservation | ErrorResponse | None:
         return None

@@ -26,7 +26,7 @@ _TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class LimitSubject:
     """Who or what is limited: ``key/ID``, ``project/NAME`` or ``model/NAME``. ``unit``: of a
     budget, whose hard limit stands for that of tokens; "": it is none."""
 
@@ -66,7 +66,7 @@ class Rooms:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class LimitExceeded:
     """A request that exceeds a limit. ``retry_s``: when it may succeed; None: never, it is too
     large."""
 
@@ -81,7 +81,7 @@ class Refusal:
 
 def subjects_of(
     key: KeyGrant | None, route: ModelRoute | None, project: RequestLimits | None
-) -> tuple[Subject, ...]:
+) -> tuple[LimitSubject, ...]:
     """What limits a request: none of it for most. ``project``: the limits of the key's project."""
     model = None if route is None else route.limits
     budgets = () if key is None else key.budgets
@@ -94,9 +94,11 @@ def subjects_of(
     if route is not None:
         limited.append((f"model/{route.endpoint}", model))
 
-    subjects = [Subject(name, limits) for name, limits in limited if limits is not None and limits]
+    subjects = [
+        LimitSubject(name, limits) for name, limits in limited if limits is not None and limits
+    ]
     subjects += [
-        Subject(budget.subject, RequestLimits(tokens_per_minute=budget.hard), budget.unit)
+        LimitSubject(budget.subject, RequestLimits(tokens_per_minute=budget.hard), budget.unit)
         for budget in budgets
     ]
     return tuple(subjects)
@@ -164,7 +166,7 @@ def budget_warning(until: int) -> tuple[str, str]:
     return "x-moorage-budget-warning", text
 
 
-def rate_limited(refusal: Refusal) -> ErrorResponse:
+def rate_limited(refusal: LimitExceeded) -> ErrorResponse:
     """429, as OpenAI gives it."""
     what, _, name = refusal.subject.partition("/")
     of = "this key" if what == "key" else f"{what} {name!r}"

@@ -11,11 +11,11 @@ from moorage.proxy.core.activity import Activity
 from moorage.proxy.core.content_coding import is_plain
 from moorage.proxy.core.error_response import ErrorResponse
 from moorage.proxy.core.headers import is_event_stream
-from moorage.proxy.core.limits.ledger import Ledger, Reservation
+from moorage.proxy.core.limits.ledger import Ledger, LedgerReservation
 from moorage.proxy.core.limits.limiter import Ask, Observer
 from moorage.proxy.core.limits.request_needs import (
-    Refusal,
-    Subject,
+    LimitExceeded,
+    LimitSubject,
     budget_exhausted,
     budget_reserved,
     budget_warning,
@@ -59,7 +59,7 @@ class RequestLimiter:
         self._usage = usage
         self._monotonic = monotonic
         self.activity = Activity()
-        self.active: dict[str, Subject] = {}
+        self.active: dict[str, LimitSubject] = {}
         self.unmet: set[str] = set()
 
     def reserve(self, ask: Ask, now: float) -> HeldRequest | ErrorResponse | None:
@@ -100,7 +100,7 @@ class RequestLimiter:
             for subject in subjects:
                 self.active[subject.name] = subject
 
-            if isinstance(outcome, Refusal):
+            if isinstance(outcome, LimitExceeded):
                 if outcome.retry_s is not None:
                     self.unmet.add(outcome.subject)
 
@@ -122,7 +122,7 @@ class RequestLimiter:
 
     def settle(
         self,
-        reservation: Reservation | None,
+        reservation: LedgerReservation | None,
         key: KeyGrant | None,
         model: str,
         session_id: str,
@@ -136,13 +136,13 @@ class RequestLimiter:
         if self._usage is not None:
             self._usage.add(key, model, session_id, tokens)
 
-    def cancel(self, reservation: Reservation | None, model: str, now: float) -> None:
+    def cancel(self, reservation: LedgerReservation | None, model: str, now: float) -> None:
         """No replica has seen the request."""
         self.activity.touch(model, now)
         if reservation is not None:
             self._ledger.cancel(reservation, now)
 
-    def counts_tokens(self, reservation: Reservation | None) -> bool:
+    def counts_tokens(self, reservation: LedgerReservation | None) -> bool:
         if self._usage is not None:
             return True
         grants = () if reservation is None else reservation.grants
@@ -150,7 +150,7 @@ class RequestLimiter:
 
 
 class HeldRequest:
-    """What a request holds while it runs: the ``Reservation`` of the request flow."""
+    """What a request holds while it runs: the ``LedgerReservation`` of the request flow."""
 
     __slots__ = (
         "_began",
@@ -186,11 +186,11 @@ class HeldRequest:
         self.headers: Sequence[tuple[str, str]] = ()
         self.prompt = 0  # tokens of the prompt, estimated
         self.repeats = False  # the answer tells of tokens that were counted before
-        self._reservation: Reservation | None = None
+        self._reservation: LedgerReservation | None = None
         self._meter: TokenMeter | PackedMeter | SessionMeter | None = None
         self._began = False
 
-    def hold(self, reservation: Reservation) -> None:
+    def hold(self, reservation: LedgerReservation) -> None:
         self._reservation = reservation
         self.headers = headers_of(reservation.rooms)
 

@@ -11,7 +11,7 @@ from moorage.common.aio.tasks import spawn
 from moorage.common.link.messages import Target
 from moorage.common.telemetry.log_context import LOG_SUBJECT
 from moorage.proxy.core.admission import LocalResponse
-from moorage.proxy.core.commands import Break, Command, Hold, Send, Start
+from moorage.proxy.core.commands import Break, Command, Send, StartResponse, WaitForReplica
 from moorage.proxy.core.error_response import ErrorResponse, invalid_key
 from moorage.proxy.core.flow import RequestFlow
 from moorage.proxy.core.limits.limiter import Observer
@@ -98,7 +98,7 @@ class Exchange:
             self._send(command.target, command.is_anew)
         elif isinstance(command, ErrorResponse | LocalResponse):
             self._answer(command)
-        elif isinstance(command, Hold):
+        elif isinstance(command, WaitForReplica):
             self._hold(command)
         elif isinstance(command, Break):
             self._break(command)
@@ -149,7 +149,7 @@ class Exchange:
 
     # To a replica
 
-    def _hold(self, command: Hold) -> None:
+    def _hold(self, command: WaitForReplica) -> None:
         assert self.flow is not None
         if command.comment:
             self._open_stream()
@@ -299,7 +299,7 @@ class Exchange:
         command = flow.upstream_head(
             head.status, head.content_type, now=now, begin=piece, coding=head.coding
         )
-        if not isinstance(command, Start):
+        if not isinstance(command, StartResponse):
             if (upstream := self._upstream) is not None:
                 self._upstream = None
                 upstream.close()

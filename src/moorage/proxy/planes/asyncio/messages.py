@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 
 from moorage.common.link.messages import Target
 from moorage.proxy.core import headers
-from moorage.proxy.core.commands import Start
+from moorage.proxy.core.commands import StartResponse
 from moorage.proxy.core.flow import RequestFlow
 from moorage.proxy.core.traced_flow import replaced_headers
 from moorage.proxy.planes.asyncio.heads import REASONS, RequestHead
@@ -90,7 +90,7 @@ def lines(pairs: Iterable[tuple[str, str]]) -> bytes:
     return "".join([f"{name}: {value}\r\n" for name, value in pairs]).encode("latin-1", "replace")
 
 
-def own_lines(flow: RequestFlow, start: Start) -> bytes:
+def own_lines(flow: RequestFlow, start: StartResponse) -> bytes:
     """The proxy's own header lines of a replica's response."""
     assert flow.target is not None
     us = int(start.overhead_s * 1e6 + 0.5)

@@ -16,9 +16,9 @@ from moorage.common.aio.tasks import cancel_and_wait
 from moorage.common.config.settings import ProxySettings
 from moorage.common.http.head import HeadGuard
 from moorage.common.http.server import (
+    ConnectionLimits,
     GuardedConnection,
     GuardedSite,
-    Limits,
     Listener,
     find_problem,
     read_in_time,
@@ -28,7 +28,14 @@ from moorage.proxy.apps import AppHandler, RequestContext
 from moorage.proxy.control.table_watch import TableWatch
 from moorage.proxy.core import error_response
 from moorage.proxy.core.admission import LocalResponse
-from moorage.proxy.core.commands import Break, Command, Hold, ReadBody, Send, Start
+from moorage.proxy.core.commands import (
+    Break,
+    Command,
+    ReadBody,
+    Send,
+    StartResponse,
+    WaitForReplica,
+)
 from moorage.proxy.core.error_response import ErrorResponse, invalid_key
 from moorage.proxy.core.flow import CLIENT_CLOSED_REQUEST, RequestFlow, resume_held
 from moorage.proxy.core.request_router import RequestRouter
@@ -40,7 +47,7 @@ from moorage.proxy.dialout.connector import Connector
 from moorage.proxy.planes.failure_log import log_failure
 from moorage.proxy.planes.log_subject import FlowSubject
 from moorage.proxy.planes.simple.relay import break_off, join, relay
-from moorage.proxy.planes.simple.upstream import Attempt, Failed, UpstreamClient
+from moorage.proxy.planes.simple.upstream import UpstreamClient, UpstreamFailed, UpstreamResponse
 from moorage.proxy.planes.turns import Turns
 from moorage.proxy.timeouts import Timeouts
 
@@ -84,7 +91,7 @@ class SimplePlane:
         self._settings = settings
         self._clock = clock
         self._connector = connector or Connector()
-        limits = Limits(
+        limits = ConnectionLimits(
             head_s=timeouts.head_s,
             idle_s=timeouts.idle_s,
             body_s=timeouts.body_s,
@@ -298,13 +305,13 @@ class SimplePlane:
         self, context: RequestContext, flow: RequestFlow, command: Command
     ) -> web.StreamResponse:
         """Do what the flow decides, until there is a response."""
-        attempt: Attempt | None = None
+        attempt: UpstreamResponse | None = None
         try:
             while True:
                 match command:
                     case ReadBody():
                         command = await self._read_body(context, flow)
-                    case Hold():
+                    case WaitForReplica():
                         if command.comment:
                             context.open_stream = await _comment(context, command.comment)
                         command = await self._hold(flow, command)
@@ -322,7 +329,7 @@ class SimplePlane:
                             command.target, flow, context.request, is_anew=command.is_anew
                         )
                         now = self._clock.monotonic()
-                        if isinstance(outcome, Failed):
+                        if isinstance(outcome, UpstreamFailed):
                             attempt = None
                             command = flow.upstream_failed(outcome.failure, now)
                         else:
@@ -334,7 +341,7 @@ class SimplePlane:
                                 begin=attempt.first_piece,
                                 coding=attempt.coding,
                             )
-                    case Start():
+                    case StartResponse():
                         assert attempt is not None
                         context.response_started = True
                         return await self._pass_on(context, attempt, command, flow)
@@ -347,7 +354,11 @@ class SimplePlane:
                 attempt.response.close()
 
     async def _pass_on(
-        self, context: RequestContext, attempt: Attempt, start: Start, flow: RequestFlow
+        self,
+        context: RequestContext,
+        attempt: UpstreamResponse,
+        start: StartResponse,
+        flow: RequestFlow,
     ) -> web.StreamResponse:
         if attempt.status == 101:
             cancelled = partial(self._cancelled, flow)
@@ -362,7 +373,7 @@ class SimplePlane:
             return Farewell.DRAIN
         return Farewell.REPLICA_LOST if self._admitted[flow].loses_agent else Farewell.KEY_REVOKED
 
-    async def _hold(self, flow: RequestFlow, hold: Hold) -> Command:
+    async def _hold(self, flow: RequestFlow, hold: WaitForReplica) -> Command:
         ended: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
         flow.resume = lambda command: None if ended.done() else ended.set_result(command)
         try:

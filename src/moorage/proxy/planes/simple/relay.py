@@ -13,17 +13,21 @@ from moorage.common.aio.clock import Clock
 from moorage.common.http.exclusive import read_some
 from moorage.proxy.apps import RequestContext, abort_connection, relay_upgrade
 from moorage.proxy.core import headers
-from moorage.proxy.core.commands import Break, Start
+from moorage.proxy.core.commands import Break, StartResponse
 from moorage.proxy.core.flow import RequestFlow
 from moorage.proxy.core.retry import Failure
 from moorage.proxy.core.stream_end import TAIL_BYTES
 from moorage.proxy.core.websocket import Farewell, FrameTracker
 from moorage.proxy.planes.failure_log import log_failure
-from moorage.proxy.planes.simple.upstream import Attempt
+from moorage.proxy.planes.simple.upstream import UpstreamResponse
 
 
 async def relay(
-    context: RequestContext, attempt: Attempt, start: Start, flow: RequestFlow, clock: Clock
+    context: RequestContext,
+    attempt: UpstreamResponse,
+    start: StartResponse,
+    flow: RequestFlow,
+    clock: Clock,
 ) -> web.StreamResponse:
     """Respond to a request with the response of a replica, within the stream that is open if there
     is one.
@@ -95,8 +99,8 @@ async def break_off(context: RequestContext, command: Break) -> web.StreamRespon
 
 async def join(
     context: RequestContext,
-    attempt: Attempt,
-    start: Start,
+    attempt: UpstreamResponse,
+    start: StartResponse,
     flow: RequestFlow,
     clock: Clock,
     cancelled: Callable[[], Farewell],

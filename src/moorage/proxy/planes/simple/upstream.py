@@ -35,7 +35,7 @@ _AUTO_HEADERS = frozenset({"User-Agent", "Accept", "Accept-Encoding", "Content-T
 
 
 @dataclass(slots=True)
-class Attempt:
+class UpstreamResponse:
     """The response of a replica that has begun to send its body, or has sent an empty one (b"").
     The caller closes ``response``."""
 
@@ -56,7 +56,7 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class UpstreamFailed:
     failure: Failure
 
 
@@ -109,7 +109,7 @@ class UpstreamClient:
 
     async def attempt(
         self, target: Target, flow: RequestFlow, request: web.BaseRequest, *, is_anew: bool = False
-    ) -> Attempt | Failed:
+    ) -> UpstreamResponse | UpstreamFailed:
         """``is_anew``: on a new connection."""
         assert flow.admitted is not None
         upgrades = flow.admitted.upgrades
@@ -142,7 +142,7 @@ class UpstreamClient:
                 )
                 first_piece = b"" if response.status == 101 else await read_some(response.content)
 
-            attempt = Attempt(response, first_piece)
+            attempt = UpstreamResponse(response, first_piece)
             if response.status == 401:
                 log_failure(flow, Failure.KEY_REJECTED, "it rejected the proxy's own key with 401")
 
@@ -153,10 +153,10 @@ class UpstreamClient:
 
             failure = _failure_of(error)
             log_failure(flow, failure, str(error) or type(error).__name__)
-            return Failed(failure)
+            return UpstreamFailed(failure)
         except TimeoutError:
             log_failure(flow, Failure.IDLE_TIMEOUT, "it does not answer the offer of a WebSocket")
-            return Failed(Failure.IDLE_TIMEOUT)
+            return UpstreamFailed(Failure.IDLE_TIMEOUT)
         except BaseException:
             if response is not None:
                 response.close()

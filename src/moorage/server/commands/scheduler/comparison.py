@@ -13,7 +13,7 @@ from moorage.common.model.errors import InvalidInput, StartupError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from moorage.simulator.scheduler import Result, Statistics
+    from moorage.simulator.scheduler import ScheduleStatistics, SimulationResult
 
 _COLUMNS = (
     "POLICY",
@@ -38,7 +38,9 @@ _TIME_UNITS = (
 
 
 def print_comparison(
-    cli: Cli, statistics: Mapping[str, Statistics], last_column: Literal["MAKESPAN", "UNSTARTED"]
+    cli: Cli,
+    statistics: Mapping[str, ScheduleStatistics],
+    last_column: Literal["MAKESPAN", "UNSTARTED"],
 ) -> None:
     """One line per policy."""
     rows = []
@@ -51,7 +53,7 @@ def print_comparison(
     output.print_table(cli.out, columns, rows)
 
 
-def _row(name: str, statistics: Statistics) -> tuple[str, ...]:
+def _row(name: str, statistics: ScheduleStatistics) -> tuple[str, ...]:
     waits = (statistics.mean_wait, statistics.p99_wait, statistics.max_wait)
     large = statistics.large_wait
     return (
@@ -66,7 +68,7 @@ def _row(name: str, statistics: Statistics) -> tuple[str, ...]:
     )
 
 
-def save_plot(results: Mapping[str, Result], path: Path, resource: str) -> None:
+def save_plot(results: Mapping[str, SimulationResult], path: Path, resource: str) -> None:
     """Waits, and use of ``resource`` over time, of each policy. Raises ``InvalidInput`` for an
     unknown format and ``StartupError`` without matplotlib."""
     if path.suffix not in (".png", ".svg"):
@@ -110,7 +112,7 @@ def save_plot(results: Mapping[str, Result], path: Path, resource: str) -> None:
         figure.savefig(path, dpi=90, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
-def _plot_policy(name: str, result: Result, waits: Axes, use: Axes, unit: int) -> None:
+def _plot_policy(name: str, result: SimulationResult, waits: Axes, use: Axes, unit: int) -> None:
     from moorage.simulator.scheduler.statistics import utilization
 
     if not result.usage:

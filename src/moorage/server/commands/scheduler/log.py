@@ -19,7 +19,7 @@ from moorage.server.commands.scheduler.group import scheduler
 from moorage.server.process import needs_extra
 
 if TYPE_CHECKING:
-    from moorage.manager.decision_log import Decision, Gap
+    from moorage.manager.decision_log import Gap, RecordedPass
     from moorage.sdk import Client
 
 From = Annotated[
@@ -49,7 +49,7 @@ class LogSpan:
     end: datetime
     segments: tuple[SegmentView, ...]
 
-    def decisions(self) -> Iterator[Decision | Gap]:
+    def decisions(self) -> Iterator[RecordedPass | Gap]:
         with needs_extra("manager"):
             from moorage.manager.decision_log import decisions
             from moorage.manager.decision_log.timeline import unix_micros
@@ -76,7 +76,7 @@ def show_log(
       moorage scheduler log --group gpu --from 13:00 --to 13:05 --limit 1000 -o json
     """
     span = fetch_span(cli, group, begin=begin, end=end, last=last)
-    newest: deque[Decision | Gap] = deque(span.decisions(), maxlen=limit)
+    newest: deque[RecordedPass | Gap] = deque(span.decisions(), maxlen=limit)
     if cli.json:
         cli.print_json({"group": group, "passes": [_to_json(entry) for entry in newest]})
         return
@@ -89,7 +89,7 @@ def show_log(
         )
 
 
-def _to_json(entry: Decision | Gap) -> dict[str, Any]:
+def _to_json(entry: RecordedPass | Gap) -> dict[str, Any]:
     from moorage.manager.decision_log import Gap
 
     if isinstance(entry, Gap):
@@ -112,7 +112,7 @@ def _to_json(entry: Decision | Gap) -> dict[str, Any]:
     }
 
 
-def _row(entry: Decision | Gap) -> tuple[str, ...]:
+def _row(entry: RecordedPass | Gap) -> tuple[str, ...]:
     from moorage.manager.decision_log import Gap
 
     if isinstance(entry, Gap):

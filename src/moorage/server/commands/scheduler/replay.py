@@ -38,7 +38,7 @@ from moorage.server.commands.scheduler.what_if import (
 from moorage.server.process import needs_extra
 
 if TYPE_CHECKING:
-    from moorage.manager.decision_log import Decision, Gap
+    from moorage.manager.decision_log import Gap, RecordedPass
     from moorage.manager.decision_log.timeline import Difference
     from moorage.manager.scheduling import Policy
     from moorage.sdk import Client
@@ -179,7 +179,7 @@ def _fetch_trace(cli: Cli, span: LogSpan, gaps: list[Gap]) -> Trace:
             runs += page.items
         return runs
 
-    def recorded_passes() -> Iterator[Decision]:
+    def recorded_passes() -> Iterator[RecordedPass]:
         for entry in span.decisions():
             if isinstance(entry, Gap):
                 gaps.append(entry)

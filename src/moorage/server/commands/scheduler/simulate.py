@@ -17,7 +17,7 @@ from moorage.server.commands.scheduler.group import scheduler
 from moorage.server.process import needs_extra
 
 if TYPE_CHECKING:
-    from moorage.simulator.scheduler.jobs import Job
+    from moorage.simulator.scheduler.jobs import TraceJob
 
 
 @command(scheduler)
@@ -94,7 +94,7 @@ def simulate(
         )
 
 
-def _read(path: Path) -> tuple[Job, ...]:
+def _read(path: Path) -> tuple[TraceJob, ...]:
     from moorage.simulator.scheduler import read_jobs
 
     try:

@@ -16,7 +16,7 @@ from moorage.common.model.errors import InvalidInput
 from moorage.common.model.slots import parse_amount
 
 if TYPE_CHECKING:
-    from moorage.simulator.scheduler import Result
+    from moorage.simulator.scheduler import SimulationResult
     from moorage.simulator.scheduler.trace import Trace
     from moorage.simulator.scheduler.what_if import QuotaChange
 
@@ -143,7 +143,7 @@ def _parse_quota(text: str) -> QuotaChange:
     )
 
 
-def waits(result: Result) -> dict[str, list[float]]:
+def waits(result: SimulationResult) -> dict[str, list[float]]:
     """The waits of all sessions ("") and of each user's, in seconds; sessions that have not started
     have waited until the end."""
     assert result.span is not None, "a recording has an end"
@@ -155,7 +155,7 @@ def waits(result: Result) -> dict[str, list[float]]:
     return found
 
 
-def print_waits(cli: Cli, results: Mapping[str, Result]) -> None:
+def print_waits(cli: Cli, results: Mapping[str, SimulationResult]) -> None:
     """Mean waits of all sessions and of each user's, with the first result as the one to compare
     with."""
     by_result = {name: waits(result) for name, result in results.items()}
@@ -181,7 +181,7 @@ def _compared(own: list[float], before: list[float]) -> str:
     return f"{format_duration(mean)} ({mean / mean_before - 1:+.0%})"
 
 
-def waits_to_json(results: Mapping[str, Result]) -> dict[str, Any]:
+def waits_to_json(results: Mapping[str, SimulationResult]) -> dict[str, Any]:
     return {
         name: {
             user or "all": {"sessions": len(own), "mean_wait": sum(own) / len(own)}
