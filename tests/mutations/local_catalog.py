@@ -100,9 +100,9 @@ MUTATIONS = (
         "cli/context.py",
         "                done: T = await work(client)\n                if at.url != at.http_url:\n"
         "                    from moorage.cli.local_manager import keep_socket\n\n"
-        "                    keep_socket(os.environ, at)\n",
+        "                    keep_socket(os.environ, at.url)\n",
         "                from moorage.cli.local_manager import keep_socket\n\n"
-        "                keep_socket(os.environ, at)\n                done: T = await work(client)\n",
+        "                keep_socket(os.environ, at.url)\n                done: T = await work(client)\n",
         (*CLI, "-k", "once_it_has_answered"),
     ),
     Mutation(

@@ -34,7 +34,9 @@ FILE_LINES = 500
 # Longer files that were looked at, and why each is right as it is.
 LONG_FILES: dict[str, str] = {
     "src/moorage/agent/kernel/task.py": "one task is one life of a kernel",
-    "src/moorage/agent/runtimes/process/runtime.py": "one runtime, over its named parts",
+    "src/moorage/agent/runtimes/process/networks.py": "one network of a session, IPv4 and IPv6",
+    "src/moorage/agent/service.py": "composes one agent",
+    "src/moorage/manager/service.py": "composes one manager",
     "src/moorage/common/model/spec.py": "the fields of one specification",
     "src/moorage/proxy/core/flow.py": "one machine: the events of a request and their commands",
     "tests/gpu/kit/platform_parts.py": "the parts of one kit, one after the other",

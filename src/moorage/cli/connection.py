@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from moorage.cli.contexts import Context, Contexts, contexts_file, parse_contexts
+from moorage.cli.contexts import Context
+from moorage.cli.saved_files import (
+    DEFAULT_URL,
+    current_context,
+    read_connection,
+    read_contexts,
+    read_text,
+    state_directory,
+)
 from moorage.common.model.errors import ConfigError
 
-DEFAULT_URL = "http://127.0.0.1:8700"
 DEFAULT_OPENAI_URL = "http://127.0.0.1:8800/v1"
 
 
@@ -31,22 +37,6 @@ class Connection:
     key: str
     key_in_shell: str
     ca_file: str | None = None
-
-
-def state_directory(env: Mapping[str, str]) -> Path:
-    return Path(env.get("MOORAGE_HOME") or "~/.local/share/moorage").expanduser()
-
-
-def read_contexts(home: Path) -> Contexts:
-    """Raises ``ConfigError``."""
-    path = contexts_file(home)
-    text = _read(path)
-    return Contexts() if text is None else parse_contexts(path, text)
-
-
-def current_context(env: Mapping[str, str]) -> str:
-    """The name of the context in use. Raises ``ConfigError``."""
-    return env.get("MOORAGE_CONTEXT") or read_contexts(state_directory(env)).current
 
 
 def _context(env: Mapping[str, str], url: str | None) -> Context | None:
@@ -93,7 +83,7 @@ def find_connection(
             source = f"context {current_context(env)}"
 
         path = Path(named).expanduser() if named else home / "admin-key"
-        text = _read(path)
+        text = read_text(path)
         if text is None and named:
             raise ConfigError(f"{source}: the file with the API key, {path}, does not exist")
         if text is not None:
@@ -128,35 +118,3 @@ def _check_url(source: str, url: str | None) -> None:
             f"{source}: {url!r} is not the address of a manager",
             next_step="write it like https://moorage.example.org or unix:///path/to.sock",
         )
-
-
-def read_connection(path: Path) -> dict[str, Any]:
-    text = _read(path)
-    if text is None:
-        return {}
-
-    try:
-        parsed = json.loads(text)
-    except ValueError:
-        parsed = None
-
-    if not isinstance(parsed, dict) or not all(isinstance(value, str) for value in parsed.values()):
-        raise ConfigError(
-            f"{path} is not a JSON object of strings",
-            next_step="remove it; `moorage up` writes it again",
-        )
-
-    return parsed
-
-
-def _read(path: Path) -> str | None:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "not text"
-        raise ConfigError(
-            f"{path} cannot be read ({why})",
-            next_step="run as the user who owns it, or set MOORAGE_HOME, --url and --key-file",
-        ) from error

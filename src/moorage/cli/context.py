@@ -159,7 +159,7 @@ class Cli:
                 if at.url != at.http_url:
                     from moorage.cli.local_manager import keep_socket
 
-                    keep_socket(os.environ, at)
+                    keep_socket(os.environ, at.url)
 
                 for (kind, name), why in client.unreadable.items():
                     self.note(f"{kind} {name} {why}")

@@ -7,15 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from moorage.cli.connection import (
+from moorage.cli.contexts import write_contexts
+from moorage.cli.saved_files import (
     DEFAULT_URL,
-    Connection,
     current_context,
     read_connection,
     read_contexts,
     state_directory,
 )
-from moorage.cli.contexts import write_contexts
 from moorage.common.local.paths import path_of_unix_url, plain_local_port, socket_path, unix_url
 from moorage.common.model.errors import ConfigError, NotFound
 
@@ -88,7 +87,7 @@ def http_url(url: str, home: Path) -> str:
     return str(local) if local and own_socket(home, local) == path else url
 
 
-def keep_socket(env: Mapping[str, str], used: Connection) -> None:
+def keep_socket(env: Mapping[str, str], used_url: str) -> None:
     """Write the Unix socket into the context in use, if it has the plain address of the same
     manager, which has answered to its key. It also works as it is, so a file that cannot be written
     stays."""
@@ -99,7 +98,7 @@ def keep_socket(env: Mapping[str, str], used: Connection) -> None:
         context = contexts.find(name)
         if context is None or plain_local_port(context.url) is None:
             return
-        if own_socket(home, context.url) == path_of_unix_url(used.url):
-            write_contexts(home, contexts.with_context(name, replace(context, url=used.url)))
+        if own_socket(home, context.url) == path_of_unix_url(used_url):
+            write_contexts(home, contexts.with_context(name, replace(context, url=used_url)))
     except (ConfigError, NotFound):
         return

@@ -10,7 +10,6 @@ from typing import Any
 
 import aiohttp
 from aiohttp import web
-from moorage.manager.endpoint_service import EndpointService
 
 from moorage.common.aio.clock import Clock
 from moorage.common.http.server import DEFAULT_LIMITS, ConnectionLimits
@@ -18,6 +17,7 @@ from moorage.common.model.roles import Role
 from moorage.common.views.identity import ProjectSpec
 from moorage.common.views.keys import KeySpec
 from moorage.manager.api import ApiServices, serve_api
+from moorage.manager.endpoint_service import EndpointService
 from moorage.manager.events import EventFeed
 from moorage.manager.explain.service import ExplanationService
 from moorage.manager.identity.keys import ApiKey, Owner, digest_of

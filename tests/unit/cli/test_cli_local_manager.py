@@ -14,8 +14,9 @@ import pytest
 from fake_manager import KEY, FakeManager
 from invoke import Run
 
-from moorage.cli.connection import find_connection, read_contexts
+from moorage.cli.connection import find_connection
 from moorage.cli.contexts import Context, Contexts, write_contexts
+from moorage.cli.saved_files import read_contexts
 from moorage.common.local.listening import listen, reserved
 from moorage.common.local.paths import socket_path
 from moorage.common.local.proof import Unproven

@@ -13,14 +13,10 @@ import typer
 from moorage.cli import output
 from moorage.cli.app import list_command, noun
 from moorage.cli.completion import context_names
-from moorage.cli.connection import (
-    current_context,
-    read_contexts,
-    state_directory,
-)
 from moorage.cli.context import Cli, Output, command
 from moorage.cli.contexts import LOCAL, Context, Contexts, write_contexts, write_private
 from moorage.cli.local_manager import proven_url, trusts_loopback
+from moorage.cli.saved_files import current_context, read_contexts, state_directory
 from moorage.common.model.errors import InvalidInput
 
 contexts = noun("contexts", help="Installations with their addresses and keys, and the one in use.")

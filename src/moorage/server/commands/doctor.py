@@ -13,8 +13,9 @@ import typer
 
 import moorage
 from moorage.cli import app
-from moorage.cli.connection import DEFAULT_URL, find_connection
+from moorage.cli.connection import find_connection
 from moorage.cli.local_manager import INSECURE_LOOPBACK
+from moorage.cli.saved_files import DEFAULT_URL
 from moorage.common.etcd.access import EtcdError, etcd_access
 from moorage.common.model.errors import ConfigError
 from moorage.server.bootstrap import Bootstrap, agents_of, bootstrap

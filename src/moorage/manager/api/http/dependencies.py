@@ -22,13 +22,13 @@ from moorage.common.telemetry import TraceSink
 from moorage.common.views.resources import SessionView
 from moorage.common.views.workspaces import WorkspaceList
 from moorage.manager.console import ModelAddress
+from moorage.manager.endpoint_service import EndpointService
 from moorage.manager.events import EventFeed
 from moorage.manager.explain.service import ExplanationService
 from moorage.manager.identity.attempts import AttemptLimit
 from moorage.manager.identity.passwords import Passwords
 from moorage.manager.identity.scope import Scope
 from moorage.manager.pki.registration import Registration
-from moorage.manager.endpoint_service import EndpointService
 from moorage.manager.store import Store
 from moorage.manager.termination import SessionTerminator
 
