@@ -137,7 +137,14 @@ CASES: list[tuple[str, Any, str, str, str, str]] = [
     ),
     ("managers.1.clock_ahead_s", -400.0, "fail", "clocks", "-400.0 s", "ntp"),
     ("managers.1.version", "0.3.0", "warn", "versions", "other managers than 0.4.0", "upgrade"),
-    ("agents.1.version", "0.2.0", "warn", "versions", "agents far from 0.4.0: node-2", "Upgrades"),
+    (
+        "agents.1.version",
+        "0.2.0",
+        "warn",
+        "versions",
+        "agents far from 0.4.0: node-2",
+        "docs/upgrades.md",
+    ),
     (
         "revision",
         "0101",
