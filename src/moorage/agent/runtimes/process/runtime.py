@@ -435,7 +435,9 @@ class ProcessRuntime:
             variables[APPS_VAR] = encode_ports(launch.apps)
 
         env = launch.env | variables
-        return start_shim(self._shim, arguments, env, variables, folder / "shim.log")
+        return start_shim(
+            self._shim, arguments, env=env, variables=variables, log=folder / "shim.log"
+        )
 
     def _stop(self, handle: Handle, grace_s: float) -> None:
         pid, start = self._directories.shim_of(handle)

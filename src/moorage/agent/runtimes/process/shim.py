@@ -125,7 +125,14 @@ class Shim:
         ``Log``."""
         failed_r, failed_w = os.pipe2(os.O_CLOEXEC)
         if self.sandbox:
-            self.init = Init(self.sandbox, self.network, self.state, argv, env, self.log_w)
+            self.init = Init(
+                self.sandbox,
+                self.network,
+                state=self.state,
+                argv=argv,
+                env=env,
+                log_w=self.log_w,
+            )
             self.child = self.init.pid
         else:
             shim_pid = os.getpid()
