@@ -10,8 +10,9 @@ import pytest
 from moorage.common.model.pipelines import MAX_BYTES, MAX_STEPS
 from moorage.manager.store import Store
 
-from .conftest import FakeAgent
+from .conftest import FAILED, FakeAgent, schedule
 from .tenancy_harness import Api, serve
+from .test_pipelines import body, end_elements, post, step
 
 SPEC = {"command": ["x"], "resources": {"cpu": 1}}
 
@@ -56,3 +57,24 @@ async def test_one_step_too_many_is_refused_with_the_number_that_is_allowed(
         assert f"{MAX_STEPS}" in said.replace(f"{MAX_STEPS + 1}", "")
 
     assert await store.database.fetch("SELECT FROM pipelines") == []
+
+
+@pytest.mark.slow
+async def test_the_largest_array_is_retried_before_a_statement_times_out(store: Store) -> None:
+    """Every pending element waits for another one, as after a retry by an earlier release."""
+    agent = FakeAgent(store)
+    await agent.report()
+    async with serve(store) as api:
+        array = f"0-{MAX_STEPS - 1}%2"
+        await post(api, "admin", "", body(step("part", array=array)))
+        assert await schedule(store) == 2
+        await end_elements(store, agent, {0: FAILED, 1: FAILED})
+        await store.database.fetch(
+            "UPDATE session_dependencies d SET depends_on = e.session_id "
+            "FROM pipeline_steps p, pipeline_steps e "
+            "WHERE p.session_id = d.session_id AND e.index = p.index - 1"
+        )
+        await post(api, "admin", "/train/retry", expected=202)
+        assert await schedule(store) == 2
+        changed = "SELECT count(*) AS n FROM session_history WHERE event = 'redirected'"
+        assert (await store.database.fetch(changed))[0]["n"] == MAX_STEPS - 2

@@ -79,9 +79,9 @@ WITH input AS (
 ), turns AS MATERIALIZED (  -- which element of its array each pending one waited for
     SELECT d.session_id, d.depends_on FROM kept k
     JOIN session_dependencies d ON d.session_id = k.id AND d.condition = 'any'
-    JOIN pipeline_steps p ON p.session_id = d.session_id AND p.pipeline_id = $30::uuid
-    JOIN pipeline_steps e ON e.session_id = d.depends_on AND e.pipeline_id = p.pipeline_id AND e.step = p.step
     WHERE NOT EXISTS (SELECT FROM refused)
+      AND (SELECT ROW(p.pipeline_id, p.step) FROM pipeline_steps p WHERE p.session_id = d.session_id)
+        = (SELECT ROW(p.pipeline_id, p.step) FROM pipeline_steps p WHERE p.session_id = d.depends_on)
 ), new_turns AS MATERIALIZED (
     SELECT session_id, depends_on FROM unnest($47::uuid[], $48::uuid[]) AS n(session_id, depends_on)
     WHERE NOT EXISTS (SELECT FROM refused)
@@ -103,11 +103,11 @@ WITH input AS (
         SELECT d.session_id FROM session_dependencies d JOIN pipeline_steps p ON p.session_id = d.session_id
         WHERE d.depends_on = ANY ($33::uuid[]) AND p.pipeline_id = $30::uuid)
     ORDER BY s.id FOR UPDATE
-), repointed AS (
+), repointed AS (  -- NOT IN, here, and IN below are hashed; a join of CTEs, whose sizes are unknown, would compare all pairs
     UPDATE session_dependencies d SET depends_on = r.new
     FROM unnest($33::uuid[], $34::uuid[]) AS r(old, new), waiting w
     WHERE d.depends_on = r.old AND d.session_id = w.id
-      AND NOT EXISTS (SELECT FROM turns t WHERE t.session_id = d.session_id AND t.depends_on = d.depends_on)
+      AND (d.session_id, d.depends_on) NOT IN (SELECT session_id, depends_on FROM turns)
 ), changed AS (  -- another revision, so that what was decided from the old dependencies is stale
     UPDATE sessions s SET revision = s.revision + 1, hold = NULL, dependencies = s.dependencies + coalesce(w.more, 0)
     FROM (SELECT coalesce(w.id, t.session_id) AS id, t.more FROM waiting w FULL JOIN turned t ON t.session_id = w.id) w
@@ -116,9 +116,9 @@ WITH input AS (
 ), told AS (
     INSERT INTO session_history (session_id, revision, event, from_status, to_status, actor, detail)
     SELECT c.id, c.revision, 'redirected', 'PENDING', 'PENDING', 'manager',
-           CASE WHEN w.id IS NOT NULL THEN 'waits for the new run of a step'
+           CASE WHEN c.id IN (SELECT id FROM waiting) THEN 'waits for the new run of a step'
                 ELSE 'waits for another element of its array, or for none' END
-    FROM changed c LEFT JOIN waiting w ON w.id = c.id
+    FROM changed c
 ), logged AS (
     INSERT INTO session_history (session_id, revision, event, from_status, to_status, actor)
     SELECT i.id, 1, 'created', NULL, 'PENDING', i.created_by FROM input i WHERE NOT EXISTS (SELECT FROM refused)
