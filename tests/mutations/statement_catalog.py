@@ -130,10 +130,10 @@ MUTATIONS = (
         "jsonb_build_object()",
     ),
     _fault(
-        "placements lock counters in any order",
+        "placements lock counters in another order than releases",
         PLACE,
-        "    ORDER BY 1, 2, 3 FOR NO KEY UPDATE OF c\n",
-        "",
+        "ORDER BY 1, 2, 3 FOR NO KEY UPDATE OF c",
+        "ORDER BY 1 DESC, 2, 3 FOR NO KEY UPDATE OF c",
     ),
     _fault(
         "an earlier attempt that failed keeps a session from being placed",

@@ -93,6 +93,9 @@ async def test_a_session_is_moved_from_the_state_in_which_it_was_seen(store: Sto
     for owner in made.values():
         await kernel(store, owner, 1, "RUNNING", "one")
 
+    # What is said of the others would hold for these.
+    await running(store, "creating", status="CREATING")
+    await running(store, "revised", revision=2)
     before = await rows(store, "sessions")
     kernels = await rows(store, "kernels")
     found = await move(
