@@ -27,6 +27,7 @@ async def test_facts_of_a_database(store: Store) -> None:
     presence.proxies["edge-1"] += 1
     presence.dialout = lambda: ["edge-1:8802"]
     presence.asks = lambda: {"edge-1": ["192.0.2.1"]}
+    presence.plain_senders = lambda: {"keys": ["ci"]}
     await presence.run_once()
     await FakeAgent(store).report()
     facts = await cluster_facts(store.database.dsn)
@@ -34,6 +35,7 @@ async def test_facts_of_a_database(store: Store) -> None:
     assert abs(manager.pop("clock_ahead_s")) < 1
     assert manager.pop("dialout") == ["edge-1:8802"]
     assert manager.pop("asks") == {"edge-1": ["192.0.2.1"]}
+    assert manager.pop("plain_senders") == {"keys": ["ci"]}
     assert agent["undialed"] == {}
     assert manager == {
         "link": "198.51.100.1:8701",
