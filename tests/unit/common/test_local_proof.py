@@ -16,14 +16,14 @@ import pytest
 from moorage.common.local import proof
 from moorage.common.local.listening import listen, reserved
 from moorage.common.local.paths import leads_here, path_of_unix_url, plain_local_port, socket_path
-from moorage.common.local.proof import Step, Unproven, find_problem
+from moorage.common.local.proof import ProofStep, Unproven, find_problem
 from moorage.common.model.errors import ConfigError, StartupError
 
 ME = 1000
 DAEMON = 500
 STRANGER = 2000
-ROOT_DIRECTORY = Step("/", 0, 0o755)
-SHARED = Step("/tmp", 0, 0o1777)
+ROOT_DIRECTORY = ProofStep("/", 0, 0o755)
+SHARED = ProofStep("/tmp", 0, 0o1777)
 is_root = pytest.mark.skipif(
     os.geteuid() != 0, reason="NOT TESTED without root: sockets of another user"
 )
@@ -32,38 +32,59 @@ is_root = pytest.mark.skipif(
 @pytest.mark.parametrize(
     ("steps", "problem"),
     [
-        ([Step("/var/me", ME, 0o755), Step("/var/me/run", ME, 0o700)], ""),
-        ([Step("/var/lib/m", DAEMON, 0o755), Step("/var/lib/m/run", DAEMON, 0o700)], ""),
-        ([Step("/var/me", ME, 0o775, private_group=True), Step("/var/me/run", ME, 0o700)], ""),
-        ([SHARED, Step("/tmp/mine", ME, 0o700, in_shared=True)], ""),
-        ([SHARED, Step("/tmp/x", 0, 0o755, in_shared=True), Step("/tmp/x/run", DAEMON, 0o700)], ""),
+        ([ProofStep("/var/me", ME, 0o755), ProofStep("/var/me/run", ME, 0o700)], ""),
+        ([ProofStep("/var/lib/m", DAEMON, 0o755), ProofStep("/var/lib/m/run", DAEMON, 0o700)], ""),
         (
-            [Step("/var/me", ME, 0o775), Step("/var/me/run", ME, 0o700)],
-            "others may write to /var/me ",
+            [
+                ProofStep("/var/me", ME, 0o775, private_group=True),
+                ProofStep("/var/me/run", ME, 0o700),
+            ],
+            "",
         ),
-        (
-            [Step("/var/me", ME, 0o757), Step("/var/me/run", ME, 0o700)],
-            "others may write to /var/me ",
-        ),
-        ([Step("/srv", STRANGER, 0o755), Step("/srv/run", DAEMON, 0o700)], "/srv belongs to "),
-        (
-            [Step("/srv", ME, 0o755), Step("/srv/run", DAEMON, 0o1777)],
-            "others may write to /srv/run ",
-        ),
-        ([SHARED, Step("/tmp/x", STRANGER, 0o700, in_shared=True)], "/tmp/x belongs to "),
+        ([SHARED, ProofStep("/tmp/mine", ME, 0o700, in_shared=True)], ""),
         (
             [
                 SHARED,
-                Step("/tmp/x", STRANGER, stat.S_IFLNK | 0o777, in_shared=True),
-                Step("/y", ME, 0o700),
+                ProofStep("/tmp/x", 0, 0o755, in_shared=True),
+                ProofStep("/tmp/x/run", DAEMON, 0o700),
+            ],
+            "",
+        ),
+        (
+            [ProofStep("/var/me", ME, 0o775), ProofStep("/var/me/run", ME, 0o700)],
+            "others may write to /var/me ",
+        ),
+        (
+            [ProofStep("/var/me", ME, 0o757), ProofStep("/var/me/run", ME, 0o700)],
+            "others may write to /var/me ",
+        ),
+        (
+            [ProofStep("/srv", STRANGER, 0o755), ProofStep("/srv/run", DAEMON, 0o700)],
+            "/srv belongs to ",
+        ),
+        (
+            [ProofStep("/srv", ME, 0o755), ProofStep("/srv/run", DAEMON, 0o1777)],
+            "others may write to /srv/run ",
+        ),
+        ([SHARED, ProofStep("/tmp/x", STRANGER, 0o700, in_shared=True)], "/tmp/x belongs to "),
+        (
+            [
+                SHARED,
+                ProofStep("/tmp/x", STRANGER, stat.S_IFLNK | 0o777, in_shared=True),
+                ProofStep("/y", ME, 0o700),
             ],
             "/tmp/x belongs to ",
         ),
-        ([Step("/x", STRANGER, stat.S_IFLNK | 0o777), Step("/y", ME, 0o700)], "/x belongs to "),
-        ([Step("/x", ME, stat.S_IFLNK | 0o777), Step("/y", ME, 0o700)], ""),
+        (
+            [ProofStep("/x", STRANGER, stat.S_IFLNK | 0o777), ProofStep("/y", ME, 0o700)],
+            "/x belongs to ",
+        ),
+        ([ProofStep("/x", ME, stat.S_IFLNK | 0o777), ProofStep("/y", ME, 0o700)], ""),
     ],
 )
-def test_directories_that_others_can_change_prove_nothing(steps: list[Step], problem: str) -> None:
+def test_directories_that_others_can_change_prove_nothing(
+    steps: list[ProofStep], problem: str
+) -> None:
     found = find_problem([ROOT_DIRECTORY, *steps], ME)
     assert found.startswith(problem)
     assert bool(found) is bool(problem)

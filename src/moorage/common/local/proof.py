@@ -29,7 +29,7 @@ class Unproven(ConfigError):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ProofStep:
     """A directory or a link on the way to a socket.
 
     ``private_group``: its group has no member but its owner. ``in_shared``: anybody may create
@@ -57,7 +57,7 @@ class Step:
         return self.others_may_write and bool(self.mode & stat.S_ISVTX)
 
 
-def find_problem(steps: Sequence[Step], own_uid: int) -> str:
+def find_problem(steps: Sequence[ProofStep], own_uid: int) -> str:
     """Why somebody else may put a socket into the directory that the last step is; "": only root,
     its owner and this user may. ``steps``: from the root."""
     owner = steps[-1].uid
@@ -147,7 +147,7 @@ def _peer_uid(connection: socket.socket) -> int:
     return int(uid)
 
 
-def _steps_to(directory: str) -> Iterator[Step]:
+def _steps_to(directory: str) -> Iterator[ProofStep]:
     """The directories and links that lead to ``directory``, whose path is absolute; the last one is
     the directory itself. Raises ``OSError``."""
     root = _step("/", in_shared=False)
@@ -183,11 +183,13 @@ def _steps_to(directory: str) -> Iterator[Step]:
     yield way[-1]
 
 
-def _step(path: str, *, in_shared: bool) -> Step:
+def _step(path: str, *, in_shared: bool) -> ProofStep:
     found = os.lstat(path)
     writable = bool(found.st_mode & stat.S_IWGRP)
     private = writable and _is_private_group(found.st_uid, found.st_gid)
-    return Step(path, found.st_uid, mode=found.st_mode, private_group=private, in_shared=in_shared)
+    return ProofStep(
+        path, found.st_uid, mode=found.st_mode, private_group=private, in_shared=in_shared
+    )
 
 
 def _is_private_group(uid: int, gid: int) -> bool:

@@ -62,7 +62,7 @@ class LogSource(Protocol):
         ...
 
 
-class RunningCommand(Protocol):
+class OpenCommand(Protocol):
     """A command that runs in a session. ``end``: its outcome, or None while it is not known."""
 
     end: ExecEnd | None
@@ -83,13 +83,13 @@ class CommandSource(Protocol):
 
     def open(
         self, session: SessionView, spec: ExecSpec, *, actor: str
-    ) -> AbstractAsyncContextManager[RunningCommand]:
+    ) -> AbstractAsyncContextManager[OpenCommand]:
         """Run the command; leaving the context terminates it. Raises the errors of ``check``."""
         ...
 
     def ask(
         self, session: SessionView, hostname: str, code: str
-    ) -> AbstractAsyncContextManager[RunningCommand]:
+    ) -> AbstractAsyncContextManager[OpenCommand]:
         """A request about runs of code, as JSON; the answer is the output. Leaving the context ends
         no run. Raises ``NotFound``, ``AgentUnreachable``."""
         ...

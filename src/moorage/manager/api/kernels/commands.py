@@ -24,7 +24,7 @@ from moorage.common.model.commands import (
 from moorage.common.model.errors import InvalidInput, MoorageError
 from moorage.common.model.session_access import Action
 from moorage.manager.api.http import authorization
-from moorage.manager.api.http.dependencies import RunningCommand
+from moorage.manager.api.http.dependencies import OpenCommand
 from moorage.manager.api.http.problems import invalid_fields
 from moorage.manager.api.http.request import STREAM
 from moorage.manager.api.http.route import SESSION_PATH, Call, NoQuery, route
@@ -100,7 +100,7 @@ def _parse(model: type[Any], text: str | bytes) -> Any:
         raise invalid_fields(error, kind, "message") from None
 
 
-async def _relay(ws: web.WebSocketResponse, command: RunningCommand) -> ExecEnd:
+async def _relay(ws: web.WebSocketResponse, command: OpenCommand) -> ExecEnd:
     """Relay both directions until the command ends or the client disconnects."""
     receiver = spawn("api.exec.receive", _receive(ws, command))
     sender = spawn("api.exec.send", _send(ws, command))
@@ -118,7 +118,7 @@ async def _relay(ws: web.WebSocketResponse, command: RunningCommand) -> ExecEnd:
     )
 
 
-async def _receive(ws: web.WebSocketResponse, command: RunningCommand) -> MoorageError | None:
+async def _receive(ws: web.WebSocketResponse, command: OpenCommand) -> MoorageError | None:
     """Handle the client's messages. Errors are returned, so that the task runner does not log
     them."""
     while True:
@@ -132,7 +132,7 @@ async def _receive(ws: web.WebSocketResponse, command: RunningCommand) -> Moorag
             return error
 
 
-async def _handle(message: WSMessage, command: RunningCommand) -> None:
+async def _handle(message: WSMessage, command: OpenCommand) -> None:
     try:
         channel, data = unframe(message.data if message.type is WSMsgType.BINARY else b"")
     except ValueError as error:
@@ -148,7 +148,7 @@ async def _handle(message: WSMessage, command: RunningCommand) -> None:
         raise InvalidInput(f"clients cannot send on channel {channel.name}")
 
 
-async def _send(ws: web.WebSocketResponse, command: RunningCommand) -> None:
+async def _send(ws: web.WebSocketResponse, command: OpenCommand) -> None:
     with suppress(OSError):
         while (output := await command.read()) is not None:
             await ws.send_bytes(frame(*output))

@@ -60,7 +60,7 @@ class OccupancyQuery(PageQuery):
     agent: NoNul | None = None
 
 
-class HistoryQuery(NoQuery):
+class OccupancyHistoryQuery(NoQuery):
     resource_group: NoNul | None = Field(None, description="Default: all that are not retired.")
     from_: Annotated[
         Timestamp | None,
@@ -173,11 +173,11 @@ async def list_occupancy(call: Call[None, OccupancyQuery]) -> Page[AgentOccupanc
     "Tell what resource groups offered, what of it was in use and how many sessions waited, over "
     "time: "
     "by minute for two days, by hour for ninety, by day for ten years",
-    query=HistoryQuery,
+    query=OccupancyHistoryQuery,
     returns=OccupancyHistory,
     access="viewer",
 )
-async def occupancy_history(call: Call[None, HistoryQuery]) -> OccupancyHistory:
+async def occupancy_history(call: Call[None, OccupancyHistoryQuery]) -> OccupancyHistory:
     query = call.query
     now = call.deps.clock.now()
     until = query.to or now
