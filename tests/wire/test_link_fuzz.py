@@ -2,13 +2,14 @@
 others.
 
 Every call of the links is made with messages that are drawn from its own description, so that a new
-call is tried with its first line. `make soak` sends twenty times as many.
+call is tried with its first line. `make soak` sends twenty times as many, and
+measures the memory that they leave.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from hypothesis import strategies as st
 from manager_harness import TOKEN, attach, manager
 from structlog.testing import capture_logs
 from tests.examples import examples
+from tests.growth import Growth
 
 from moorage.common.aio.clock import SystemClock
 from moorage.common.config.settings import ManagerSettings
@@ -41,6 +43,10 @@ METHODS = [
 ]
 INNER = (agent_pb2.Observation, agent_pb2.ExecInput)
 EXAMPLES = 10
+GROWTH = 2 << 20
+"""A leak of 1 KB a call, over the 3,200 calls of `make soak`. Calls that still run make up to 0.8
+MB of difference."""
+
 ANSWER_S = 0.3
 """How long a call may go on that the manager has not refused."""
 
@@ -129,21 +135,29 @@ def test_no_message_is_a_fault_of_the_manager(migrated_database: str, tmp_path: 
         runner.run(asyncio.sleep(0.1))
         tasks = runner.run(_count_tasks())
 
-        @examples(EXAMPLES * len(METHODS))
+        count = EXAMPLES * len(METHODS)
+
+        @examples(count)
         @given(st.sampled_from(METHODS), st.integers(0, 1 << 32))
         def fuzz(method: MethodDescriptor, seed: int) -> None:
             status, why = runner.run(call(manager, method, Hostile(seed, INNER)))
             if status in FAULTS and why != BROKEN_BY_CLIENT:
                 found[method.full_name] = f"{status} with seed {seed}: {why}"
+            logs[:] = filter(_is_wrong, logs)
+            growth.note_example()
 
-        fuzz()
+        with Growth(count, allowed=GROWTH) as growth:
+            fuzz()
         assert found == {}
         runner.run(asyncio.wait_for(serves_others(manager), 30))
         runner.run(asyncio.sleep(0.5))
         assert runner.run(_count_tasks()) <= tasks, "calls that have ended leave something behind"
 
-    wrong = [line for line in logs if line["log_level"] in ("error", "critical")]
-    assert [line for line in wrong if line["event"] not in TOLD] == []
+    assert list(filter(_is_wrong, logs)) == []
+
+
+def _is_wrong(line: MutableMapping[str, Any]) -> bool:
+    return line["log_level"] in ("error", "critical") and line["event"] not in TOLD
 
 
 async def _count_tasks() -> int:

@@ -30,11 +30,15 @@ from tests.conformance.planes.replica import (
     event,
 )
 from tests.examples import examples
+from tests.growth import Growth
 
 from moorage.proxy import Timeouts
 
 SHORT = Timeouts(head_s=0.1, idle_s=0.1, body_s=0.1, linger_s=0.01)
-SETTINGS = examples(30)
+EXAMPLES = 30
+SETTINGS = examples(EXAMPLES)
+# A leak of 500 bytes an example, over the 600 of `make soak`.
+GROWTH = 256 << 10
 END = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 HIDDEN = post(b'{"model":"tiny","hidden":1}')
 LINES = (
@@ -143,8 +147,10 @@ def test_requests(plane: MakePlane) -> None:
             assert received.count(b"HTTP/1.1 200 OK") >= len(forwarded)
             assert not served.in_flight
             assert runner.run(served.ask()).status == 200, "others are served"
+            growth.note_example()
 
-        check()
+        with Growth(EXAMPLES, allowed=GROWTH) as growth:
+            check()
 
 
 RESPONSES = st.sampled_from(
@@ -191,5 +197,7 @@ def test_responses(plane: MakePlane) -> None:
             nonlocal data
             data = sent
             runner.run(ask())
+            growth.note_example()
 
-        check()
+        with Growth(EXAMPLES, allowed=GROWTH) as growth:
+            check()

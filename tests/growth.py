@@ -1,0 +1,92 @@
+"""Growth of the memory that Moorage's code holds, from the second to the last two tenths of many examples.
+
+Only `make soak` measures it: a few examples do not tell a leak from caches that fill, and tracing makes
+Python several times slower. What hypothesis keeps of each example is not counted, nor what tests keep: an
+allocation counts if Moorage's code is among its callers.
+"""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from pathlib import Path
+from types import TracebackType
+
+import moorage
+from tests.examples import FACTOR
+
+CODE = str(Path(moorage.__file__).parent / "*")
+
+PARTS = 10
+# The tenths after which it is measured, which takes seconds. The smaller one of the last two counts: what is
+# under way at one moment is no growth.
+MEASURED = (2, 9, 10)
+# Callers of an allocation that are recorded: libraries that are called by our code call others.
+_FRAMES = 12
+_SHOWN = 12
+
+
+class Growth:
+    """``count``: of the examples, as of ``examples``. ``allowed``: bytes by which the memory may have grown.
+    A context manager, which raises ``AssertionError`` with the lines that allocated most at its end.
+    ``always``: also where few examples are run."""
+
+    def __init__(
+        self, count: int, *, allowed: int, files: str = CODE, always: bool = False
+    ) -> None:
+        self._every = max(1, count * FACTOR // PARTS)
+        self._allowed, self._files = allowed, files
+        self._measures = always or FACTOR > 1
+        self._examples = 0
+        self._before: tracemalloc.Snapshot | None = None
+        self._after: tracemalloc.Snapshot | None = None
+        self.sizes: list[int] = []
+
+    def __enter__(self) -> Growth:
+        if self._measures:
+            tracemalloc.start(_FRAMES)
+        return self
+
+    def note_example(self) -> None:
+        """One more example has been run, and nothing of it is left."""
+        self._examples += 1
+        tenth, within = divmod(self._examples, self._every)
+        if self._measures and within == 0 and tenth in MEASURED:
+            self._measure()
+
+    def _measure(self) -> None:
+        gc.collect()
+        own = tracemalloc.Filter(True, self._files, all_frames=True)
+        not_this = tracemalloc.Filter(False, __file__, all_frames=True)
+        self._after = tracemalloc.take_snapshot().filter_traces([own, not_this])
+        self._before = self._before or self._after
+        self.sizes.append(sum(trace.size for trace in self._after.traces))
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if not self._measures:
+            return
+        try:
+            if kind is None:
+                self._judge()
+        finally:
+            tracemalloc.stop()
+
+    def _judge(self) -> None:
+        assert len(self.sizes) == len(MEASURED), (
+            f"{self._examples} examples are too few to see growth"
+        )
+        assert self._before is not None
+        assert self._after is not None
+        growth = min(self.sizes[1:]) - self.sizes[0]
+        print(f"growth over {self._examples} examples: {growth:+,} bytes; {self.sizes}")
+        lines = "\n".join(
+            str(one) for one in self._after.compare_to(self._before, "lineno")[:_SHOWN]
+        )
+        assert growth <= self._allowed, (
+            f"it holds {growth:,} bytes more than after 2 tenths:\n{lines}"
+        )
