@@ -35,7 +35,8 @@ class Growth:
         self, count: int, *, allowed: int, files: str = CODE, always: bool = False
     ) -> None:
         self._every = max(1, count * FACTOR // PARTS)
-        self._allowed, self._files = allowed, files
+        self._allowed = allowed
+        self._files = files
         self._measures = always or FACTOR > 1
         self._examples = 0
         self._before: tracemalloc.Snapshot | None = None
