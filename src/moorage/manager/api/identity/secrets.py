@@ -22,19 +22,6 @@ class _SecretPath(Model):
     name: Name
 
 
-@route(
-    "PUT",
-    _SECRET,
-    "Create a secret of the project, or replace its value",
-    body=SecretSpec,
-    returns=SecretView,
-    access="project-admin",
-)
-async def put_secret(call: Call[SecretSpec, NoQuery]) -> SecretView:
-    name = read_path({"name": call.path("name")}, _SecretPath).name
-    return await call.deps.store.secrets.put(call.scope, name, call.body.value)
-
-
 class SecretQuery(WholeQuery):
     sort: Literal["name", "-name", "changed_at", "-changed_at"] = order("name")
 
@@ -49,6 +36,19 @@ class SecretQuery(WholeQuery):
 )
 async def list_secrets(call: Call[None, SecretQuery]) -> Page[SecretView]:
     return await call.deps.store.secrets.page(call.scope, paging(call.query))
+
+
+@route(
+    "PUT",
+    _SECRET,
+    "Create a secret of the project, or replace its value",
+    body=SecretSpec,
+    returns=SecretView,
+    access="project-admin",
+)
+async def put_secret(call: Call[SecretSpec, NoQuery]) -> SecretView:
+    name = read_path({"name": call.path("name")}, _SecretPath).name
+    return await call.deps.store.secrets.put(call.scope, name, call.body.value)
 
 
 @route("DELETE", _SECRET, "Delete a secret", returns=SecretView, access="project-admin")
