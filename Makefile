@@ -23,7 +23,7 @@ demo: install ## Serve a tiny model through every component (DEMO_ARGS=--exit: o
 	MOORAGE_HOME=$(CURDIR)/.moorage MOORAGE_DEMO_SINCE=$(BEGAN) .venv/bin/moorage demo $(DEMO_ARGS)
 
 .PHONY: check
-check: install ## Format, lint, types, import contracts and unit tests: a minute, before each commit
+check: install ## Format, lint, types, import contracts and unit tests: two to six minutes, before each commit
 	$(GATE) --tier check $(ARGS)
 
 .PHONY: check-changed
