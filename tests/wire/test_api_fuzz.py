@@ -23,6 +23,7 @@ from manager_harness import manager
 from openapi_requests import Request, Requests
 from pydantic import BaseModel
 from tests.examples import examples
+from tests.growth import Growth
 from yarl import URL
 
 from moorage.common.aio.clock import SystemClock
@@ -37,6 +38,10 @@ __all__ = ["manager"]
 DOCUMENT = describe(ROUTES, "1")
 PER_ROLE = 150
 PER_STRANGER = 40
+STRANGERS = {"nobody": "", "stranger": "mg-unknown"}
+# Caches of the manager hold keys, descriptions of routes and statements, each up to a bound. A leak
+# of 1 KB a request shows over the thousands of `make soak`.
+GROWTH = 4 << 20
 # What a route reads is where it fails: routes with a body or a query come more often.
 WEIGHTED = [row for row in ROUTES for _ in range(4 if row.body or row.query is not NoQuery else 1)]
 # Followed logs go on for ever; their head is what counts.
@@ -63,7 +68,7 @@ class Target:
     def __init__(self, runner: asyncio.Runner, manager: Manager) -> None:
         self.runner = runner
         self.manager = manager
-        self.keys: dict[str, str] = {"nobody": "", "stranger": "mg-unknown"}
+        self.keys = dict(STRANGERS)
         self.http: aiohttp.ClientSession
 
     async def prepare(self) -> None:
@@ -150,22 +155,26 @@ def test_every_answer_is_declared(migrated_database: str, tmp_path: Path) -> Non
         target = Target(runner, manager)
         try:
             runner.run(target.prepare())
-            for role in target.keys:
-                _fuzz(target, role, requests)
+            count = sum(_examples_of(role) for role in target.keys)
+            with Growth(count, allowed=GROWTH) as growth:
+                for role in target.keys:
+                    _fuzz(target, role, requests, growth)
         finally:
             runner.run(target.http.close())
             runner.run(manager.__aexit__(None, None, None))
 
 
-def _fuzz(target: Target, role: str, requests: Requests) -> None:
-    is_known = role not in ("nobody", "stranger")
+def _examples_of(role: str) -> int:
+    return PER_STRANGER if role in STRANGERS else PER_ROLE
+
+
+def _fuzz(target: Target, role: str, requests: Requests, growth: Growth) -> None:
+    is_known = role not in STRANGERS
 
     @given(st.sampled_from(WEIGHTED).flatmap(
         lambda row: st.tuples(st.just(row), requests.of(path_of(row), row.method.lower()))
     ))  # fmt: skip
-    @settings(
-        examples(PER_ROLE if is_known else PER_STRANGER), suppress_health_check=list(HealthCheck)
-    )
+    @settings(examples(_examples_of(role)), suppress_health_check=list(HealthCheck))
     def run(drawn: tuple[Route, Request]) -> None:
         row, request = drawn
         status, media_type, headers, body = target.runner.run(
@@ -175,6 +184,7 @@ def _fuzz(target: Target, role: str, requests: Requests) -> None:
         if not is_known and row.access != "open":
             # 404, 405, 414: the drawn path is not that of the route.
             assert status in (401, 404, 405, 414), body
+        growth.note_example()
 
     run()
 
