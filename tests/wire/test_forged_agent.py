@@ -342,7 +342,8 @@ def test_bound_host(
 def test_source_of_a_connection() -> None:
     assert source_of("ipv4:192.0.2.7:40000") == ip_address("192.0.2.7")
     assert source_of("ipv6:%5B2001:db8::7%5D:40000") == ip_address("2001:db8::7")
-    assert source_of("unix:/run/socket") is None
+    assert source_of("unix:/run/socket") == ip_address("127.0.0.1"), "only this host reaches it"
+    assert source_of("unix:203.0.113.9:7") == ip_address("127.0.0.1"), "the client names its end"
 
 
 async def test_a_name_that_cannot_be_resolved_is_refused() -> None:
