@@ -41,12 +41,15 @@ async def test_followed_log_goes_on_behind_a_killed_manager(platform: Platform) 
 
     def follow(name: str, *arguments: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "moorage", *arguments]
-        with (home / name).open("wb") as out, (home / f"{name}-notes").open("wb") as notes:
+        with (
+            (home / f"{name}-output").open("wb") as out,
+            (home / f"{name}-notes").open("wb") as notes,
+        ):
             return subprocess.Popen(command, env=platform.env, stdout=out, stderr=notes)
 
     async def printed(name: str, last: int) -> None:
         async def has() -> bool:
-            return numbers((home / name).read_text())[-1:] == [last]
+            return numbers((home / f"{name}-output").read_text())[-1:] == [last]
 
         await until(f"{name} printed line {last}", has)
 
@@ -70,7 +73,7 @@ async def test_followed_log_goes_on_behind_a_killed_manager(platform: Platform) 
 
     kept = numbers(platform.run("logs", "job").stdout)
     for name, first in (("run", 0), ("logs", 95)):
-        shown = numbers((home / name).read_text())
+        shown = numbers((home / f"{name}-output").read_text())
         gaps = [pair for pair in pairwise(shown) if pair[1] != pair[0] + 1]
         assert (shown[0], shown[-1]) == (first, 2009)
         assert set(kept) <= set(shown)
