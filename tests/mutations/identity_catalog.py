@@ -340,6 +340,13 @@ MUTATIONS = (
         ("tests/unit/manager/test_link_authentication.py",),
     ),
     Mutation(
+        "a hostile proxy has agents that dial out connect anywhere",
+        "manager/rpc/proxy_links.py",
+        "        host = await self._addresses.bind(report.proxy_id, reported, peer)",
+        "        host = reported",
+        ("tests/wire/test_dialout_manager.py", "-k", "connects_from"),
+    ),
+    Mutation(
         "agents do not learn which proxies were revoked",
         "manager/rpc/agent_link.py",
         "wire.dialout.revoked[:] = proxies[1]",

@@ -135,7 +135,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a peer over a Unix socket chooses the address that it comes from",
-        "manager/rpc/agent_addresses.py",
+        "manager/rpc/peer_addresses.py",
         '    return _LOOPBACK if family == "unix" else _parse(',
         "    return _parse(",
         ("tests/unit/manager/test_plain_senders.py", "-k", "unix_socket"),

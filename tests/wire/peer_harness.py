@@ -95,7 +95,8 @@ async def site(migrated_database: str, tmp_path: Path) -> AsyncIterator[Site]:
 
 
 class open_site:
-    """``days``: lifetime of peer certificates. ``agent_addresses``: as the setting. ``grace_s``:
+    """``days``: lifetime of peer certificates. ``agent_addresses``, ``proxy_addresses``: as the
+    settings. ``grace_s``:
     how long an agent may be silent, twice."""
 
     def __init__(
@@ -105,13 +106,19 @@ class open_site:
         *,
         days: float = 90,
         agent_addresses: tuple[str, ...] = (),
+        proxy_addresses: tuple[str, ...] = (),
         clock: SystemClock | None = None,
         grace_s: float = GRACE_S,
     ) -> None:
         listen = {"listen": "127.0.0.1:0", "link_listen": "127.0.0.1:0"}
         graces = {"suspect_after_s": grace_s, "lost_grace_s": grace_s}
         settings = ManagerSettings(
-            dsn=dsn, certificate_days=days, agent_addresses=agent_addresses, **listen, **graces
+            dsn=dsn,
+            certificate_days=days,
+            agent_addresses=agent_addresses,
+            proxy_addresses=proxy_addresses,
+            **listen,
+            **graces,
         )
         self._dsn = dsn
         self._home = home

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import grpc
 import pytest
 from manager_harness import INFO
-from peer_harness import Site, site
+from peer_harness import Site, open_site, site
 
 from moorage.common.link import codec
 from moorage.common.link.messages import Report
@@ -60,7 +61,7 @@ async def test_agent_is_sent_to_the_proxies_that_take_its_connections(site: Site
 
     async with site.dialer("edge", kind="proxy").channel(()) as channel:
         call = routes_pb2_grpc.RouteFeedStub(channel).Report()  # type: ignore[no-untyped-call]
-        await call.write(routes_pb2.ProxyReport(proxy_id="edge", dialout="edge.example:8802"))
+        await call.write(routes_pb2.ProxyReport(proxy_id="edge", dialout="127.0.0.1:8802"))
         await call.read()
 
         async with asyncio.timeout(20):
@@ -71,7 +72,7 @@ async def test_agent_is_sent_to_the_proxies_that_take_its_connections(site: Site
                 except grpc.aio.AioRpcError:
                     await asyncio.sleep(0.1)
 
-        assert list(message.dialout.addresses) == ["edge.example:8802"]
+        assert list(message.dialout.addresses) == ["127.0.0.1:8802"]
         assert not message.dialout.revoked
         (agent,) = await site.client.list_agents()
         assert (
@@ -81,6 +82,36 @@ async def test_agent_is_sent_to_the_proxies_that_take_its_connections(site: Site
         with pytest.raises(grpc.aio.AioRpcError, match="is not where this connection comes from"):
             async with attached(site, "direct"):
                 pass
+
+
+@pytest.mark.parametrize("allowed", [(), ("hostile=192.0.2.9",)])
+async def test_agents_are_sent_only_where_a_proxy_connects_from(
+    migrated_database: str, tmp_path: Path, allowed: tuple[str, ...]
+) -> None:
+    async with (
+        open_site(migrated_database, tmp_path, proxy_addresses=allowed) as site,
+        AsyncExitStack() as stack,
+    ):
+        await site.join("node-1")
+        for name, address in (
+            ("hostile", "192.0.2.9:22"),
+            ("other", "192.0.2.9:23"),
+            ("broken", "192.0.2.9"),
+            ("edge", "localhost:8802"),
+        ):
+            await site.join(name, kind="proxy")
+            channel = await stack.enter_async_context(site.dialer(name, kind="proxy").channel(()))
+            call = routes_pb2_grpc.RouteFeedStub(channel).Report()  # type: ignore[no-untyped-call]
+            await call.write(routes_pb2.ProxyReport(proxy_id=name, dialout=address))
+            assert await call.read() is not grpc.aio.EOF  # its other work continues
+
+        addresses: list[str] = []
+        async with asyncio.timeout(20):
+            while not addresses:
+                async with attached(site, "dial-out") as message:
+                    addresses = list(message.dialout.addresses)
+
+        assert addresses == [*(["192.0.2.9:22"] if allowed else []), "localhost:8802"]
 
 
 async def test_agent_learns_which_proxies_were_revoked(site: Site) -> None:

@@ -37,7 +37,7 @@ from moorage.common.model.ids import AgentId
 from moorage.common.model.service_ports import AppPort
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState, Status
-from moorage.manager.rpc.agent_addresses import AgentAddresses, bound_host, source_of
+from moorage.manager.rpc.peer_addresses import PeerAddresses, bound_host, source_of
 
 __all__ = ["site"]  # fixture
 
@@ -350,7 +350,7 @@ async def test_a_name_that_cannot_be_resolved_is_refused() -> None:
     async def nothing(_: str) -> tuple[str, ...]:
         return ()
 
-    addresses = AgentAddresses(is_own=lambda _: False, resolve=nothing)
+    addresses = PeerAddresses(is_own=lambda _: False, resolve=nothing)
     assert await addresses.bind("node-7", "nowhere.invalid", "ipv4:192.0.2.7:1") is None
     assert await addresses.bind("node-7", "", "ipv4:192.0.2.7:1") == ""
 

@@ -86,7 +86,7 @@ async def test_agent_that_proxies_do_not_reach_is_shown_and_not_moved(site: Site
 
         async def tell(*hosts: str) -> None:
             report = routes_pb2.ProxyReport(
-                proxy_id="edge", dialout="edge.example:8802", unreached=hosts
+                proxy_id="edge", dialout="127.0.0.1:8802", unreached=hosts
             )
             await call.write(report)
             await call.read()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from moorage.manager.rpc.agent_addresses import source_of
+from moorage.manager.rpc.peer_addresses import source_of
 
 _MOST_NAMES = 100
 PlainKind = Literal["agents", "proxies", "keys"]

@@ -66,13 +66,13 @@ from moorage.manager.pki.registration import ManagerCertificate, Registration
 from moorage.manager.pki.web_certificate import WebCertificate
 from moorage.manager.plain_senders import PlainSenders
 from moorage.manager.rpc import (
-    AgentAddresses,
     AgentLinks,
     CommandBroker,
     LinkAuthenticator,
     LinkServer,
     LogBroker,
     ManagerLinkClient,
+    PeerAddresses,
     ProxyLinks,
     RouteFeed,
     WorkspaceBroker,
@@ -182,7 +182,12 @@ class Manager:
         self._leader = leader
         metrics.show_leader(lambda: leader.term is not None)
         terminator = SessionTerminator(store, settings.lost_grace_s)
-        addresses = AgentAddresses([AddressRule.parse(rule) for rule in settings.agent_addresses])
+        agent_addresses = PeerAddresses(
+            [AddressRule.parse(rule) for rule in settings.agent_addresses]
+        )
+        proxy_addresses = PeerAddresses(
+            [AddressRule.parse(rule) for rule in settings.proxy_addresses]
+        )
         traffic = TrafficWriter(store, clock)
         usage = UsageWriter(store, metrics, clock)
         load = LoadWriter(store, clock, traffic.record)
@@ -190,6 +195,7 @@ class Manager:
             store.usage_records,
             store.limit_shares,
             clock=clock,
+            addresses=proxy_addresses,
             record_load=load.record_load,
             proxy_gone=load.proxy_gone,
             claim=load.claim,
@@ -199,7 +205,7 @@ class Manager:
             store,
             metrics,
             clock=clock,
-            addresses=addresses,
+            addresses=agent_addresses,
             usage=usage,
             on_connect=self._note_agent,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from moorage.manager.plain_senders import PlainSenders
-from moorage.manager.rpc.agent_addresses import source_of
+from moorage.manager.rpc.peer_addresses import source_of
 
 
 @pytest.mark.parametrize(

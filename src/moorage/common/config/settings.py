@@ -127,7 +127,7 @@ Addresses = Annotated[
 HostName = Annotated[str, Field(pattern=r"^\.?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$")]
 Network = Annotated[str, AfterValidator(_check_network)]
 KernelNetwork = Annotated[str, AfterValidator(_check_kernel_network)]
-AgentAddress = Annotated[str, AfterValidator(_check_address_rule)]
+PeerAddress = Annotated[str, AfterValidator(_check_address_rule)]
 UidRange = Annotated[str, AfterValidator(_check_uid_range)]
 PortRange = Annotated[str, AfterValidator(_check_port_range)]
 Share = Annotated[float, Field(ge=0.001, le=1), AfterValidator(_check_share)]
@@ -207,11 +207,15 @@ class ManagerSettings(DatabaseSettings, ConsoleSettings, FileServerSettings, Sec
     postgres_bin: Path | None = None
     """Directory with ``postgres`` and ``initdb`` for the embedded Postgres. None: search for
     them."""
-    agent_addresses: tuple[AgentAddress, ...] = ()
+    agent_addresses: tuple[PeerAddress, ...] = ()
     """Addresses that agents may report for their kernels, beside the one that their link comes
     from: such as
     198.51.100.0/24, node-7.lab, or node-7=198.51.100.7 for one agent only. For agents behind NAT or
     a load balancer, or with a second network."""
+    proxy_addresses: tuple[PeerAddress, ...] = ()
+    """Addresses that proxies may report as ``proxy.dialout_address``, beside the one that their
+    link comes from: such as 198.51.100.0/24, gate.example.com, or proxy-2=198.51.100.7 for one
+    proxy only. For proxies behind NAT or a load balancer, or with a second network."""
     max_body_bytes: Annotated[int, Field(gt=0)] = 1_048_576
     """Maximum request body of the REST API."""
     openai_url: str = ""

@@ -102,6 +102,7 @@ LOCAL = {
     "manager.dsn": _SECRET,
     "manager.postgres_bin": _COMMANDS,
     "manager.agent_addresses": _TRUST,
+    "manager.proxy_addresses": _TRUST,
     "manager.openai_url": _TRUST,
     "manager.unknown_kernels": _RECORDS,
     "manager.usage_kept_days": _RECORDS,

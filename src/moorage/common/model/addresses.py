@@ -59,32 +59,32 @@ def is_dial_out_host(host: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class AddressRule:
-    """Addresses that an agent may report: those of a network, or one name. ``agent``: the only
-    agent that may report them; "" for every agent."""
+    """Addresses that an agent or proxy may report: those of a network, or one name. ``peer``: the
+    only one that may report them; "" for all of them."""
 
-    agent: str
+    peer: str
     network: IPv4Network | IPv6Network | None
     name: str
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse ``198.51.100.0/24``, ``198.51.100.7``, ``node-7.lab`` or, for one agent,
+        """Parse ``198.51.100.0/24``, ``198.51.100.7``, ``node-7.lab`` or, for one agent or proxy,
         ``node-7=198.51.100.7``. Raises ``ValueError``."""
-        agent, _, address = (part.strip() for part in text.rpartition("="))
+        peer, _, address = (part.strip() for part in text.rpartition("="))
         try:
-            return cls(agent, ip_network(address), "")
+            return cls(peer, ip_network(address), "")
         except ValueError:
             if address[:1].isdigit() or "/" in address or not _HOST_NAME.fullmatch(address):
                 raise ValueError(
                     f"{text!r} is no address, network or host name: write 198.51.100.7, "
-                    "198.51.100.0/24 or "
-                    "node-7.lab, for one agent only with its id before it, like node-7=198.51.100.7"
+                    "198.51.100.0/24 or node-7.lab; for one agent or proxy only, with its id before it, "
+                    "like node-7=198.51.100.7"
                 ) from None
 
-            return cls(agent, None, address.lower())
+            return cls(peer, None, address.lower())
 
-    def allows(self, agent_id: str, address: str) -> bool:
-        if self.agent not in ("", agent_id):
+    def allows(self, peer_id: str, address: str) -> bool:
+        if self.peer not in ("", peer_id):
             return False
         if self.network is None:
             return address.lower() == self.name

@@ -25,11 +25,11 @@ from moorage.common.model.versions import incompatibility
 from moorage.manager.lifecycle.kernels import AgentUpdate
 from moorage.manager.metrics import ManagerMetrics
 from moorage.manager.rpc import orders_polling
-from moorage.manager.rpc.agent_addresses import AgentAddresses
 from moorage.manager.rpc.agent_stream import AgentStream, StreamRefused
 from moorage.manager.rpc.authentication import LinkCaller
 from moorage.manager.rpc.large_messages import decode, encode
 from moorage.manager.rpc.orders_polling import OrdersPolling
+from moorage.manager.rpc.peer_addresses import PeerAddresses
 from moorage.manager.rpc.reach_control import ReachControl
 from moorage.manager.rpc.refusal_log import RefusalLog
 from moorage.manager.rpc.report_interval import ReportInterval
@@ -70,7 +70,7 @@ class AgentLinks:
         store: Store,
         metrics: ManagerMetrics,
         clock: Clock,
-        addresses: AgentAddresses | None = None,
+        addresses: PeerAddresses | None = None,
         usage: UsageSink = NO_USAGE,
         on_connect: Callable[[AgentStream, str], None] = lambda stream, peer: None,
     ) -> None:
@@ -79,7 +79,7 @@ class AgentLinks:
         self._metrics = metrics
         self._clock = clock
         self._usage = usage
-        self._reach = ReachControl(addresses or AgentAddresses(), store)
+        self._reach = ReachControl(addresses or PeerAddresses(), store)
         self._report_interval = ReportInterval()
         self._managers = tuple[str, ...]()
         self._revoked_proxies: tuple[str, ...] = ()  # by their peer ids

@@ -12,10 +12,17 @@ import grpc
 
 from moorage.common.aio.clock import Clock
 from moorage.common.link.pb import routes_pb2
-from moorage.common.link.proxy_messages import LimitNeed, LimitShare, LoadReport, ProxyReply
+from moorage.common.link.proxy_messages import (
+    LimitNeed,
+    LimitShare,
+    LoadReport,
+    ProxyReply,
+    ProxyReport,
+)
 from moorage.common.link.route_codec import reply_to_wire, report_from_wire
-from moorage.manager.rpc.agent_addresses import source_of
+from moorage.common.model.addresses import split_address
 from moorage.manager.rpc.authentication import LinkCaller
+from moorage.manager.rpc.peer_addresses import PeerAddresses, source_of
 from moorage.manager.rpc.proxy_report_validation import find_problem
 from moorage.manager.rpc.refusal_log import RefusalLog
 from moorage.manager.serving.limit_shares import StoredShares, share_of
@@ -42,11 +49,21 @@ def another_process(name: str, address: str) -> str:
     )
 
 
+def dialout_refusal(name: str, host: str, source: str) -> str:
+    """Why agents are not sent to ``host``. ``source``: where the link of the proxy comes from."""
+    return (
+        f"proxy.dialout_address of {name!r} is at {host[:80]!r}, but its link comes from {source}: "
+        "agents that only dial out are not sent there; set it to an address of that host, or allow "
+        f'it at the manager, with manager.proxy_addresses = ["{name}={host[:80]}"]'
+    )
+
+
 class ReportLink:
     """One report stream. ``manager``: where the proxy is to go; empty: it stays. ``asked_at``:
     monotonic seconds. ``name`` and ``incarnation``: of the worker, once it has reported load;
     ``proxy``: of all its workers. ``refused``: the address of the process that has its name; None:
-    it has it."""
+    it has it. ``reported_dialout``: where it takes the connections of agents, as it says;
+    ``dialout``: the same if it may say so, "" otherwise."""
 
     def __init__(self) -> None:
         self.asked_at = -inf
@@ -56,6 +73,7 @@ class ReportLink:
         self.refused: str | None = None
         self._told: tuple[str, ...] = ()
         self.proxy = ""
+        self.reported_dialout = ""
         self.dialout = ""
         self.unreached: tuple[str, ...] = ()
 
@@ -73,7 +91,8 @@ async def _claims_nothing(_: LoadReport, __: str) -> None:
 
 
 class ProxyLinks:
-    """``record_load`` gets each report of load and must not block; ``proxy_gone`` is called with
+    """``addresses``: those that proxies may report for agents that only dial out. ``record_load``
+    gets each report of load and must not block; ``proxy_gone`` is called with
     the name and the incarnation in these reports when the link that they came by ends. ``claim``
     gets the first one of each link, and the address that it comes from; it returns the address of
     the process that has the name, None if it is this one."""
@@ -83,6 +102,7 @@ class ProxyLinks:
         records: UsageRecordStore,
         shares: LimitShareStore,
         clock: Clock,
+        addresses: PeerAddresses,
         record_load: Callable[[LoadReport], None] = lambda _: None,
         proxy_gone: Callable[[str, str], None] = lambda *_: None,
         claim: Callable[[LoadReport, str], Awaitable[str | None]] = _claims_nothing,
@@ -90,10 +110,12 @@ class ProxyLinks:
         self._records = records
         self._shares = shares
         self._clock = clock
+        self._addresses = addresses
         self._record_load = record_load
         self._proxy_gone = proxy_gone
         self._claim = claim
         self._refusals = RefusalLog("proxy refused")
+        self._dialout_refusals = RefusalLog("dial-out address of a proxy refused")
         self._links: dict[str, int] = {}
         self._reports: set[ReportLink] = set()
         self._managers: tuple[str, ...] = ()
@@ -119,7 +141,7 @@ class ProxyLinks:
                     await context.abort(grpc.StatusCode.INVALID_ARGUMENT, wrong)
 
                 link.unreached = report.unreached[:_UNREACHED]
-                link.dialout = report.dialout
+                await self._take_dialout(link, report, context.peer())
                 if not name:
                     name = report.proxy_id
                     link.proxy = name
@@ -151,6 +173,31 @@ class ProxyLinks:
             if link.name and link.refused is None:
                 self._proxy_gone(link.name, link.incarnation)
 
+    async def _take_dialout(self, link: ReportLink, report: ProxyReport, peer: str) -> None:
+        """Check the address at which the proxy takes connections of agents, if it is a new one."""
+        if report.dialout == link.reported_dialout:
+            return
+
+        link.reported_dialout = report.dialout
+        link.dialout = ""
+        if not report.dialout:
+            return
+
+        try:
+            reported, port = split_address(report.dialout)
+        except ValueError as error:
+            self._dialout_refusals.refused(peer, f"proxy.dialout_address: {error}")
+            return
+
+        host = await self._addresses.bind(report.proxy_id, reported, peer)
+        if host is None:
+            why = dialout_refusal(report.proxy_id, reported, str(source_of(peer)))
+            self._dialout_refusals.refused(peer, why)
+            return
+
+        self._dialout_refusals.accepted(peer)
+        link.dialout = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
     async def _take_name(self, link: ReportLink, load: LoadReport, context: Any) -> None:
         """The name of a worker belongs to one process. Another one, as of a copied state directory,
         is refused."""
@@ -181,9 +228,11 @@ class ProxyLinks:
     def asks(self) -> dict[str, list[str]]:
         """The addresses that do not answer, by the proxy that tries them: of its workers together,
         empty if all answer."""
-        found: dict[str, set[str]] = {link.proxy: set() for link in self._reports if link.dialout}
+        found: dict[str, set[str]] = {
+            link.proxy: set() for link in self._reports if link.reported_dialout
+        }
         for link in self._reports:
-            if link.dialout:
+            if link.reported_dialout:
                 found[link.proxy].update(link.unreached)
         return {name: sorted(hosts) for name, hosts in found.items()}
 

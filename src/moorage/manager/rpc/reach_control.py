@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import grpc
 
-from moorage.manager.rpc.agent_addresses import AgentAddresses, source_of
 from moorage.manager.rpc.agent_stream import AgentStream, StreamRefused
+from moorage.manager.rpc.peer_addresses import PeerAddresses, source_of
 from moorage.manager.store import Store
 
 
@@ -13,7 +13,7 @@ class ReachControl:
     """``proxies``: where those take connections that agents dial out to find them, of all
     managers."""
 
-    def __init__(self, addresses: AgentAddresses, store: Store) -> None:
+    def __init__(self, addresses: PeerAddresses, store: Store) -> None:
         self._addresses = addresses
         self._store = store
         self.proxies: tuple[str, ...] = ()

@@ -291,7 +291,10 @@ def _reach(facts: Mapping[str, Any]) -> Iterator[CheckResult]:
     dialing = {agent["id"]: agent for agent in agents if is_dial_out_host(agent["address"])}
     listening = {address for manager in managers for address in manager["dialout"]}
     if dialing and not listening:
-        next_step = "set proxy.dialout_listen, see docs/nodes.md#nodes-that-only-dial-out"
+        next_step = (
+            "set proxy.dialout_listen, see docs/nodes.md#nodes-that-only-dial-out; where proxies "
+            "listen, the log of the manager says why their address is refused"
+        )
         detail = (
             "reached by no proxy: they only dial out, and no proxy listens: "
             f"{_names(list(dialing))}"

@@ -1,10 +1,11 @@
-"""Addresses of agents: where proxies may be sent, and where other kernels may be told to connect.
+"""Addresses that agents and proxies report: which of them other components may be sent to.
 
-An agent names the host at which its kernels are reached. It is believed for the address that its
-link comes from, and for those that the administrator allows (``manager.agent_addresses``):
-otherwise one agent could direct clients, with their prompts and keys, to any address that a proxy
-reaches. Addresses of the manager's own host, loopback among them, are accepted from agents on that
-host only.
+An agent names the host at which its kernels are reached, and a proxy the one at which agents that
+only dial out find it. A peer may name the address that its link comes from, and those that the
+administrator allows (``manager.agent_addresses`` and ``manager.proxy_addresses``). Otherwise one
+agent could direct clients, with their prompts and keys, to any address that a proxy reaches, and
+one proxy could have every agent that dials out connect to any address that agents reach. Addresses
+of the manager's own host, loopback among them, are accepted from peers on that host only.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def bound_host(
     is_own: Callable[[str], bool],
     resolved: Collection[str],
 ) -> str | None:
-    """The host at which the kernels of an agent are reached; None if it may not report ``address``.
+    """The host at which an agent or proxy is reached; None if it may not report ``address``.
 
     ``source``: where its link comes from; None for a connection within this host that has no
     address. ``is_own`` tells whether an address is this host's. ``resolved``: what ``address``
@@ -92,9 +93,9 @@ async def resolve(name: str) -> Collection[str]:
     return tuple(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
-class AgentAddresses:
-    """``rules``: what the administrator allows beside the address that an agent's link comes
-    from."""
+class PeerAddresses:
+    """Addresses of agents, or of proxies. ``rules``: what the administrator allows beside the
+    address that a peer's link comes from."""
 
     def __init__(
         self,
@@ -107,12 +108,13 @@ class AgentAddresses:
         self._is_own = is_own
         self._resolve = resolve
 
-    async def bind(self, agent_id: str, address: str, peer: str) -> str | None:
-        """``bound_host`` for an agent whose link is the connection ``peer``, as gRPC names it."""
+    async def bind(self, name: str, address: str, peer: str) -> str | None:
+        """``bound_host`` for the agent or proxy ``name``, whose link is the connection ``peer``, as
+        gRPC names it."""
         if not address:
-            return address  # it has no kernels that anybody reaches
+            return address  # nobody connects to it
 
-        is_allowed = any(rule.allows(agent_id, address) for rule in self._rules)
+        is_allowed = any(rule.allows(name, address) for rule in self._rules)
         is_name = not is_allowed and _parse(address) is None
         resolved = await self._resolve(address) if is_name else ()
         if is_name and not resolved:
