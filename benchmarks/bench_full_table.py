@@ -32,7 +32,7 @@ from moorage.common.model.status import LIVE
 from moorage.manager.identity.scope import Scope
 from moorage.manager.postgres import EmbeddedPostgres
 from moorage.manager.store import Store, migrate
-from moorage.manager.store.queries import SQL
+from moorage.manager.store.database.queries import SQL
 
 SYSTEM = Scope.system()
 

@@ -10,7 +10,7 @@ import asyncpg
 
 from moorage.common.model.serving import Autoscale
 from moorage.common.model.spec import EndpointSpec, SessionSpec
-from moorage.manager.store.endpoint_rows import spec_columns
+from moorage.manager.store.endpoints.rows import spec_columns
 
 _USERS = 100
 _SHAPES = 20  # different requests of the pending sessions

@@ -33,7 +33,7 @@ PREPARED = (
         for name in ("chat", "exec", "logs", "port_forward", "ps", "reload")
     ),
     *(f"moorage.cli.commands.{name}" for name in ("run", "serve", "start", "stop")),
-    "moorage.manager.store.migrate",
+    "moorage.manager.store.schema.migrate",
     "moorage.sdk.client",
     "moorage.server.commands.daemons",
 )

@@ -23,7 +23,7 @@ from moorage.common.views.resources import SessionView
 from moorage.manager import Manager
 from moorage.manager.postgres import EmbeddedPostgres
 from moorage.manager.postgres.binaries import find_binaries, server_user
-from moorage.manager.store.lineage import FormerPrimary
+from moorage.manager.store.database.lineage import FormerPrimary
 from moorage.sdk import Client
 from tests.addresses import agent_ports, free_port, port_range
 from tests.e2e.harness import kernels_below

@@ -23,8 +23,8 @@ import pytest
 from moorage.common.link.pb import agent_pb2, routes_pb2
 from moorage.common.model.spec import Cluster, EndpointSpec, Port, SessionSpec
 from moorage.common.model.status import SessionType
-from moorage.manager.store.endpoint_rows import spec_columns
-from moorage.manager.store.new_sessions import stored_json
+from moorage.manager.store.endpoints.rows import spec_columns
+from moorage.manager.store.sessions.creation import stored_json
 from moorage.manager.workloads import newer_fields
 from moorage.sdk import Client
 from moorage.sdk.errors import ApiError

@@ -17,7 +17,7 @@ import asyncpg
 
 from moorage.common.model.pipelines import PipelineSpec
 from moorage.common.model.reasons import Reason
-from moorage.manager.store.database import prepare_connection
+from moorage.manager.store.database.connections import prepare_connection
 from tests.sim.ledger_truth import RECORD_CHANGES, compare
 from tests.sim.node import Violation
 from tests.sim.pipeline_truth import RECORD_STEPS, replay

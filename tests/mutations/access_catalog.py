@@ -14,7 +14,7 @@ LINKS = ("tests/wire/test_link_fuzz.py",)
 MUTATIONS = (
     Mutation(
         "quotas are read without a scope unless one is given",
-        "manager/store/quotas.py",
+        "manager/store/scheduling/quotas.py",
         "async def get(self, scope: Scope, kind",
         "async def get(self, scope: Scope | None, kind",
         ("tests/store/test_tenancy.py", "-k", "scope_cannot_be_left_out"),
@@ -112,7 +112,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a load of an engine that is none fails those of all agents",
-        "manager/store/loads.py",
+        "manager/store/endpoints/loads.py",
         (
             "        loads = [\n"
             '            (agent, one) for agent, one in loads if "\\0" not in agent and as_uuid(one.kernel_id)\n'  # noqa: E501 - as in the source

@@ -229,14 +229,14 @@ MUTATIONS = (
     ),
     Mutation(
         "a list of what failed has all that has ended",
-        "manager/store/sessions.py",
+        "manager/store/sessions/repository.py",
         "and_(s.status == Status.TERMINATED, s.result.in_(sorted(results)))",
         "s.status == Status.TERMINATED",
         ("tests/store/test_session_lifecycle.py", "-k", "status_and_result"),
     ),
     Mutation(
         "a list of what succeeded has sessions of another status",
-        "manager/store/sessions.py",
+        "manager/store/sessions/repository.py",
         "and_(s.status == Status.TERMINATED, s.result.in_(sorted(results)))",
         "s.result.in_(sorted(results))",
         ("tests/store/test_session_lifecycle.py", "-k", "status_and_result"),

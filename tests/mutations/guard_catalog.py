@@ -4,9 +4,11 @@ catalog."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from tests.mutations.mutation import Mutation
 
-PLACE = "manager/store/sql/session_place.sql"
+PLACE = "manager/store/scheduling/sql/session_place.sql"
 LEASES = "agent/kernel/leases.py"
 RESERVATION = "manager/scheduling/backfill/reservation.py"
 COMMIT = ("tests/store/test_commit_checks.py",)
@@ -55,14 +57,20 @@ LOCKED_WRITES = (
     "session_transition",
 )
 RECONCILE = "manager/lifecycle/reconcile.py"
+SOURCE = Path(__file__).parents[2] / "src" / "moorage"
 REASONS = ("tests/unit/manager/test_reconcile_reasons.py",)
+
+
+def _statement(name: str) -> str:
+    [file] = (SOURCE / "manager" / "store").glob(f"*/sql/{name}.sql")
+    return str(file.relative_to(SOURCE))
 
 
 MUTATIONS = (
     *(
         Mutation(
             f"{name.replace('_', ' ')}: a leader whose lease is over",
-            f"manager/store/sql/{name}.sql",
+            _statement(name),
             check,
             check.removesuffix(" AND expires_at > now()"),
             ("tests/store/test_leader_writes.py",),
@@ -72,7 +80,7 @@ MUTATIONS = (
     *(
         Mutation(
             f"{name.replace('_', ' ')}: a leader that is replaced meanwhile",
-            f"manager/store/sql/{name}.sql",
+            _statement(name),
             "expires_at > now() FOR SHARE",
             "expires_at > now()",
             ("tests/store/test_leader_writes.py", "-k", "replaced"),
@@ -181,21 +189,21 @@ MUTATIONS = (
     ),
     Mutation(
         "a requeued session is overdue at once",
-        "manager/store/sql/session_transition.sql",
+        "manager/store/sessions/sql/session_transition.sql",
         "bypassed = CASE WHEN i.new = 'PENDING' THEN 0 ELSE s.bypassed END",
         "bypassed = s.bypassed",
         ("tests/store/test_requeue.py",),
     ),
     Mutation(
         "any agent frees what a kernel holds",
-        "manager/store/sql/allocation_release.sql",
+        "manager/store/platform/sql/allocation_release.sql",
         "a.kernel_id = i.kernel_id AND a.agent_id = i.agent_id AND",
         "a.kernel_id = i.kernel_id AND",
         REPORTS,
     ),
     Mutation(
         "a lease expires although its agent was heard from",
-        "manager/store/sql/kernel_leases_expire.sql",
+        "manager/store/kernels/sql/kernel_leases_expire.sql",
         "a.status <> 'ALIVE' AND a.last_seen = i.contact",
         "a.status <> 'ALIVE'",
         ("tests/store/test_lease_expiry_store.py",),
@@ -230,7 +238,7 @@ MUTATIONS = (
     ),
     Mutation(
         "work is placed on an agent that says that it can start none",
-        "manager/store/sql/agent_upsert.sql",
+        "manager/store/platform/sql/agent_upsert.sql",
         "refuses_orders OR not_ready <> '', unknown_kernels",
         "refuses_orders, unknown_kernels",
         ("tests/store/test_agents_not_ready.py",),
@@ -328,42 +336,42 @@ MUTATIONS = (
     ),
     Mutation(
         "a lease is anybody's while it lasts",
-        "manager/store/sql/lease_acquire.sql",
+        "manager/store/platform/sql/lease_acquire.sql",
         "WHERE l.holder = excluded.holder OR",
         "WHERE true OR",
         LEASE_OF_LEADERS,
     ),
     Mutation(
         "a lease that has ended goes on in its term",
-        "manager/store/sql/lease_acquire.sql",
+        "manager/store/platform/sql/lease_acquire.sql",
         "l.holder = excluded.holder AND l.expires_at > now()",
         "l.holder = excluded.holder",
         LEASE_OF_LEADERS,
     ),
     Mutation(
         "a renewal begins a new term",
-        "manager/store/sql/lease_acquire.sql",
+        "manager/store/platform/sql/lease_acquire.sql",
         "CASE WHEN l.holder = excluded.holder AND l.expires_at > now() THEN l.term ELSE l.term + 1 END",
         "l.term + 1",
         LEASE_OF_LEADERS,
     ),
     Mutation(
         "what a kernel holds is freed while it runs",
-        "manager/store/sql/allocation_release.sql",
+        "manager/store/platform/sql/allocation_release.sql",
         "AND k.id = a.kernel_id AND k.status IN (:TERMINAL)",
         "AND k.id = a.kernel_id",
         REPORTS,
     ),
     Mutation(
         "what a kernel held is freed twice",
-        "manager/store/sql/allocation_release.sql",
+        "manager/store/platform/sql/allocation_release.sql",
         "a.agent_id = i.agent_id AND a.released_at IS NULL",
         "a.agent_id = i.agent_id",
         REPORTS,
     ),
     Mutation(
         "a lease ends a kernel that has ended otherwise",
-        "manager/store/sql/kernel_leases_expire.sql",
+        "manager/store/kernels/sql/kernel_leases_expire.sql",
         "\n  AND k.status NOT IN ('PENDING', :TERMINAL)",
         "",
         ("tests/store/test_lease_expiry_store.py",),

@@ -8,8 +8,8 @@ ROWS = ("tests/store/test_newer_rows.py",)
 ALONE = ("tests/store/test_newer_rows_alone.py",)
 OLDER = ("tests/store/test_older_leader.py",)
 STATEMENTS = ("tests/store/test_statements_and_newer_rows.py",)
-UNREADABLE = "manager/store/unreadable.py"
-ORDERS = "manager/store/orders.py"
+UNREADABLE = "manager/store/database/unreadable.py"
+ORDERS = "manager/store/kernels/orders.py"
 
 
 def _unguarded(what: str, file: str, guarded: str, rows: str, read: str) -> Mutation:
@@ -26,84 +26,84 @@ def _unguarded(what: str, file: str, guarded: str, rows: str, read: str) -> Muta
 MUTATIONS = (
     _unguarded(
         "session",
-        "manager/store/lifecycle.py",
+        "manager/store/sessions/lifecycle.py",
         'self._unreadable.each("session", stored, _reconciled)',
         "stored",
         "_reconciled",
     ),
     _unguarded(
         "pending session",
-        "manager/store/pending_cache.py",
+        "manager/store/scheduling/pending_cache.py",
         'self._unreadable.each("session", rows, planner_rows.pending)',
         "rows",
         "planner_rows.pending",
     ),
     _unguarded(
         "running kernel",
-        "manager/store/planner_rows.py",
+        "manager/store/scheduling/planner_rows.py",
         'unreadable.each("kernel", rows, _running)',
         "rows",
         "_running",
     ),
     _unguarded(
         "kernel in a report",
-        "manager/store/reports.py",
+        "manager/store/platform/reports.py",
         'self._unreadable.each("kernel", known, _stored_kernel)',
         "known",
         "_stored_kernel",
     ),
     _unguarded(
         "autoscaled endpoint",
-        "manager/store/loads.py",
+        "manager/store/endpoints/loads.py",
         'self._unreadable.each("endpoint", rows, _scaled)',
         "rows",
         "_scaled",
     ),
     _unguarded(
         "session with idle criteria",
-        "manager/store/idle.py",
+        "manager/store/sessions/idle.py",
         'self._unreadable.each("session", rows, _session)',
         "rows",
         "_session",
     ),
     _unguarded(
         "watched agent",
-        "manager/store/agents.py",
+        "manager/store/platform/agents.py",
         'self._unreadable.each("agent", rows, _contact)',
         "rows",
         "_contact",
     ),
     _unguarded(
         "policy of a group",
-        "manager/store/groups.py",
+        "manager/store/groups/repository.py",
         'self._unreadable.each("resource group", rows, _policy, key="name")',
         "rows",
         "_policy",
     ),
     _unguarded(
         "site of a group",
-        "manager/store/groups.py",
+        "manager/store/groups/repository.py",
         'self._unreadable.each("resource group", sites, _site, key="name")',
         "sites",
         "_site",
     ),
     _unguarded(
         "key",
-        "manager/store/keys.py",
+        "manager/store/identity/keys.py",
         'self._unreadable.each("key", rows, _grant)',
         "rows",
         "_grant",
     ),
     _unguarded(
         "measured budget",
-        "manager/store/budgets.py",
+        "manager/store/metering/budgets.py",
         'self._unreadable.each("budget", rows, _reached, key="name")',
         "rows",
         "_reached",
     ),
     _unguarded(
         "changed session",
-        "manager/store/overviews.py",
+        "manager/store/platform/overviews.py",
         """each(
             "session", await self._rows(SQL["changed_sessions"], sessions), _session_change
         )""",
@@ -112,42 +112,42 @@ MUTATIONS = (
     ),
     Mutation(
         "one kernel whose lease is not known ends no lease",
-        "manager/store/kernel_leases.py",
+        "manager/store/kernels/leases.py",
         'self._unreadable.each("kernel", rows, _leased)',
         "[_leased(row) for row in rows]",
         STATEMENTS,
     ),
     Mutation(
         "one reason of a rollback that is not known stops all endpoints",
-        "manager/store/endpoint_rows.py",
+        "manager/store/endpoints/rows.py",
         "        return Reason.NONE, why_unreadable(error)",
         "        raise error",
         ALONE,
     ),
     Mutation(
         "labels of an endpoint that are not known hide the list",
-        "manager/store/endpoint_rows.py",
+        "manager/store/endpoints/rows.py",
         "if isinstance(value, str)}",
         "}",
         STATEMENTS,
     ),
     Mutation(
         "one agent that runs what nobody can name stops the orders of all",
-        "manager/store/sql/agent_kernels.sql",
+        "manager/store/kernels/sql/agent_kernels.sql",
         "jsonb_array_elements(as_array(a.unknown_kernels)) u\nWHERE",
         "jsonb_array_elements(a.unknown_kernels) u\nWHERE",
         STATEMENTS,
     ),
     Mutation(
         "one session whose length is not known stops the scheduler",
-        "manager/store/sql/pending_sessions.sql",
+        "manager/store/scheduling/sql/pending_sessions.sql",
         "as_number(s.spec -> 'stop_grace_s') + coalesce(",
         "(s.spec ->> 'stop_grace_s')::float8 + coalesce(",
         STATEMENTS,
     ),
     Mutation(
         "seconds without a bound are a time that nobody can read",
-        "manager/store/migrations/versions/202611271030_values_in_json.py",
+        "manager/store/schema/migrations/versions/202611271030_values_in_json.py",
         "BETWEEN -1e11 AND 1e11 THEN value::float8 END END'",
         "BETWEEN -1e300 AND 1e300 THEN value::float8 END END'",
         ("tests/store/test_values_in_json.py",),
@@ -182,28 +182,28 @@ MUTATIONS = (
     ),
     Mutation(
         "a user that is not known is an internal error",
-        "manager/store/users.py",
+        "manager/store/identity/users.py",
         'read_one("user", name, row, _user)',
         "_user(row)",
         ALONE,
     ),
     Mutation(
         "a project that is not known is an internal error",
-        "manager/store/users.py",
+        "manager/store/identity/users.py",
         'read_one("project", name, row, _project)',
         "_project(row)",
         ALONE,
     ),
     Mutation(
         "a key that is not known is an internal error",
-        "manager/store/keys.py",
+        "manager/store/identity/keys.py",
         'return read_one("key", name, row, _view)',
         "return _view(row)",
         ALONE,
     ),
     Mutation(
         "a caller of a role that is not known is an internal error",
-        "manager/store/keys.py",
+        "manager/store/identity/keys.py",
         (
             "\n"
             "        found = read_one(\n"
@@ -221,14 +221,14 @@ MUTATIONS = (
     ),
     Mutation(
         "a key that is not known gets a secret that nobody learns",
-        "manager/store/keys.py",
+        "manager/store/identity/keys.py",
         "        await self.get(scope, name)\n        secret, digest",
         "        secret, digest",
         ALONE,
     ),
     Mutation(
         "a peer that is not known is an internal error",
-        "manager/store/peers.py",
+        "manager/store/platform/peers.py",
         'read_one(kind, name, rows[0], _peer, done="was revoked")',
         "_peer(rows[0])",
         ALONE,
@@ -242,7 +242,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a budget that is not known hides the list",
-        "manager/store/budgets.py",
+        "manager/store/metering/budgets.py",
         'read_page(views.BudgetView, "budget", rows=rows, read=_view, following=None)',
         "Page[views.BudgetView](items=[_view(row) for row in rows])",
         ROWS,
@@ -263,14 +263,14 @@ MUTATIONS = (
     ),
     Mutation(
         "a leader keeps the schema of the one before",
-        "manager/store/migrations/versions/202611271030_values_in_json.py",
+        "manager/store/schema/migrations/versions/202611271030_values_in_json.py",
         "    NEW.schema := nullif(current_setting('moorage.schema', true), '');\n",
         "",
         OLDER,
     ),
     Mutation(
         "one agent that is not known stops the placement on others",
-        "manager/store/planner_rows.py",
+        "manager/store/scheduling/planner_rows.py",
         'labels=dict(row["labels"]),',
         'labels=row["labels"],',
         ROWS,
@@ -284,7 +284,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a session is placed by a manager that does not know what it asks for",
-        "manager/store/planner_rows.py",
+        "manager/store/scheduling/planner_rows.py",
         '    spec = parse_spec(row["spec"])\n    cluster = spec if spec.cluster is not None else None',
         '    spec = parse_spec(row["spec"]) if \'"cluster"\' in row["spec"] else None\n'
         "    cluster = spec if spec is not None and spec.cluster is not None else None",
@@ -313,49 +313,49 @@ MUTATIONS = (
     ),
     Mutation(
         "replicas are reconciled by half of an endpoint",
-        "manager/store/endpoint_rows.py",
+        "manager/store/endpoints/rows.py",
         "if record.needs_newer and not record.snapshot.deleted:",
         "if False:",
         ROWS,
     ),
     Mutation(
         "a deleted endpoint that is not known keeps its replicas",
-        "manager/store/endpoint_rows.py",
+        "manager/store/endpoints/rows.py",
         "if record.needs_newer and not record.snapshot.deleted:",
         "if record.needs_newer:",
         ROWS,
     ),
     Mutation(
         "an update drops what is not known of an endpoint",
-        "manager/store/endpoints.py",
+        "manager/store/endpoints/repository.py",
         "if before.needs_newer:",
         "if False:",
         ROWS,
     ),
     Mutation(
         "a model with a route that is not known is taken from the proxies",
-        "manager/store/routes.py",
+        "manager/store/endpoints/routes.py",
         "        for name, _ in read:",
         "        for name in by_name:",
         ROWS,
     ),
     Mutation(
         "a quota that is not known limits nothing",
-        "manager/store/quotas.py",
+        "manager/store/scheduling/quotas.py",
         'Quota(row["scope"], row["name"], sessions=0)',
         'Quota(row["scope"], row["name"])',
         ROWS,
     ),
     Mutation(
         "a group with a site that is not known is taken for one without",
-        "manager/store/groups.py",
+        "manager/store/groups/repository.py",
         "if name in self._with_site and name not in self._sites:",
         "if False:",
         ROWS,
     ),
     Mutation(
         "a session that is not known cannot be stopped",
-        "manager/store/lifecycle.py",
+        "manager/store/sessions/lifecycle.py",
         'return shown_spec(rows[0]["spec"])[0]',
         'return parse_spec(rows[0]["spec"])',
         ROWS,

@@ -70,7 +70,7 @@ MUTATIONS = (
     ),
     Mutation(
         "an adapter takes the name of another project's model",
-        "manager/store/migrations/versions/0038_adapters.py",
+        "manager/store/schema/migrations/versions/0038_adapters.py",
         "    IF taken < cardinality(names) THEN",
         "    IF false THEN",
         STORE,
@@ -126,7 +126,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a proxy of the previous release seems not to reach agents that dial out",
-        "manager/store/sql/agent_list.sql",
+        "manager/store/platform/sql/agent_list.sql",
         " AND a.address NOT LIKE '%.agent.invalid'",
         "",
         REACH,

@@ -13,21 +13,21 @@ UNDO = ("tests/store/test_rollouts.py",)
 MUTATIONS = (
     Mutation(
         "an undo returns to a revision that was never complete",
-        "manager/store/migrations/versions/202611271040_served_before.py",
+        "manager/store/schema/migrations/versions/202611271040_served_before.py",
         "CASE WHEN completed_at IS NULL THEN served_before ELSE revision END AS served",
         "revision AS served",
         UNDO,
     ),
     Mutation(
         "an undo returns to a revision that was undone",
-        "manager/store/migrations/versions/202611271040_served_before.py",
+        "manager/store/schema/migrations/versions/202611271040_served_before.py",
         "WHEN r.revision IN (SELECT p.revision FROM preceding p WHERE p.revision IS NOT NULL)",
         "WHEN false",
         UNDO,
     ),
     Mutation(
         "a rollout counts as failed after it was undone",
-        "manager/store/sql/endpoints_to_reconcile.sql",
+        "manager/store/endpoints/sql/endpoints_to_reconcile.sql",
         "AND o.failed_at >= r.target_since",
         "AND o.failed_at IS NOT NULL",
         UNDO,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from tests.mutations.mutation import Mutation
 
-CREATE = "manager/store/sql/pipeline_create.sql"
+CREATE = "manager/store/pipelines/sql/pipeline_create.sql"
 GRAPH = "manager/workloads/pipelines.py"
 IDLE = "manager/workloads/idle.py"
 TEMPLATES = "manager/workloads/templates.py"
@@ -21,7 +21,7 @@ SETS = ("tests/tidy/test_statuses.py",)
 MUTATIONS = (
     Mutation(
         "a group for some users is for every project",
-        "manager/store/sql/fragments/group_admits.sql",
+        "manager/store/groups/sql/fragments/group_admits.sql",
         "\n            AND jsonb_typeof(g.options -> 'users') IS DISTINCT FROM 'array')",
         ")",
         ADMISSION,
@@ -35,7 +35,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a group without types allows system sessions",
-        "manager/store/sql/fragments/group_allows_type.sql",
+        "manager/store/groups/sql/fragments/group_allows_type.sql",
         "ELSE i.type IN (:ORDINARY) END",
         "ELSE true END",
         ADMISSION,
@@ -49,7 +49,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a statement lists the statuses itself",
-        "manager/store/sql/session_remove.sql",
+        "manager/store/sessions/sql/session_remove.sql",
         "s.status IN (:TERMINAL)",
         "s.status IN ('TERMINATED', 'CANCELLED', 'ERROR')",
         SETS,
@@ -224,21 +224,21 @@ MUTATIONS = (
     ),
     Mutation(
         "a stop also stops what was created after it",
-        "manager/store/sql/session_stop_remaining.sql",
+        "manager/store/sessions/sql/session_stop_remaining.sql",
         "WHERE t.id = $1 AND s.created_at <= t.asked_at\n",
         "WHERE t.id = $1\n",
         STOPS,
     ),
     Mutation(
         "the first steps of a pipeline stop first, and others begin",
-        "manager/store/sql/session_stop_remaining.sql",
+        "manager/store/sessions/sql/session_stop_remaining.sql",
         "ORDER BY place DESC",
         "ORDER BY place",
         STOPS,
     ),
     Mutation(
         "the end of a stop ends one that was asked for since",
-        "manager/store/sql/session_stop_done.sql",
+        "manager/store/sessions/sql/session_stop_done.sql",
         "WHERE id = $1 AND asked_at = $2",
         "WHERE id = $1 AND $2::timestamptz IS NOT NULL",
         STOPS,
@@ -259,7 +259,7 @@ MUTATIONS = (
     ),
     Mutation(
         "who stops sessions of a user stops those of other projects",
-        "manager/store/sql/session_stop_remaining.sql",
+        "manager/store/sessions/sql/session_stop_remaining.sql",
         " AND (t.projects IS NULL OR s.project = ANY (t.projects))",
         "",
         STOPS,

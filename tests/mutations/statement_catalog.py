@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from tests.mutations.mutation import Mutation
 
-LEASES = "manager/store/sql/kernel_leases_expire.sql"
-PLACE = "manager/store/sql/session_place.sql"
-OBSERVE = "manager/store/sql/kernel_observe.sql"
-TRANSITION = "manager/store/sql/session_transition.sql"
+LEASES = "manager/store/kernels/sql/kernel_leases_expire.sql"
+PLACE = "manager/store/scheduling/sql/session_place.sql"
+OBSERVE = "manager/store/platform/sql/kernel_observe.sql"
+TRANSITION = "manager/store/sessions/sql/session_transition.sql"
 TESTS = {
     LEASES: ("tests/store/test_guards_of_leases.py",),
     PLACE: ("tests/store/test_guards_of_placements.py",),

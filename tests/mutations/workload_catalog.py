@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from tests.mutations.mutation import Mutation
 
-FIND = "manager/store/sql/reuse_find.sql"
-SUCCEED = "manager/store/sql/reuse_succeed.sql"
-VERSIONS = "manager/store/migrations/versions"
+FIND = "manager/store/sessions/sql/reuse_find.sql"
+SUCCEED = "manager/store/sessions/sql/reuse_succeed.sql"
+VERSIONS = "manager/store/schema/migrations/versions"
 ALIASES = f"{VERSIONS}/0060_group_aliases.py"
 LATE = f"{VERSIONS}/0062_late_group_names.py"
 REUSE = ("tests/store/test_reuse.py",)
@@ -130,7 +130,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a renamed group has the node-hours of its month again",
-        "manager/store/node_hours.py",
+        "manager/store/scheduling/node_hours.py",
         "if now_is != (settled.month_ends, settled.aliases)",
         "if now_is[0] != settled.month_ends",
         NODE_HOURS,

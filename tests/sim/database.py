@@ -23,8 +23,12 @@ import asyncpg
 
 from moorage.common.model.errors import StoreUnavailable
 from moorage.manager.store import migrate
-from moorage.manager.store.database import Database, DedicatedConnection, prepare_connection
-from moorage.manager.store.queries import SQL
+from moorage.manager.store.database.connections import (
+    Database,
+    DedicatedConnection,
+    prepare_connection,
+)
+from moorage.manager.store.database.queries import SQL
 
 from .records import RECORDED, TRIGGERS
 

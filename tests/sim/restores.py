@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from moorage.common.link.messages import Orders, OrdersDelta
-from moorage.manager.store.queries import SQL
+from moorage.manager.store.database.queries import SQL
 
 from .database import TABLES, Postgres
 from .manager import ManagerProcess, Stream

@@ -16,7 +16,7 @@ from moorage.manager.lifecycle.silence import (
     SilenceVerdict,
     SilenceWatch,
 )
-from moorage.manager.store.queries import SQL
+from moorage.manager.store.database.queries import SQL
 
 from .database import Postgres
 from .manager import LOST_GRACE_S, SUSPECT_AFTER_S

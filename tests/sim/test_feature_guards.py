@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from moorage.common.model.pipelines import Step
-from moorage.manager.store.queries import SQL
+from moorage.manager.store.database.queries import SQL
 from moorage.manager.workloads import pipelines
 
 from .database import Postgres

@@ -8,7 +8,7 @@ import pytest
 from moorage.agent.runtimes.simulated import KernelScript
 from moorage.common.model.spec import SessionSpec
 from moorage.manager.identity.scope import Scope
-from moorage.manager.store.queries import SQL
+from moorage.manager.store.database.queries import SQL
 
 from .database import Postgres
 from .node import Node, Violation

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from moorage.manager.store.queries import SQL
+from moorage.manager.store.database.queries import SQL
 
 from .database import Postgres
 from .test_simulation import first_failure

@@ -8,8 +8,8 @@ import pytest
 
 from moorage.agent.runtimes.simulated import KernelScript
 from moorage.common.model.pipelines import PipelineSpec
-from moorage.manager.store.orders import OrderStore
-from moorage.manager.store.queries import SQL
+from moorage.manager.store.database.queries import SQL
+from moorage.manager.store.kernels.orders import OrderStore
 
 from .database import Postgres, SimulatedConnection, SimulatedDatabase
 from .node import Violation

@@ -16,8 +16,8 @@ import pytest
 from moorage.agent.kernel import reconcile
 from moorage.common.model.status import ObservedState
 from moorage.manager.lifecycle.kernels import AgentUpdate, kernel_changes
-from moorage.manager.store import reports
-from moorage.manager.store.queries import SQL
+from moorage.manager.store.database.queries import SQL
+from moorage.manager.store.platform import reports
 
 from .database import Postgres
 from .node import Violation

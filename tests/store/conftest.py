@@ -26,7 +26,7 @@ from moorage.manager.lifecycle.silence import Mark
 from moorage.manager.loops import leader
 from moorage.manager.scheduling import plan
 from moorage.manager.store import Store, Topic
-from moorage.manager.store.database import Database, DedicatedConnection
+from moorage.manager.store.database.connections import Database, DedicatedConnection
 from moorage.manager.termination import SessionTerminator
 from tests.clocks import StoreClock
 

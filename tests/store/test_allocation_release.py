@@ -8,7 +8,7 @@ import pytest
 from moorage.common.model.spec import SessionSpec
 from moorage.manager.identity.scope import Scope
 from moorage.manager.store import Store
-from moorage.manager.store.queries import SQL
+from moorage.manager.store.database.queries import SQL
 
 from .conftest import FakeAgent, schedule
 

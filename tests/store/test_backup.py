@@ -16,10 +16,10 @@ from moorage.manager.identity.scope import Scope
 from moorage.manager.postgres import backup
 from moorage.manager.postgres.clients import ClientPrograms, client_programs
 from moorage.manager.store import Store, migrate
-from moorage.manager.store.database_state import database_state
-from moorage.manager.store.migrate import UNPREPARED
-from moorage.manager.store.restored import prepare_restored
-from moorage.manager.store.tables import metadata
+from moorage.manager.store.database.state import database_state
+from moorage.manager.store.platform.restored import prepare_restored
+from moorage.manager.store.schema.migrate import UNPREPARED
+from moorage.manager.store.schema.tables import metadata
 from tests.databases import database_at, execute, new_database
 
 from .conftest import FakeAgent, open_store

@@ -12,9 +12,9 @@ from moorage.manager.loops.presence import Presence
 from moorage.manager.postgres import backup
 from moorage.manager.postgres.clients import client_programs
 from moorage.manager.store import Store
-from moorage.manager.store.backups import cluster_facts, record_backup, record_test
-from moorage.manager.store.database_state import database_state
-from moorage.manager.store.migrate import newest_revision
+from moorage.manager.store.database.state import database_state
+from moorage.manager.store.platform.backups import cluster_facts, record_backup, record_test
+from moorage.manager.store.schema.migrate import newest_revision
 from moorage.server.backup_test import restore_temporarily
 from tests.clocks import StoreClock
 

@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 from moorage.cli import app
 from moorage.common.model.errors import InvalidInput, StartupError
 from moorage.manager.store import Store, migrate
-from moorage.manager.store.compatibility import Compatibility, let_lead, may_start
-from moorage.manager.store.leases import LeaseStore
-from moorage.manager.store.migrate import in_transaction, newest_revision
-from moorage.manager.store.pending_migrations import migration_scripts, pending_migrations
+from moorage.manager.store.platform.leader_lease import LeaseStore
+from moorage.manager.store.schema.compatibility import Compatibility, let_lead, may_start
+from moorage.manager.store.schema.migrate import in_transaction, newest_revision
+from moorage.manager.store.schema.pending_migrations import migration_scripts, pending_migrations
 from moorage.server.commands import database as _database  # noqa: F401 - registers the commands
 
 NEWER = "999912312359"

@@ -16,7 +16,7 @@ from moorage.manager.api.http.dependencies import ConsoleServices
 from moorage.manager.identity.attempts import AttemptLimit
 from moorage.manager.identity.keys import digest_of
 from moorage.manager.store import Store
-from moorage.manager.store.console_sessions import FREE_ATTEMPTS
+from moorage.manager.store.identity.console_sessions import FREE_ATTEMPTS
 from moorage.proxy.apps.headers import without_access_token
 from tests.clocks import StoreClock
 

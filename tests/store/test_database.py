@@ -8,9 +8,10 @@ import asyncpg
 import pytest
 
 from moorage.common.model.errors import StoreUnavailable
-from moorage.manager.store import Store, type_cache
-from moorage.manager.store.connector import DatabaseConnector
-from moorage.manager.store.database import open_connection
+from moorage.manager.store import Store
+from moorage.manager.store.database import type_cache
+from moorage.manager.store.database.connections import open_connection
+from moorage.manager.store.database.connector import DatabaseConnector
 
 
 @pytest.mark.parametrize("through", ["line", "pool"])

@@ -13,17 +13,17 @@ from moorage.common.aio.clock import SystemClock
 from moorage.common.model.errors import StartupError
 from moorage.manager.postgres import EmbeddedPostgres
 from moorage.manager.store import Store, migrate
-from moorage.manager.store.connector import DatabaseConnector
-from moorage.manager.store.database import (
+from moorage.manager.store.database.connections import (
     STATEMENT_TIMEOUT_S,
     StatementTimeout,
     close_abandoned,
     fetch_writable,
     open_connection,
 )
+from moorage.manager.store.database.connector import DatabaseConnector
 from tests.databases import copied_postgres
 
-MIGRATION = sys.modules["moorage.manager.store.migrate"]
+MIGRATION = sys.modules["moorage.manager.store.schema.migrate"]
 
 
 @pytest.mark.parametrize("through", ["line", "pool"])

@@ -13,9 +13,9 @@ import pytest
 import pytest_asyncio
 
 from moorage.common.model.errors import StoreUnavailable
-from moorage.manager.store import database as db
-from moorage.manager.store.connector import DatabaseConnector
-from moorage.manager.store.database import Database, DedicatedConnection
+from moorage.manager.store.database import connections as db
+from moorage.manager.store.database.connections import Database, DedicatedConnection
+from moorage.manager.store.database.connector import DatabaseConnector
 from tests.freezing import freeze
 
 

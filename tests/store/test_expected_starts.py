@@ -18,7 +18,11 @@ from moorage.manager.identity.scope import Scope
 from moorage.manager.loops import Leader, StartCalibrator
 from moorage.manager.metrics import ManagerMetrics
 from moorage.manager.store import Store
-from moorage.manager.store.expected_starts import KEPT_PER_ATTEMPT, MIN_CORRECTED, ExpectedStart
+from moorage.manager.store.scheduling.expected_starts import (
+    KEPT_PER_ATTEMPT,
+    MIN_CORRECTED,
+    ExpectedStart,
+)
 from moorage.manager.termination import SessionTerminator
 from tests.clocks import StoreClock
 

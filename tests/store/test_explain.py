@@ -17,8 +17,9 @@ from moorage.manager.explain.service import ExplanationService
 from moorage.manager.identity.keys import Owner
 from moorage.manager.identity.scope import Scope
 from moorage.manager.lifecycle.kernels import AgentUpdate
-from moorage.manager.store import Store, agent_cache
-from moorage.manager.store.agent_cache import AgentCache
+from moorage.manager.store import Store
+from moorage.manager.store.scheduling import agent_cache
+from moorage.manager.store.scheduling.agent_cache import AgentCache
 from tests.clocks import StoreClock
 
 from .conftest import FakeAgent, mark_silent, reconcile_all, schedule

@@ -11,7 +11,7 @@ from moorage.common.model.group_options import GroupOptions
 from moorage.common.model.status import ORDINARY, SessionType
 from moorage.manager.identity.limits import admits
 from moorage.manager.store import Store
-from moorage.manager.store.queries import fragment
+from moorage.manager.store.database.queries import fragment
 
 PROJECTS = (None, [], ["vision"], ["speech", "vision"], ["ann"])
 USERS = (None, [], ["ann"], ["bob", "ann"], ["vision"])

@@ -20,7 +20,7 @@ from moorage.common.views.resources import GroupOptions
 from moorage.manager.identity.keys import Owner
 from moorage.manager.identity.scope import Scope
 from moorage.manager.store import Store
-from moorage.manager.store.pending_cache import PendingCache
+from moorage.manager.store.scheduling.pending_cache import PendingCache
 from tests.clocks import StoreClock
 
 from .conftest import FakeAgent, open_store
@@ -158,7 +158,7 @@ async def test_history_follows_in_batches(store: Store, monkeypatch: pytest.Monk
         "INSERT INTO occupancy_spans (resource_group, seconds, at, samples, slot, capacity, used, used_peak) "
         "VALUES ('quick', 86400, '2026-01-02Z', 3, 'cpu', 8, 6, 6)"
     )
-    monkeypatch.setattr("moorage.manager.store.group_aliases.BATCH", 2)
+    monkeypatch.setattr("moorage.manager.store.groups.aliases.BATCH", 2)
     assert await store.group_aliases.settle() == 4
     await settle(store)
     assert {(await store.sessions.get(ANN, one.id)).resource_group for one in ended} == {"quick"}

@@ -20,7 +20,7 @@ from moorage.manager.scheduling import Plan
 from moorage.manager.scheduling.core.policy import Preemption
 from moorage.manager.scheduling.incremental.planner_cache import PlannerCache
 from moorage.manager.store import Store
-from moorage.manager.store.groups import policy_of
+from moorage.manager.store.groups.repository import policy_of
 from moorage.manager.termination import SessionTerminator
 from tests.clocks import StoreClock
 

@@ -15,7 +15,7 @@ import pytest
 from moorage.common.model.ids import KernelId
 from moorage.common.model.spec import EndpointSpec
 from moorage.manager.store import Store
-from moorage.manager.store.queries import SQL
+from moorage.manager.store.database.queries import SQL
 
 from .statement_rows import LONG_AGO, SYSTEM, agents, kernel, rows, session
 from .test_leader_writes import until_it_waits

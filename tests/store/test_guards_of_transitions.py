@@ -13,7 +13,7 @@ import asyncpg
 
 from moorage.common.model.ids import KernelId
 from moorage.manager.store import Store
-from moorage.manager.store.queries import SQL
+from moorage.manager.store.database.queries import SQL
 
 from .statement_rows import LONG_AGO, agents, kernel, rows, session
 from .test_leader_writes import until_it_waits

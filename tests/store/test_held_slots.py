@@ -21,9 +21,10 @@ from moorage.common.views.resources import SessionView
 from moorage.manager.identity.keys import Owner
 from moorage.manager.identity.scope import Scope
 from moorage.manager.scheduling import Policy, Snapshot, plan
-from moorage.manager.store import Store, held_slots
-from moorage.manager.store.database import DedicatedConnection
-from moorage.manager.store.queries import SQL
+from moorage.manager.store import Store
+from moorage.manager.store.database.connections import DedicatedConnection
+from moorage.manager.store.database.queries import SQL
+from moorage.manager.store.scheduling import held_slots
 from tests.examples import FACTOR
 
 from .conftest import FakeAgent, open_store, reconcile_all, stop

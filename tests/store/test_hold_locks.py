@@ -10,7 +10,7 @@ import asyncpg
 from moorage.common.model.spec import SessionSpec
 from moorage.manager.identity.scope import Scope
 from moorage.manager.store import Store
-from moorage.manager.store.queries import SQL
+from moorage.manager.store.database.queries import SQL
 
 
 async def test_holds_and_transitions_lock_in_one_order(

@@ -16,15 +16,10 @@ from moorage.manager.loops import (
     replica_controller,
     session_controller,
 )
-from moorage.manager.store import (
-    agent_cache,
-    database,
-    expected_starts,
-    held_slots,
-    pending_cache,
-    routes,
-)
-from moorage.manager.store.queries import SQL
+from moorage.manager.store.database import connections as database
+from moorage.manager.store.database.queries import SQL
+from moorage.manager.store.endpoints import routes
+from moorage.manager.store.scheduling import agent_cache, expected_starts, held_slots, pending_cache
 from scale_loops import Loops
 from scale_worlds import World
 from tests.conftest import execute

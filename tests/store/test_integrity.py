@@ -18,7 +18,7 @@ from moorage.manager.identity.scope import Scope
 from moorage.manager.loops import GarbageCollector, Leader
 from moorage.manager.metrics import ManagerMetrics
 from moorage.manager.store import Store
-from moorage.manager.store.integrity import CHECKS, KERNEL_STATUSES
+from moorage.manager.store.platform.integrity import CHECKS, KERNEL_STATUSES
 
 from .conftest import RUNNING, FakeAgent, mark_silent, reconcile_all, schedule, stop
 from .test_session_lifecycle import spec, started, used

@@ -16,7 +16,7 @@ import asyncpg
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from moorage.manager.store.queries import SQL
+from moorage.manager.store.database.queries import SQL
 
 BEGIN = datetime(2025, 1, 30, 22, tzinfo=UTC)
 FIELDS = {"gpu": "gpu_ms", "cpu": "cpu_ms", "memory": "memory_mib_s", "node": "node_ms"}

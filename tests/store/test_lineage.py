@@ -9,8 +9,8 @@ import asyncpg
 import pytest
 
 from moorage.manager.store import Store
-from moorage.manager.store.connector import DatabaseConnector, each_host
-from moorage.manager.store.lineage import FormerPrimary, LineageGuard
+from moorage.manager.store.database.connector import DatabaseConnector, each_host
+from moorage.manager.store.database.lineage import FormerPrimary, LineageGuard
 
 from .conftest import FakeAgent, open_store
 

@@ -14,8 +14,8 @@ from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState, Result, Status
 from moorage.manager.identity.scope import Scope
 from moorage.manager.store import Store
-from moorage.manager.store.queries import SQL
-from moorage.manager.store.restored import prepare_restored
+from moorage.manager.store.database.queries import SQL
+from moorage.manager.store.platform.restored import prepare_restored
 
 from .conftest import FakeAgent, open_store, reconcile_all, schedule, stop
 

@@ -20,8 +20,8 @@ from moorage.manager.identity.scope import Scope
 from moorage.manager.loops import Leader, Scheduler
 from moorage.manager.metrics import ManagerMetrics
 from moorage.manager.store import Store
-from moorage.manager.store.node_hours import JobSums
-from moorage.manager.store.queries import SQL
+from moorage.manager.store.database.queries import SQL
+from moorage.manager.store.scheduling.node_hours import JobSums
 from moorage.manager.termination import SessionTerminator
 from moorage.manager.workloads.site_jobs import as_job
 from tests.clocks import StoreClock

@@ -16,8 +16,8 @@ from moorage.manager.identity.scope import Scope
 from moorage.manager.loops import Leader, Scheduler
 from moorage.manager.metrics import ManagerMetrics
 from moorage.manager.store import Store, Topic
-from moorage.manager.store.connector import DatabaseConnector
-from moorage.manager.store.notifier import Notifier
+from moorage.manager.store.database.connector import DatabaseConnector
+from moorage.manager.store.database.notifier import Notifier
 from moorage.manager.termination import SessionTerminator
 from tests.clocks import StoreClock
 

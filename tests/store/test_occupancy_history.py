@@ -134,7 +134,7 @@ async def test_a_year_of_history_is_read_by_its_index(store: Store) -> None:
     """What is read follows from the window, however long the history is."""
     await store.database.fetch(YEAR)
     await store.database.fetch("ANALYZE occupancy_spans")
-    from moorage.manager.store.queries import SQL
+    from moorage.manager.store.database.queries import SQL
 
     window = ["g1"], 3600, datetime.now(UTC) - timedelta(days=1), datetime.now(UTC)
     rows = await store.database.fetch(

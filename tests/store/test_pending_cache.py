@@ -17,8 +17,9 @@ from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState, Status
 from moorage.manager.identity.scope import Scope
 from moorage.manager.scheduling import Pending, Policy, plan
-from moorage.manager.store import Store, hold_writer, pending_cache
-from moorage.manager.store.database import Database, DedicatedConnection
+from moorage.manager.store import Store
+from moorage.manager.store.database.connections import Database, DedicatedConnection
+from moorage.manager.store.scheduling import hold_writer, pending_cache
 from tests.clocks import StoreClock
 
 from .conftest import FakeAgent, reconcile_all, schedule, stop

@@ -18,10 +18,10 @@ from moorage.manager.loops import Leader, ReplicaController, Scheduler
 from moorage.manager.metrics import ManagerMetrics
 from moorage.manager.scheduling.core.results import Victim
 from moorage.manager.store import Store
-from moorage.manager.store.database import DedicatedConnection
-from moorage.manager.store.planner_rows import running_kernels
-from moorage.manager.store.queries import SQL
-from moorage.manager.store.unreadable import UnreadableRows
+from moorage.manager.store.database.connections import DedicatedConnection
+from moorage.manager.store.database.queries import SQL
+from moorage.manager.store.database.unreadable import UnreadableRows
+from moorage.manager.store.scheduling.planner_rows import running_kernels
 from moorage.manager.termination import SessionTerminator
 from tests.clocks import StoreClock
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from moorage.common.model.group_options import GroupOptions, PriorityCeilings
 from moorage.manager.api.routes import ROUTES
 from moorage.manager.store import Store
-from moorage.manager.store.backups import cluster_facts
+from moorage.manager.store.platform.backups import cluster_facts
 from moorage.server.doctor.checks import CheckResult
 from moorage.server.doctor.priorities import check_priorities
 

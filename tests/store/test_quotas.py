@@ -19,8 +19,8 @@ from moorage.manager.loops import Leader, Scheduler
 from moorage.manager.metrics import ManagerMetrics
 from moorage.manager.scheduling import Policy, plan
 from moorage.manager.store import Store
-from moorage.manager.store.database import DedicatedConnection
-from moorage.manager.store.queries import SQL
+from moorage.manager.store.database.connections import DedicatedConnection
+from moorage.manager.store.database.queries import SQL
 from moorage.manager.termination import SessionTerminator
 from tests.clocks import StoreClock
 

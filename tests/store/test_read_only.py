@@ -22,8 +22,8 @@ from moorage.common.model.errors import StoreUnavailable
 from moorage.manager.postgres import EmbeddedPostgres
 from moorage.manager.postgres.binaries import find_binaries, server_user
 from moorage.manager.store import migrate
-from moorage.manager.store.connector import DatabaseConnector
-from moorage.manager.store.database import Database
+from moorage.manager.store.database.connections import Database
+from moorage.manager.store.database.connector import DatabaseConnector
 from tests.addresses import free_port
 from tests.databases import copied_postgres
 

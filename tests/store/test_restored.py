@@ -14,8 +14,9 @@ from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState, Status
 from moorage.manager.identity.scope import Scope
 from moorage.manager.lifecycle.kernels import AgentUpdate
-from moorage.manager.store import Store, pending_cache
-from moorage.manager.store.restored import prepare_restored
+from moorage.manager.store import Store
+from moorage.manager.store.platform.restored import prepare_restored
+from moorage.manager.store.scheduling import pending_cache
 from tests.clocks import StoreClock
 
 from .conftest import RUNNING, FakeAgent, open_store, reconcile_all, schedule

@@ -15,7 +15,8 @@ from moorage.manager.loops import GarbageCollector, Leader
 from moorage.manager.loops import garbage_collector as gc
 from moorage.manager.loops.garbage_collector import Retention
 from moorage.manager.metrics import ManagerMetrics
-from moorage.manager.store import Store, retention
+from moorage.manager.store import Store
+from moorage.manager.store.platform import retention
 from tests.clocks import StoreClock
 
 from .conftest import FakeAgent, schedule, stop

@@ -17,10 +17,11 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from moorage.common.model.errors import ConfigError, StartupError, StoreUnavailable
 from moorage.common.model.status import AgentStatus, Result, SessionType, Status
-from moorage.manager.store import Store, migrate, tables
-from moorage.manager.store.integrity import CHECKS
-from moorage.manager.store.migrate import engine_url
-from moorage.manager.store.queries import SQL
+from moorage.manager.store import Store, migrate
+from moorage.manager.store.database.queries import SQL
+from moorage.manager.store.platform.integrity import CHECKS
+from moorage.manager.store.schema import tables
+from moorage.manager.store.schema.migrate import engine_url
 from tests.databases import UNKNOWN_ROLE
 
 from .conftest import FakeAgent
@@ -112,7 +113,7 @@ async def test_wrong_password_is_reported_but_not_shown(empty_database: str) -> 
 
 
 def test_every_statement_is_used() -> None:
-    source = "".join(p.read_text() for p in (Path(tables.__file__).parent).glob("*.py"))
+    source = "".join(p.read_text() for p in Path(tables.__file__).parents[1].rglob("*.py"))
     checks = {f"{kind}_{check.name}" for check in CHECKS for kind in ("check", "repair")}
     assert [name for name in SQL if f'SQL["{name}"]' not in source and name not in checks] == []
 

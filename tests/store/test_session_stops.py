@@ -19,7 +19,7 @@ from moorage.manager.identity.scope import Scope
 from moorage.manager.loops import Leader
 from moorage.manager.loops.stop_controller import StopController
 from moorage.manager.store import Store
-from moorage.manager.store.database import Database
+from moorage.manager.store.database.connections import Database
 from moorage.manager.termination import ANSWER_S, SessionTerminator
 
 from .conftest import LOST_GRACE_S, RUNNING, FakeAgent, reconcile_all, schedule

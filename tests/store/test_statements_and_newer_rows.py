@@ -19,8 +19,8 @@ from moorage.common.views.resources import SessionView
 from moorage.manager.identity.keys import Owner
 from moorage.manager.identity.scope import Scope
 from moorage.manager.store import Store
-from moorage.manager.store.node_hours import JobSums
-from moorage.manager.store.queries import SQL
+from moorage.manager.store.database.queries import SQL
+from moorage.manager.store.scheduling.node_hours import JobSums
 
 from .conftest import RUNNING, FakeAgent, mark_silent, reconcile_all, schedule
 from .test_rollouts import Platform, complete, spec

@@ -17,8 +17,8 @@ from moorage.common.model.status import AgentStatus, ObservedState, Status
 from moorage.manager.identity.scope import Scope
 from moorage.manager.lifecycle.kernels import AgentUpdate
 from moorage.manager.store import ReportRefused, Store
-from moorage.manager.store.database import DedicatedConnection
-from moorage.manager.store.queries import SQL
+from moorage.manager.store.database.connections import DedicatedConnection
+from moorage.manager.store.database.queries import SQL
 
 from .conftest import FakeAgent, open_store, reconcile_all, schedule
 

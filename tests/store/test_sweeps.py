@@ -16,7 +16,8 @@ from moorage.manager.loops import session_controller as sessions
 from moorage.manager.loops.integrity_checks import IntegrityChecks
 from moorage.manager.metrics import ManagerMetrics
 from moorage.manager.scrape import Scrape
-from moorage.manager.store import Store, routes
+from moorage.manager.store import Store
+from moorage.manager.store.endpoints import routes
 from moorage.manager.termination import SessionTerminator
 
 from .conftest import FakeAgent, reconcile_all, schedule

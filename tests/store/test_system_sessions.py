@@ -16,7 +16,7 @@ from moorage.common.views.resources import SessionView
 from moorage.manager.identity.keys import Owner
 from moorage.manager.identity.scope import Scope
 from moorage.manager.store import Store
-from moorage.manager.store.queries import SQL
+from moorage.manager.store.database.queries import SQL
 
 from .conftest import RUNNING, FakeAgent, reconcile_all, schedule, stop
 from .test_ledger import move_back, used

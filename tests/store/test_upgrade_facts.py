@@ -19,9 +19,9 @@ from moorage import __main__
 from moorage.cli import app
 from moorage.manager.loops.presence import Presence
 from moorage.manager.store import Store, migrate
-from moorage.manager.store.migrate import engine_url, newest_revision
-from moorage.manager.store.pending_migrations import migration_scripts, pending_migrations
-from moorage.manager.store.upgrade_facts import upgrade_facts
+from moorage.manager.store.platform.upgrade_facts import upgrade_facts
+from moorage.manager.store.schema.migrate import engine_url, newest_revision
+from moorage.manager.store.schema.pending_migrations import migration_scripts, pending_migrations
 from tests.clocks import StoreClock
 
 from .conftest import FakeAgent

@@ -26,7 +26,8 @@ from moorage.common.views.metering import LimitView, ModelUsage, UsageSplit
 from moorage.manager.identity.keys import Owner
 from moorage.manager.identity.scope import Scope
 from moorage.manager.serving.limit_shares import StoredShares, share_of
-from moorage.manager.store import Store, retention
+from moorage.manager.store import Store
+from moorage.manager.store.platform import retention
 
 SYSTEM = Scope.system("t")
 NOW = datetime.now(UTC)

@@ -58,7 +58,7 @@ CATCH_ALL = {
         "_supervise",
     ): "a failure is logged, and the task is restarted",
     (
-        "src/moorage/manager/store/batch_writer.py",
+        "src/moorage/manager/store/database/batch_writer.py",
         "_flush",
     ): "every caller gets a result or an exception",
     (

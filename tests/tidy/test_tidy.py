@@ -16,8 +16,8 @@ import moorage
 
 ROOT = Path(__file__).resolve().parents[2]
 SRC = "src/moorage/manager/some.py"
-SQL = "src/moorage/manager/store/sql/some.sql"
-VERSIONS = "src/moorage/manager/store/migrations/versions"
+SQL = "src/moorage/manager/store/sessions/sql/some.sql"
+VERSIONS = "src/moorage/manager/store/schema/migrations/versions"
 # Files that a rule would reject because they are about its subject.
 EXEMPT = {
     "unresolved": ("tests/tidy/",),

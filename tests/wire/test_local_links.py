@@ -31,7 +31,7 @@ from moorage.common.local.listening import reserved
 from moorage.common.local.paths import socket_path
 from moorage.common.model.errors import ConfigError
 from moorage.manager import Manager
-from moorage.manager.store.backups import cluster_facts
+from moorage.manager.store.platform.backups import cluster_facts
 from moorage.proxy import Proxy
 from moorage.sdk import Client
 

@@ -28,7 +28,7 @@ from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState, Result, Status
 from moorage.manager import Manager
 from moorage.manager.rpc.report_validation import find_problem
-from moorage.manager.store import database
+from moorage.manager.store.database import connections as database
 from moorage.sdk import Client
 
 __all__ = ["client", "manager"]  # fixtures

@@ -15,9 +15,9 @@ from moorage.common.model.errors import ConfigError, StartupError
 from moorage.manager import Manager
 from moorage.manager.postgres import backup
 from moorage.manager.postgres.clients import client_programs
-from moorage.manager.store.database_state import database_state
-from moorage.manager.store.migrate import UNPREPARED
-from moorage.manager.store.restored import prepare_restored
+from moorage.manager.store.database.state import database_state
+from moorage.manager.store.platform.restored import prepare_restored
+from moorage.manager.store.schema.migrate import UNPREPARED
 
 
 def second(dsn: str, home: Path, **settings: str) -> Manager:

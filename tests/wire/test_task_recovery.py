@@ -17,7 +17,7 @@ from moorage.common.aio import supervisor
 from moorage.common.link.messages import Report, ReportDelta
 from moorage.manager import Manager
 from moorage.manager.lifecycle.kernels import AgentUpdate
-from moorage.manager.store.reports import ReportStore
+from moorage.manager.store.platform.reports import ReportStore
 
 __all__ = ["manager"]  # a fixture
 

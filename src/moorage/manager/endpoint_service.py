@@ -35,9 +35,9 @@ from moorage.manager.serving.new_work import is_new_work
 from moorage.manager.serving.replicas import consecutive_failures
 from moorage.manager.serving.snapshots import EndpointSnapshot, ReplicaSnapshot
 from moorage.manager.serving.status import endpoint_status, replica_state, rollout_state
-from moorage.manager.store.endpoint_rows import EndpointRecord
-from moorage.manager.store.endpoints import EndpointStore
-from moorage.manager.store.loads import LoadStore
+from moorage.manager.store.endpoints.loads import LoadStore
+from moorage.manager.store.endpoints.repository import EndpointStore
+from moorage.manager.store.endpoints.rows import EndpointRecord
 
 _ENDED_SHOWN = 5
 

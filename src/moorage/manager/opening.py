@@ -11,8 +11,8 @@ from moorage.common.config.settings import ManagerSettings
 from moorage.manager.postgres import EmbeddedPostgres
 from moorage.manager.secrets import Keyring
 from moorage.manager.store import Store, migrate
-from moorage.manager.store.connector import DatabaseConnector
-from moorage.manager.store.lineage import LineageGuard
+from moorage.manager.store.database.connector import DatabaseConnector
+from moorage.manager.store.database.lineage import LineageGuard
 
 
 async def open_store(

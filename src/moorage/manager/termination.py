@@ -17,7 +17,7 @@ from moorage.manager.identity.scope import Scope
 from moorage.manager.lifecycle import preempt_session, stop_session
 from moorage.manager.scheduling.core.results import Victim
 from moorage.manager.store import Store
-from moorage.manager.store.session_stops import SessionStop
+from moorage.manager.store.sessions.stops import SessionStop
 
 # Each attempt after the first means that another writer moved the session, so there was progress.
 _MAX_ATTEMPTS = 20

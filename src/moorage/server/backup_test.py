@@ -11,10 +11,10 @@ from moorage.common.aio.clock import Clock
 from moorage.manager.postgres import EmbeddedPostgres, backup
 from moorage.manager.postgres.clients import client_programs
 from moorage.manager.store import Store
-from moorage.manager.store.database_state import database_state
-from moorage.manager.store.integrity import Drift
-from moorage.manager.store.migrate import UNPREPARED, check_revision
-from moorage.manager.store.restored import prepare_restored
+from moorage.manager.store.database.state import database_state
+from moorage.manager.store.platform.integrity import Drift
+from moorage.manager.store.platform.restored import prepare_restored
+from moorage.manager.store.schema.migrate import UNPREPARED, check_revision
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Plan of a rolling upgrade: what is restarted in which order, and what is not safe. Pure.
 
-``facts`` is what ``manager/store/upgrade_facts.py`` reads.
+``facts`` is what ``manager/store/platform/upgrade_facts.py`` reads.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from moorage.common.model.addresses import split_address
 from moorage.common.model.versions import incompatibility
-from moorage.manager.store.migration_locks import Migration
+from moorage.manager.store.schema.migration_locks import Migration
 from moorage.server.doctor.checks import CheckResult
 
 Part = Literal["database", "manager", "proxy", "agent"]

@@ -24,7 +24,7 @@ from moorage.manager.identity.keys import ApiKey, Owner, digest_of
 from moorage.manager.identity.scope import Scope
 from moorage.manager.secrets import Keyring
 from moorage.manager.store import Store
-from moorage.manager.store.database import Database
+from moorage.manager.store.database.connections import Database
 from moorage.manager.termination import SessionTerminator
 from tests.clocks import StoreClock
 from tests.scripted_agents import ScriptedCommands, ScriptedLogs, ScriptedWorkspaces

@@ -11,7 +11,7 @@ from moorage.cli import times
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.group_options import GroupOptions, PreemptionOptions
 from moorage.manager.scheduling import Policy
-from moorage.manager.store.groups import options_of, policy_of
+from moorage.manager.store.groups.repository import options_of, policy_of
 from moorage.server.commands.scheduler.replay import parse_policies
 from moorage.server.commands.scheduler.what_if import parse_changes
 from moorage.simulator.scheduler.what_if import QuotaChange

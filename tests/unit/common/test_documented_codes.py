@@ -12,7 +12,7 @@ from moorage.common.config.loader import SECRETS
 from moorage.common.config.settings import Settings
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import AgentStatus, Status
-from moorage.manager.store.integrity import CHECKS
+from moorage.manager.store.platform.integrity import CHECKS
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "troubleshooting.md").read_text()

@@ -11,7 +11,7 @@ from moorage.cli import parse
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import Status
 from moorage.manager.lifecycle.deadlines import deadline_s
-from moorage.manager.store.new_sessions import stored_json
+from moorage.manager.store.sessions.creation import stored_json
 
 
 def spec(**fields: Any) -> SessionSpec:

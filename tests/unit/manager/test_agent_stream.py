@@ -15,7 +15,7 @@ from moorage.common.model.status import ObservedState, SessionType
 from moorage.manager.lifecycle.kernels import AgentUpdate
 from moorage.manager.rpc.agent_stream import AgentStream, StreamRefused
 from moorage.manager.rpc.authentication import LinkCaller
-from moorage.manager.store.orders import AgentOrders
+from moorage.manager.store.kernels.orders import AgentOrders
 
 A, B = (KernelId(f"01980000-0000-7000-8000-00000000000{n}") for n in "ab")
 SPECS = {

@@ -15,8 +15,8 @@ from tests.interruption import at, interrupt
 from moorage.common.aio.clock import Clock, SystemClock
 from moorage.common.aio.pauses import AFTER_WRITE
 from moorage.common.model.errors import StoreUnavailable
-from moorage.manager.store.batch_writer import BATCH_MAX, EARLY_FLUSH, BatchWriter
-from moorage.manager.store.database import StatementTimeout
+from moorage.manager.store.database.batch_writer import BATCH_MAX, EARLY_FLUSH, BatchWriter
+from moorage.manager.store.database.connections import StatementTimeout
 
 
 class Writer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from moorage.manager.rpc.manager_link import find_conflict
-from moorage.manager.store.managers import DatabaseIdentity
+from moorage.manager.store.platform.managers import DatabaseIdentity
 
 OWN = DatabaseIdentity("lab", "first", "7001", 2)
 

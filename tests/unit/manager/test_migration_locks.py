@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from moorage.manager.store.migration_locks import describe
+from moorage.manager.store.schema.migration_locks import describe
 
 ALL = "reads and writes"
 WRITES = "writes"

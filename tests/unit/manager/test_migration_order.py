@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from alembic.util import CommandError
 
-from moorage.manager.store import migrations
-from moorage.manager.store.migrate import newest_revision
-from moorage.manager.store.pending_migrations import migration_scripts
+from moorage.manager.store.schema import migrations
+from moorage.manager.store.schema.migrate import newest_revision
+from moorage.manager.store.schema.pending_migrations import migration_scripts
 
 MIGRATIONS = Path(migrations.__file__).parent
 LAST_NUMBERED = "0081"

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from moorage.common.model.ids import KernelId, SessionId
 from moorage.manager.scheduling.core.model import Pending
-from moorage.manager.store import pending_blocks
-from moorage.manager.store.pending_blocks import PendingBlocks
+from moorage.manager.store.scheduling import pending_blocks
+from moorage.manager.store.scheduling.pending_blocks import PendingBlocks
 
 
 def session(number: int, priority: int = 10) -> Pending:

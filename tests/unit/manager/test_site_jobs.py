@@ -11,7 +11,7 @@ from moorage.common.model.errors import Conflict, Infeasible, InvalidInput, Moor
 from moorage.common.model.hpc_options import HpcOptions, SiteJob
 from moorage.common.model.spec import EndpointSpec, SessionSpec
 from moorage.common.model.status import SessionType
-from moorage.manager.store import spec_kernels
+from moorage.manager.store.sessions import spec_kernels
 from moorage.manager.workloads.site_jobs import as_job, find_problem
 
 SITE = HpcOptions(

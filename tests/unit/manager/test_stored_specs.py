@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from moorage.common.model.spec import EndpointSpec, SessionSpec
 from moorage.common.views.resources import SessionView
-from moorage.manager.store.endpoint_rows import spec_columns
-from moorage.manager.store.rows import stored_spec
+from moorage.manager.store.endpoints.rows import spec_columns
+from moorage.manager.store.sessions.rows import stored_spec
 
 
 def text(env: dict[str, str]) -> str:

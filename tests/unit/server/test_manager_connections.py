@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from moorage.common.aio.clock import SystemClock
 from moorage.manager.store import Store
-from moorage.manager.store.database import Database, Purpose
+from moorage.manager.store.database.connections import Database, Purpose
 from moorage.server.doctor.cluster import CONNECTIONS_OF_MANAGER
 
 LISTENER = 1

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.manager.store.migration_locks import Migration, TableLock
+from moorage.manager.store.schema.migration_locks import Migration, TableLock
 from moorage.server.upgrade_plan import UpgradePlan, oldest_beside, plan_lines, plan_upgrade
 
 DAY_S = 86_400.0

@@ -1,8 +1,9 @@
 """Statuses, results and types of sessions, kernels, agents and endpoints.
 
 Sets of statuses list their members explicitly, so that a new status joins none of them by accident.
-They are defined here only: statements of SQL name them (``manager/store/queries.py``), and tests in
-``tests/tidy`` compare the tables of the command line and of the console with them.
+They are defined here only: statements of SQL name them
+(``manager/store/database/queries.py``), and tests in ``tests/tidy`` compare the tables of the
+command line and of the console with them.
 """
 
 from __future__ import annotations

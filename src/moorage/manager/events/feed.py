@@ -21,8 +21,8 @@ from moorage.manager.events.log import EncodedEvent, EventLog
 from moorage.manager.identity.audience import Audience
 from moorage.manager.identity.scope import Scope
 from moorage.manager.store import Store
-from moorage.manager.store.notifier import Topic
-from moorage.manager.store.overviews import OverviewChange
+from moorage.manager.store.database.notifier import Topic
+from moorage.manager.store.platform.overviews import OverviewChange
 
 # To write an event to one watcher takes about so long.
 WRITE_EACH_S = 0.000_1

@@ -10,7 +10,7 @@ from moorage.common.model.runtimes import required_runtime
 from moorage.common.model.spec import SessionSpec
 from moorage.manager.identity.keys import NOBODY, Owner
 from moorage.manager.scheduling.core.model import Pending
-from moorage.manager.store import spec_kernels
+from moorage.manager.store.sessions import spec_kernels
 
 # Sorts after every real id, so a candidate comes last among sessions of the same priority and
 # creation time.

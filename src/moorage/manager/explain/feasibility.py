@@ -13,8 +13,8 @@ from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.manager.explain.candidate import candidate
 from moorage.manager.scheduling import AgentState, Policy, Snapshot, plan, refusal_message
-from moorage.manager.store import spec_kernels
-from moorage.manager.store.scheduling import SchedulingStore
+from moorage.manager.store.scheduling.repository import SchedulingStore
+from moorage.manager.store.sessions import spec_kernels
 
 CACHED_S = 5.0
 CACHED_ANSWERS = 256

@@ -39,8 +39,8 @@ from moorage.manager.identity.scope import Scope
 from moorage.manager.scheduling import Pending, Place, Policy, Snapshot
 from moorage.manager.selector_plugins import SelectorPlugins
 from moorage.manager.store import Store
-from moorage.manager.store.expected_starts import ExpectedStart
-from moorage.manager.store.groups import policy_of
+from moorage.manager.store.groups.repository import policy_of
+from moorage.manager.store.scheduling.expected_starts import ExpectedStart
 
 # In place of the name of a session that the store no longer has, or that the caller may not see.
 _GONE = "{}"

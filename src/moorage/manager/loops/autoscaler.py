@@ -23,7 +23,7 @@ from moorage.manager.metrics import ManagerMetrics
 from moorage.manager.serving.autoscale import autoscale
 from moorage.manager.serving.snapshots import LoadSample
 from moorage.manager.store import Store
-from moorage.manager.store.loads import ScaledEndpoint
+from moorage.manager.store.endpoints.loads import ScaledEndpoint
 
 log = structlog.get_logger("moorage.autoscale")
 _SCOPE = Scope.system("autoscaler")

@@ -20,7 +20,7 @@ from moorage.manager.lifecycle.idle_events import idle_event
 from moorage.manager.lifecycle.losses import IDLE
 from moorage.manager.loops.leader import Leader
 from moorage.manager.store import Store
-from moorage.manager.store.idle import IdleSession, MeanUse
+from moorage.manager.store.sessions.idle import IdleSession, MeanUse
 from moorage.manager.termination import SessionTerminator
 from moorage.manager.workloads.idle import (
     IdleSettings,

@@ -16,7 +16,7 @@ import structlog
 from moorage.common.aio.clock import Clock
 from moorage.manager.metrics import ManagerMetrics
 from moorage.manager.store import Store
-from moorage.manager.store.integrity import Part
+from moorage.manager.store.platform.integrity import Part
 
 log = structlog.get_logger("moorage.gc")
 

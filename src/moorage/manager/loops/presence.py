@@ -17,7 +17,7 @@ from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
 from moorage.common.model.errors import StoreUnavailable
 from moorage.manager.store import Store
-from moorage.manager.store.managers import ManagerBeat
+from moorage.manager.store.platform.managers import ManagerBeat
 
 log = structlog.get_logger("moorage.presence")
 

@@ -31,7 +31,7 @@ from moorage.manager.serving.routines import (
 )
 from moorage.manager.serving.status import endpoint_status, replica_state
 from moorage.manager.store import Store
-from moorage.manager.store.endpoint_rows import EndpointRecord
+from moorage.manager.store.endpoints.rows import EndpointRecord
 
 log = structlog.get_logger("moorage.routines")
 GROUP = "moorage.routines"

@@ -25,7 +25,7 @@ from moorage.manager.lifecycle.sweep import Sweep
 from moorage.manager.lifecycle.transitions import Transition
 from moorage.manager.loops.leader import Leader
 from moorage.manager.store import Store
-from moorage.manager.store.lifecycle import SweepCursor
+from moorage.manager.store.sessions.lifecycle import SweepCursor
 
 log = structlog.get_logger("moorage.sessions")
 

@@ -10,7 +10,7 @@ from moorage.manager.lifecycle.sweep import Sweep
 from moorage.manager.loops.leader import Leader
 from moorage.manager.metrics import ManagerMetrics
 from moorage.manager.store import Store
-from moorage.manager.store.expected_starts import BATCH
+from moorage.manager.store.scheduling.expected_starts import BATCH
 
 EVERY_S = 15.0
 

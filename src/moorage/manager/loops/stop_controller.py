@@ -7,7 +7,7 @@ from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
 from moorage.manager.loops.leader import Leader
 from moorage.manager.store import Store
-from moorage.manager.store.session_stops import SessionStop
+from moorage.manager.store.sessions.stops import SessionStop
 from moorage.manager.termination import ANSWER_S, SessionTerminator, StopState
 
 INTERVAL_S = 2.0

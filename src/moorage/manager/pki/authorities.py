@@ -16,7 +16,7 @@ from moorage.common.model.errors import Conflict
 from moorage.common.views.peers import CaView, PeerRef, RotateCa
 from moorage.manager.crypto.authority import CertificateAuthority
 from moorage.manager.crypto.rotation import PeerTrust, StoredAuthorities, find_waiting, may_go_on
-from moorage.manager.store.notifier import Topic
+from moorage.manager.store.database.notifier import Topic
 from moorage.manager.store.store import Store
 
 log = structlog.get_logger("moorage.pki")

@@ -19,7 +19,7 @@ from moorage.common.views.peers import (
 )
 from moorage.manager.crypto.authority import CertificateAuthority, read_csr
 from moorage.manager.pki.authorities import Authorities, Trust
-from moorage.manager.store.peers import Peer
+from moorage.manager.store.platform.peers import Peer
 from moorage.manager.store.store import Store
 
 _SEED_BYTES = 32

@@ -31,7 +31,7 @@ from moorage.common.model.kernel import KernelSpec
 from moorage.manager.lifecycle.kernels import AgentUpdate
 from moorage.manager.rpc.authentication import LinkCaller
 from moorage.manager.rpc.report_validation import find_problem
-from moorage.manager.store.orders import AgentOrders
+from moorage.manager.store.kernels.orders import AgentOrders
 
 log = structlog.get_logger("moorage.link")
 

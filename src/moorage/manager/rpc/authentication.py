@@ -25,7 +25,7 @@ from moorage.common.link.identity import MANAGER_NAME
 from moorage.common.views.peers import PeerKind
 from moorage.manager.pki.authorities import Authorities, Trust
 from moorage.manager.store import Store, Topic
-from moorage.manager.store.peers import Peer, PeerKeys
+from moorage.manager.store.platform.peers import Peer, PeerKeys
 
 log = structlog.get_logger("moorage.rpc")
 

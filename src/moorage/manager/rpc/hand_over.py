@@ -17,7 +17,7 @@ from moorage.common.aio.clock import Clock
 from moorage.manager.rpc.agent_link import AgentLinks
 from moorage.manager.rpc.proxy_links import ProxyLinks
 from moorage.manager.rpc.spreading import Spreading
-from moorage.manager.store.managers import ManagerBeat
+from moorage.manager.store.platform.managers import ManagerBeat
 
 log = structlog.get_logger("moorage.link")
 

@@ -27,7 +27,7 @@ from moorage.common.model.errors import AgentUnreachable, ConfigError, StartupEr
 from moorage.manager.pki.registration import ManagerCertificate
 from moorage.manager.rpc.running_command import RelayedCommand
 from moorage.manager.store import Store
-from moorage.manager.store.managers import DatabaseIdentity, ManagerRow
+from moorage.manager.store.platform.managers import DatabaseIdentity, ManagerRow
 
 # Longer than an agent may take to answer the called manager.
 _ANSWER_S = 12.0

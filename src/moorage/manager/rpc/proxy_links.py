@@ -26,8 +26,8 @@ from moorage.manager.rpc.peer_addresses import PeerAddresses, source_of
 from moorage.manager.rpc.proxy_report_validation import find_problem
 from moorage.manager.rpc.refusal_log import RefusalLog
 from moorage.manager.serving.limit_shares import StoredShares, share_of
-from moorage.manager.store.limit_shares import LimitShareStore
-from moorage.manager.store.usage_records import UsageRecordStore
+from moorage.manager.store.metering.limit_shares import LimitShareStore
+from moorage.manager.store.metering.usage_records import UsageRecordStore
 
 # How long the number of proxies is taken as current, in seconds.
 _PROXIES_S = 2.0

@@ -47,7 +47,7 @@ from moorage.manager.rpc.running_command import RelayedCommand
 from moorage.manager.rpc.ssh import SshBroker
 from moorage.manager.rpc.ssh_service import SshService
 from moorage.manager.rpc.workspaces import WorkspaceBroker
-from moorage.manager.store.managers import DatabaseIdentity
+from moorage.manager.store.platform.managers import DatabaseIdentity
 
 log = structlog.get_logger("moorage.rpc")
 

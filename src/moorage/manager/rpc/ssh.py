@@ -43,7 +43,7 @@ from moorage.manager.identity.session_access import allows, refusal
 from moorage.manager.rpc.commands import CommandBroker, has_files
 from moorage.manager.rpc.running_command import RelayedCommand
 from moorage.manager.store import Store
-from moorage.manager.store.ssh_keys import SshUser
+from moorage.manager.store.identity.ssh_keys import SshUser
 
 log = structlog.get_logger("moorage.ssh")
 

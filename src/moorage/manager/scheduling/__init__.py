@@ -10,7 +10,7 @@ Layers, each importing only those below it (``.importlinter``):
 * ``core``: input, policy and results; queue order, predicates and quotas
 
 The loop that takes snapshots and commits plans is ``manager.loops.scheduler``. The hold of a
-session that was not placed is stored by ``manager.store.hold_writer``; ``manager.explain`` computes
+session that was not placed is stored by ``manager.store.scheduling``; ``manager.explain`` computes
 a full explanation on request. Plans may be wrong about devices that were taken in between: the
 constraint ``used_within_capacity`` refuses them when ``session_place.sql`` commits.
 """

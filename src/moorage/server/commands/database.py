@@ -75,8 +75,8 @@ def db_backup(
     with needs_extra("manager"):
         from moorage.manager.postgres import backup
         from moorage.manager.postgres.clients import client_programs
-        from moorage.manager.store.backups import record_backup
-        from moorage.manager.store.database_state import database_state
+        from moorage.manager.store.database.state import database_state
+        from moorage.manager.store.platform.backups import record_backup
 
     async def main() -> int:
         async with database_of(boot) as url:
@@ -131,10 +131,10 @@ def db_restore(
     with needs_extra("manager"):
         from moorage.manager.postgres import backup
         from moorage.manager.postgres.clients import client_programs
-        from moorage.manager.store import restored
-        from moorage.manager.store.database_state import database_state
-        from moorage.manager.store.migrate import UNPREPARED, check_revision
-        from moorage.manager.store.tables import metadata
+        from moorage.manager.store.database.state import database_state
+        from moorage.manager.store.platform import restored
+        from moorage.manager.store.schema.migrate import UNPREPARED, check_revision
+        from moorage.manager.store.schema.tables import metadata
 
     async def main() -> int:
         async with database_of(boot, stopped=True) as url:
@@ -181,7 +181,7 @@ def db_verify(
     """
     boot = _boot(config, home, sets, dsn)
     with needs_extra("manager"):
-        from moorage.manager.store.backups import record_test
+        from moorage.manager.store.platform.backups import record_test
         from moorage.server.backup_test import restore_temporarily
 
     async def main() -> int:
@@ -217,8 +217,8 @@ def db_recover(
     boot = _boot(config, home, sets, dsn)
     with needs_extra("manager"):
         from moorage.manager.postgres import backup
-        from moorage.manager.store import restored
-        from moorage.manager.store.database_state import database_state
+        from moorage.manager.store.database.state import database_state
+        from moorage.manager.store.platform import restored
 
     async def main() -> int:
         async with database_of(boot, stopped=True) as url:
@@ -260,8 +260,8 @@ def db_upgrade(
     boot = _boot(config, home, sets, dsn)
     with needs_extra("manager"):
         from moorage.manager.store import migrate
-        from moorage.manager.store.compatibility import let_lead
-        from moorage.manager.store.migrate import in_transaction, newest_revision
+        from moorage.manager.store.schema.compatibility import let_lead
+        from moorage.manager.store.schema.migrate import in_transaction, newest_revision
 
     async def main() -> int:
         known = newest_revision()
@@ -306,8 +306,8 @@ def db_downgrade(
     """
     boot = _boot(config, home, sets, dsn)
     with needs_extra("manager"):
-        from moorage.manager.store.compatibility import let_lead
-        from moorage.manager.store.migrate import in_transaction
+        from moorage.manager.store.schema.compatibility import let_lead
+        from moorage.manager.store.schema.migrate import in_transaction
 
     async def main() -> int:
         async with database_of(boot) as url:

@@ -76,9 +76,9 @@ def doctor(
 
 async def _check_cluster(boot: Bootstrap, output: str) -> int:
     with needs_extra("manager"):
-        from moorage.manager.store.backups import cluster_facts
-        from moorage.manager.store.connector import each_host
-        from moorage.manager.store.migrate import newest_revision
+        from moorage.manager.store.database.connector import each_host
+        from moorage.manager.store.platform.backups import cluster_facts
+        from moorage.manager.store.schema.migrate import newest_revision
         from moorage.server.commands.database import database_of
         from moorage.server.doctor.certificates import check_files, configured_certificates
         from moorage.server.doctor.cluster import check_cluster

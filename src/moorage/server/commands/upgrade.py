@@ -53,10 +53,13 @@ def upgrade_plan(
 
 async def _plan(boot: Bootstrap, output: str) -> int:
     with needs_extra("manager"):
-        from moorage.manager.store.compatibility import declared
-        from moorage.manager.store.migrate import newest_revision
-        from moorage.manager.store.pending_migrations import migration_scripts, pending_migrations
-        from moorage.manager.store.upgrade_facts import upgrade_facts
+        from moorage.manager.store.platform.upgrade_facts import upgrade_facts
+        from moorage.manager.store.schema.compatibility import declared
+        from moorage.manager.store.schema.migrate import newest_revision
+        from moorage.manager.store.schema.pending_migrations import (
+            migration_scripts,
+            pending_migrations,
+        )
         from moorage.server.commands.database import database_of
         from moorage.server.upgrade_plan import plan_lines, plan_upgrade
 

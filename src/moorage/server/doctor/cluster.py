@@ -1,6 +1,6 @@
 """Checks of an installation: what fails with a single machine, and what has been forgotten. Pure.
 
-``facts`` is what ``manager/store/sql/cluster_facts.sql`` reads.
+``facts`` is what ``manager/store/platform/sql/cluster_facts.sql`` reads.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Checks of an installation: keys, templates and queued sessions that keep a priority above the
 ceilings of their resource groups. Pure.
 
-``facts`` is what ``manager/store/sql/cluster_facts.sql`` reads.
+``facts`` is what ``manager/store/platform/sql/cluster_facts.sql`` reads.
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ def parse_policies(texts: list[str], recorded: Policy) -> dict[str, Policy]:
     ``recorded``.
 
     Raises ``InvalidInput`` or ``ValidationError``, naming the option."""
-    from moorage.manager.store.groups import options_of, policy_of
+    from moorage.manager.store.groups.repository import options_of, policy_of
 
     recorded_options = options_of(recorded).model_dump(mode="json")
     policies = {}
@@ -160,7 +160,7 @@ def parse_policies(texts: list[str], recorded: Policy) -> dict[str, Policy]:
 
 def _check_selector(policy: Policy) -> None:
     from moorage.manager.selector_plugins import check
-    from moorage.manager.store.groups import options_of
+    from moorage.manager.store.groups.repository import options_of
 
     check(options_of(policy))
 

@@ -1,0 +1,1 @@
+"""Database: connections, batches, pages, notifications, and the statements of all subjects."""

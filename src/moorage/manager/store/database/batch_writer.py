@@ -1,0 +1,150 @@
+"""Batch writer for one kind of write: items that arrive during a flush share the next one.
+
+Batches form under load only; an item that finds the writer idle is written alone, at once. After a
+flush the writer pauses for about as long as the flush took, so that under load more items share the
+next statement.
+
+Every caller gets the result of its own item or an exception, whatever fails. An item's result never
+depends on the others in its batch: when a batch fails for a reason that one item may have caused (a
+violated constraint, a value that cannot be encoded, a bug), the writer retries its halves, and so
+on, until only the offending item fails. Writes are compare-and-swap or carry their own id, so
+repeating one is safe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Generic, TypeVar
+
+import asyncpg
+
+from moorage.common.aio.clock import Clock
+from moorage.common.aio.pauses import AFTER_WRITE
+from moorage.common.aio.tasks import cancel_requested, spawn
+from moorage.common.model.errors import MoorageError, StoreUnavailable
+from moorage.manager.store.database.connections import StatementTimeout
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+_Batch = list[tuple[Item, asyncio.Future[Result]]]
+
+BATCH_MAX = 500
+EARLY_FLUSH = 64  # so many waiting items end the pause after a flush
+
+# Failures that no item caused: the whole batch fails, since a smaller one would fail as well.
+_BATCH_ERRORS = (MoorageError, asyncpg.InsufficientResourcesError, asyncio.CancelledError)
+# A deadlocked statement was rolled back, so it may be repeated. After this often, one item is to
+# blame.
+_DEADLOCKS_MAX = 3
+_INTERRUPTED = "the write was interrupted; whether it took effect is unknown"
+
+
+class BatchWriter(Generic[Item, Result]):
+    """``write(items)`` runs one statement and returns one result per item, in order."""
+
+    def __init__(
+        self,
+        name: str,
+        write: Callable[[Sequence[Item]], Awaitable[Sequence[Result]]],
+        clock: Clock,
+    ) -> None:
+        self._name = name
+        self._write = write
+        self._clock = clock
+        self._queue: deque[tuple[Item, asyncio.Future[Result]]] = deque()
+        self._flushing: asyncio.Task[None] | None = None
+        self._early = asyncio.Event()
+        self._batch_max = BATCH_MAX
+
+    async def submit(self, item: Item) -> Result:
+        """Write one item and return after its commit. Raises what the write raised for this
+        item."""
+        return await self._enqueue(item)
+
+    async def submit_all(self, items: Sequence[Item]) -> list[Result | BaseException]:
+        """Write several items. The exception of a rejected item takes the place of its result."""
+        return list(await asyncio.gather(*map(self._enqueue, items), return_exceptions=True))
+
+    def _enqueue(self, item: Item) -> asyncio.Future[Result]:
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._queue.append((item, future))
+        if len(self._queue) >= EARLY_FLUSH:
+            self._early.set()
+        if self._flushing is None:
+            self._flushing = spawn(f"store.{self._name}", self._drain())
+        return future
+
+    async def _drain(self) -> None:
+        unfinished: _Batch[Item, Result] = []
+        try:
+            while self._queue:
+                unfinished = [
+                    self._queue.popleft() for _ in range(min(self._batch_max, len(self._queue)))
+                ]
+                started = self._clock.monotonic()
+                await self._flush(unfinished)
+                if len(self._queue) < EARLY_FLUSH:
+                    await self._pause(self._clock.monotonic() - started)
+        finally:
+            self._flushing = None
+            # None, unless this task was cancelled or has failed. The next item starts another one.
+            for _, future in (*unfinished, *self._queue):
+                _fail(future, StoreUnavailable(_INTERRUPTED))
+
+            self._queue.clear()
+
+    async def _pause(self, took_s: float) -> None:
+        self._early.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(AFTER_WRITE.after(took_s)):
+                await self._early.wait()
+
+    async def _flush(self, batch: _Batch[Item, Result], deadlocks: int = 0) -> None:
+        try:
+            results = await self._write([item for item, _ in batch])
+            if len(results) != len(batch):
+                raise AssertionError(f"{self._name}: {len(results)} results for {len(batch)} items")
+        except BaseException as error:
+            if cancel_requested() or isinstance(
+                error, KeyboardInterrupt | SystemExit | GeneratorExit
+            ):
+                raise
+
+            await self._divide(batch, error, deadlocks)
+        else:
+            self._batch_max = min(BATCH_MAX, 2 * self._batch_max)
+            for (_, future), result in zip(batch, results, strict=True):
+                if not future.done():  # the caller may have been cancelled
+                    future.set_result(result)
+
+    async def _divide(
+        self, batch: _Batch[Item, Result], error: BaseException, deadlocks: int
+    ) -> None:
+        """Let the items fail that ``error`` concerns, and write the others."""
+        if isinstance(error, StatementTimeout):
+            # One item may wait for a lock. To divide the batch now would take as long again for
+            # each half, so the next batches are smaller instead: in the end that item is alone.
+            self._batch_max = max(1, len(batch) // 2)
+
+        if isinstance(error, asyncpg.DeadlockDetectedError) and deadlocks < _DEADLOCKS_MAX:
+            # Rare, since all statements lock in one order.
+            await self._flush(batch, deadlocks + 1)
+        elif len(batch) == 1 or isinstance(error, _BATCH_ERRORS):
+            for _, future in batch:
+                _fail(future, error)
+        else:
+            middle = len(batch) // 2
+            await self._flush(batch[:middle])
+            await self._flush(batch[middle:])
+
+
+def _fail(future: asyncio.Future[Result], error: BaseException) -> None:
+    if isinstance(error, asyncio.CancelledError):
+        # Cancelled by something that the write awaited. The caller was not: it must not see a
+        # cancellation.
+        error = StoreUnavailable(_INTERRUPTED)
+    if not future.done():
+        future.set_exception(error)

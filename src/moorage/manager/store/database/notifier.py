@@ -1,0 +1,341 @@
+"""Notifier: wakes loops and caches after a commit. A notification only schedules work earlier; some
+topics name the agents or sessions that changed.
+
+Subscribers in this process are called at once. Other managers receive one coalesced NOTIFY on a
+connection of its own, never inside a write transaction: a commit that carries a notification holds
+a cluster-wide lock until it is flushed. Polling is the safety net, so a lost notification costs one
+interval.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from enum import StrEnum
+from functools import partial
+from typing import Any
+
+import asyncpg
+import structlog
+
+from moorage.common.aio.clock import Clock
+from moorage.common.aio.loop import Loop
+from moorage.common.model.ids import AgentId, EndpointId, KernelId, SessionId
+from moorage.manager.store.database.connections import (
+    fetch_writable,
+    open_connection,
+    translate_errors,
+)
+from moorage.manager.store.database.connector import DatabaseConnector
+
+log = structlog.get_logger("moorage.store.notifier")
+_CHANNEL = "moorage"
+# The payload of a NOTIFY is limited to 8,000 bytes: the ids of a topic are sent in parts of so many
+# bytes, or not at all if there are more parts. A payload has at most so many parts, of several
+# topics.
+_IDS_BYTES = 3_000
+_PARTS = 20
+_PARTS_OF_PAYLOAD = 2
+_NOTIFY = "SELECT pg_notify($1, message) FROM unnest($2::text[]) AS message"
+_COMMAND_TIMEOUT_S = 10.0
+# Between two NOTIFYs, however many commits: each one wakes every manager, and its connection to
+# Postgres.
+_PAUSE_S = 0.02
+# How long a notification may wait for others that share its NOTIFY. What makes no loop of another
+# manager act waits for longer.
+_AT_ONCE = 0.0
+_SOON_S = 0.02
+_UNHURRIED_S = 0.1
+
+# Called with the ids that changed; None means that any may have changed.
+AgentsCallback = Callable[[Collection[AgentId] | None], None]
+OrdersCallback = Callable[[Collection[str] | None], None]
+EndpointsCallback = Callable[[Collection[EndpointId] | None], None]
+RoutesCallback = Callable[[Collection[SessionId | EndpointId] | None], None]
+SessionsCallback = Callable[[Collection[SessionId] | None], None]
+GroupsCallback = Callable[[Collection[str] | None], None]
+
+
+class Topic(StrEnum):
+    SCHEDULE = "schedule"  # a session became pending, or capacity was freed: wakes the scheduler
+    # these sessions became pending, or changed while pending, or left the queue
+    PENDING = "pending"
+    CAPACITY = "capacity"  # free capacity or availability of these agents changed
+    SESSIONS = "sessions"  # the status of these sessions changed: wakes the event feed
+    GROUPS = "groups"  # the options of these resource groups changed: wakes the event feed
+    KERNELS = "kernels"  # kernels of these sessions changed: wakes the session controller
+    # orders for these kernels (agent/kernel) may have changed: wakes the agent links
+    ORDERS = "orders"
+    # routes of these sessions and endpoints may have changed: wakes the route feed
+    ROUTES = "routes"
+    # keys, projects or access tokens changed: caches of keys are cleared, proxies are told
+    KEYS = "keys"
+    PEERS = "peers"  # a peer was revoked: its streams are closed
+    LEADER = "leader"  # the leader has resigned: wakes the followers
+    QUOTAS = "quotas"  # these sessions do not count against quotas any more
+    BUDGETS = "budgets"  # budgets were set or deleted: wakes the budget controller
+    BUDGET_ALERTS = "budget-alerts"  # these limits of budgets were reached: wakes the event feed
+    # these endpoints or their replicas changed: wakes the replica controller
+    ENDPOINTS = "endpoints"
+
+
+class Notifier:
+    """``on*`` methods subscribe and return a function that unsubscribes; ``notify*`` methods
+    publish."""
+
+    def __init__(self, connector: DatabaseConnector, clock: Clock) -> None:
+        self._connector = connector
+        self._callbacks: defaultdict[Topic, list[Callable[[], None]]] = defaultdict(list)
+        self._id_callbacks: defaultdict[Topic, list[Callable[[Collection[Any] | None], None]]]
+        self._id_callbacks = defaultdict(list)
+        self._outbox: dict[Topic, set[str] | None] = {}
+        self._listener: asyncpg.Connection | None = None
+        self._timer: asyncio.TimerHandle | None = None  # when what waits is sent, at the latest
+        self._loop = Loop("notifier", self._tick, interval_s=2.0, clock=clock)
+
+    def on(self, topic: Topic, nudge: Callable[[], None]) -> Callable[[], None]:
+        """Call ``nudge`` at each notification of ``topic``."""
+        self._callbacks[topic].append(nudge)
+        return lambda: self._callbacks[topic].remove(nudge)
+
+    def on_orders(self, callback: OrdersCallback) -> Callable[[], None]:
+        """Kernels whose orders may have changed, each as ``agent/kernel``."""
+        return self._on_ids(Topic.ORDERS, callback)
+
+    def on_capacity(self, callback: AgentsCallback) -> Callable[[], None]:
+        """Agents whose free capacity or availability may have changed."""
+        return self._on_ids(Topic.CAPACITY, callback)
+
+    def on_sessions(self, callback: SessionsCallback) -> Callable[[], None]:
+        """Sessions whose status changed."""
+        return self._on_ids(Topic.SESSIONS, callback)
+
+    def on_groups(self, callback: GroupsCallback) -> Callable[[], None]:
+        """Resource groups that were created, edited or retired."""
+        return self._on_ids(Topic.GROUPS, callback)
+
+    def on_budget_alerts(
+        self, callback: Callable[[Collection[str] | None], None]
+    ) -> Callable[[], None]:
+        """Limits of budgets that were reached, by the ids of their alerts."""
+        return self._on_ids(Topic.BUDGET_ALERTS, callback)
+
+    def on_pending(self, callback: SessionsCallback) -> Callable[[], None]:
+        """Sessions that became pending, changed while pending, or left the queue."""
+        return self._on_ids(Topic.PENDING, callback)
+
+    def on_quotas(self, callback: SessionsCallback) -> Callable[[], None]:
+        """Sessions that do not count against quotas any more: they have ended, or wait again."""
+        return self._on_ids(Topic.QUOTAS, callback)
+
+    def on_endpoints(self, callback: EndpointsCallback) -> Callable[[], None]:
+        """Endpoints that changed, or whose replicas did."""
+        return self._on_ids(Topic.ENDPOINTS, callback)
+
+    def on_routes(self, callback: RoutesCallback) -> Callable[[], None]:
+        """Sessions and endpoints whose routes may have changed."""
+        return self._on_ids(Topic.ROUTES, callback)
+
+    def on_kernels(self, callback: SessionsCallback) -> Callable[[], None]:
+        """Sessions whose kernels changed."""
+        return self._on_ids(Topic.KERNELS, callback)
+
+    def _on_ids(
+        self, topic: Topic, callback: Callable[[Collection[Any] | None], None]
+    ) -> Callable[[], None]:
+        self._id_callbacks[topic].append(callback)
+        return lambda: self._id_callbacks[topic].remove(callback)
+
+    def notify(self, topics: Iterable[Topic]) -> None:
+        """After a commit: wake this process now, and the others with the next coalesced NOTIFY."""
+        self._publish(dict.fromkeys(topics))
+
+    def notify_orders(self, kernels: Iterable[tuple[AgentId, KernelId]]) -> None:
+        """The orders for these kernels, of these agents, may have changed."""
+        if names := [f"{agent_id}/{kernel_id}" for agent_id, kernel_id in kernels]:
+            self._publish({Topic.ORDERS: names})
+
+    def notify_capacity(self, agents: Collection[AgentId], *, freed: bool = True) -> None:
+        """These agents changed. ``freed``: a pending session may fit now, so the scheduler runs."""
+        if agents:
+            changes = {Topic.CAPACITY: agents} | ({Topic.SCHEDULE: None} if freed else {})
+            self._publish(changes, _SOON_S if freed else _UNHURRIED_S)
+
+    def notify_sessions(self, sessions: Collection[SessionId]) -> None:
+        """The status of these sessions changed."""
+        if sessions:
+            self._publish({Topic.SESSIONS: sessions}, _UNHURRIED_S)
+
+    def notify_group(self, name: str) -> None:
+        """This resource group was created, edited or retired: the scheduler runs."""
+        self._publish({Topic.GROUPS: [name], Topic.SCHEDULE: None})
+
+    def notify_budget_alerts(self, alerts: Collection[str]) -> None:
+        """These limits of budgets were reached for the first time in their periods."""
+        if alerts:
+            self._publish({Topic.BUDGET_ALERTS: alerts})
+
+    def notify_pending(self, sessions: Collection[SessionId]) -> None:
+        """These sessions became pending, changed while pending, or left the queue: the scheduler
+        runs."""
+        if sessions:
+            self._publish({Topic.PENDING: sessions, Topic.SCHEDULE: None})
+
+    def notify_quotas(self, sessions: Collection[SessionId]) -> None:
+        """These sessions have ended, or wait again."""
+        if sessions:
+            self._publish({Topic.QUOTAS: sessions}, _SOON_S)
+
+    def notify_endpoints(self, endpoints: Collection[EndpointId]) -> None:
+        """These endpoints changed, or their replicas did: the replica controller runs."""
+        if endpoints:
+            self._publish({Topic.ENDPOINTS: endpoints})
+
+    def notify_routes(self, changed: Collection[SessionId | EndpointId]) -> None:
+        """The routes of these sessions and endpoints may have changed: the route feed runs."""
+        if changed:
+            self._publish({Topic.ROUTES: changed})
+
+    def notify_kernels(self, sessions: Collection[SessionId]) -> None:
+        """The kernels of these sessions changed. The manager that wrote the change reconciles them,
+        so other managers are not notified."""
+        if sessions:
+            self._wake({Topic.KERNELS: sessions})
+
+    def wake_all(self) -> None:
+        """Anything may have changed, for this process."""
+        self._wake(dict.fromkeys(Topic))
+
+    def _publish(
+        self, changes: Mapping[Topic, Collection[str] | None], within_s: float = _AT_ONCE
+    ) -> None:
+        self._wake(changes)
+        self._send(changes, within_s)
+
+    def _send(self, changes: Mapping[Topic, Collection[str] | None], within_s: float) -> None:
+        for topic, ids in changes.items():
+            queued = self._outbox.setdefault(topic, set())
+            if ids is None or queued is None:
+                self._outbox[topic] = None
+            else:
+                queued.update(ids)
+
+        if not changes:
+            return
+        if within_s <= 0:
+            self._loop.nudge()
+            return
+
+        loop = asyncio.get_running_loop()
+        due = loop.time() + within_s
+        if self._timer is None or due < self._timer.when():
+            self._cancel_timer()
+            self._timer = loop.call_at(due, self._loop.nudge)
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _wake(self, changes: Mapping[Topic, Collection[str] | None]) -> None:
+        for topic, ids in changes.items():
+            for callback in list(self._id_callbacks[topic]):
+                callback(ids)
+            for nudge in list(self._callbacks[topic]):
+                nudge()
+
+    def _on_notify(
+        self, own_pid: int, connection: asyncpg.Connection, pid: int, channel: str, payload: str
+    ) -> None:
+        # The connection may be closed by now (asyncpg calls this later), so it is not asked for its
+        # pid.
+        if pid == own_pid:
+            return  # subscribers in this process were called at once
+
+        try:
+            changes = {
+                Topic(key): ids for key, ids in json.loads(payload).items() if key in set(Topic)
+            }
+        except (ValueError, AttributeError):
+            # from a manager of another version: anything may have changed
+            changes = dict.fromkeys(Topic)
+
+        self._wake(changes)
+
+    def _messages(self) -> list[str]:
+        """The payloads for other managers: all notifications since the last time."""
+        queued = self._outbox
+        self._outbox = {}
+        whole: dict[Topic, list[str] | None] = {}
+        payloads = [whole]
+        for topic, ids in queued.items():
+            parts = _in_parts(sorted(ids)) if ids is not None else []
+            if not 0 < len(parts) <= _PARTS:
+                whole[topic] = None
+                continue
+
+            for part in parts:
+                last = payloads[-1]
+                if (
+                    topic in last
+                    or sum(one is not None for one in last.values()) == _PARTS_OF_PAYLOAD
+                ):
+                    payloads.append(last := {})
+
+                last[topic] = part
+
+        return [json.dumps(changes) for changes in payloads if changes]
+
+    async def _tick(self) -> None:
+        """Raises ``StoreUnavailable`` while Postgres is away."""
+        self._cancel_timer()
+        async with translate_errors(
+            lambda: self._listener is None or bool(self._listener.is_closed())
+        ):
+            if self._listener is None or self._listener.is_closed():
+                listener = await open_connection(
+                    self._connector, command_timeout=_COMMAND_TIMEOUT_S
+                )
+                try:
+                    on_notify = partial(self._on_notify, listener.get_server_pid())
+                    await listener.add_listener(_CHANNEL, on_notify)
+                except BaseException:
+                    listener.terminate()
+                    raise
+
+                self._listener = listener
+                self.wake_all()  # notifications may have been missed
+
+            if self._outbox:
+                await fetch_writable(self._listener, _NOTIFY, _CHANNEL, self._messages())
+                await asyncio.sleep(_PAUSE_S)
+            else:
+                # Otherwise a server that has vanished or was demoted would go unnoticed.
+                await fetch_writable(self._listener, "SELECT 1")
+
+    async def __aenter__(self) -> Notifier:
+        await self._loop.__aenter__()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self._cancel_timer()
+        await self._loop.__aexit__()
+        if self._listener is not None:
+            self._listener.terminate()
+
+
+def _in_parts(ids: Sequence[str]) -> list[list[str]]:
+    """Lists of at most ``_IDS_BYTES`` bytes of JSON."""
+    parts: list[list[str]] = [[]]
+    size = 0
+    for id_ in ids:
+        size += len(id_.encode()) + 4
+        if size > _IDS_BYTES and parts[-1]:
+            parts.append([])
+            size = len(id_.encode()) + 4
+
+        parts[-1].append(id_)
+
+    return parts

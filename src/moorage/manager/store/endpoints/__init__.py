@@ -1,0 +1,1 @@
+"""Endpoints in Postgres: their replicas, their load and the routes to them."""

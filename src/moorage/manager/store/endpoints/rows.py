@@ -1,0 +1,259 @@
+"""Rows of endpoints and their replicas, read as snapshots and views."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from moorage.common.model.ids import EndpointId, SessionId
+from moorage.common.model.newer_values import NEEDS, known_part, why_unreadable
+from moorage.common.model.reasons import REASONS, Reason
+from moorage.common.model.serving import Routing
+from moorage.common.model.spec import EndpointSpec
+from moorage.common.model.status import Status
+from moorage.common.views.endpoints import ReplicaView
+from moorage.manager.identity.keys import Owner
+from moorage.manager.serving.snapshots import (
+    BudgetStop,
+    EndpointSnapshot,
+    EngineLoad,
+    ReplicaSnapshot,
+    Stable,
+    StartHistory,
+)
+from moorage.manager.store.database.connections import Database
+from moorage.manager.store.database.queries import SQL
+from moorage.manager.store.database.rows import Row
+from moorage.manager.store.database.unreadable import UNREADABLE, UnreadableRows
+from moorage.manager.store.database.windows import FRESH_S, STARTS
+
+# What ``endpoints.spec`` lacks, because the release before does not know it.
+_SERVING = frozenset(
+    {"autoscale", "rollout", "max_lifetime_s", "routing", "adapters", "limits", "resource_groups"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointRecord:
+    """An endpoint as stored, with views of its replicas, newest first. ``version`` changes with
+    every change by a user. ``newest``: its newest revision. ``rolled_back``: the revision whose
+    failure, for ``rollout_reason``, has returned it to its target; None: a user has chosen that.
+    ``needs_newer``: what this release does not know of it or of its replicas, and leaves out; "":
+    nothing."""
+
+    snapshot: EndpointSnapshot
+    version: int
+    created_at: datetime
+    replicas: list[ReplicaView]
+    shared_with: list[str]
+    user_labels: dict[str, str] = field(default_factory=dict)
+    newest: int = 1
+    scalings: int = 0
+    rolled_back: int | None = None
+    rollout_reason: Reason = Reason.NONE
+    rollout_detail: str = ""
+    needs_newer: str = ""
+
+
+def spec_columns(spec: EndpointSpec) -> tuple[dict[str, Any], dict[str, Any]]:
+    """``spec`` and ``serving`` of a row. As in ``new_sessions.stored_json``, a manager of the
+    previous release can read what uses nothing new."""
+    serving = spec.model_dump(mode="json", include=set(_SERVING), exclude_none=True)
+    if spec.routing == Routing():
+        del serving["routing"]  # as most have it: the routes are read without it
+    if not spec.resource_groups:
+        del serving["resource_groups"]
+    if not spec.adapters:
+        del serving["adapters"]
+
+    without = _SERVING if spec.secret_env else _SERVING | {"secret_env"}  # as in ``template``
+    return spec.model_dump(mode="json", exclude=set(without), exclude_none=True), serving
+
+
+async def read_endpoints(db: Database, ids: Sequence[str]) -> list[EndpointRecord]:
+    """Those that are not deleted, and deleted ones that still have live replicas; oldest first."""
+    found = await db.fetch(SQL["endpoints_to_reconcile"], list(ids), FRESH_S) if ids else []
+    replicas: defaultdict[str, list[Row]] = defaultdict(list)
+    if found:
+        for row in await db.fetch(SQL["endpoint_sessions"], [row["id"] for row in found], FRESH_S):
+            replicas[row["endpoint_id"]].append(row)
+    starts = await _start_histories(db, replicas)
+    return [_record(row, replicas[row["id"]], starts[row["id"]]) for row in found]
+
+
+def to_reconcile(
+    records: Sequence[EndpointRecord], unreadable: UnreadableRows
+) -> list[EndpointSnapshot]:
+    """Without those that need a newer manager: replicas are started and stopped by the whole of
+    what an endpoint says, unless it is deleted."""
+    found = []
+    for record in records:
+        if record.needs_newer and not record.snapshot.deleted:
+            unreadable.met("endpoint", record.snapshot.endpoint_id, record.needs_newer)
+        else:
+            found.append(record.snapshot)
+
+    return found
+
+
+async def _start_histories(
+    db: Database, replicas: Mapping[str, Sequence[Row]]
+) -> defaultdict[str, dict[str, StartHistory]]:
+    """By endpoint and resource group, of those that have jobs of a site."""
+    pairs = {
+        (one["endpoint_id"], one["resource_group"])
+        for rows in replicas.values()
+        for one in rows
+        if one["walltime_s"]
+    }
+    found: defaultdict[str, dict[str, StartHistory]] = defaultdict(dict)
+    if pairs:
+        for row in await db.fetch(SQL["start_history"], *zip(*sorted(pairs), strict=True), STARTS):
+            history = StartHistory(**{name: row[name] for name in StartHistory.__slots__})
+            found[row["endpoint_id"]][row["resource_group"]] = history
+
+    return found
+
+
+def _record(
+    row: Row, replicas: Sequence[Row], starts: Mapping[str, StartHistory]
+) -> EndpointRecord:
+    spec, needs_newer = _spec(row["name"], _fields(row["spec"]) | _fields(row["serving"]))
+    stable, stable_needs = _stable(row)
+    shown: list[tuple[Row, ReplicaSnapshot]] = []
+    for one in replicas:
+        try:
+            shown.append((one, _replica(one)))
+        except UNREADABLE as error:
+            needs_newer = needs_newer or f"replica {one['name']} {why_unreadable(error)}"
+
+    reason, reason_needs = _rollout_reason(row)
+    labels, labels_need = _user_labels(row)
+    return EndpointRecord(
+        EndpointSnapshot(
+            EndpointId(row["id"]),
+            row["name"],
+            spec=spec,
+            wanted=row["replicas"],
+            changed_at=row["changed_at"],
+            deleted=row["deleted_at"] is not None,
+            replicas=tuple(snapshot for _, snapshot in shown),
+            owner=Owner(row["owner"], row["project"], row["isolated"]),
+            revision=row["target_revision"],
+            proven=row["proven"],
+            fallback=row["fallback"],
+            waiting=row["held"],
+            stable=stable,
+            starts=starts,
+            stopped_by=_stopped_by(row),
+        ),
+        row["revision"],
+        created_at=row["created_at"],
+        replicas=[_view(one, snapshot) for one, snapshot in shown],
+        shared_with=row["shared_with"],
+        user_labels=labels,
+        newest=row["newest"],
+        scalings=row["scalings"],
+        rolled_back=row["rolled_back"],
+        rollout_reason=reason,
+        rollout_detail=row["rollout_detail"],
+        needs_newer=needs_newer or stable_needs or reason_needs or labels_need,
+    )
+
+
+def _spec(name: str, stored: Mapping[str, Any]) -> tuple[EndpointSpec, str]:
+    """What is known of it, and what is not."""
+    return known_part(
+        EndpointSpec, stored, {"name": name, "engine": "llamacpp", "model": "unknown"}
+    )
+
+
+def _fields(stored: Any) -> dict[str, Any]:
+    return stored if isinstance(stored, dict) else {}
+
+
+def _rollout_reason(row: Row) -> tuple[Reason, str]:
+    """And what is not known of it."""
+    try:
+        return Reason(row["rollout_reason"]), ""
+    except ValueError as error:
+        return Reason.NONE, why_unreadable(error)
+
+
+def _user_labels(row: Row) -> tuple[dict[str, str], str]:
+    """And what is not known of them."""
+    stored = _fields(row["user_labels"])
+    known = {name: value for name, value in stored.items() if isinstance(value, str)}
+    return known, "" if known == row["user_labels"] else f"{NEEDS}: user_labels"
+
+
+def _stopped_by(row: Row) -> BudgetStop | None:
+    if row["stop_until"] is None:
+        return None
+    budget = (
+        f"{row['stop_scope']} {row['stop_name']} in {row['stop_unit']} by the {row['stop_period']}"
+    )
+    return BudgetStop(budget, row["stop_until"])
+
+
+def _stable(row: Row) -> tuple[Stable | None, str]:
+    """And what is not known of it."""
+    if row["canary_of"] is None:
+        return None, ""
+    spec, needs_newer = _spec(row["name"], _fields(row["stable_spec"]) | {"name": row["name"]})
+    return Stable(row["canary_of"], spec), needs_newer
+
+
+def _replica(row: Mapping[str, Any]) -> ReplicaSnapshot:
+    kv_cache = None if row["kv_cache"] is None else row["kv_cache"] / 1000
+    return ReplicaSnapshot(
+        SessionId(row["id"]),
+        Status(row["status"]),
+        created_at=row["created_at"],
+        status_since=row["status_since"],
+        ready_at=row["ready_at"],
+        reason=Reason(row["reason"]),
+        agent_silent=row["agent_silent"],
+        agent_drained=row["agent_drained"],
+        revision=row["revision"],
+        draining_since=row["draining_since"],
+        drain_reason=Reason(row["drain_reason"]),
+        unhealthy_since=row["unhealthy_since"],
+        kept_until=row["kept_until"],
+        failing_since=row["failing_since"],
+        in_flight=row["in_flight"],
+        is_confirmed=bool(row["confirmed"]),
+        load=None
+        if row["running"] is None
+        else EngineLoad(row["running"], row["waiting"], kv_cache),
+        ends_at=row["ends_at"],
+        group=row["resource_group"],
+        walltime_s=row["walltime_s"],
+        expected_start=row["expected_start"],
+        successor_at=row["successor_at"] or 0.9,
+        held=Reason(row["held"]),
+    )
+
+
+FAILS_EVERYBODY = "by the proxies, the requests of all who ask fail there, and none is answered"
+
+
+def _view(row: Mapping[str, Any], snapshot: ReplicaSnapshot) -> ReplicaView:
+    reason = snapshot.reason or snapshot.drain_reason
+    return ReplicaView(
+        session_id=row["id"],
+        name=row["name"],
+        status=row["status"],
+        revision=snapshot.revision,
+        reason=reason,
+        detail=row["detail"] or row["kernel_detail"] or REASONS[reason].text,
+        agent_id=row["agent_id"],
+        status_since=row["status_since"],
+        log_tail=row["log_tail"] or "",
+        unhealthy=row["unhealthy_detail"]
+        or (FAILS_EVERYBODY if snapshot.failing_since is not None else ""),
+        address=f"{row['host']}:{row['port']}" if row["port"] else "",
+    )

@@ -1,0 +1,1 @@
+"""Resource groups in Postgres: their options, their former names and their occupancy."""

@@ -1,0 +1,1 @@
+"""Identities in Postgres: users, projects, keys, secrets and console sessions."""

@@ -1,0 +1,212 @@
+"""Users and projects in Postgres, with the members of projects. Neither is deleted or renamed:
+histories and usage name them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Text
+
+from moorage.common.model.errors import Conflict, NotFound
+from moorage.common.model.paging import FIRST, Paging
+from moorage.common.model.roles import MemberRole
+from moorage.common.views.identity import (
+    MemberView,
+    ProjectPatch,
+    ProjectSpec,
+    ProjectView,
+    UserPatch,
+    UserSpec,
+    UserView,
+)
+from moorage.common.views.resources import Page
+from moorage.manager.identity.scope import Scope
+from moorage.manager.store.database.connections import Database
+from moorage.manager.store.database.cursors import Listing
+from moorage.manager.store.database.notifier import Notifier, Topic
+from moorage.manager.store.database.queries import SQL
+from moorage.manager.store.database.unreadable import read_one, read_page
+from moorage.manager.store.database.versions import Versions, check_version, sent
+from moorage.manager.store.schema.base import TIME
+
+_NAMED = {"name": Text(), "status": Text(), "created_at": TIME}
+_USERS = Listing(
+    SQL["user_list"], _NAMED, sorts=("name", "created_at"), key=("name",), default="name"
+)
+_PROJECTS = Listing(
+    SQL["project_list"], _NAMED, sorts=("name", "created_at"), key=("name",), default="name"
+)
+_MEMBERS = Listing(
+    SQL["member_list"],
+    {"user": Text(), "role": Text(), "changed_at": TIME},
+    sorts=("user", "changed_at"),
+    key=("user",),
+    default="user",
+)
+
+
+class UserStore:
+    """Users belong to no project, so only a scope of all projects sees them."""
+
+    def __init__(self, db: Database, notifier: Notifier) -> None:
+        self._db = db
+        self._notifier = notifier
+
+    async def create(self, scope: Scope, spec: UserSpec) -> UserView:
+        """Raises ``Conflict`` for a name that is taken."""
+        scope.require_all("users")
+        args = spec.name, spec.email, spec.status, spec.platform_role, scope.actor
+        if not await self._db.fetch(SQL["user_create"], *args):
+            raise Conflict(f"there is a user {spec.name!r}", next_step="choose another name")
+        return await self.get(scope, spec.name)
+
+    async def page(
+        self, scope: Scope, paging: Paging = FIRST, *, status: str | None = None
+    ) -> Page[UserView]:
+        scope.require_all("users")
+        rows, following = await _USERS.page(self._db, paging, None, only={"status": status})
+        return read_page(UserView, "user", rows=rows, read=_user, following=following)
+
+    async def get(self, scope: Scope, name: str) -> UserView:
+        """Raises ``NotFound``, and ``Conflict`` for one that needs a newer manager to be shown."""
+        scope.require_all("users")
+        row = await self._db.fetchrow(SQL["user_list"], name)
+        if row is None:
+            raise NotFound(f"there is no user {name!r}", next_step="`moorage users` lists them")
+        return read_one("user", name, row, _user)
+
+    async def update(
+        self, scope: Scope, name: str, patch: UserPatch, *, if_match: Versions = None
+    ) -> UserView:
+        """Replace all fields. ``if_match``: the versions that it may have now. Raises ``NotFound``,
+        ``PreconditionFailed`` for another version, and ``Conflict`` for the last administrator."""
+        scope.require_all("users")
+        args = name, patch.email, patch.status, patch.platform_role, sent(if_match)
+        if not await self._db.fetch(SQL["user_update"], *args):
+            check_version(f"user {name!r}", (await self.get(scope, name)).version, if_match)
+            raise Conflict(
+                f"{name!r} is the last administrator with a key that does not expire",
+                next_step="make another one first: `moorage keys create NAME --role admin`",
+            )
+
+        self._notifier.notify([Topic.KEYS])
+        return await self.get(scope, name)
+
+
+class ProjectStore:
+    def __init__(self, db: Database, notifier: Notifier) -> None:
+        self._db = db
+        self._notifier = notifier
+
+    async def create(self, scope: Scope, spec: ProjectSpec) -> ProjectView:
+        """Raises ``Conflict`` for a name that is taken."""
+        args = (
+            spec.name,
+            spec.status,
+            spec.max_priority,
+            spec.resource_groups,
+            scope.actor,
+            *_rates(spec),
+        )
+        args = (*args, spec.reuse)
+        if not await self._db.fetch(SQL["project_create"], *args):
+            raise Conflict(f"there is a project {spec.name!r}", next_step="choose another name")
+
+        return await self.get(scope, spec.name)
+
+    async def page(
+        self, scope: Scope, paging: Paging = FIRST, *, status: str | None = None
+    ) -> Page[ProjectView]:
+        only = {"status": status}
+        rows, following = await _PROJECTS.page(self._db, paging, scope.projects, None, only=only)
+        return read_page(ProjectView, "project", rows=rows, read=_project, following=following)
+
+    async def get(self, scope: Scope, name: str) -> ProjectView:
+        """Raises ``NotFound``, and ``Conflict`` for one that needs a newer manager to be shown."""
+        row = await self._db.fetchrow(SQL["project_list"], scope.projects, name)
+        if row is None:
+            raise NotFound(
+                f"there is no project {name!r}", next_step="`moorage projects` lists them"
+            )
+        return read_one("project", name, row, _project)
+
+    async def update(
+        self, scope: Scope, name: str, patch: ProjectPatch, *, if_match: Versions = None
+    ) -> ProjectView:
+        """Replace all fields. ``if_match``: the versions that it may have now. Raises ``NotFound``,
+        and ``PreconditionFailed`` for another version."""
+        await self.get(scope, name)
+        args = (
+            name,
+            patch.status,
+            patch.max_priority,
+            patch.resource_groups,
+            *_rates(patch),
+            sent(if_match),
+        )
+        args = (*args, patch.reuse)
+        if not await self._db.fetch(SQL["project_update"], *args):
+            check_version(f"project {name!r}", (await self.get(scope, name)).version, if_match)
+
+        self._notifier.notify([Topic.KEYS])
+        return await self.get(scope, name)
+
+    async def members(
+        self, scope: Scope, project: str, paging: Paging = FIRST, *, role: MemberRole | None = None
+    ) -> Page[MemberView]:
+        """Raises ``NotFound`` for an unknown project."""
+        await self.get(scope, project)
+        args = (scope.projects, project, None)
+        only = {"role": role}
+        rows, following = await _MEMBERS.page(self._db, paging, *args, only=only)
+
+        return read_page(
+            MemberView, "member", rows=rows, read=_member, following=following, name="user"
+        )
+
+    async def set_member(
+        self, scope: Scope, project: str, user: str, role: MemberRole
+    ) -> MemberView:
+        """Raises ``NotFound`` for an unknown project or user."""
+        await self.get(scope, project)
+        rows = await self._db.fetch(
+            SQL["member_put"], scope.projects, project, user, role, scope.actor
+        )
+        if not rows:
+            raise NotFound(
+                f"there is no user {user!r}",
+                next_step="an administrator makes one: `moorage users create`",
+            )
+
+        return self._changed(user, rows)
+
+    async def remove_member(self, scope: Scope, project: str, user: str) -> MemberView:
+        """The member's keys in the project are refused from then on. Raises ``NotFound``."""
+        await self.get(scope, project)
+        rows = await self._db.fetch(SQL["member_delete"], scope.projects, project, user)
+        if not rows:
+            raise NotFound(
+                f"user {user!r} is no member of project {project!r}",
+                next_step=f"`moorage projects members list {project}` lists them",
+            )
+        return self._changed(user, rows)
+
+    def _changed(self, user: str, rows: list[Any]) -> MemberView:
+        self._notifier.notify([Topic.KEYS])
+        return read_one("member", user, rows[0], _member, done="was changed")
+
+
+def _rates(project: ProjectPatch) -> tuple[int | None, ...]:
+    return project.requests_per_minute, project.tokens_per_minute, project.concurrent_requests
+
+
+def _project(row: Any) -> ProjectView:
+    return ProjectView.model_validate(dict(row))
+
+
+def _member(row: Any) -> MemberView:
+    return MemberView.model_validate(dict(row))
+
+
+def _user(row: Any) -> UserView:
+    return UserView.model_validate(dict(row))

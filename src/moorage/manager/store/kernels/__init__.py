@@ -1,0 +1,1 @@
+"""Kernels in Postgres: orders to agents, leases, progress, reloads and service ports."""

@@ -1,0 +1,339 @@
+"""Orders in Postgres: the kernels that should run on each agent."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import structlog
+
+from moorage.common.model.checkpointing import granted_grace_s
+from moorage.common.model.cluster import ClusterMember, ClusterMembership
+from moorage.common.model.errors import ConfigError
+from moorage.common.model.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
+from moorage.common.model.kernel import DeviceGrant, HpcJob, KernelInput, KernelSpec
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import SessionType
+from moorage.common.telemetry.spans import parse_traceparent, session_context
+from moorage.manager.secrets.keyring import Keyring
+from moorage.manager.store.database.connections import Database
+from moorage.manager.store.database.queries import SQL
+from moorage.manager.store.database.rows import Row
+from moorage.manager.store.database.unreadable import UnreadableRows
+from moorage.manager.store.identity.secrets import decrypt_env
+from moorage.manager.store.sessions import spec_kernels
+from moorage.manager.store.sessions.rows import parse_spec
+
+log = structlog.get_logger("moorage.store")
+# More specs at once would keep the event loop for long.
+_SPECS_AT_ONCE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class AgentOrders:
+    """``kernels``: all kernels that should run on an agent. ``unwanted``: those that are not known
+    to have ended there and must not run. ``withdrawn``: None, or the orders are only of some
+    kernels, and these of them should not run."""
+
+    kernels: tuple[KernelSpec, ...]
+    unwanted: tuple[KernelId, ...]
+    withdrawn: tuple[KernelId, ...] | None = None
+
+
+class OrderStore:
+    """``keep_unknown``: order also the kernels that agents run and the database does not know.
+    ``keyring`` decrypts the secrets of ``secret_env``."""
+
+    def __init__(
+        self,
+        db: Database,
+        keyring: Keyring,
+        unreadable: UnreadableRows,
+        *,
+        keep_unknown: bool = True,
+    ) -> None:
+        self._keyring = keyring
+        self._unreadable = unreadable
+        self._connection = db.dedicated_connection()
+        self._keep_unknown = keep_unknown
+        self._newest_generation = 0  # that a peer knows, or that was drawn here
+
+        # the lowest that a peer claimed and Postgres refused
+        self._implausible_generation = 1 << 63
+        # Kernel specs by the agent that should run them. After the placement of a kernel, only the
+        # generation of its reload changes, which is read each time.
+        self._known: dict[AgentId, dict[KernelId, KernelSpec]] = {}
+
+    async def of(self, agent_id: AgentId) -> tuple[KernelSpec, ...]:
+        """All kernels that should run on the agent."""
+        return (await self.of_many([agent_id]))[agent_id].kernels
+
+    async def of_many(
+        self, agent_ids: Collection[AgentId], with_given_up: Collection[AgentId] = ()
+    ) -> dict[AgentId, AgentOrders]:
+        """The orders of each agent. ``with_given_up``: agents whose ``unwanted`` kernels include
+        those that were given up, and whose devices are still fenced.
+
+        Costs one query, and one more if a kernel is new: specs are kept for as long as the agent
+        should run the kernel.
+        """
+        wanted: dict[AgentId, list[KernelId]] = {agent_id: [] for agent_id in agent_ids}
+        unwanted: dict[AgentId, list[KernelId]] = {agent_id: [] for agent_id in agent_ids}
+        fresh: dict[KernelId, KernelSpec] = {}
+        reloads: dict[KernelId, int] = {}
+        args = list(wanted), list(with_given_up), self._keep_unknown
+        for row in await self._connection.fetch(SQL["agent_kernels"], *args):
+            (wanted if row["wanted"] else unwanted)[AgentId(row["agent_id"])].append(
+                KernelId(row["id"])
+            )
+            if row["session_id"] is not None:
+                fresh[KernelId(row["id"])] = _unknown_spec(row)
+            if row["reload_generation"] is not None:
+                reloads[KernelId(row["id"])] = row["reload_generation"]
+
+        specs = await self._specs(wanted, fresh, reloads)
+        for agent_id, found in specs.items():
+            if known := {k: spec for k, spec in found.items() if not _is_kept(spec)}:
+                self._known[agent_id] = known
+            else:
+                self._known.pop(agent_id, None)
+
+        return {
+            a: AgentOrders(tuple(found.values()), tuple(unwanted[a])) for a, found in specs.items()
+        }
+
+    async def of_kernels(
+        self, kernels: Mapping[AgentId, Collection[KernelId]]
+    ) -> dict[AgentId, AgentOrders]:
+        """The orders of each agent for these of its kernels."""
+        asked = [(kernel_id, agent_id) for agent_id, ids in kernels.items() for kernel_id in ids]
+        if not asked:
+            return {}
+
+        rows = await self._connection.fetch(SQL["kernels_ordered"], *zip(*asked, strict=True))
+        wanted: dict[AgentId, list[KernelId]] = {agent_id: [] for agent_id in kernels}
+        unwanted: dict[AgentId, list[KernelId]] = {agent_id: [] for agent_id in kernels}
+        reloads: dict[KernelId, int] = {}
+        for row in rows:
+            (wanted if row["wanted"] else unwanted)[AgentId(row["agent_id"])].append(
+                KernelId(row["id"])
+            )
+            if row["reload_generation"] is not None:
+                reloads[KernelId(row["id"])] = row["reload_generation"]
+
+        orders = {}
+        for agent_id, found in (await self._specs(wanted, {}, reloads)).items():
+            withdrawn = tuple(k for k in kernels[agent_id] if k not in found)
+            known = self._known.setdefault(agent_id, {})
+            known |= {k: spec for k, spec in found.items() if not _is_kept(spec)}
+            for kernel_id in withdrawn:
+                known.pop(kernel_id, None)
+
+            orders[agent_id] = AgentOrders(
+                tuple(found.values()), tuple(unwanted[agent_id]), withdrawn
+            )
+
+        return orders
+
+    async def _specs(
+        self,
+        wanted: Mapping[AgentId, Collection[KernelId]],
+        fresh: dict[KernelId, KernelSpec],
+        reloads: Mapping[KernelId, int],
+    ) -> dict[AgentId, dict[KernelId, KernelSpec]]:
+        """The specs of these kernels: those in ``fresh``, those known, and the others from the
+        database. ``reloads``: the generations of the reloads that were asked."""
+        known = {agent_id: self._known.get(agent_id, {}) for agent_id in wanted}
+        new = [
+            k for agent_id, kernels in wanted.items() for k in kernels if k not in known[agent_id]
+        ]
+        new = [k for k in new if k not in fresh]
+        for start in range(0, len(new), _SPECS_AT_ONCE):
+            part = new[start : start + _SPECS_AT_ONCE]
+            rows = await self._connection.fetch(SQL["agent_orders"], part)
+            fresh |= {
+                KernelId(row["id"]): spec for row in rows if (spec := self._readable_spec(row))
+            }
+
+        return {
+            agent_id: {
+                k: spec if _is_kept(spec) else _to_reload(spec, reloads.get(k, 0))
+                for k in kernels
+                if (spec := known[agent_id].get(k) or fresh.get(k))
+            }
+            for agent_id, kernels in wanted.items()
+        }
+
+    def _readable_spec(self, row: Row) -> KernelSpec | None:
+        """None: the kernel cannot be started from here, as long as a secret cannot be decrypted, or
+        because its spec needs a newer manager. If it has been started, its agent keeps it."""
+        try:
+            env = decrypt_env(self._keyring, row["project"], row["secrets"])
+        except ConfigError as error:
+            log.error("a kernel waits for a secret", kernel_id=row["id"], error=str(error))
+        else:
+            read = partial(_kernel_spec, secret_env=env)
+            if found := self._unreadable.each("session", [row], read, key="session_id"):
+                return found[0]
+
+        return _unknown_spec(row) if row["begun"] else None
+
+    def note_generation(self, seen: int) -> None:
+        """A peer knows this generation, so every later one is greater. The database is behind it
+        after the restore of a backup, or after a failover to a standby that had not received every
+        commit."""
+        if seen < self._implausible_generation:
+            self._newest_generation = max(self._newest_generation, seen)
+
+    async def next_generation(self) -> int:
+        """A number greater than every one issued before, by any manager, and than those noted,
+        unless it would be one that no manager can have issued yet."""
+        [row] = await self._connection.fetch(SQL["generation_next"])
+        if row["generation"] <= (seen := self._newest_generation):
+            log.warning(
+                "the database is behind its peers: continuing above them",
+                generation=row["generation"],
+                seen=seen,
+            )
+            [row] = await self._connection.fetch(SQL["generation_raise"], seen)
+            if row["generation"] <= seen:
+                log.error(
+                    "a peer claims a generation that no manager has issued: ignored", claimed=seen
+                )
+                self._implausible_generation = seen
+                self._newest_generation = row["generation"]
+
+        self.note_generation(row["generation"])
+        return int(row["generation"])
+
+
+def _is_kept(spec: KernelSpec) -> bool:
+    """Whether it is of ``_unknown_spec``."""
+    return not spec.runtime
+
+
+def _to_reload(spec: KernelSpec, generation: int) -> KernelSpec:
+    return (
+        spec
+        if spec.reload_generation == generation
+        else replace(spec, reload_generation=generation)
+    )
+
+
+def _kernel_spec(row: Row, secret_env: Mapping[str, str]) -> KernelSpec:
+    """From a row of ``agent_orders.sql``, and the values of its ``secret_env``."""
+    session_spec = parse_spec(row["spec"])
+    is_main = row["cluster_role"] == "main"
+    spec = session_spec if is_main else spec_kernels.sub_kernel_spec(session_spec)
+    slots = (
+        spec_kernels.requested_slots(session_spec)
+        if is_main
+        else spec_kernels.sub_slots(session_spec)
+    )
+    probe = spec.probe
+
+    return KernelSpec(
+        kernel_id=KernelId(row["id"]),
+        session_id=SessionId(row["session_id"]),
+        session_name=row["name"],
+        session_type=_type_at_agents(row["type"]),
+        runtime=spec.runtime,
+        engine=spec.engine,
+        served_name=row["endpoint_name"] or row["name"],
+        image=spec.image or "",
+        container_user=row["container_user"] or "",
+        workspace=spec.workspace or ("" if row["outputs"] is None else "drop"),
+        outputs=tuple(row["outputs"] or ()),
+        inputs=tuple(
+            KernelInput(SessionId(s), output, path) for s, output, path in row["inputs"] or ()
+        ),
+        ports=tuple(port.declared() for port in spec.ports) if is_main else (),
+        model=spec.model or "",
+        args=tuple(spec.args),
+        command=tuple(spec.command),
+        env={**secret_env, **spec.env},
+        probe_path=probe.path if probe else "",
+        probe_period_s=probe.period_s if probe else 0.5,
+        slots=slots,
+        devices=tuple(
+            DeviceGrant(slot, DeviceId(device), amount) for slot, device, amount in row["devices"]
+        ),
+        secret=row["secret"],
+        start_timeout_s=spec.start_timeout_s,
+        stop_grace_s=spec.stop_grace_s,
+        endpoint_id=EndpointId(row["endpoint_id"]) if row["endpoint_id"] else None,
+        cluster=_membership(row, session_spec),
+        lease_s=row["lease_s"] or 0.0,
+        isolated=row["isolated"],
+        hpc=_hpc_job(spec),
+        reload=None if spec.reload is None else spec.reload.declared(is_main=is_main),
+        traceparent=_traceparent(row),
+        **_checkpoint(row, session_spec),
+    )
+
+
+def _checkpoint(row: Row, spec: SessionSpec) -> dict[str, Any]:
+    """Of each kernel of a session, within what its resource group allows now."""
+    if spec.checkpoint is None:
+        return {}
+    grace_s = granted_grace_s(spec.checkpoint.grace_s, row["max_grace_s"])
+    if not grace_s:
+        return {}
+    return {"checkpoint_signal": spec.checkpoint.signal, "checkpoint_grace_s": grace_s}
+
+
+def _traceparent(row: Row) -> str:
+    """Of the span of the session's start; "" if it is not traced."""
+    stored = parse_traceparent(row["traceparent"])
+    return (
+        ""
+        if stored is None
+        else session_context(SessionId(row["session_id"]), stored)[0].traceparent
+    )
+
+
+def _type_at_agents(kind: str) -> SessionType:
+    """Agents run a system session as an interactive one; those of the release before know no other
+    way."""
+    return SessionType.INTERACTIVE if kind == SessionType.SYSTEM else SessionType(kind)
+
+
+def _hpc_job(spec: SessionSpec) -> HpcJob | None:
+    return (
+        None
+        if spec.job is None
+        else HpcJob(**spec.job.model_dump(), walltime_s=spec.walltime_s or 0.0)
+    )
+
+
+def _unknown_spec(row: Row) -> KernelSpec:
+    """Of a kernel that its agent has: it keeps the kernel that it has under this id."""
+    return KernelSpec(
+        kernel_id=KernelId(row["id"]),
+        session_id=SessionId(row["session_id"]),
+        session_name="",
+        session_type=SessionType.BATCH,
+        runtime="",
+        engine="custom",
+        served_name="",
+    )
+
+
+def _membership(row: Mapping[str, Any], spec: SessionSpec) -> ClusterMembership | None:
+    """The kernel's place in its cluster; None for a session of one kernel."""
+    if spec.cluster is None:
+        return None
+
+    private_key, public_key = row["keys"] or ("", "")
+    return ClusterMembership(
+        hostname=row["hostname"],
+        role=row["cluster_role"],
+        index=row["cluster_index"],
+        mode=spec.cluster.mode,
+        group=KernelId(row["peers"][0][0]),
+        members=tuple(ClusterMember(hostname, address) for _, hostname, address in row["peers"]),
+        private_key=private_key,
+        public_key=public_key,
+    )

@@ -1,0 +1,1 @@
+"""Metering in Postgres: usage of sessions and models, budgets and shares of limits."""

@@ -1,0 +1,240 @@
+"""Budgets, prices and corrections of the ledger in Postgres."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from moorage.common.aio.clock import Clock
+from moorage.common.model.errors import BudgetExhausted, InvalidInput, NotFound
+from moorage.common.model.ids import EndpointId, SessionId
+from moorage.common.views import budgets as views
+from moorage.common.views.resources import Page
+from moorage.manager.identity.scope import Scope
+from moorage.manager.store.database.connections import Database, Purpose
+from moorage.manager.store.database.notifier import Notifier, Topic
+from moorage.manager.store.database.queries import SQL
+from moorage.manager.store.database.rows import Row
+from moorage.manager.store.database.unreadable import UnreadableRows, read_page
+
+# For how long the levels of budgets are taken as read, in seconds: where they refuse, and where
+# they warn. A change of a level is told at once.
+_READ_S = 1.0
+_WARNED_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """A budget that has changed its level, that stops what runs, or that will soon be exhausted.
+
+    ``alerts``: ids of limits that it has reached for the first time in its period. ``left_s``:
+    until then, at the present rate; None: it is exhausted, or nothing counts against it now."""
+
+    budget: views.BudgetView
+    old: str
+    left_s: float | None = None
+    alerts: Sequence[str] = ()
+
+
+class BudgetStore:
+    def __init__(
+        self, db: Database, notifier: Notifier, clock: Clock, unreadable: UnreadableRows
+    ) -> None:
+        self._db = db
+        self._notifier = notifier
+        self._clock = clock
+        self._unreadable = unreadable
+        self._connection = db.shared_connection(Purpose.ADMINISTRATION)
+        self._reached: Sequence[Row] = ()
+        self._read_at = -_WARNED_S
+        notifier.on(Topic.KEYS, self._forget)
+
+    def _forget(self) -> None:
+        self._read_at = self._clock.monotonic() - _WARNED_S
+
+    async def _read(self, within_s: float) -> Sequence[Row]:
+        """The budgets at a limit, those that begin anew last first, as of ``within_s`` ago or
+        later."""
+        if (read_at := self._clock.monotonic()) - self._read_at >= within_s:
+            self._reached = await self._db.fetch(SQL["budgets_reached"])
+            self._read_at = read_at
+        return self._reached
+
+    async def warnings(self, scope: Scope) -> list[str]:
+        """The limits that the caller's project, user or key has reached, in prose."""
+        payers = _payers(scope)
+        now = self._clock.now()
+        return [
+            f"the {row['level']} limit of the budget of {row['scope']} {row['name']} in "
+            f"{row['unit']} by the "
+            f"{row['period']} is reached, until {row['resets_at']:%Y-%m-%dT%H:%M:%SZ}"
+            for row in await self._read(_WARNED_S)
+            if (row["scope"], row["name"]) in payers and row["resets_at"] > now
+        ]
+
+    async def check(self, scope: Scope) -> None:
+        """Raises ``BudgetExhausted`` if the caller's project, user or key has used up a budget."""
+        payers = _payers(scope)
+        for row in await self._read(_READ_S):
+            if row["level"] == "hard" and (row["scope"], row["name"]) in payers:
+                until = row["resets_at"].isoformat()
+                raise BudgetExhausted(
+                    f"the budget of {row['scope']} {row['name']!r} is exhausted until {until}",
+                    next_step="wait until then, or ask an administrator for a larger one "
+                    "(`moorage budgets` shows them)",
+                    resets_at=until,
+                )
+
+    async def visible(self, scope: Scope) -> Page[views.BudgetView]:
+        """Those of the projects that the scope reads, and of the caller."""
+        rows = await self._db.fetch(SQL["budget_list"], scope.projects, scope.owner.user)
+        return read_page(views.BudgetView, "budget", rows=rows, read=_view, following=None)
+
+    async def most_used(self, limit: int) -> list[tuple[tuple[str, str, str, str], float]]:
+        """Scope, name, unit and period of the budgets of which most is used, with that part; 1:
+        exhausted."""
+        rows = await self._db.fetch(SQL["budgets_most_used"], limit)
+        return [
+            ((row["scope"], row["name"], row["unit"], row["period"]), row["ratio"]) for row in rows
+        ]
+
+    async def put(
+        self, scope: Scope, kind: str, name: str, unit: str, period: str, spec: views.BudgetSpec
+    ) -> views.BudgetView:
+        """It counts what was used from the begin of this period on, as soon as it is summed up."""
+        scope.require_all("budgets")
+        args = kind, name, unit, period, spec.soft, spec.hard, spec.policy, scope.actor
+        rows = await self._connection.fetch(SQL["budget_put"], *args)
+        await self._announce([(kind, name)])
+        self._notifier.notify([Topic.BUDGETS])
+        return _view(rows[0])
+
+    async def delete(
+        self, scope: Scope, kind: str, name: str, unit: str, period: str
+    ) -> views.BudgetView:
+        """Returns it as it was. Raises ``NotFound``."""
+        scope.require_all("budgets")
+        rows = await self._connection.fetch(SQL["budget_delete"], kind, name, unit, period)
+        if not rows:
+            raise NotFound(
+                f"{kind} {name!r} has no budget of {unit} by the {period}",
+                next_step="`moorage budgets` lists them",
+            )
+
+        await self._announce([(kind, name)])
+        self._notifier.notify([Topic.BUDGETS])
+        return _view(rows[0])
+
+    async def _announce(self, payers: Collection[tuple[str, str]]) -> None:
+        """What the budgets of these projects, users and keys allow has changed, also to their
+        endpoints."""
+        self._notifier.notify([Topic.KEYS])
+        for kind, name in payers:
+            rows = await self._db.fetch(SQL["budget_endpoints"], kind, name)
+            endpoints = {EndpointId(row["id"]) for row in rows}
+            self._notifier.notify_endpoints(endpoints)
+            self._notifier.notify_routes(endpoints)
+
+    async def measure(self, term: int, soon_s: float = 0.0) -> Sequence[Reached]:
+        """Sum up what counts against each budget, as the leader of ``term``. Returns those that
+        have changed their level, those that are exhausted and stop what runs, and those that will
+        be exhausted within ``soon_s`` seconds."""
+        if not await self._db.fetch(SQL["budgets_any"]):
+            return []
+
+        rows = await self._connection.fetch(SQL["budgets_measure"], term, soon_s)
+        if changed := {(row["scope"], row["name"]) for row in rows if row["level"] != row["old"]}:
+            await self._announce(changed)
+
+        self._notifier.notify_budget_alerts([alert for row in rows for alert in row["alerts"]])
+        return self._unreadable.each("budget", rows, _reached, key="name")
+
+    async def sessions(self, kind: str, name: str) -> list[SessionId]:
+        """Those that run, or wait, of a project, a user or a key. Replicas are left out: the
+        replica controller stops them."""
+        return [
+            SessionId(row["id"]) for row in await self._db.fetch(SQL["budget_sessions"], kind, name)
+        ]
+
+    async def prices(self) -> Page[views.PriceView]:
+        rows = await self._db.fetch(SQL["price_list"])
+        return read_page(
+            views.PriceView, "price", rows=rows, read=_price, following=None, name="unit"
+        )
+
+    async def put_price(self, scope: Scope, spec: views.PriceSpec) -> views.PriceView:
+        """Raises ``InvalidInput`` for a time that is no full hour, or has passed."""
+        scope.require_all("prices")
+        hour = self._clock.now().replace(minute=0, second=0, microsecond=0)
+        since = spec.since or hour
+        if since != since.replace(minute=0, second=0, microsecond=0):
+            raise InvalidInput(
+                f"since = {since.isoformat()} is no full hour", next_step="give a full hour"
+            )
+
+        args = spec.unit, spec.device, spec.resource_group, since, spec.price, scope.actor
+        rows = await self._connection.fetch(SQL["price_put"], *args)
+        if not rows:
+            raise InvalidInput(
+                f"since = {since.isoformat()} is in the past: prices of hours that have passed "
+                "stay",
+                next_step=(
+                    f"give {hour.isoformat()} or later; correct what was charged by a correction"
+                ),
+            )
+
+        return _price(rows[0])
+
+    async def correct(self, scope: Scope, spec: views.CorrectionSpec) -> views.CorrectionView:
+        """Raises ``InvalidInput`` for a time in the future, and for an amount of 0."""
+        scope.require_all("corrections")
+        if spec.amount == 0:
+            raise InvalidInput("amount = 0 corrects nothing", next_step="give another amount")
+
+        if spec.at > self._clock.now():
+            raise InvalidInput(
+                f"at = {spec.at.isoformat()} is in the future", next_step="give a past time"
+            )
+
+        rows = await self._connection.fetch(
+            SQL["ledger_correct"],
+            spec.unit,
+            spec.device,
+            spec.amount,
+            spec.at,
+            spec.project,
+            spec.user,
+            spec.key,
+            spec.model,
+            spec.session_id,
+            spec.resource_group,
+            spec.reason,
+            scope.actor,
+        )
+        return views.CorrectionView(id=rows[0]["id"])
+
+
+def _view(row: Row) -> views.BudgetView:
+    return views.BudgetView.model_validate(dict(row))
+
+
+def _price(row: Row) -> views.PriceView:
+    return views.PriceView.model_validate(dict(row))
+
+
+def _reached(row: Row) -> Reached:
+    budget = {name: value for name, value in row.items() if name not in ("old", "left_s", "alerts")}
+    return Reached(
+        old=row["old"],
+        left_s=row["left_s"],
+        alerts=row["alerts"],
+        budget=views.BudgetView.model_validate(budget),
+    )
+
+
+def _payers(scope: Scope) -> list[tuple[str, str]]:
+    """Whose budgets count for a caller. The key of a console session has none."""
+    payers = [("project", scope.owner.project), ("user", scope.owner.user)]
+    return payers + (
+        [("key", scope.key.name)] if scope.key is not None and scope.key.console is None else []
+    )

@@ -1,1 +1,0 @@
-"""Forward-only migrations, run by ``store.migrate`` under an advisory lock."""

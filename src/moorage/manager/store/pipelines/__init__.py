@@ -1,0 +1,1 @@
+"""Pipelines in Postgres, and the outputs of their steps."""

@@ -1,0 +1,48 @@
+"""Preparation of a database that was restored to an older state. ``sql/restored.sql`` says what it
+does.
+
+A restored schema is marked until it is prepared: its revision has a suffix that no release knows,
+so no manager starts on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from moorage.common.model.errors import StartupError
+from moorage.manager.store.database.queries import SQL
+from moorage.manager.store.schema.migrate import UNPREPARED, in_transaction, upgrade
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """``agents``: those that must report before they get new work. ``sessions``: those that have
+    not ended."""
+
+    agents: int
+    sessions: int
+
+
+async def prepare_restored(dsn: str) -> Restored:
+    """Upgrade the schema and prepare the state, in one transaction. Raises ``StartupError`` for a
+    database without a schema of ours or with a newer one, and as ``migrate``."""
+    return await in_transaction(dsn, _prepare)
+
+
+def _prepare(connection: Connection) -> Restored:
+    if connection.exec_driver_sql("SELECT to_regclass('alembic_version')").scalar() is None:
+        raise StartupError(
+            "the database has no Moorage schema, so there is nothing to prepare",
+            next_step="check manager.dsn, or restore a backup with `moorage db restore FILE`",
+        )
+
+    connection.exec_driver_sql(
+        f"UPDATE alembic_version SET version_num = replace(version_num, '{UNPREPARED}', '')"
+    )
+    upgrade(connection, "head")
+    row = connection.exec_driver_sql(SQL["restored"]).one()
+    connection.exec_driver_sql(SQL["lineage_copy"])
+
+    return Restored(row.agents, row.sessions)

@@ -1,0 +1,51 @@
+"""Deletion of expired rows, in batches: each locks few rows, and only for a moment.
+
+Every method deletes at most ``BATCH`` rows and returns how many; 0: nothing is left to delete now.
+All share a connection that no request waits for.
+"""
+
+from __future__ import annotations
+
+from moorage.manager.store.database.connections import Database, Purpose
+from moorage.manager.store.database.queries import SQL
+
+BATCH = 500
+# How long an Idempotency-Key protects a create. Far longer than any client retries.
+IDEMPOTENCY_KEYS_KEPT_S = 86_400.0
+
+
+class RetentionStore:
+    def __init__(self, db: Database) -> None:
+        self._connection = db.shared_connection(Purpose.UPKEEP)
+
+    async def delete_sessions(self, kept_s: float) -> int:
+        """Sessions that ended ``kept_s`` seconds ago, with all that belongs to them. One on which
+        another depends is deleted after that one, one that holds allocations when they have been
+        released, and a step with its pipeline."""
+        await self._connection.fetch(SQL["pipelines_delete_ended"], kept_s, BATCH)
+        return len(await self._connection.fetch(SQL["sessions_delete_ended"], kept_s, BATCH))
+
+    async def delete_idempotency_keys(self) -> int:
+        """Keys older than ``IDEMPOTENCY_KEYS_KEPT_S``."""
+        limits = IDEMPOTENCY_KEYS_KEPT_S, BATCH
+        found = await self._connection.fetch(SQL["idempotency_delete_old"], *limits)
+        return len(found) + len(
+            await self._connection.fetch(SQL["endpoint_keys_delete_old"], *limits)
+        )
+
+    async def delete_audit(self, kept_s: float) -> int:
+        """Entries of the audit log that are older than ``kept_s`` seconds."""
+        return len(await self._connection.fetch(SQL["audit_delete_old"], kept_s, BATCH))
+
+    async def delete_model_names(self) -> int:
+        """Names of models that nobody has used for so long that they belong to no project any
+        more."""
+        return len(await self._connection.fetch(SQL["model_names_delete_old"], BATCH))
+
+    async def delete_limit_shares(self) -> int:
+        """What proxies have used of limits, where nobody has used any for an hour."""
+        return len(await self._connection.fetch(SQL["limit_shares_delete_ended"], BATCH))
+
+    async def delete_agents(self) -> int:
+        """Forgotten agents whose kernels have been deleted with their sessions."""
+        return len(await self._connection.fetch(SQL["agents_delete_forgotten"], BATCH))

@@ -1,0 +1,1 @@
+"""Scheduling in Postgres: snapshots for the planner, placements, holds, decisions and quotas."""

@@ -1,0 +1,99 @@
+"""Expected starts in Postgres: every one that was told, with what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import get_args
+
+from moorage.common.aio.clock import Clock
+from moorage.common.model.ids import SessionId
+from moorage.common.views.pending import StartCalibration, StartKind
+from moorage.manager.store.database.batch_writer import BatchWriter
+from moorage.manager.store.database.connections import Database, Purpose
+from moorage.manager.store.database.queries import SQL
+
+# Of one attempt of a session. A client that asks every second gets more answers than that.
+KEPT_PER_ATTEMPT = 100
+# Answers from which the calibration of a resource group and kind is computed: the latest ones.
+CALIBRATED = 1_000
+# Kinds that rest on known ends, which mostly come before their limits. They are corrected by what
+# was measured, from this many answers on.
+CORRECTED: tuple[StartKind, ...] = ("reserved", "earliest", "dependency")
+MIN_CORRECTED = 10
+# Rows looked at or deleted per statement.
+BATCH = 1_000
+_FIRST = SessionId("00000000-0000-0000-0000-000000000000")
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedStart:
+    session_id: SessionId
+    at: datetime
+    kind: StartKind
+
+
+class ExpectedStartStore:
+    """Answers that are told at the same time are written by one statement, on a connection of their
+    own."""
+
+    def __init__(self, db: Database, clock: Clock) -> None:
+        self._db = db
+        self._connection = db.shared_connection(Purpose.UPKEEP)
+        self._writer: BatchWriter[ExpectedStart, None] = BatchWriter(
+            "expected-starts", self._write, clock
+        )
+
+    async def record(self, told: ExpectedStart) -> None:
+        """Keep an answer about a pending session."""
+        await self._writer.submit(told)
+
+    async def _write(self, told: Sequence[ExpectedStart]) -> Sequence[None]:
+        await self._connection.fetch(
+            SQL["expected_starts_record"],
+            [one.session_id for one in told],
+            [one.at for one in told],
+            [one.kind for one in told],
+            KEPT_PER_ATTEMPT,
+        )
+        return [None] * len(told)
+
+    async def resolve(self, after: SessionId | None = None) -> tuple[int, SessionId | None]:
+        """Look at ``BATCH`` answers about sessions after ``after`` (None: at the first ones), and
+        write down what came of those about sessions that are not pending any more. Returns how many
+        these were, and ``after`` for the next call; None: there are no more."""
+        row = (
+            await self._connection.fetch(SQL["expected_starts_resolve"], after or _FIRST, BATCH)
+        )[0]
+        return row["resolved"], None if row["last"] is None else SessionId(row["last"])
+
+    async def delete_old(self, kept_s: float) -> int:
+        """Delete some of the answers that are older than ``kept_s`` seconds. Returns how many;
+        ``BATCH`` means that there may be more."""
+        return len(await self._connection.fetch(SQL["expected_starts_delete_old"], kept_s, BATCH))
+
+    async def calibration(
+        self, group: str | None = None, kind: StartKind | None = None
+    ) -> list[StartCalibration]:
+        """By resource group and kind; None: of all."""
+        kinds = get_args(StartKind) if kind is None else (kind,)
+        rows = await self._db.fetch(
+            SQL["expected_starts_calibration"],
+            group,
+            list(kinds),
+            CALIBRATED,
+            MIN_CORRECTED,
+            list(CORRECTED),
+        )
+        return [
+            StartCalibration(
+                resource_group=row["resource_group"],
+                kind=row["kind"],
+                starts=row["starts"],
+                share_p50=row["share"],
+                error_p50_s=row["p50"],
+                error_p90_s=row["p90"],
+            )
+            for row in rows
+        ]

@@ -1,0 +1,234 @@
+"""Held slots: what sessions count against quotas and fair shares, summed up and kept between
+passes.
+
+Without it, a pass with quotas or ``drf`` would sum up all running sessions. Sums are not too low:
+during a term of the leader only this process places sessions, it adds what it places, and a new
+term sums up anew, as does the loss of the connection. Sessions that hold nothing any more are
+announced by ``Notifier.notify_quotas``, and only those are read again. Since a notification may be
+lost, all sessions are also summed up anew, a chunk a second; these sums then replace the old ones.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
+
+from moorage.common.aio.clock import Clock
+from moorage.common.model.ids import SessionId
+from moorage.manager.lifecycle.sweep import Sweep
+from moorage.manager.scheduling.core.shape import SYSTEM_SESSIONS
+from moorage.manager.store.database.connections import Database
+from moorage.manager.store.database.notifier import Notifier
+from moorage.manager.store.database.queries import SQL
+from moorage.manager.store.database.rows import Row
+from moorage.manager.store.sessions.lifecycle import NEWEST, SweepCursor
+
+# The sweep reads so many live sessions each second; in a new term, and where notifications may be
+# missing, all of them at once.
+SWEEP_S = 1.0
+SWEPT = 500
+# A placement whose outcome is unknown may still be committed for so long.
+UNKNOWN_S = 60.0
+# Where another manager leads, ids pile up here unread. Beyond this many, the sums are discarded
+# instead.
+MAX_STALE = 20_000
+SESSIONS = ""  # the slot that counts sessions
+
+
+class HeldSums:
+    """Slots that sessions hold, by user, project and group (the scopes of quotas): in all groups,
+    and in each."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str | None, dict[tuple[str, str], dict[str, int]]] = {}
+
+    def add(
+        self, group: str, owner: str, project: str, slots: Mapping[str, int], times: int = 1
+    ) -> None:
+        for within in (None, group):
+            scopes = self._sums.setdefault(within, {})
+            for scope in (("user", owner), ("project", project), ("group", group)):
+                held = scopes.setdefault(scope, {})
+                for slot, amount in slots.items():
+                    held[slot] = held.get(slot, 0) + times * amount
+                    if not held[slot]:
+                        del held[slot]
+
+                if not held:
+                    del scopes[scope]
+
+    def of(self, scope: str, name: str, within: str | None = None) -> dict[str, int]:
+        """``within``: a group; None: all of them."""
+        return dict(self._sums.get(within, {}).get((scope, name), {}))
+
+    def elsewhere(self, scope: str, name: str, group: str) -> dict[str, int]:
+        """In all groups but this one."""
+        return dict(Counter(self.of(scope, name)) - Counter(self.of(scope, name, group)))
+
+    def by_owner(self, scope: str, group: str) -> dict[str, dict[str, int]]:
+        """Slots in a group by user or project, without the numbers of sessions."""
+        held = self._sums.get(group, {}).items()
+        by_owner = {name: dict(slots) for (kind, name), slots in held if kind == scope}
+        for slots in by_owner.values():
+            slots.pop(SESSIONS, None)
+            slots.pop(SYSTEM_SESSIONS, None)
+        return {name: slots for name, slots in by_owner.items() if slots}
+
+
+class _Holder(NamedTuple):
+    """``slots``: the JSON object that is stored. ``system``: of a system session."""
+
+    group: str
+    owner: str
+    project: str
+    slots: str
+    system: bool
+
+
+@lru_cache(maxsize=65_536)
+def _counted(slots: str, system: bool) -> Mapping[str, int]:
+    return {SYSTEM_SESSIONS: 1} if system else {SESSIONS: 1, **json.loads(slots)}
+
+
+@dataclass(slots=True)
+class _Held:
+    """The sessions that hold slots, equal holders being one object, and their sums."""
+
+    holders: dict[SessionId, _Holder] = field(default_factory=dict)
+    sums: HeldSums = field(default_factory=HeldSums)
+    interned: dict[_Holder, _Holder] = field(default_factory=dict)
+
+    def put(self, found: Mapping[SessionId, _Holder | None]) -> None:
+        """What these sessions hold now; None: nothing."""
+        changes: Counter[_Holder] = Counter()
+        for session_id, holder in found.items():
+            if (before := self.holders.pop(session_id, None)) is not None:
+                changes[before] -= 1
+            if holder is not None:
+                self.holders[session_id] = self.interned.setdefault(holder, holder)
+                changes[holder] += 1
+
+        for holder, times in changes.items():
+            if times:
+                self.sums.add(
+                    holder.group,
+                    holder.owner,
+                    project=holder.project,
+                    slots=_counted(holder.slots, holder.system),
+                    times=times,
+                )
+
+
+class HeldSlots:
+    """``sums`` is for the leader's scheduler alone: its calls and placements follow each other."""
+
+    def __init__(self, db: Database, notifier: Notifier, clock: Clock) -> None:
+        self._connection = db.dedicated_connection()
+        self._clock = clock
+
+        # The leader's term in which counting began, and the losses of the connection then; None: it
+        # did not.
+        self._counted_in: tuple[int, int] | None = None
+        # What is held, and what replaces it once the sweep has read all sessions.
+        self._held = _Held()
+        self._next = _Held()
+        self._sweep: Sweep[SweepCursor] = Sweep()
+        self._swept_at = 0.0
+
+        # Sessions to read again: once, or until a time (monotonic seconds).
+        self._stale: dict[SessionId, float] = {}
+        notifier.on_quotas(self._invalidate)
+
+    def _invalidate(self, sessions: Collection[SessionId] | None) -> None:
+        """These sessions may hold nothing any more. None: any may."""
+        if sessions is None:
+            self._sweep.restart()
+        elif self._counted_in is not None:
+            for session_id in sessions:
+                self._stale.setdefault(session_id, 0.0)
+            if len(self._stale) > MAX_STALE:
+                self._discard()
+
+    def _discard(self) -> None:
+        now = self._clock.monotonic()
+        self._held = _Held()
+        self._next = _Held()
+        self._counted_in = None
+        self._stale = {one: until for one, until in self._stale.items() if until > now}
+        self._sweep.restart()
+
+    def note_placements(self, sessions: Iterable[SessionId], *, finished: bool) -> None:
+        """These sessions are being placed, or (``finished``) have been, unless that was refused."""
+        now = self._clock.monotonic()
+        for session_id in sessions:
+            if not finished:
+                self._stale[session_id] = now + UNKNOWN_S
+            elif self._counted_in is not None:
+                self._stale[session_id] = now
+            else:
+                self._stale.pop(session_id, None)
+
+    async def sums(self) -> HeldSums:
+        """What is held now. Raises ``StoreUnavailable``."""
+        now = self._clock.monotonic()
+        await self._read_stale(now)
+
+        if self._sweep.urgent or now - self._swept_at >= SWEEP_S:
+            self._swept_at = now
+            await self._read_chunk()
+            while self._sweep.urgent:
+                await self._read_chunk()
+
+        if self._counted_in is None or self._counted_in[1] != self._connection.losses:
+            return await self.sums()  # another server may answer now, without the latest commits
+
+        return self._held.sums
+
+    async def _read_stale(self, now: float) -> None:
+        stale = self._stale
+        self._stale = {}
+        remaining = list(stale)
+        try:
+            await self._read(remaining[:SWEPT])  # in any case, for the term
+            while remaining := remaining[SWEPT:]:
+                await self._read(remaining[:SWEPT])
+        finally:
+            again = {*remaining, *(one for one, until in stale.items() if until > now)}
+            self._stale |= {one: max(stale[one], self._stale.get(one, 0.0)) for one in again}
+
+    async def _read(self, sessions: Sequence[SessionId]) -> None:
+        rows = await self._connection.fetch(SQL["sessions_held"], sessions)
+        counted_in = rows[0]["term"], self._connection.losses
+        if counted_in != self._counted_in or counted_in[0] is None:
+            self._discard()
+            self._counted_in = counted_in
+        found = {**dict.fromkeys(sessions), **_holders(rows)}
+        self._held.put(found)
+        self._next.put(found)
+
+    async def _read_chunk(self) -> None:
+        """The next chunk of the sweep."""
+        cursor = self._sweep.begin()
+        if cursor is None:
+            self._next = _Held()
+
+        rows = await self._connection.fetch(SQL["sessions_held_sweep"], *(cursor or NEWEST), SWEPT)
+        self._next.put(_holders(rows))
+        last = (rows[-1]["created_at"], SessionId(rows[-1]["id"])) if len(rows) == SWEPT else None
+        self._sweep.advance(last)
+        if last is None and not self._sweep.urgent:  # nothing has restarted it meanwhile
+            self._held = self._next
+
+
+def _holders(rows: Iterable[Row]) -> dict[SessionId, _Holder]:
+    return {
+        SessionId(row["id"]): _Holder(
+            row["resource_group"], row["owner"], row["project"], row["slots"], row["system"]
+        )
+        for row in rows
+        if row["slots"] is not None
+    }

@@ -1,0 +1,91 @@
+"""Compatibility of a schema with managers of earlier releases.
+
+The database keeps it, since an earlier release cannot know the schemas that come after it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from moorage.common.model.errors import InvalidInput
+from moorage.manager.store.database.queries import SQL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from alembic.script import Script
+    from sqlalchemy import Connection
+
+
+# A number up to 0081, and then a time, YYYYMMDDhhmm: their order as text is that of the migrations.
+_SCHEMA = re.compile(r"[0-9]{4}|[0-9]{12}")
+
+
+@dataclass(frozen=True, slots=True)
+class Compatibility:
+    """Both are schemas: a manager of a release whose newest one is older does not start, or does
+    not begin to lead."""
+
+    compatible_since: str
+    leads_since: str
+
+
+def may_start(found: str, newest: str, compatibility: Compatibility | None) -> bool:
+    """Whether a manager whose newest schema is ``newest`` works on ``found``, which it does not
+    know."""
+    return (
+        compatibility is not None
+        and found.isdigit()
+        and found > newest
+        and compatibility.compatible_since <= newest
+    )
+
+
+def declared(scripts: Iterable[Script], revision: str) -> str:
+    """``compatible_since`` of the newest migration up to ``revision`` that has it; "" for none."""
+    found = [
+        (script.revision, str(script.module.compatible_since))
+        for script in scripts
+        if script.revision <= revision and hasattr(script.module, "compatible_since")
+    ]
+    return max(found, default=("", ""))[1]
+
+
+def read(connection: Connection) -> Compatibility | None:
+    """None for a schema that does not have it."""
+    if connection.exec_driver_sql("SELECT to_regclass('schema_compatibility')").scalar() is None:
+        return None
+    row = connection.exec_driver_sql(SQL["compatibility_find"]).one_or_none()
+    return None if row is None else Compatibility(row.compatible_since, row.leads_since)
+
+
+def write(connection: Connection, compatibility: Compatibility) -> None:
+    values = compatibility.compatible_since, compatibility.leads_since
+    connection.exec_driver_sql(SQL["compatibility_put"], values)
+
+
+def let_lead(connection: Connection, since: str | None) -> Compatibility:
+    """Managers that know the schema ``since`` may begin to lead; None: all that may start. Raises
+    ``InvalidInput`` for a schema that is not one, or newer than that of the database."""
+    current = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
+    found = read(connection)
+    if found is None or current is None:
+        raise InvalidInput(
+            "the schema of this database does not record which managers may lead",
+            next_step="run `moorage db upgrade` first",
+        )
+
+    wanted = found.compatible_since if since is None else since
+    if not (_SCHEMA.fullmatch(wanted) and wanted <= current):
+        raise InvalidInput(
+            f"--since is {wanted!r}; allowed: a schema up to {current}",
+            next_step=(
+                "leave it out, or take one from `moorage upgrade plan` of the release that "
+                "is to lead"
+            ),
+        )
+
+    connection.exec_driver_sql(SQL["leads_since_put"], (wanted,))
+    return Compatibility(found.compatible_since, wanted)

@@ -1,0 +1,1 @@
+"""Forward-only migrations, run by ``schema.migrate`` under an advisory lock."""

@@ -1,0 +1,67 @@
+"""Locks of the tables that migrations change, taken before the first of them.
+
+A migration that takes its locks one by one holds some while it waits for the next. Managers that
+run read several tables in one statement, and meet it in the other order: Postgres ends one of both
+as a deadlock. So it takes all locks at once, or none, until it gets them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import asyncpg
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import DBAPIError
+
+from moorage.manager.store.schema.migration_locks import Blocks, Migration
+
+_MODES: dict[Blocks, str] = {
+    "reads and writes": "ACCESS EXCLUSIVE",
+    "writes": "SHARE ROW EXCLUSIVE",
+}
+_TABLES = (
+    "SELECT relname FROM pg_class WHERE relkind IN ('r', 'p') AND relnamespace = "
+    "current_schema::regnamespace"
+)
+# After so many attempts it waits in the queue for each lock, which a busy database always grants in
+# the end.
+_ATTEMPTS = 100
+_PAUSE_S = 0.03
+
+
+def statements(migrations: Iterable[Migration], existing: Iterable[str]) -> list[str]:
+    """They lock those of the ``existing`` tables that one of the migrations locks, in the strongest
+    of its modes."""
+    wanted = {(lock.table, lock.blocks) for migration in migrations for lock in migration.locks}
+    found: list[str] = []
+    locked: set[str] = set()
+    for blocks, mode in _MODES.items():
+        tables = sorted(
+            {table for table, of in wanted if of == blocks}.intersection(existing) - locked
+        )
+        if tables:
+            found.append(f"LOCK TABLE {', '.join(tables)} IN {mode} MODE")
+
+        locked.update(tables)
+
+    return found
+
+
+def lock_tables(connection: Connection, migrations: Iterable[Migration]) -> None:
+    """Until the end of the transaction. Raises ``DBAPIError`` as the lock timeout of the session
+    says."""
+    wanted = statements(migrations, connection.execute(text(_TABLES)).scalars().all())
+    for _ in range(_ATTEMPTS):
+        try:
+            with connection.begin_nested():
+                for statement in wanted:
+                    connection.execute(text(f"{statement} NOWAIT"))
+        except DBAPIError as error:
+            if getattr(error.orig, "sqlstate", "") != asyncpg.LockNotAvailableError.sqlstate:
+                raise
+            connection.execute(text("SELECT pg_sleep(:pause)"), {"pause": _PAUSE_S})
+        else:
+            return
+
+    for statement in wanted:
+        connection.execute(text(statement))

@@ -1,0 +1,24 @@
+"""Deadlines in Postgres: the clock that they are measured by, and their correction when that clock
+jumps."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from moorage.manager.store.database.connections import Database
+from moorage.manager.store.database.queries import SQL
+
+
+class DeadlineStore:
+    def __init__(self, db: Database) -> None:
+        self._connection = db.dedicated_connection()
+
+    async def now(self) -> tuple[datetime, int]:
+        """The database's time, and how many jumps of its clock were corrected so far."""
+        row = (await self._connection.fetch(SQL["clock_read"]))[0]
+        return row["now"], row["clock_jumps"]
+
+    async def move(self, seconds: float, *, term: int, clock_jumps: int) -> bool:
+        """Move all deadlines by ``seconds``. False, and nothing changed, if ``term`` is no longer
+        the leader's, or the jump that follows ``clock_jumps`` earlier ones has been corrected."""
+        return bool(await self._connection.fetch(SQL["deadlines_move"], seconds, term, clock_jumps))

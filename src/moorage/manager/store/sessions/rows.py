@@ -1,0 +1,181 @@
+"""Maps rows to the views of the API, and parses what rows hold in text form."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any
+
+from moorage.common.model.newer_values import known_part
+from moorage.common.model.reasons import REASONS, Reason
+from moorage.common.model.runtimes import hostnames_resolve
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import LIVE, TERMINAL, ObservedState, Result, Status
+from moorage.common.views import resources
+from moorage.common.views.progress import ProgressView
+from moorage.common.views.reload import ReloadView
+from moorage.common.views.steps import StepRef
+from moorage.manager.store.database.rows import Row
+
+# What a pending session that shares the run of another shows of that one.
+MIRRORED = ("status", "result", "reason", "detail", "status_since")
+
+
+def mirrored(row: Row) -> dict[str, Any]:
+    """What a session that shares the run of another shows of that one; empty if that one ended
+    without a result: another session takes its place."""
+    if row["shared_status"] in LIVE or row["shared_result"] == Result.SUCCESS:
+        return {name: row[f"shared_{name}"] for name in MIRRORED}
+    return {}
+
+
+def cluster_names(spec: SessionSpec, isolated: bool) -> bool | None:
+    """``SessionView.hostnames_resolve``"""
+    return None if spec.cluster is None else hostnames_resolve(spec.runtime, isolated)
+
+
+def session_view(row: Row, kernels: Iterable[Row], endpoint: str | None) -> resources.SessionView:
+    spec, needs_newer = shown_spec(row["spec_text"])
+    return resources.SessionView(
+        id=row["id"],
+        name=row["name"],
+        type=row["type"],
+        **(
+            {name: row[name] for name in MIRRORED}
+            | (mirrored(row) if row["status"] == Status.PENDING else {})
+        ),
+        resource_group=row["resource_group"],
+        priority=row["priority"],
+        attempt=row["attempt"],
+        revision=row["revision"],
+        endpoint=endpoint,
+        created_at=row["created_at"],
+        deadline_at=row["deadline_at"],
+        adopted_from=row["adopted_from"],
+        user=row["owner"],
+        project=row["project"],
+        isolated=row["isolated"],
+        requeues=row["requeues"],
+        not_before=row["not_before"],
+        slots=row["slots"],
+        spec=spec,
+        template=row["template"],
+        pipeline=step_ref(row),
+        user_labels=row["user_labels"],
+        kernels=[kernel_view(k) for k in kernels],
+        hostnames_resolve=cluster_names(spec, row["isolated"]),
+        needs_newer_manager=needs_newer,
+        warnings=[],  # pydantic would copy the default
+        hold=None if needs_newer else _hold(row),
+    )
+
+
+def step_ref(row: Row) -> StepRef | None:
+    if row["pipeline_id"] is None:
+        return None
+
+    index = None if row["step_index"] == -1 else row["step_index"]
+    return StepRef(
+        id=row["pipeline_id"],
+        name=row["pipeline_name"],
+        step=row["step"],
+        index=index,
+        run=row["step_run"],
+    )
+
+
+# Bounds of the memory of specs: an entry of the greatest size takes some 15 KB.
+_KEPT_SPECS = 2048
+_KEPT_SPEC_CHARS = 4096
+
+
+def stored_spec(text: str) -> SessionSpec:
+    """The spec of a session as stored. To validate one takes as long as all else about a row of a
+    listing, and the pages that people look at show the same sessions again and again."""
+    return (
+        _kept_spec(text) if len(text) <= _KEPT_SPEC_CHARS else SessionSpec.model_validate_json(text)
+    )
+
+
+@lru_cache(maxsize=_KEPT_SPECS)
+def _kept_spec(text: str) -> SessionSpec:
+    return SessionSpec.model_validate_json(text)
+
+
+def shown_spec(text: str) -> tuple[SessionSpec, str]:
+    """The spec of a session for people, and what this release does not know of it; "": nothing."""
+    try:
+        return stored_spec(text), ""
+    except ValueError:
+        stored = json.loads(text)
+        return known_part(SessionSpec, stored if isinstance(stored, dict) else {}, _UNKNOWN_SPEC)
+
+
+# Shown of a spec of which this release knows nothing.
+_UNKNOWN_SPEC = {"command": ["unknown"]}
+
+
+def _hold(row: Row) -> resources.Hold | None:
+    """Of a pending session: the hold that the scheduler recorded last; before its first pass, the
+    begin time or backoff, if any."""
+    if row["status"] != Status.PENDING or row["adopted_from"] is not None:
+        return None
+    if row["hold"] is not None:
+        return resources.Hold(**row["hold"])
+    return begin_time_hold(row["not_before"], row["starts_at"], row["status_since"])
+
+
+def begin_time_hold(
+    not_before: datetime | None, starts_at: datetime | None, since: datetime
+) -> resources.Hold | None:
+    """The hold of a session that is not yet eligible for scheduling; None if it is."""
+    reason = Reason.BACKOFF if not_before else Reason.BEGIN_TIME
+    until = not_before or starts_at
+    if until is None:
+        return None
+    text = f"{REASONS[reason].text}: not before {until.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return resources.Hold(reason=reason, text=text, attempts=0, at=since)
+
+
+def kernel_view(row: Row) -> resources.KernelView:
+    return resources.KernelView(
+        id=row["id"],
+        role=row["cluster_role"],
+        index=row["cluster_index"],
+        hostname=row["hostname"],
+        attempt=row["attempt"],
+        status=row["status"],
+        agent_id=row["agent_id"],
+        observed=ObservedState(row["observed"]) if row["observed"] else None,
+        host=row["host"],
+        port=row["port"],
+        exit_code=row["exit_code"],
+        reason=row["reason"],
+        detail=row["detail"],
+        log_tail=row["log_tail"],
+        devices=[resources.DeviceView(**d) for d in row["devices"]],
+        status_since=row["status_since"],
+        expected_start=row["expected_start"],
+        ends_at=row["ends_at"],
+        unreachable_since=row["unreachable_since"],
+        progress=row["progress"] and ProgressView(**row["progress"]),
+        reload=row["reload"] and reload_view(row["reload"] | {"status": row["status"]}),
+    )
+
+
+def reload_view(row: Row) -> ReloadView:
+    """``status``: of its kernel."""
+    is_done = row["ended"] == row["generation"]
+    state = row["outcome"] if is_done else "ended" if row["status"] in TERMINAL else "requested"
+    return ReloadView(**{"state": state} | {name: row[name] for name in row if name in _RELOAD})
+
+
+_RELOAD = ReloadView.model_fields.keys() - {"state"}
+
+
+@lru_cache(maxsize=1024)
+def parse_spec(text: str) -> SessionSpec:
+    """Cached, because sessions that arrive in large numbers mostly have the same spec."""
+    return SessionSpec.model_validate_json(text)

@@ -1,0 +1,59 @@
+"""Stops of many sessions in Postgres: asked for in one statement, and kept until they are carried
+out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from moorage.common.aio.clock import Clock
+from moorage.common.model.ids import SessionId
+from moorage.manager.identity.scope import Scope
+from moorage.manager.store.database.connections import Database
+from moorage.manager.store.database.queries import SQL
+from moorage.manager.store.database.rows import Row
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStop:
+    """``asked_by``: the actor. It concerns the sessions that existed at ``asked_at``."""
+
+    id: str
+    asked_at: datetime
+    asked_by: str
+
+
+class SessionStopStore:
+    def __init__(self, db: Database, clock: Clock) -> None:
+        self._db = db
+        self._clock = clock
+
+    async def ask_for_pipeline(self, scope: Scope, pipeline_id: str) -> SessionStop:
+        return await self._ask(scope, pipeline_id, None)
+
+    async def ask_for_user(self, scope: Scope, user: str) -> SessionStop:
+        """Of all sessions of a user that are no replicas, in the projects of the scope."""
+        return await self._ask(scope, None, user)
+
+    async def _ask(self, scope: Scope, pipeline_id: str | None, user: str | None) -> SessionStop:
+        projects = None if scope.projects is None or user is None else sorted(scope.projects)
+        args = self._clock.new_id(), pipeline_id, user, projects, scope.actor
+        return _stop((await self._db.fetch(SQL["session_stop_ask"], *args))[0])
+
+    async def open(self, since_s: float) -> list[SessionStop]:
+        """Those that were asked for so long ago and are not carried out."""
+        return [_stop(row) for row in await self._db.fetch(SQL["session_stops_open"], since_s)]
+
+    async def remaining(self, stop: SessionStop) -> Sequence[SessionId]:
+        """The sessions that it has still to stop, in the order in which they stop."""
+        rows = await self._db.fetch(SQL["session_stop_remaining"], stop.id)
+        return [SessionId(row["id"]) for row in rows]
+
+    async def finish(self, stop: SessionStop) -> None:
+        """It is carried out."""
+        await self._db.fetch(SQL["session_stop_done"], stop.id, stop.asked_at)
+
+
+def _stop(row: Row) -> SessionStop:
+    return SessionStop(row["id"], row["asked_at"], row["asked_by"])
