@@ -134,7 +134,9 @@ async def main(options: argparse.Namespace) -> None:
                 await store.database.fetch(FILL, kernels, options.history, options.projects)
                 for n in range(options.budgets):
                     spec = BudgetSpec(hard=(1 << 50))
-                    await store.budgets.put(SYSTEM, "project", f"p{n}", "tokens", "month", spec)
+                    await store.budgets.put(
+                        SYSTEM, "project", f"p{n}", "tokens", period="month", spec=spec
+                    )
 
                 spent = await load(store, options)
                 began = time.perf_counter()

@@ -68,7 +68,7 @@ async def bare_server(folder: Path, key: Path) -> AsyncIterator[tuple[int, int]]
         process.wait()
 
 
-def transfer(port: int, key: Path, login: str, cipher: str, line: str) -> float:
+def transfer(port: int, key: Path, login: str, cipher: str, *, line: str) -> float:
     """Seconds of a whole `sftp`, its login included."""
     pairs = {"Port": port, "IdentityFile": key, "Ciphers": cipher, "StrictHostKeyChecking": "no"}
     pairs |= {"UserKnownHostsFile": "/dev/null", "LogLevel": "ERROR", "BatchMode": "yes"}
@@ -144,7 +144,9 @@ async def measure(mib: int, rounds: int) -> dict[str, Any]:
                         get = f"get {there}file {folder}/back"
                         line = put if way == "put" else get
                         before = await cpu_of(pids[server])
-                        took = await asyncio.to_thread(transfer, at, key, "admin", cipher, line)
+                        took = await asyncio.to_thread(
+                            transfer, at, key, "admin", cipher, line=line
+                        )
                         used = await cpu_of(pids[server]) - before
                         seconds.setdefault((cipher, way, server), []).append(took)
                         cpu.setdefault((cipher, way, server), []).append(used)

@@ -170,7 +170,7 @@ async def naive_round(dsn: str, postgres: int, n: int) -> dict[str, float]:
     work: dict[str, Callable[[int], Callable[[asyncpg.Connection], Awaitable[None]]]] = {
         "place": lambda i: lambda c: naive.place(c, *made[i], agents[i]),
         "observe": lambda i: lambda c: naive.observe(c, made[i][1], "RUNNING", agents[i]),
-        "move": lambda i: lambda c: naive.move(c, made[i][0], 3, "SCHEDULED", "RUNNING"),
+        "move": lambda i: lambda c: naive.move(c, made[i][0], 3, "SCHEDULED", new="RUNNING"),
         "release": lambda i: lambda c: naive.end(c, made[i][1], agents[i]),
     }
     for step, of in work.items():
@@ -182,7 +182,7 @@ async def naive_round(dsn: str, postgres: int, n: int) -> dict[str, float]:
     return seconds
 
 
-def pgbench(dsn: str, step: str, rows: int, seconds: int, directory: Path) -> float:
+def pgbench(dsn: str, step: str, rows: int, seconds: int, *, directory: Path) -> float:
     """Transactions per second; 0 if pgbench is not installed."""
     program = shutil.which("pgbench") or next(
         map(str, Path("/usr/lib/postgresql").glob("*/bin/pgbench")), None
@@ -247,7 +247,7 @@ async def measure(n: int, rounds: int) -> dict[str, dict[str, list[float]]]:
                     ]
                     tps = {
                         step: await asyncio.to_thread(
-                            pgbench, postgres.dsn, step, rows, 2, directory
+                            pgbench, postgres.dsn, step, rows, 2, directory=directory
                         )
                         for step in PGBENCH
                     }

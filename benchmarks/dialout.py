@@ -107,7 +107,7 @@ async def proxy(home: Path, engine_port: int, host: str) -> None:
     dialer = Dialer("127.0.0.1:1", identity=IdentityFile(home / "proxy.json"), clock=CLOCK)
     connector = Connector()
     connector.listener = await DialOutListener("127.0.0.1", 0, dialer, CLOCK).__aenter__()
-    plane = AsyncioPlane(router, settings, CLOCK, Timeouts(), None, connector)
+    plane = AsyncioPlane(router, settings, CLOCK, Timeouts(), tls=None, connector=connector)
     _, port = await plane.start("127.0.0.1", 0)
     say(port, connector.listener.address[1])
     await asyncio.Event().wait()
@@ -115,7 +115,7 @@ async def proxy(home: Path, engine_port: int, host: str) -> None:
 
 async def node(home: Path, engine_port: int, proxy_port: int) -> None:
     dialer = Dialer("127.0.0.1:1", identity=IdentityFile(home / "agent.json"), clock=CLOCK)
-    agent = DialOut("node-1", "127.0.0.1", {engine_port}.__contains__, dialer, CLOCK)
+    agent = DialOut("node-1", "127.0.0.1", {engine_port}.__contains__, dialer, clock=CLOCK)
     agent.set_proxies([f"127.0.0.1:{proxy_port}"])
     while not agent.connected:
         await asyncio.sleep(0.01)
@@ -178,7 +178,9 @@ def identities(home: Path) -> str:
         key, csr = new_key(name)
         now = CLOCK.now()
         valid = timedelta(hours=4)
-        certificate = ca.sign_peer_certificate(read_csr(csr), kind, name, f"id-{kind}", now, valid)
+        certificate = ca.sign_peer_certificate(
+            read_csr(csr), kind, name, f"id-{kind}", now=now, lifetime=valid
+        )
         found = Identity(
             f"id-{kind}", kind, name, None, "", key, certificate, ca.certificate, now, now + valid
         )

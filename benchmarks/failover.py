@@ -175,7 +175,7 @@ async def is_answered(proxy: Caller) -> bool:
     return (await proxy.call("POST", "/v1/chat/completions", CHAT))[0] == 200
 
 
-async def repeat(port: int, key: str, path: str, body: bytes, failures: list[str]) -> None:
+async def repeat(port: int, key: str, path: str, body: bytes, *, failures: list[str]) -> None:
     """Send the request every ``EVERY_S`` seconds; failures are recorded."""
     caller = Caller("127.0.0.1", port, key)
     while True:
@@ -202,9 +202,11 @@ async def measure_round(site: Site, fault: str) -> dict[str, Any]:
     api = leader if name == follower else follower
     chats: list[str] = []
     tasks = [
-        asyncio.create_task(repeat(site.ports[api][0], site.key, "/v1/sessions", SESSION, [])),
         asyncio.create_task(
-            repeat(site.ports["proxy"][0], site.key, "/v1/chat/completions", CHAT, chats)
+            repeat(site.ports[api][0], site.key, "/v1/sessions", SESSION, failures=[])
+        ),
+        asyncio.create_task(
+            repeat(site.ports["proxy"][0], site.key, "/v1/chat/completions", CHAT, failures=chats)
         ),
     ]
     try:

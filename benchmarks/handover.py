@@ -51,14 +51,14 @@ async def hand_over(walltime_s: int, rate: float) -> Handover:
             platform.start("proxy")
             await platform.wait_until_ready()
             async with platform.client() as client:
-                return await _measure(platform, client, cluster, walltime_s, rate)
+                return await _measure(platform, client, cluster, walltime_s, rate=rate)
         finally:
             platform.close()
             shutil.rmtree(home, ignore_errors=True)
 
 
 async def _measure(
-    platform: Platform, client: Client, cluster: ScriptedCluster, walltime_s: int, rate: float
+    platform: Platform, client: Client, cluster: ScriptedCluster, walltime_s: int, *, rate: float
 ) -> Handover:
     job = {"runtime": "heappe", "node_type": "gpu", "template": "moorage", "walltime_s": walltime_s}
     await client.update_group("default", GroupOptions.model_validate({"hpc": job}))

@@ -238,7 +238,7 @@ async def runtime(engine: str) -> AsyncIterator[tuple[HeappeRuntime, Counter[str
             made = HeappeRuntime(
                 client, JobRecords(Path(folder) / "jobs"),
                 LogStore(Path(folder) / "logs"), HeappeRules(1000, SiteChoice("EXA-00-1", node_type="gpu")),
-                clock, "benchmark", host=HOST, allocate=free_port,
+                clock=clock, identity="benchmark", host=HOST, allocate=free_port,
             )  # fmt: skip
             try:
                 yield made, client.transport.calls

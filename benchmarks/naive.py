@@ -60,13 +60,13 @@ class Naive:
                 "VALUES ($1, $2, 1, 'PENDING', 's')",
                 kernel, session,
             )  # fmt: skip
-            await self._add_history(c, session, 1, "created", None, "PENDING")
+            await self._add_history(c, session, 1, "created", old=None, new="PENDING")
 
         return session, kernel
 
     async def place(self, c: asyncpg.Connection, session: str, kernel: str, agent: str) -> None:
         async with c.transaction():
-            await self._step(c, session, 2, "placed", "PENDING", "SCHEDULED")
+            await self._step(c, session, 2, "placed", old="PENDING", new="SCHEDULED")
             await c.execute(
                 "UPDATE kernels SET status = 'SCHEDULED', agent_id = $2 WHERE id = $1",
                 kernel,
@@ -89,10 +89,10 @@ class Naive:
             await c.execute("UPDATE kernels SET status = $2 WHERE id = $1", kernel, status)
 
     async def move(
-        self, c: asyncpg.Connection, session: str, revision: int, old: str, new: str
+        self, c: asyncpg.Connection, session: str, revision: int, old: str, *, new: str
     ) -> None:
         async with c.transaction():
-            await self._step(c, session, revision, "moved", old, new)
+            await self._step(c, session, revision, "moved", old=old, new=new)
 
     async def release(self, c: asyncpg.Connection, kernel: str) -> None:
         async with c.transaction():
@@ -111,14 +111,14 @@ class Naive:
         await self.release(c, kernel)
 
     async def _step(
-        self, c: asyncpg.Connection, session: str, revision: int, event: str, old: str, new: str
+        self, c: asyncpg.Connection, session: str, revision: int, event: str, *, old: str, new: str
     ) -> None:
         await c.fetchrow("SELECT * FROM sessions WHERE id = $1 FOR UPDATE", session)
         await c.execute(
             "UPDATE sessions SET status = $2, revision = $3, status_since = now() WHERE id = $1",
             session, new, revision,
         )  # fmt: skip
-        await self._add_history(c, session, revision, event, old, new)
+        await self._add_history(c, session, revision, event, old=old, new=new)
 
     async def _add_history(
         self,
@@ -126,6 +126,7 @@ class Naive:
         session: str,
         revision: int,
         event: str,
+        *,
         old: str | None,
         new: str,
     ) -> None:
@@ -139,9 +140,9 @@ class Naive:
         session, kernel = await self.create(c)
         await self.place(c, session, kernel, agent)
         await self.observe(c, kernel, "RUNNING", agent)
-        await self.move(c, session, 3, "SCHEDULED", "RUNNING")
+        await self.move(c, session, 3, "SCHEDULED", new="RUNNING")
         await self.end(c, kernel, agent)
-        await self.move(c, session, 4, "RUNNING", "TERMINATED")
+        await self.move(c, session, 4, "RUNNING", new="TERMINATED")
 
     async def lives(self, seconds: float, connections: int = 8) -> dict[str, Any]:
         """Run complete sessions for so many seconds. Returns sessions per second, and CPU µs per

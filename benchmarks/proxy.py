@@ -54,7 +54,9 @@ async def measure_json(
             seconds = options.seconds if number else 1.0
             before = proxy.cpu_s()
             began = loop.time()
-            answered, failed = await flood(proxy.address, CHAT, proxy.key, connections, seconds)
+            answered, failed = await flood(
+                proxy.address, CHAT, proxy.key, connections, seconds=seconds
+            )
             took = loop.time() - began
             used = proxy.cpu_s() - before
             if number and answered:  # the first round warms up
@@ -109,7 +111,9 @@ async def measure_latency(running: list[Proxy], options: argparse.Namespace) -> 
     for _ in range(options.rounds):
         for proxy in random.sample(running, len(running)):
             seconds = options.seconds / 2
-            latencies, failed = await at_fixed_times(proxy.address, CHAT, proxy.key, PER_S, seconds)
+            latencies, failed = await at_fixed_times(
+                proxy.address, CHAT, proxy.key, PER_S, seconds=seconds
+            )
             rounds[proxy.name].append(quantiles_ms(latencies) | {"failed": failed})
     return rounds
 

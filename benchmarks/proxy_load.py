@@ -69,11 +69,13 @@ async def connect(address: Address) -> Asker:
 
 
 async def flood(
-    address: Address, body: bytes, key: str, connections: int, seconds: float
+    address: Address, body: bytes, key: str, connections: int, *, seconds: float
 ) -> tuple[int, int]:
     """As many requests as possible: how many were answered with 200, and how many failed."""
     if wrk := shutil.which("wrk"):
-        return await asyncio.to_thread(_wrk, wrk, address, body, key, connections, seconds)
+        return await asyncio.to_thread(
+            _wrk, wrk, address, body, key, connections=connections, seconds=seconds
+        )
 
     answered = failed = 0
     message = request(body, key)
@@ -102,7 +104,7 @@ async def flood(
 
 
 def _wrk(
-    wrk: str, address: Address, body: bytes, key: str, connections: int, seconds: float
+    wrk: str, address: Address, body: bytes, key: str, *, connections: int, seconds: float
 ) -> tuple[int, int]:
     script = Path(f"/tmp/moorage-wrk-{connections}.lua")
     script.write_text(
@@ -201,7 +203,7 @@ class _Stream(asyncio.Protocol):
 
 
 async def at_fixed_times(
-    address: Address, body: bytes, key: str, per_s: float, seconds: float
+    address: Address, body: bytes, key: str, per_s: float, *, seconds: float
 ) -> tuple[list[float], int]:
     """Latencies in seconds of requests sent at fixed times, whether or not earlier ones were
     answered, and the number of failures."""

@@ -153,7 +153,12 @@ async def fill(dsn: str, world: World, *, vacuum: bool = True) -> None:
         await connection.execute(SCALE_ID)
         await connection.execute(AGENTS, world.agents)
         await _running(
-            connection, "r", world.running, "batch", _SPEC.model_dump_json(), world.agents
+            connection,
+            "r",
+            world.running,
+            "batch",
+            spec=_SPEC.model_dump_json(),
+            agents=world.agents,
         )
 
         if world.endpoints:
@@ -172,7 +177,15 @@ async def fill(dsn: str, world: World, *, vacuum: bool = True) -> None:
 
             count = world.endpoints * world.replicas
             one = json.dumps(spec.session("replica").model_dump(mode="json"))
-            await _running(connection, "s", count, "inference", one, world.agents, world.replicas)
+            await _running(
+                connection,
+                "s",
+                count,
+                "inference",
+                spec=one,
+                agents=world.agents,
+                replicas=world.replicas,
+            )
             await connection.execute(WAITING, "s", world.waiting)
             await connection.execute(ENGINE_LOADS)
 
@@ -201,6 +214,7 @@ async def _running(
     prefix: str,
     count: int,
     kind: str,
+    *,
     spec: str,
     agents: int,
     replicas: int | None = None,

@@ -75,7 +75,7 @@ async def measure_serve(
 
 
 async def compare(
-    platform: Platform, home: Path, fields: dict[str, Any], rounds: int, vllm: str = "vllm"
+    platform: Platform, home: Path, fields: dict[str, Any], rounds: int, *, vllm: str = "vllm"
 ) -> str:
     by_hand = []
     command = []
@@ -137,7 +137,8 @@ async def main() -> None:
         async with all_in_one(home, settings) as platform:
             for fields in measured:
                 print(
-                    await compare(platform, home, fields, options.rounds, options.vllm), flush=True
+                    await compare(platform, home, fields, options.rounds, vllm=options.vllm),
+                    flush=True,
                 )
 
     print("\n" + ", ".join(f"{name} {value}" for name, value in about.items()))

@@ -29,9 +29,9 @@ async def main(url: str, key: str) -> None:
             await client.wait_endpoint("counted", lambda view: view.ready == 1, timeout_s=60),
         )
         budget = "project", made.project, "requests", "year"
-        await client.set_budget(*budget, BudgetSpec(hard=0, policy="stop"))
+        await client.set_budget(*budget, spec=BudgetSpec(hard=0, policy="stop"))
         show("exhausted", await client.wait_endpoint("counted", is_stopped, timeout_s=60))
-        await client.set_budget(*budget, BudgetSpec(hard=1000, policy="stop"))
+        await client.set_budget(*budget, spec=BudgetSpec(hard=1000, policy="stop"))
         show(
             "raised",
             await client.wait_endpoint("counted", lambda view: view.ready == 1, timeout_s=60),

@@ -31,7 +31,7 @@ async def main(url: str, key: str) -> None:
             used.memory_mib_s == 64 * seconds,
             used.cost == 5000 * seconds,
         )
-        await client.set_budget("project", made.project, "cpu", "day", BudgetSpec(hard=1))
+        await client.set_budget("project", made.project, "cpu", "day", spec=BudgetSpec(hard=1))
 
         for _ in range(60):  # the manager sums up every ten seconds
             [budget] = await client.list_budgets()

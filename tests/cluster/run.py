@@ -257,7 +257,7 @@ async def _run(installation: Installation, traffic: Traffic, seconds: float) -> 
         Invariant("the platform converges after the faults", 1, not_converged),
         Invariant("no component exits on its own", len(COMPONENTS), installation.exited()),
     ]
-    print_report(traffic, lasted, converged_s, faults.injected, ends, invariants)
+    print_report(traffic, lasted, converged_s, faults.injected, ends=ends, invariants=invariants)
     return invariants
 
 

@@ -50,7 +50,7 @@ class CodeSession:
     one."""
 
     def __init__(
-        self, runtime: Runtime, handle: Handle, kernel_id: KernelId, workspace: Path, state: Path
+        self, runtime: Runtime, handle: Handle, kernel_id: KernelId, workspace: Path, *, state: Path
     ) -> None:
         self._runtime = runtime
         self._handle = handle

@@ -186,7 +186,7 @@ class SlurmHarness:
         folders = JobFolders(self.work, LogStore(self._folder / "logs"))
         slurm = Slurm(str(self._cluster.commands))
         self._slurms.append(slurm)
-        runtime = SlurmRuntime(slurm, folders, rules, SystemClock(), str(self.work))
+        runtime = SlurmRuntime(slurm, folders, rules, SystemClock(), identity=str(self.work))
         self._runtimes.append(runtime)
         return runtime
 
@@ -245,8 +245,8 @@ class HeappeHarness:
                 poll_s=0.2,
                 hurried_poll_s=0.1,
             ),
-            clock,
-            str(self._folder),
+            clock=clock,
+            identity=str(self._folder),
             host="127.0.0.1",
             allocate=free_port,
         )

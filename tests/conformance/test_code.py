@@ -41,7 +41,11 @@ async def session(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cod
     handle = await runtime.create(launch)
     await until(runtime, handle, ObservedState.RUNNING)
     made = CodeSession(
-        runtime, handle, launch.kernel_id, runtime.work_dir(launch.kernel_id), tmp_path / "agent"
+        runtime,
+        handle,
+        launch.kernel_id,
+        runtime.work_dir(launch.kernel_id),
+        state=tmp_path / "agent",
     )
     yield made
     await made.service.close()

@@ -50,8 +50,8 @@ def _build(api: Any, folder: Path) -> None:
 
     packages().finish(context, EPOCH)
     text = f"FROM {PYTHON_IMAGE}\nCOPY libraries /opt/python/lib\n"
-    _add_libraries(api, base, text, IMAGE + "-base", site)
-    build(api, context, DOCKERFILE.read_text(), IMAGE, {"BASE": IMAGE + "-base"})
+    _add_libraries(api, base, text, IMAGE + "-base", site=site)
+    build(api, context, DOCKERFILE.read_text(), IMAGE, args={"BASE": IMAGE + "-base"})
 
 
 @functools.cache
@@ -65,7 +65,7 @@ def packages() -> Any:
     return module
 
 
-def _add_libraries(api: Any, folder: Path, text: str, tag: str, site: Path) -> None:
+def _add_libraries(api: Any, folder: Path, text: str, tag: str, *, site: Path) -> None:
     """Add the libraries that Python extensions need and that the minimal test image does not
     have."""
     libraries = folder / "libraries"
@@ -78,11 +78,11 @@ def _add_libraries(api: Any, folder: Path, text: str, tag: str, site: Path) -> N
         if not Path(path).is_relative_to(site):
             shutil.copy(path, libraries / Path(path).name)
 
-    build(api, folder, text, tag, {})
+    build(api, folder, text, tag, args={})
 
 
 def build(
-    api: Any, folder: Path, text: str, tag: str, args: dict[str, str], *, nocache: bool = False
+    api: Any, folder: Path, text: str, tag: str, *, args: dict[str, str], nocache: bool = False
 ) -> None:
     """``text``: the Dockerfile; ``folder``: the build context. Fails with the output of the
     build."""

@@ -53,4 +53,4 @@ def ensure(api: Any, socket: Path, folder: Path, bin_dir: Path) -> None:
             Path(context, name).mkdir()
 
         Path(context, "start").write_text(_START)
-        build(api, Path(context), _DOCKERFILE, IMAGE, {})
+        build(api, Path(context), _DOCKERFILE, IMAGE, args={})

@@ -59,7 +59,7 @@ class Machine:
         with tarfile.open(folder / "root.tar", "w") as tar:
             _write(tar, settings)
 
-        build(api, folder, _DOCKERFILE, IMAGE, {})
+        build(api, folder, _DOCKERFILE, IMAGE, args={})
         cgroup_v1 = not Path(_CGROUPS, "cgroup.controllers").exists()
         host = api.create_host_config(
             network_mode="host",

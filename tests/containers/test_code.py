@@ -88,7 +88,9 @@ async def test_code_in_a_container_of_any_user(
             while (observation := await runtime.observe(handle)).state is not ObservedState.RUNNING:
                 await runtime.wait(handle, observation.state)
 
-        session = CodeSession(runtime, handle, started.kernel_id, path, reachable_dir / "state")
+        session = CodeSession(
+            runtime, handle, started.kernel_id, path, state=reachable_dir / "state"
+        )
         first = await session.execute("import os\nx = os.getuid()\nprint(os.getcwd())")
         assert (first["status"], text_of(first)) == ("finished", "/workspace\n"), first["reason"]
         result = items_of(await session.execute("x"), "result")[0]["data"]["text/plain"]

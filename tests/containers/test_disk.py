@@ -60,7 +60,7 @@ class Harness:
         signer = load_label_signer(self.state / "docker.key", SystemClock())
         engine = DockerEngine(self.engine.socket)
         pulled = PulledImages(self.state / "images.json", self.clock)
-        image_gc = ImageGarbageCollector(engine, gc_rules, pulled, self.clock, read_disk)
+        image_gc = ImageGarbageCollector(engine, gc_rules, pulled, self.clock, read_disk=read_disk)
         logs = LogStore(self.state / "logs")
         rules = ContainerRules()
         runtime = DockerRuntime(

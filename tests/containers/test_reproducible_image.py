@@ -62,7 +62,7 @@ def test_two_builds_have_the_same_layers(docker_engine: PrivateEngine, reachable
                     Path(folder),
                     DOCKERFILE.read_text(),
                     name,
-                    {"BASE": PYTHON_IMAGE},
+                    args={"BASE": PYTHON_IMAGE},
                     nocache=True,
                 )
                 built.append(layers(api, name))

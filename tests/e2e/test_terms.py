@@ -144,7 +144,7 @@ async def plan_everything(client: Client, url: str, failed: Path) -> None:
         await ann.create_session(SessionSpec.model_validate(paid))
 
     limit = BudgetSpec(hard=3_000, policy="stop")  # 30 s of a tenth of a CPU
-    await client.set_budget("user", "ann", "cpu", "day", limit)
+    await client.set_budget("user", "ann", "cpu", "day", spec=limit)
 
     async def job_is_placed() -> bool:
         return all(one.status is not Status.PENDING for one in await replicas(client, "job"))

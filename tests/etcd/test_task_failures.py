@@ -47,7 +47,7 @@ async def test_registration_goes_on(one: EtcdServers, faults: TaskFaults) -> Non
         faults.arm("etcd.registration", number, error("injected"))
         before = faults.thrown
         name = f"node-{number}"
-        async with registered(one.access, "agents", name, lambda: {}, SystemClock()):
+        async with registered(one.access, "agents", name, lambda: {}, clock=SystemClock()):
             await until(lambda: faults.thrown > before)  # noqa: B023
             await until(lambda: name in one.etcdctl("get", "--prefix", "--keys-only", PREFIX))  # noqa: B023
         assert name not in one.etcdctl("get", "--prefix", "--keys-only", PREFIX)

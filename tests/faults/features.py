@@ -29,7 +29,7 @@ def template(record_start: str, options: dict[str, Any]) -> TemplateSpec:
 
 
 def draw_pipeline(
-    rng: random.Random, name: str, record_start: str, record_end: str, options: dict[str, Any]
+    rng: random.Random, name: str, record_start: str, record_end: str, *, options: dict[str, Any]
 ) -> PipelineSpec:
     """A load, an array of parts of which each may fail, and steps after its success, failure and
     end."""

@@ -188,7 +188,7 @@ class Load:
         rng = self._rng
         self._submitted += 1
         options = {"resources": SMALL, "stop_grace_s": 1}
-        spec = draw_pipeline(rng, name, self._record_start, self._record_end, options)
+        spec = draw_pipeline(rng, name, self._record_start, self._record_end, options=options)
         for client in cycle(self._clients):
             try:
                 view = await client.submit_pipeline(spec, idempotency_key=name)

@@ -190,7 +190,7 @@ async def _run(
     invariants.append(Invariant("the platform converges after the faults", 1, not_converged))
     components = len(cluster.components)
     invariants.append(Invariant("no component exits on its own", components, cluster.exited()))
-    print_report(load, seconds, converged_s, injected, ends, invariants)
+    print_report(load, seconds, converged_s, injected, ends=ends, invariants=invariants)
 
     return invariants
 
@@ -222,6 +222,7 @@ def print_report(
     seconds: float,
     converged_s: float,
     injected: list[InjectedFault],
+    *,
     ends: Counter[str],
     invariants: list[Invariant],
 ) -> None:

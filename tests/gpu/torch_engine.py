@@ -252,7 +252,7 @@ class Server:
 
                 finished = True
                 return web.json_response(
-                    _whole(body, " ".join(words), len(asked.prompt), len(words), chat)
+                    _whole(body, " ".join(words), len(asked.prompt), len(words), chat=chat)
                 )
 
             response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
@@ -282,7 +282,7 @@ def _chunk(body: dict[str, Any], text: str, chat: bool) -> bytes:
     return f"data: {json.dumps(value)}\n\n".encode()
 
 
-def _whole(body: dict[str, Any], text: str, asked: int, said: int, chat: bool) -> dict[str, Any]:
+def _whole(body: dict[str, Any], text: str, asked: int, said: int, *, chat: bool) -> dict[str, Any]:
     message = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
     return {
         "id": "1",

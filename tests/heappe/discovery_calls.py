@@ -166,7 +166,9 @@ class DiscoveryCalls:
         if not fresh or call.first("forcerefresh").lower() == "true":
             name = call.first("clustername")
             value = [
-                cluster_view(server.site, cluster_id, now, server.switches.callback_cluster, wanted)
+                cluster_view(
+                    server.site, cluster_id, now, server.switches.callback_cluster, wanted=wanted
+                )
                 for cluster_id, known in server.site.clusters.items()
                 if name in ("", known)
             ]

@@ -171,7 +171,7 @@ def template_view(template: Template) -> dict[str, Any]:
 
 
 def cluster_view(
-    site: Site, cluster_id: int, now: datetime, callback: bool, wanted: list[str]
+    site: Site, cluster_id: int, now: datetime, callback: bool, *, wanted: list[str]
 ) -> dict[str, Any]:
     projects = [
         p for p in site.projects if p.ends_in_days > 0 and (not wanted or p.accounting in wanted)

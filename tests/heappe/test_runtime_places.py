@@ -40,7 +40,7 @@ def runtime_of(
     )  # fmt: skip
     return HeappeRuntime(
         client, JobRecords(folder / identity / "records"), LogStore(folder / identity / "logs"), rules,
-        server.clock, identity, host="127.0.0.1", allocate=free_port,
+        clock=server.clock, identity=identity, host="127.0.0.1", allocate=free_port,
     )  # fmt: skip
 
 

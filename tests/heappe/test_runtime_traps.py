@@ -102,10 +102,15 @@ class Agent:
         client = HeappeClient(Account(server.url, "agent", "secret-agent", auth), server.clock)
         wanted = SiteChoice("EXA-00-1", node_type="gpu", walltime_s=WALLTIME_S)
         self.runtime = HeappeRuntime(
-            client, JobRecords(folder / "records"), LogStore(folder / "logs"),
-            HeappeRules(10, wanted, poll_s=3600, hurried_poll_s=3600), server.clock, "identity",
-            host="127.0.0.1", allocate=free_port,
-        )  # fmt: skip
+            client,
+            JobRecords(folder / "records"),
+            LogStore(folder / "logs"),
+            HeappeRules(10, wanted, poll_s=3600, hurried_poll_s=3600),
+            clock=server.clock,
+            identity="identity",
+            host="127.0.0.1",
+            allocate=free_port,
+        )
 
     async def pass_time(self, seconds: float) -> None:
         """As an agent does: it lists the jobs each 40 seconds."""

@@ -42,10 +42,14 @@ class Bench:
         wanted = SiteChoice("EXA-00-1", node_type="gpu", walltime_s=WALLTIME_S)
         self.runtime = HeappeRuntime(
             HeappeClient(Account(server.url, "agent", "secret-agent"), server.clock),
-            JobRecords(folder / "records"), LogStore(folder / "logs"),
-            HeappeRules(10, wanted, poll_s=3600, hurried_poll_s=3600), server.clock, "identity",
-            host="127.0.0.1", allocate=free_port,
-        )  # fmt: skip
+            JobRecords(folder / "records"),
+            LogStore(folder / "logs"),
+            HeappeRules(10, wanted, poll_s=3600, hurried_poll_s=3600),
+            clock=server.clock,
+            identity="identity",
+            host="127.0.0.1",
+            allocate=free_port,
+        )
 
     async def start(self) -> Handle:
         argv = (sys.executable, "-S", "-c", ENGINE)

@@ -83,7 +83,9 @@ class TransferCalls:
             server.ssh()
             address = dict(zip(task.nodes, task.addresses, strict=True)).get(host, host)
             others = server.switches.ports_taken
-            record = await server.tunnels.request(task.id, user, host, port, address, others)
+            record = await server.tunnels.request(
+                task.id, user, host, port, address=address, others=others
+            )
             server.tunnels.last_use = server.clock.now()
 
         forward = record.forward

@@ -93,7 +93,7 @@ class Tunnels:
         return self.records.get((task, user.name))
 
     async def request(
-        self, task: int, user: User, host: str, port: int, address: str = "", others: int = 0
+        self, task: int, user: User, host: str, port: int, *, address: str = "", others: int = 0
     ) -> Record:
         """The one tunnel of this user to this task, whatever port is asked for. ``others``: ports
         that other users of the instance hold."""

@@ -108,7 +108,7 @@ def test_reader_restores_snapshots_and_plans(
         if data.draw(st.integers(0, 4)) == 0:
             writer.restart()
 
-        passed = writer.note(snapshot, policy, made, now, 5, len(made.places))
+        passed = writer.note(snapshot, policy, made, now, took=5, placed=len(made.places))
         if passed is None:
             assert not made.places
             assert told is not None
@@ -147,9 +147,9 @@ def test_one_segment_reads_as_one_segment_per_pass(
     notes = []
     bodies = []
     for snapshot, policy, made, now in history:
-        if (passed := alone.note(snapshot, policy, made, now, 5, 0)) is not None:
+        if (passed := alone.note(snapshot, policy, made, now, took=5, placed=0)) is not None:
             bodies.append(b"".join(alone.write([passed], {})))
-        if (same := together.note(snapshot, policy, made, now, 5, 0)) is not None:
+        if (same := together.note(snapshot, policy, made, now, took=5, placed=0)) is not None:
             notes.append(same)
 
     one = b"".join(together.write(notes, {}))
@@ -162,7 +162,7 @@ def test_one_segment_reads_as_one_segment_per_pass(
 def test_holds_are_counted_by_reason(world: Snapshot, policy: Policy) -> None:
     made = plan(world, policy, NOW)
     writer = Writer("g")
-    passed = writer.note(world, policy, made, NOW, 0, 0)
+    passed = writer.note(world, policy, made, NOW, took=0, placed=0)
     assert passed is not None
     (decision,) = read([b"".join(writer.write([passed], {}))])
     assert sum(decision.held.values()) == len(made.holds)
@@ -172,7 +172,7 @@ def test_holds_are_counted_by_reason(world: Snapshot, policy: Policy) -> None:
 
 def body(world: Snapshot) -> bytes:
     writer = Writer("g")
-    passed = writer.note(world, Policy(), plan(world, Policy(), NOW), NOW, 0, 0)
+    passed = writer.note(world, Policy(), plan(world, Policy(), NOW), NOW, took=0, placed=0)
     assert passed is not None
     return b"".join(writer.write([passed], {}))
 
@@ -209,7 +209,9 @@ def recorded(*worlds: Snapshot, skip: int | None = None) -> list[RecordedPass]:
     writer = Writer("g")
     bodies = []
     for number, world in enumerate(worlds):
-        passed = writer.note(world, Policy(), plan(world, Policy(), NOW), NOW + number, 5, 0)
+        passed = writer.note(
+            world, Policy(), plan(world, Policy(), NOW), NOW + number, took=5, placed=0
+        )
         if passed is not None:
             bodies.append(b"".join(writer.write([passed], {})))
     return read([body for number, body in enumerate(bodies) if number != skip])
@@ -311,7 +313,7 @@ def test_log_covers_every_field_of_the_planner_input() -> None:
         ("mem",), (frozenset({"cuda", "rocm"}),), Preemption("end", 5, "oldest", 6),
     )  # fmt: skip
     assert all(getattr(policy, name) != getattr(Policy(), name) for name in field_names(Policy))
-    passed = Writer("g").note(world, policy, Plan((), ()), NOW, 0, 0)
+    passed = Writer("g").note(world, policy, Plan((), ()), NOW, took=0, placed=0)
     assert passed is not None
     assert [one.policy for one in read([b"".join(Writer("g").write([passed], {}))])] == [policy]
 
@@ -340,7 +342,9 @@ def test_no_line_is_longer_because_more_agents_have_many_kernels() -> None:
             for n in range(count)
         ]
         writer = Writer("g")
-        passed = writer.note(Snapshot("g", tuple(agents), ()), Policy(), Plan((), ()), NOW, 0, 0)
+        passed = writer.note(
+            Snapshot("g", tuple(agents), ()), Policy(), Plan((), ()), NOW, took=0, placed=0
+        )
         assert passed is not None
 
         return max(map(len, zlib.decompress(b"".join(writer.write([passed], {}))).split(b"\n")))
@@ -368,7 +372,7 @@ def test_hold_counts_continue_after_a_complete_snapshot() -> None:
     nothing = Plan((), ())
     held = []
     for world, made in ((both, plan(both, Policy())), (one, nothing), (one, nothing)):
-        passed = writer.note(world, Policy(), made, NOW, 0, 0)
+        passed = writer.note(world, Policy(), made, NOW, took=0, placed=0)
         assert passed is not None
         held += [d.held for d in reader.read(b"".join(writer.write([passed], {})))]
         writer.restart()

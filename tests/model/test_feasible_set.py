@@ -50,7 +50,9 @@ def test_diagnosis_counts_each_agent_once_with_what_it_has(snapshot: Snapshot) -
     for item in snapshot.pending:
         demand = pool.with_kernels(item.shape.total)
         feasible = pool.feasible_set(item.shape.constraints)
-        infeasibility = diagnose(feasible, item, item.shape, demand, pool.quantized, pool.version)
+        infeasibility = diagnose(
+            feasible, item, item.shape, demand, quantized=pool.quantized, version=pool.version
+        )
         counts: Counter[tuple[str, str]] = Counter()
         most: dict[tuple[str, str], int] = {}
         for node in feasible.nodes:

@@ -113,6 +113,7 @@ class History:
         agents: int,
         limit: int,
         gpus: int,
+        *,
         all_gpus: int | None,
         node_seconds: int | None = None,
     ) -> None:
@@ -266,10 +267,16 @@ class History:
 
 
 def run_history(data: st.DataObject, policy: Policy, steps: int, simple: bool) -> None:
-    gpus = data.draw(st.integers(0, 6)), data.draw(st.none() | st.integers(3, 9))
-    jobs = data.draw(st.none() | st.integers(0, 9))
+    gpus = data.draw(st.integers(0, 6))
+    all_gpus = data.draw(st.none() | st.integers(3, 9))
+    node_seconds = data.draw(st.none() | st.integers(0, 9))
     history = History(
-        policy, data.draw(st.integers(1, 3)), data.draw(st.integers(0, 4)), *gpus, jobs
+        policy,
+        data.draw(st.integers(1, 3)),
+        data.draw(st.integers(0, 4)),
+        gpus,
+        all_gpus=all_gpus,
+        node_seconds=node_seconds,
     )
     number = 0
     for _ in range(steps):
@@ -326,7 +333,9 @@ def test_plans_equal_those_from_scratch_where_all_sessions_are_overdue(
 
 def test_overdue_sessions_that_a_reserved_node_refuses_get_reservations_in_turn() -> None:
     """They fit on no node, and were refused while a node that had enough for them was reserved."""
-    history = History(Policy(hol="backfill", num_retries_to_skip=0, max_skip_age=0), 1, 9, 9, None)
+    history = History(
+        Policy(hol="backfill", num_retries_to_skip=0, max_skip_age=0), 1, 9, 9, all_gpus=None
+    )
     waiting = [("cuda.device", 1, None)] * 2 + [("cpu", 2000, None)] * 2 + [("cpu", 2000, 3)] * 2
     for number, (slot, amount, limit) in enumerate(waiting):
         name = SessionId(f"s{number}")
@@ -388,7 +397,7 @@ def busy(number: int) -> Kernels:
 
 
 def test_quota_hold_shows_shares_once_a_fraction_is_used() -> None:
-    history = History(Policy(hol="backfill", num_retries_to_skip=0), 2, 0, 2, 3)
+    history = History(Policy(hol="backfill", num_retries_to_skip=0), 2, 0, 2, all_gpus=3)
     waiting = [(9, {"cuda.device": 3}), (0, {"cuda.device": 3}), (4, {"cuda.shares": 1500})]
     for number, (created, slots) in enumerate(waiting):
         name = SessionId(f"s{number}")

@@ -74,7 +74,7 @@ def test_candidates_are_the_fitting_nodes_in_the_order_of_a_plain_key(
     index = ScoreIndex(nodes, dispersed)
     for _ in range(data.draw(st.integers(1, 8))):
         slots = data.draw(REQUESTS)
-        shape = shape_of("p", "c", "", {}, "single-node", (slots,))
+        shape = shape_of("p", "c", "", {}, mode="single-node", kernels=(slots,))
         expected = best_first(nodes, slots, dispersed)
         view = index.view(shape)
         assert [found.rank for found in view.candidates(shape, shape.total, nodes)] == expected

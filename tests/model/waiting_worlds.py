@@ -109,6 +109,7 @@ class World:
         session_id: SessionId,
         work: Work,
         taken: tuple[Allocation, ...],
+        *,
         kernel: str = "",
     ) -> None:
         ends = None if work.limit is None else self.now + work.limit
@@ -161,7 +162,11 @@ class World:
             work = self.works[place.session_id]
             for kernel in place.kernels:
                 self._start(
-                    kernel.agent_id, place.session_id, work, kernel.allocations, kernel.kernel_id
+                    kernel.agent_id,
+                    place.session_id,
+                    work,
+                    kernel.allocations,
+                    kernel=kernel.kernel_id,
                 )
 
         return made
@@ -296,6 +301,7 @@ def short_work(
     limits: Limits,
     gpus: int = 1,
     priorities: Sequence[int] = (10,),
+    *,
     longest: int = LONGEST,
 ) -> Work:
     runs = draw(st.integers(1, longest))

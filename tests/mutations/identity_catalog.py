@@ -66,7 +66,7 @@ MUTATIONS = (
     Mutation(
         "a public key is registered without a proof",
         "manager/api/identity/ssh_keys.py",
-        "    check_proof(call.body, key.fingerprint, user, installation, now)\n",
+        "    check_proof(call.body, key.fingerprint, user, installation, now=now)\n",
         "",
         SSH_KEYS,
     ),

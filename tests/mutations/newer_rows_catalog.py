@@ -12,7 +12,7 @@ UNREADABLE = "manager/store/database/unreadable.py"
 ORDERS = "manager/store/kernels/orders.py"
 
 
-def _unguarded(what: str, file: str, guarded: str, rows: str, read: str) -> Mutation:
+def _unguarded(what: str, file: str, guarded: str, rows: str, *, read: str) -> Mutation:
     """``read`` is called for every row, and one that it does not know ends all."""
     return Mutation(
         f"one {what} that is not known stops the others",
@@ -29,77 +29,77 @@ MUTATIONS = (
         "manager/store/sessions/lifecycle.py",
         'self._unreadable.each("session", stored, _reconciled)',
         "stored",
-        "_reconciled",
+        read="_reconciled",
     ),
     _unguarded(
         "pending session",
         "manager/store/scheduling/pending_cache.py",
         'self._unreadable.each("session", rows, planner_rows.pending)',
         "rows",
-        "planner_rows.pending",
+        read="planner_rows.pending",
     ),
     _unguarded(
         "running kernel",
         "manager/store/scheduling/planner_rows.py",
         'unreadable.each("kernel", rows, _running)',
         "rows",
-        "_running",
+        read="_running",
     ),
     _unguarded(
         "kernel in a report",
         "manager/store/platform/reports.py",
         'self._unreadable.each("kernel", known, _stored_kernel)',
         "known",
-        "_stored_kernel",
+        read="_stored_kernel",
     ),
     _unguarded(
         "autoscaled endpoint",
         "manager/store/endpoints/loads.py",
         'self._unreadable.each("endpoint", rows, _scaled)',
         "rows",
-        "_scaled",
+        read="_scaled",
     ),
     _unguarded(
         "session with idle criteria",
         "manager/store/sessions/idle.py",
         'self._unreadable.each("session", rows, _session)',
         "rows",
-        "_session",
+        read="_session",
     ),
     _unguarded(
         "watched agent",
         "manager/store/platform/agents.py",
         'self._unreadable.each("agent", rows, _contact)',
         "rows",
-        "_contact",
+        read="_contact",
     ),
     _unguarded(
         "policy of a group",
         "manager/store/groups/repository.py",
         'self._unreadable.each("resource group", rows, _policy, key="name")',
         "rows",
-        "_policy",
+        read="_policy",
     ),
     _unguarded(
         "site of a group",
         "manager/store/groups/repository.py",
         'self._unreadable.each("resource group", sites, _site, key="name")',
         "sites",
-        "_site",
+        read="_site",
     ),
     _unguarded(
         "key",
         "manager/store/identity/keys.py",
         'self._unreadable.each("key", rows, _grant)',
         "rows",
-        "_grant",
+        read="_grant",
     ),
     _unguarded(
         "measured budget",
         "manager/store/metering/budgets.py",
         'self._unreadable.each("budget", rows, _reached, key="name")',
         "rows",
-        "_reached",
+        read="_reached",
     ),
     _unguarded(
         "changed session",
@@ -108,7 +108,7 @@ MUTATIONS = (
             "session", await self._rows(SQL["changed_sessions"], sessions), _session_change
         )""",
         'await self._rows(SQL["changed_sessions"], sessions)',
-        "_session_change",
+        read="_session_change",
     ),
     Mutation(
         "one kernel whose lease is not known ends no lease",

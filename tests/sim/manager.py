@@ -125,12 +125,19 @@ class ManagerProcess:
         self.leader = Leader(self.store, self.clock)
         self.deadlines = self.leader.deadlines
         self.terminator = SessionTerminator(self.store, LOST_GRACE_S)
-        self.scheduler = Scheduler(self.store, self.leader, self.terminator, _METRICS, self.clock)
+        self.scheduler = Scheduler(
+            self.store, self.leader, self.terminator, _METRICS, clock=self.clock
+        )
         self.sessions = SessionController(self.store, self.leader, self.clock, LOST_GRACE_S)
         self.replicas = ReplicaController(self.store, self.leader, self.terminator, self.clock)
         self.collector = GarbageCollector(self.store, self.leader, _METRICS, self.clock)
         self.monitor = AgentMonitor(
-            self.store, self.leader, _METRICS, self.clock, SUSPECT_AFTER_S, LOST_GRACE_S
+            self.store,
+            self.leader,
+            _METRICS,
+            self.clock,
+            suspect_after_s=SUSPECT_AFTER_S,
+            lost_grace_s=LOST_GRACE_S,
         )
         self.leases = LeaseController(self.store, self.leader, self.clock)
         self.links = AgentLinks(self.store, _METRICS, self.clock)

@@ -203,7 +203,7 @@ async def _retry(
     known = {row.position: str(row.session_id) for row in rows.values()}
     kept = {str(rows[node.item].session_id): node.follows for node in nodes if node.item in pending}
     await meanwhile()
-    await store.add_runs(USER, found, new, known, kept)
+    await store.add_runs(USER, found, new, known, pending=kept)
 
 
 async def _stop(manager: ManagerProcess, name: str) -> None:

@@ -289,9 +289,9 @@ def _opening(
 
 # What an SSH client asks of a session: the command that its channel runs.
 CHANNELS: dict[str, ExecSpec] = {
-    "shell": command_of(None, None, Terminal("xterm", 24, 80), {}, "main1"),
-    "exec": command_of("id", None, None, {}, "main1"),
-    "subsystem sftp": command_of(None, SFTP, None, {}, "main1"),
+    "shell": command_of(None, None, Terminal("xterm", 24, 80), {}, kernel="main1"),
+    "exec": command_of("id", None, None, {}, kernel="main1"),
+    "subsystem sftp": command_of(None, SFTP, None, {}, kernel="main1"),
     "direct-tcpip": connection_to("127.0.0.1", 80, "main1"),
 }
 

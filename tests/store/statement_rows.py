@@ -29,7 +29,7 @@ async def session(store: Store, name: str, **more: object) -> str:
 
 
 async def kernel(
-    store: Store, owner: str, number: int, status: str, agent: str | None, **columns: object
+    store: Store, owner: str, number: int, status: str, *, agent: str | None, **columns: object
 ) -> KernelId:
     """A sub kernel of a session, with the number in its host name."""
     values: dict[str, object] = {

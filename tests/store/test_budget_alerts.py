@@ -23,7 +23,7 @@ async def alerts(store: Store) -> list[tuple[Any, ...]]:
 
 
 async def test_each_limit_is_told_once_in_a_period(store: Store) -> None:
-    await put(store, "project", "vision", "tokens", "month", soft=30, hard=60)
+    await put(store, "project", "vision", "tokens", period="month", soft=30, hard=60)
     await measure(store)
     assert await alerts(store) == []
     await count(store, 1)
@@ -34,14 +34,16 @@ async def test_each_limit_is_told_once_in_a_period(store: Store) -> None:
     assert await alerts(store) == [soft]
 
     # it is not reached any more
-    await put(store, "project", "vision", "tokens", "month", soft=40, hard=60)
+    await put(store, "project", "vision", "tokens", period="month", soft=40, hard=60)
     await measure(store)
-    await put(store, "project", "vision", "tokens", "month", soft=30, hard=60)  # and is again
+    await put(
+        store, "project", "vision", "tokens", period="month", soft=30, hard=60
+    )  # and is again
     await measure(store)
     assert await alerts(store) == [soft], "of the same limit in the same period"
 
     # lowered below what is used
-    await put(store, "project", "vision", "tokens", "month", soft=20, hard=25)
+    await put(store, "project", "vision", "tokens", period="month", soft=20, hard=25)
     await measure(store)
     assert await alerts(store) == [soft, ("project", "soft", 20, 30), ("project", "hard", 25, 30)]
     await store.database.fetch(
@@ -73,8 +75,8 @@ async def test_payers_and_administrators_get_an_event(store: Store) -> None:
             watching(api, "bob", "?kinds=budget") as bob,
             watching(api, "admin", "?kinds=budget") as root,
         ):
-            await put(store, "project", "vision", "tokens", "month", soft=30)
-            await put(store, "user", "ann", "tokens", "month", soft=10, hard=30)
+            await put(store, "project", "vision", "tokens", period="month", soft=30)
+            await put(store, "user", "ann", "tokens", period="month", soft=10, hard=30)
             await count(store, 1)
             await measure(store)
 

@@ -38,11 +38,11 @@ async def test_endpoint_stops_at_the_hard_limit_and_starts_when_it_is_raised(
 ) -> None:
     store = platform.store
     await count(store, 1)
-    await put(store, "project", "vision", "tokens", "month", hard=30)
+    await put(store, "project", "vision", "tokens", period="month", hard=30)
     month = (await measure(store))["project tokens"]
     on = await platform.run()
     assert (on.ready, on.suspended_until) == (2, None), "what runs goes on"
-    await put(store, "project", "vision", "tokens", "month", hard=30, policy="stop")
+    await put(store, "project", "vision", "tokens", period="month", hard=30, policy="stop")
     [route] = (await store.routes.table()).models
     assert route.suspended_until == int(month.resets_at.timestamp())
     views = await platform.until(lambda view: not any(r.state for r in view.sessions))
@@ -57,12 +57,12 @@ async def test_endpoint_stops_at_the_hard_limit_and_starts_when_it_is_raised(
     assert await platform.store.replicas.sweep(SYSTEM, None, 25) == ([], None), (
         "none of them is wanted"
     )
-    await put(store, "project", "vision", "tokens", "month", hard=31, policy="stop")
+    await put(store, "project", "vision", "tokens", period="month", hard=31, policy="stop")
     again = (await platform.until(lambda view: view.ready == 2))[-1]
     assert (again.reason, again.suspended_until) == (Reason.NONE, None)
 
     # below what is used
-    await put(store, "project", "vision", "tokens", "month", hard=5, policy="stop")
+    await put(store, "project", "vision", "tokens", period="month", hard=5, policy="stop")
     assert (await platform.run()).reason is Reason.BUDGET_EXHAUSTED
 
 
@@ -71,7 +71,7 @@ async def test_replicas_that_still_drain_serve_again(platform: Platform) -> None
     await put(store, "user", "ann", "requests", hard=0, policy="stop")
     draining = await platform.run()
     assert {r.state for r in draining.sessions} == {"draining"}
-    await store.budgets.delete(SYSTEM, "user", "ann", "requests", "year")
+    await store.budgets.delete(SYSTEM, "user", "ann", "requests", period="year")
     again = await platform.run()
     assert {(r.state, r.reason) for r in again.sessions} == {("ready", Reason.NONE)}
 
@@ -105,7 +105,7 @@ async def test_budget_of_a_key_stops_the_endpoints_that_it_made(store: Store) ->
 async def test_stop_ends_with_its_period_whatever_the_clock_did(platform: Platform) -> None:
     """The database's clock jumps a year forward, so the period is over, and back again."""
     store = platform.store
-    await put(store, "user", "ann", "requests", "day", hard=0, policy="stop")
+    await put(store, "user", "ann", "requests", period="day", hard=0, policy="stop")
     today = (await measure(store))["user requests"].resets_at
     assert (await platform.run()).suspended_until == today
 

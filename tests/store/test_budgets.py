@@ -33,9 +33,11 @@ HOUR_MS = 3_600_000
 
 
 async def put(
-    store: Store, kind: str, name: str, unit: str, period: str = "year", **limits: object
+    store: Store, kind: str, name: str, unit: str, *, period: str = "year", **limits: object
 ) -> None:
-    await store.budgets.put(SYSTEM, kind, name, unit, period, BudgetSpec.model_validate(limits))
+    await store.budgets.put(
+        SYSTEM, kind, name, unit, period=period, spec=BudgetSpec.model_validate(limits)
+    )
 
 
 async def measure(store: Store) -> dict[str, BudgetView]:
@@ -88,7 +90,7 @@ async def test_exhausted_budget_refuses_new_work_and_requests(store: Store) -> N
     )
     await count(store, 1)
     await store.budgets.check(ANN)
-    await put(store, "project", "vision", "tokens", "month", hard=30)
+    await put(store, "project", "vision", "tokens", period="month", hard=30)
     month = (await measure(store))["project tokens"]
     assert (month.level, month.used) == ("hard", 30)
     with pytest.raises(BudgetExhausted, match="project 'vision' is exhausted until") as refused:
@@ -99,17 +101,17 @@ async def test_exhausted_budget_refuses_new_work_and_requests(store: Store) -> N
     await store.budgets.check(Scope.system("bob", Owner("bob", "speech")))
     grants = {grant.project: grant.exhausted_until for grant in await store.keys.grants()}
     assert (grants["vision"], grants["speech"]) == (int(month.resets_at.timestamp()), 0)
-    await put(store, "project", "vision", "tokens", "month", hard=31)
+    await put(store, "project", "vision", "tokens", period="month", hard=31)
     await store.budgets.check(ANN)
-    await put(store, "project", "vision", "tokens", "month", hard=5)
+    await put(store, "project", "vision", "tokens", period="month", hard=5)
     with pytest.raises(BudgetExhausted):  # lowered below what is used: at once
         await store.budgets.check(ANN)
 
-    await store.budgets.delete(SYSTEM, "project", "vision", "tokens", "month")
+    await store.budgets.delete(SYSTEM, "project", "vision", "tokens", period="month")
     await store.budgets.check(ANN)
     assert {grant.exhausted_until for grant in await store.keys.grants()} == {0}
     with pytest.raises(NotFound, match="no budget of tokens by the month"):
-        await store.budgets.delete(SYSTEM, "project", "vision", "tokens", "month")
+        await store.budgets.delete(SYSTEM, "project", "vision", "tokens", period="month")
 
 
 async def test_soft_limit_warns_its_payers_only(store: Store) -> None:
@@ -121,7 +123,7 @@ async def test_soft_limit_warns_its_payers_only(store: Store) -> None:
     )
     await count(store, 1)
     assert await store.budgets.warnings(ANN) == []
-    await put(store, "project", "vision", "tokens", "month", soft=30, hard=60)
+    await put(store, "project", "vision", "tokens", period="month", soft=30, hard=60)
     month = (await measure(store))["project tokens"]
     at = f"{month.resets_at:%Y-%m-%dT%H:%M:%SZ}"
     text = "limit of the budget of project vision in tokens by the month is reached, until"
@@ -131,9 +133,11 @@ async def test_soft_limit_warns_its_payers_only(store: Store) -> None:
     grants = {grant.project: grant for grant in await store.keys.grants()}
     assert grants["vision"].warned_until == int(month.resets_at.timestamp())
     assert (grants["vision"].exhausted_until, grants["speech"].warned_until) == (0, 0)
-    await put(store, "project", "vision", "tokens", "month", soft=10, hard=20)  # below what is used
+    await put(
+        store, "project", "vision", "tokens", period="month", soft=10, hard=20
+    )  # below what is used
     assert await store.budgets.warnings(ANN) == [f"the hard {text} {at}"]
-    await put(store, "project", "vision", "tokens", "month", soft=31)
+    await put(store, "project", "vision", "tokens", period="month", soft=31)
     assert await store.budgets.warnings(ANN) == []
     assert {grant.warned_until for grant in await store.keys.grants()} == {0}
 
@@ -153,9 +157,9 @@ async def test_proxies_divide_what_is_left_of_a_hard_budget(store: Store) -> Non
         ("key", "ci", "requests"),
         ("user", "ann", "gpu"),
     ):
-        await put(store, scope, name, unit, "month", hard=100)
+        await put(store, scope, name, unit, period="month", hard=100)
 
-    await put(store, "user", "ann", "tokens_in", "month", soft=100)
+    await put(store, "user", "ann", "tokens_in", period="month", soft=100)
     grants = {grant.project: grant.budgets for grant in await store.keys.grants()}
     assert [(one.subject, one.unit, one.hard) for one in grants["vision"]] == [
         ("budget/key/month/requests/ci", "requests", 100),
@@ -186,10 +190,10 @@ async def test_proxies_divide_what_is_left_of_a_hard_budget(store: Store) -> Non
 async def test_budget_begins_anew_with_its_period(store: Store) -> None:
     before = round(datetime.now(UTC).timestamp() * 1000) - 2 * 86_400_000
     await count(store, 1, began_ms=before, ended_ms=before)
-    await put(store, "project", "vision", "tokens", "day", hard=30)
+    await put(store, "project", "vision", "tokens", period="day", hard=30)
 
     # the records before this day are read
-    await put(store, "user", "ann", "tokens", "year", soft=1)
+    await put(store, "user", "ann", "tokens", period="year", soft=1)
     assert (await measure(store))["project tokens"].used == 0
     await count(store, 2)
     day = (await measure(store))["project tokens"]
@@ -252,9 +256,9 @@ async def test_metrics_of_projects_and_budgets(store: Store) -> None:
     await count(store, 2, ended_ms=now_ms - 86_400_000)
     agent = FakeAgent(store)
     await move_back(store, await run(store, agent), 10)
-    await put(store, "project", "vision", "tokens", "day", soft=10, hard=60)
-    await put(store, "user", "ann", "tokens", "day", soft=15)
-    await put(store, "user", "bob", "gpu", "year", hard=0)
+    await put(store, "project", "vision", "tokens", period="day", soft=10, hard=60)
+    await put(store, "user", "ann", "tokens", period="day", soft=15)
+    await put(store, "user", "bob", "gpu", period="year", hard=0)
     await measure(store)
     metrics = ManagerMetrics()
     scrape = Scrape(store, metrics, StoreClock())

@@ -193,7 +193,7 @@ async def test_metrics_and_retention(store: Store) -> None:
     await store.database.fetch("DELETE FROM leases")  # of the pass above
 
     async with Leader(store, clock) as leader:
-        calibrator = StartCalibrator(store, leader, metrics, clock, DAY_S)
+        calibrator = StartCalibrator(store, leader, metrics, clock, kept_s=DAY_S)
         await calibrator.run_once()
         assert errors(metrics) == {("default", "reserved", p): error for p in ("0.5", "0.9")}
         await store.database.fetch(

@@ -205,7 +205,7 @@ async def test_what_a_manager_of_the_release_before_writes_is_of_the_group(
     spec = EndpointSpec.model_validate(
         fields | {"resource_group": "fast", "resource_groups": ["fast", "default"]}
     )
-    made, _ = await store.endpoints.create_once(ANN, spec, [], {}, None)
+    made, _ = await store.endpoints.create_once(ANN, spec, [], {}, idempotency_key=None)
     await store.keys.create(
         SYSTEM,
         KeySpec(

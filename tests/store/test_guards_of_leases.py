@@ -52,7 +52,7 @@ class Silence:
             self.owner,
             number,
             status,
-            agent,
+            agent=agent,
             reason=reason,
             lease_s=30.0,
             detail="before",

@@ -66,8 +66,8 @@ async def test_a_kernel_is_moved_from_the_state_that_was_seen_by_its_own_agent(
 ) -> None:
     await agents(store, "one", "two", stream=5)
     owner = await session(store, "job")
-    made = [await kernel(store, owner, number, "CREATING", "one") for number in range(1, 6)]
-    of_two = await kernel(store, owner, 6, "CREATING", "two")
+    made = [await kernel(store, owner, number, "CREATING", agent="one") for number in range(1, 6)]
+    of_two = await kernel(store, owner, 6, "CREATING", agent="two")
     moves: dict[str, object] = {"old": "CREATING", "new": "RUNNING", "stream": 5}
     before = await rows(store, "kernels")
     written = await observe(
@@ -95,7 +95,7 @@ async def test_a_stream_that_is_being_replaced_writes_nothing(
     store: Store, migrated_database: str, reconnects: bool
 ) -> None:
     await agents(store, "one", stream=5)
-    made = await kernel(store, await session(store, "job"), 1, "CREATING", "one")
+    made = await kernel(store, await session(store, "job"), 1, "CREATING", agent="one")
     other = await asyncpg.connect(migrated_database)
     async with other.transaction():
         changes = "stream = 6" if reconnects else "labels = labels"
@@ -113,7 +113,7 @@ async def test_a_kernel_that_is_being_moved_stays_where_it_goes(
     store: Store, migrated_database: str
 ) -> None:
     await agents(store, "one")
-    made = await kernel(store, await session(store, "job"), 1, "RUNNING", "one")
+    made = await kernel(store, await session(store, "job"), 1, "RUNNING", agent="one")
     other = await asyncpg.connect(migrated_database)
     async with other.transaction():
         await other.execute("UPDATE kernels SET status = 'TERMINATING' WHERE id = $1", made)
@@ -245,7 +245,7 @@ async def test_what_is_not_said_stays(store: Store) -> None:
             else "RUNNING"
         )
         made[name] = await kernel(
-            store, owner, number, status, "one", observed=observed, **change.was
+            store, owner, number, status, agent="one", observed=observed, **change.was
         )
         said.append({"id": made[name], **change.says})
 
@@ -276,7 +276,7 @@ async def test_a_walltime_begins_no_later_than_now(store: Store) -> None:
         await store.database.fetch(
             "UPDATE sessions SET spec = spec || $2 WHERE id = $1", owner, given
         )
-        made.append(await kernel(store, owner, 1, "RUNNING", "one"))
+        made.append(await kernel(store, owner, 1, "RUNNING", agent="one"))
 
     await observe(store, *({"id": one, "ends_at": SOON.timestamp()} for one in made))
     found = await rows(store, "kernels")
@@ -315,10 +315,10 @@ async def test_who_is_told(store: Store) -> None:
         ({}, stopping, (False, False, False)),
     ]
     made = [
-        await kernel(store, owner, number, str(said.get("old", "RUNNING")), "one", **columns)
+        await kernel(store, owner, number, str(said.get("old", "RUNNING")), agent="one", **columns)
         for number, (columns, said, _) in enumerate(cases, start=1)
     ]
-    outside = await kernel(store, other, 1, "RUNNING", "one")
+    outside = await kernel(store, other, 1, "RUNNING", agent="one")
     written = await observe(
         store,
         {"id": outside},

@@ -115,7 +115,7 @@ async def second_attempt(
     )
     await store.database.fetch("UPDATE kernels SET attempt = 2 WHERE session_id = $1", owner)
     main: dict[str, Any] = {"hostname": "main1", "cluster_role": "main", "overlap": True}
-    await add_kernel(store, owner, 1, earlier, "one", **main)
+    await add_kernel(store, owner, 1, earlier, agent="one", **main)
 
     return await of_session(store, owner, "one")
 
@@ -137,7 +137,7 @@ async def test_a_session_waits_for_its_own_earlier_attempts(store: Store) -> Non
         await second_attempt(store, "careful", "RUNNING", replica_of=replica_of, overlap="never"),
     ]
     beside = await second_attempt(store, "beside", "TERMINATED")
-    await add_kernel(store, beside.session_id, 2, "RUNNING", "one", attempt=2)
+    await add_kernel(store, beside.session_id, 2, "RUNNING", agent="one", attempt=2)
     assert await place(store, *found, beside) == {
         "ended-TERMINATED", "ended-CANCELLED", "ended-ERROR", "overlapping", "replica", "beside",
     }  # fmt: skip

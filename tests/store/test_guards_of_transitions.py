@@ -91,7 +91,7 @@ async def test_a_session_is_moved_from_the_state_in_which_it_was_seen(store: Sto
     names = ("moved", "other status", "other revision", "unnamed")
     made = {name: await running(store, name.replace(" ", "-")) for name in names}
     for owner in made.values():
-        await kernel(store, owner, 1, "RUNNING", "one")
+        await kernel(store, owner, 1, "RUNNING", agent="one")
 
     # What is said of the others would hold for these.
     await running(store, "creating", status="CREATING")
@@ -121,7 +121,7 @@ async def test_a_session_that_is_being_moved_stays_where_it_goes(
 ) -> None:
     await agents(store, "one")
     made = await running(store, "job")
-    one = await kernel(store, made, 1, "RUNNING", "one")
+    one = await kernel(store, made, 1, "RUNNING", agent="one")
     other = await asyncpg.connect(migrated_database)
     async with other.transaction():
         await other.execute("UPDATE sessions SET revision = 2")
@@ -237,16 +237,20 @@ async def test_kernels_of_the_attempt_end_and_no_others(store: Store) -> None:
     ready = await running(store, "ready", status="CREATING")
     of_attempt: dict[str, object] = {"attempt": 2}
     made = {
-        "waiting": await kernel(store, stopped, 1, "PENDING", None, **of_attempt),
-        "running": await kernel(store, stopped, 2, "RUNNING", "one", **of_attempt),
-        "failing": await kernel(store, stopped, 3, "RUNNING", "two", reason="oom", **of_attempt),
-        "before": await kernel(store, stopped, 2, "TERMINATING", "one", attempt=1, overlap=True),
-        "beside": await kernel(store, beside, 1, "RUNNING", "one", **of_attempt),
-        "started": await kernel(store, ready, 1, "CREATING", "one"),
-        "left": await kernel(store, ready, 2, "PENDING", None),
+        "waiting": await kernel(store, stopped, 1, "PENDING", agent=None, **of_attempt),
+        "running": await kernel(store, stopped, 2, "RUNNING", agent="one", **of_attempt),
+        "failing": await kernel(
+            store, stopped, 3, "RUNNING", agent="two", reason="oom", **of_attempt
+        ),
+        "before": await kernel(
+            store, stopped, 2, "TERMINATING", agent="one", attempt=1, overlap=True
+        ),
+        "beside": await kernel(store, beside, 1, "RUNNING", agent="one", **of_attempt),
+        "started": await kernel(store, ready, 1, "CREATING", agent="one"),
+        "left": await kernel(store, ready, 2, "PENDING", agent=None),
     }
     for number, status in enumerate(("TERMINATED", "CANCELLED", "ERROR"), start=4):
-        made[status] = await kernel(store, stopped, number, status, "one", **of_attempt)
+        made[status] = await kernel(store, stopped, number, status, agent="one", **of_attempt)
 
     before = await rows(store, "kernels")
     found = await move(

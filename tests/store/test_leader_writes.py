@@ -221,7 +221,9 @@ class Monitored:
         self.store = store
         self.clock = ManualClock()
         self.leader = Leader(store, StoreClock())
-        self.monitor = AgentMonitor(store, self.leader, ManagerMetrics(), self.clock, 40, 120)
+        self.monitor = AgentMonitor(
+            store, self.leader, ManagerMetrics(), self.clock, suspect_after_s=40, lost_grace_s=120
+        )
 
     async def look(self, seconds: float) -> dict[str, AgentStatus]:
         await self.leader.run_once()

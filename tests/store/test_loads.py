@@ -184,13 +184,13 @@ async def test_user_change_voids_a_decision(platform: Loaded) -> None:
     term = await platform.store.leases.acquire("t", 60)
     assert term is not None
     made = AutoscaleDecision(2, "waiting", "x")
-    assert not await platform.store.loads.scale(SYSTEM, endpoint, made, {}, term)
+    assert not await platform.store.loads.scale(SYSTEM, endpoint, made, {}, term=term)
     [endpoint] = await platform.store.loads.of_endpoints(SYSTEM, [endpoint_id])
     assert not await platform.store.loads.scale(
-        SYSTEM, endpoint, AutoscaleDecision(5, "waiting", "x"), {}, term
+        SYSTEM, endpoint, AutoscaleDecision(5, "waiting", "x"), {}, term=term
     )
-    assert not await platform.store.loads.scale(SYSTEM, endpoint, made, {}, term - 1)
-    assert await platform.store.loads.scale(SYSTEM, endpoint, made, {}, term)
+    assert not await platform.store.loads.scale(SYSTEM, endpoint, made, {}, term=term - 1)
+    assert await platform.store.loads.scale(SYSTEM, endpoint, made, {}, term=term)
     view = await platform.service.get(SYSTEM, "m")
     assert (view.replicas, view.version) == (2, 2), "a decision changes no ETag"
 
@@ -468,7 +468,7 @@ async def test_name_of_a_proxy_belongs_to_one_process(store: Store, another_stor
         return row["incarnation"], row["waiting"]
 
     for one in (store, another_store):
-        await one.managers.beat("127.0.0.1:1", [], [], 0, 0, datetime.now(UTC))
+        await one.managers.beat("127.0.0.1:1", [], [], 0, proxy_links=0, now=datetime.now(UTC))
 
     first = LoadWriter(store, StoreClock())
     second = LoadWriter(another_store, StoreClock())
@@ -500,7 +500,7 @@ async def test_name_of_a_proxy_is_free_after_its_manager_or_itself_is_gone(
     store: Store, another_store: Store, end: str
 ) -> None:
     for one in (store, another_store):
-        await one.managers.beat("127.0.0.1:1", [], [], 0, 0, datetime.now(UTC))
+        await one.managers.beat("127.0.0.1:1", [], [], 0, proxy_links=0, now=datetime.now(UTC))
 
     first = LoadWriter(store, StoreClock())
     second = LoadWriter(another_store, StoreClock())

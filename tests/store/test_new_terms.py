@@ -191,7 +191,7 @@ async def test_program_that_failed_runs_again_after_its_backoff(store: Store) ->
         leader = Leader(store, clock)
         await leader.run_once()
         terminator = SessionTerminator(store, LOST_GRACE_S)
-        await Scheduler(store, leader, terminator, ManagerMetrics(), clock).run_once()
+        await Scheduler(store, leader, terminator, ManagerMetrics(), clock=clock).run_once()
         return (await store.sessions.get(SYSTEM, made.id)).status
 
     assert [await pass_of_the_next_leader() for _ in range(2)] == [Status.PENDING, Status.PENDING]
@@ -344,7 +344,7 @@ async def test_holds_of_another_leader_are_written_anew(store: Store, other: Sto
     clock = StoreClock()
     leaders = [Leader(one, clock) for one in (store, other)]
     schedulers = [
-        Scheduler(one, leader, SessionTerminator(one, LOST_GRACE_S), ManagerMetrics(), clock)
+        Scheduler(one, leader, SessionTerminator(one, LOST_GRACE_S), ManagerMetrics(), clock=clock)
         for one, leader in zip((store, other), leaders, strict=True)
     ]
     for turn in (0, 1, 0):

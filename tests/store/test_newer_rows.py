@@ -44,7 +44,7 @@ async def create(store: Store, name: str, **more: Any) -> SessionView:
     return await store.sessions.create(SYSTEM, SessionSpec.model_validate(fields))
 
 
-async def store_newer(store: Store, table: str, column: str, where: str, value: object) -> None:
+async def store_newer(store: Store, table: str, column: str, where: str, *, value: object) -> None:
     """As a newer release may have stored it: with fields of ``value``, or with it instead."""
     change = f"{column} || $1::jsonb" if isinstance(value, dict) else "$1"
     rows = await store.database.fetch(
@@ -54,7 +54,9 @@ async def store_newer(store: Store, table: str, column: str, where: str, value: 
 
 
 async def newer_spec(store: Store, name: str, **fields: object) -> None:
-    await store_newer(store, "sessions", "spec", f"name = '{name}'", fields or {"tomorrow": 1})
+    await store_newer(
+        store, "sessions", "spec", f"name = '{name}'", value=fields or {"tomorrow": 1}
+    )
 
 
 async def statuses(store: Store) -> dict[str, Status]:
@@ -230,7 +232,7 @@ async def test_an_unknown_status_of_a_kernel_disturbs_no_report(store: Store) ->
         await create(store, name, agents=[f"node-{n}"]) for n, name in ((1, "odd"), (2, "even"))
     ]
     assert await schedule(store) == 2
-    await store_newer(store, "kernels", "status", f"id = '{odd.kernels[0].id}'", "DREAMING")
+    await store_newer(store, "kernels", "status", f"id = '{odd.kernels[0].id}'", value="DREAMING")
     for agent, session in zip(agents, (odd, even), strict=True):
         agent.see(session.kernels[0].id, ObservedState.RUNNING, **RUNNING)
         await agent.report()
@@ -257,7 +259,7 @@ async def test_an_unknown_status_of_a_session_disturbs_no_other(store: Store) ->
     for one in (odd, even):
         agent.see(one.kernels[0].id, ObservedState.RUNNING, **RUNNING)
 
-    await store_newer(store, "sessions", "status", "name = 'odd'", "DREAMING")
+    await store_newer(store, "sessions", "status", "name = 'odd'", value="DREAMING")
     await agent.report()
     snapshots, _ = await store.lifecycle.unsettled([odd.id, even.id])  # type: ignore[list-item]
     assert [one.session_id for one in snapshots] == [even.id]
@@ -279,7 +281,7 @@ async def test_an_endpoint_is_left_alone_and_the_others_are_not(store: Store) ->
     await platform.service.create(SYSTEM, spec(name="odd", replicas=1))
     await platform.until(complete)
     assert {one.name for one in (await store.routes.table()).models} == {"m", "odd"}
-    await store_newer(store, "endpoints", "spec", "name = 'odd'", {"tomorrow": 1})
+    await store_newer(store, "endpoints", "spec", "name = 'odd'", value={"tomorrow": 1})
     await store.database.fetch("UPDATE endpoints SET replicas = 2 WHERE name = 'odd'")
     await platform.update({"replicas": 3})
     shown = {one.name: one for one in (await platform.service.page(SYSTEM)).items}
@@ -313,7 +315,7 @@ async def test_models_stay_reachable_with_what_is_known_of_their_routing(store: 
         "routing": {"max_load": 3, "tomorrow": 1},
         "limits": {"requests_per_minute": 5, "moons": 1},
     }
-    await store_newer(store, "endpoints", "serving", "name = 'm'", changed)
+    await store_newer(store, "endpoints", "serving", "name = 'm'", value=changed)
     store.notifier.wake_all()
     found = {one.name: one for one in (await store.routes.table()).models}
     assert (found["m"].max_load, found["m"].limits and found["m"].limits.requests_per_minute) == (
@@ -321,7 +323,9 @@ async def test_models_stay_reachable_with_what_is_known_of_their_routing(store: 
         5,
     )
     assert {name: len(one.targets) for name, one in found.items()} == {"m": 1, "other": 1}
-    await store_newer(store, "endpoints", "serving", "name = 'm'", {"routing": "by the moons"})
+    await store_newer(
+        store, "endpoints", "serving", "name = 'm'", value={"routing": "by the moons"}
+    )
     await platform.service.scale(SYSTEM, "other", 0)
     store.notifier.wake_all()
     now = {one.name: one for one in (await store.routes.table()).models}
@@ -334,7 +338,7 @@ async def test_an_autoscaled_endpoint_does_not_stop_the_scaling_of_others(store:
     scaled = {"autoscale": {"min": 1, "max": 3, "waiting": 1}, "replicas": 1}
     for name in ("odd", "even"):
         await platform.service.create(SYSTEM, spec(name=name, **scaled))
-    await store_newer(store, "endpoints", "serving", "name = 'odd'", {"tomorrow": 1})
+    await store_newer(store, "endpoints", "serving", "name = 'odd'", value={"tomorrow": 1})
     ids = await store.loads.autoscaled(SYSTEM)
     assert [one.name for one in await store.loads.of_endpoints(SYSTEM, ids)] == ["even"]
 
@@ -343,7 +347,7 @@ async def test_an_agent_does_not_stop_placement_on_others(store: Store) -> None:
     for name in ("odd", "even"):
         await FakeAgent(store, name, labels={"rack": "7"}).report()
 
-    await store_newer(store, "agents", "labels", "id = 'odd'", [1])
+    await store_newer(store, "agents", "labels", "id = 'odd'", value=[1])
     made = [await create(store, f"s{n}", labels={"rack": "7"}) for n in range(2)]
     assert await schedule(store) == 2
     placed = {(await store.sessions.get(SYSTEM, one.id)).kernels[0].agent_id for one in made}
@@ -363,7 +367,7 @@ async def test_an_unknown_status_of_an_agent_does_not_stop_the_watch_over_others
     for name in ("odd", "even"):
         await FakeAgent(store, name).report()
     await store.database.fetch("ALTER TABLE agents DROP CONSTRAINT IF EXISTS agents_status_check")
-    await store_newer(store, "agents", "status", "id = 'odd'", "DREAMING")
+    await store_newer(store, "agents", "status", "id = 'odd'", value="DREAMING")
     await store.database.fetch("UPDATE agents SET last_seen = now() - interval '1 hour'")
     assert [one.agent_id for one in await store.agents.contacts(0.0)] == ["even"]
 
@@ -372,7 +376,9 @@ async def test_a_group_does_not_stop_the_others(store: Store, clock: StoreClock)
     for name in ("default", "odd", "even"):
         await store.groups.put(name, GroupOptions(), actor="root")
 
-    await store_newer(store, "resource_groups", "options", "name = 'odd'", {"hpc": {"tomorrow": 1}})
+    await store_newer(
+        store, "resource_groups", "options", "name = 'odd'", value={"hpc": {"tomorrow": 1}}
+    )
     for group in ("odd", "even"):
         await FakeAgent(store, f"node-{group}", group=group).report()
         await create(store, f"in-{group}", resource_group=group)
@@ -398,7 +404,7 @@ async def test_an_unknown_way_of_reuse_is_none(store: Store) -> None:
     await store.groups.put("default", GroupOptions(reuse="success"), actor="root")
     assert await store.groups.reuse("default", "vision") == "success"
     await store_newer(
-        store, "resource_groups", "options", "name = 'default'", {"reuse": "on-mondays"}
+        store, "resource_groups", "options", "name = 'default'", value={"reuse": "on-mondays"}
     )
     store.notifier.notify_group("default")
     assert await store.groups.reuse("default", "vision") == "never"
@@ -409,7 +415,7 @@ async def test_a_quota_allows_nothing_to_its_owner_and_does_not_stop_others(stor
     for name in ("ann", "bob"):
         await store.quotas.put(Scope.system(), "user", name, QuotaLimits(slots={"cpu": 4}))
 
-    await store_newer(store, "quotas", "slots", "name = 'ann'", {"cpu": "most of them"})
+    await store_newer(store, "quotas", "slots", "name = 'ann'", value={"cpu": "most of them"})
     for name in ("ann", "bob"):
         await store.sessions.create(
             Scope.system("t", Owner(name, "vision")),
@@ -468,10 +474,10 @@ async def test_a_key_does_not_close_the_proxies_to_others(store: Store) -> None:
 async def test_budgets_are_measured_beside_one_that_is_not_known(store: Store) -> None:
     for name in ("odd", "vision"):
         budget = BudgetSpec.model_validate({"hard": 0})
-        await store.budgets.put(SYSTEM, "project", name, "requests", "year", budget)
+        await store.budgets.put(SYSTEM, "project", name, "requests", period="year", spec=budget)
 
     await store.database.fetch("ALTER TABLE budgets DROP CONSTRAINT IF EXISTS budgets_policy_check")
-    await store_newer(store, "budgets", "policy", "name = 'odd'", "pray")
+    await store_newer(store, "budgets", "policy", "name = 'odd'", value="pray")
     shown = await store.budgets.visible(Scope.system())
     assert ([one.name for one in shown.items], [row.name for row in shown.unreadable]) == (
         ["vision"],
@@ -489,7 +495,7 @@ async def test_a_template_is_one_line_of_the_list(store: Store) -> None:
 
     await store.database.fetch("ALTER TABLE templates DISABLE TRIGGER USER")
     text = json.dumps({"spec": {"command": ["x"]}, "tomorrow": 1})
-    await store_newer(store, "templates", "body", "name = 'odd'", text)
+    await store_newer(store, "templates", "body", "name = 'odd'", value=text)
     page = await store.templates.page(SYSTEM)
     assert [one.name for one in page.items] == ["even"]
     assert [(row.kind, row.name, row.detail) for row in page.unreadable] == [

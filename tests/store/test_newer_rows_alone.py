@@ -60,7 +60,7 @@ async def test_a_row_that_is_asked_for_says_what_it_needs(store: Store, kind: st
     table, column, name, path = ROWS[kind]
     async with serve(store) as api:
         await allow(store, table)
-        await store_newer(store, table, column, f"name = '{name}'", "wizard")
+        await store_newer(store, table, column, f"name = '{name}'", value="wizard")
         status, text = await api.call("admin", "GET", path)
         assert status == 409
         assert problem(text).startswith(f"{kind} '{name}' needs a newer manager: ")
@@ -76,7 +76,7 @@ async def test_a_key_is_revoked_all_the_same_and_never_changed_to_a_secret_that_
 ) -> None:
     async with serve(store) as api:
         await allow(store, "api_keys")
-        await store_newer(store, "api_keys", "granted_role", "name = 'mate'", "wizard")
+        await store_newer(store, "api_keys", "granted_role", "name = 'mate'", value="wizard")
         before = await store.database.fetch("SELECT sha256 FROM api_keys WHERE name = 'mate'")
         status, text = await api.call("admin", "POST", "/v1/keys/mate/rotate", {})
         assert (status, problem(text)[:31]) == (409, "key 'mate' needs a newer manage")
@@ -102,7 +102,7 @@ async def test_who_has_a_role_that_is_not_known_may_do_nothing(
     async with serve(store) as api:
         await allow(store, table)
         name = "name" if table == "api_keys" else "user_name"
-        await store_newer(store, table, column, f"{name} = 'mate'", "wizard")
+        await store_newer(store, table, column, f"{name} = 'mate'", value="wizard")
         status, text = await api.call("mate", "GET", "/v1/sessions")
         assert status == 409
         assert problem(text).startswith("key 'mate' needs a newer manager: ")
@@ -119,7 +119,7 @@ async def test_a_user_of_a_role_that_is_not_known_does_nothing_in_the_console(st
         )
         assert await store.console_sessions.find(digest_of(secret)) is not None
         await allow(store, "users")
-        await store_newer(store, "users", "platform_role", "name = 'root'", "wizard")
+        await store_newer(store, "users", "platform_role", "name = 'root'", value="wizard")
         with pytest.raises(Conflict, match="user 'root' needs a newer manager"):
             await store.console_sessions.find(digest_of(secret))
 
@@ -164,7 +164,7 @@ async def test_a_stop_of_many_goes_past_those_that_are_not_known_and_waits_for_t
     await store.database.fetch(
         "ALTER TABLE sessions DROP CONSTRAINT IF EXISTS sessions_status_check"
     )
-    await store_newer(store, "sessions", "status", "name = 'odd'", "DREAMING")
+    await store_newer(store, "sessions", "status", "name = 'odd'", value="DREAMING")
     stop = await store.session_stops.ask_for_user(SYSTEM, "ann")
     controller, terminator = await stop_controller(store)
     assert await terminator.carry_out(stop, ManualClock()) is StopState.WAITS
@@ -227,7 +227,7 @@ async def test_what_cannot_be_shown_is_deleted_and_the_audit_says_that_it_was_no
 
         await store.database.fetch("ALTER TABLE templates DISABLE TRIGGER USER")
         text = json.dumps({"spec": {"command": ["x"]}, "tomorrow": 1})
-        await store_newer(store, "templates", "body", "name = 'odd'", text)
+        await store_newer(store, "templates", "body", "name = 'odd'", value=text)
         assert (await api.call("lead", "DELETE", "/v1/templates/odd"))[0] == 409
         _, listed = await api.call("ann", "GET", "/v1/templates")
         page = json.loads(listed)
@@ -244,7 +244,7 @@ async def test_a_reason_of_a_rollback_that_is_not_known_hides_no_endpoint(store:
         await platform.service.create(SYSTEM, spec(name=name))
 
     where = "endpoint_id = (SELECT id FROM endpoints WHERE name = 'odd')"
-    await store_newer(store, "endpoint_revisions", "reason", where, "by the moons")
+    await store_newer(store, "endpoint_revisions", "reason", where, value="by the moons")
     await store.database.fetch(
         f"UPDATE endpoint_revisions SET failed_at = target_since WHERE {where}"
     )

@@ -212,7 +212,7 @@ async def scheduler(store: Store, clock: CalendarClock) -> AsyncIterator[tuple[L
         yield (
             leader,
             Scheduler(
-                store, leader, SessionTerminator(store, LOST_GRACE_S), ManagerMetrics(), clock
+                store, leader, SessionTerminator(store, LOST_GRACE_S), ManagerMetrics(), clock=clock
             ),
         )
 
@@ -244,7 +244,7 @@ async def test_replica_that_a_quota_holds_is_known_to_its_endpoint(
 ) -> None:
     await limit(store, "group", "hpc", 0)
     spec = EndpointSpec(name="m", engine="llamacpp", model="/m.gguf", resource_group="hpc")
-    made, _ = await store.endpoints.create_once(SYSTEM, spec, [], {}, None)
+    made, _ = await store.endpoints.create_once(SYSTEM, spec, [], {}, idempotency_key=None)
     endpoint_id = made.snapshot.endpoint_id
     replica = as_job(spec.session("m-1", "hpc"), SITE)
     await store.sessions.create(SYSTEM, replica, endpoint_id=endpoint_id, endpoint_revision=1)

@@ -269,6 +269,8 @@ async def test_managers_that_do_not_lead_ask_for_no_pending_sessions(
     asked = []
     monkeypatch.setattr(store.groups, "with_pending", lambda: asked.append(None))
     leader = Leader(store, clock)
-    scheduler = Scheduler(store, leader, SessionTerminator(store, 120), ManagerMetrics(), clock)
+    scheduler = Scheduler(
+        store, leader, SessionTerminator(store, 120), ManagerMetrics(), clock=clock
+    )
     await scheduler.run_once()
     assert not asked

@@ -47,7 +47,7 @@ async def tick(store: Store) -> None:
     clock = StoreClock()
     async with Leader(store, clock) as leader:
         await Scheduler(
-            store, leader, SessionTerminator(store, LOST_GRACE_S), ManagerMetrics(), clock
+            store, leader, SessionTerminator(store, LOST_GRACE_S), ManagerMetrics(), clock=clock
         ).run_once()
 
 

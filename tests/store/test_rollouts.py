@@ -301,7 +301,10 @@ async def test_repeated_requests_change_nothing(platform: Platform) -> None:
 async def test_concurrent_creates_under_one_key(store: Store, migrated_database: str) -> None:
     async with open_store(migrated_database) as other:
         made = await asyncio.gather(
-            *(s.endpoints.create_once(SYSTEM, spec(), (), {}, KEY) for s in [store, other] * 10)
+            *(
+                s.endpoints.create_once(SYSTEM, spec(), (), {}, idempotency_key=KEY)
+                for s in [store, other] * 10
+            )
         )
     assert len({record.snapshot.endpoint_id for record, _ in made}) == 1
     assert sum(not repeated for _, repeated in made) == 1
@@ -343,8 +346,9 @@ async def test_former_leader_changes_nothing(platform: Platform) -> None:
     await platform.update({"model": "two"})
     [endpoint] = await platform.store.replicas.to_reconcile(SYSTEM, [endpoint.endpoint_id])
     assert all(r.draining_since is None for r in endpoint.replicas)
-    failed = Reason.KILLED, ""
-    assert not await platform.store.replicas.roll_back(SYSTEM, endpoint, 1, *failed, term - 1)
+    assert not await platform.store.replicas.roll_back(
+        SYSTEM, endpoint, 1, Reason.KILLED, detail="", term=term - 1
+    )
     await platform.store.replicas.complete(SYSTEM, endpoint, term - 1)
     assert [r.state for r in (await platform.service.revisions(SYSTEM, "m")).items] == [
         "",

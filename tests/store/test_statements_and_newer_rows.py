@@ -244,7 +244,7 @@ async def test_readers_of_agents(store: Store, value: object) -> None:
     assert await schedule(store) == 1
     await mark_silent(store, lost=False)
     await world.spoil_agent(value)
-    await store.managers.beat("127.0.0.1:1", [], [], 0, 0, datetime.now(UTC))
+    await store.managers.beat("127.0.0.1:1", [], [], 0, proxy_links=0, now=datetime.now(UTC))
     await store.database.fetch("UPDATE managers SET asks = $1::jsonb", value)
     contacts = await store.agents.contacts(0.0)
     assert {one.agent_id for one in contacts} == {"node-1", "odd"}

@@ -122,7 +122,9 @@ class World:
         endpoint = f"{CANARY}-model-{self.made}"
         record = await self.store.endpoints.create(ANN, endpoint_spec(endpoint))
         changed = endpoint_spec(endpoint).model_copy(update={"priority": 1})
-        await self.store.endpoints.update(ANN, record, changed, [], {}, "", None)
+        await self.store.endpoints.update(
+            ANN, record, changed, [], user_labels={}, request="", idempotency_key=None
+        )
         key = KeySpec(
             name=f"{CANARY}-key-{self.made}", user="ann", project="vision", requests_per_minute=5
         )

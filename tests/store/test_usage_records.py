@@ -288,7 +288,9 @@ async def test_limits_of_a_model_reach_its_route_and_are_no_revision(store: Stor
     [first] = (await store.endpoints.revisions(scope, "m")).items
     assert first.spec == made.snapshot.spec.template()
     changed = EndpointSpec.model_validate(given | {"limits": {"concurrent_requests": 0}})
-    assert await store.endpoints.update(scope, made, changed, [], {}, "r", None)
+    assert await store.endpoints.update(
+        scope, made, changed, [], user_labels={}, request="r", idempotency_key=None
+    )
     assert len((await store.endpoints.revisions(scope, "m")).items) == 1
     [route] = (await store.routes.table()).models
     assert route.limits == RequestLimits(concurrent_requests=0)

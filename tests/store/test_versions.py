@@ -65,7 +65,7 @@ async def api(store: Store) -> AsyncIterator[Api]:
 
 
 async def send(
-    api: Api, method: str, path: str, body: object = None, tag: str | None = None
+    api: Api, method: str, path: str, body: object = None, *, tag: str | None = None
 ) -> tuple[int, str, Any]:
     headers = {"Authorization": f"Bearer {api.keys['admin']}"} | ({"If-Match": tag} if tag else {})
     async with api.http.request(method, path, json=body, headers=headers) as answer:
@@ -80,7 +80,7 @@ async def test_of_two_edits_at_once_one_is_told(api: Api, kind: str) -> None:
     status, tag, view = await send(api, "GET", path)
     assert (status, tag) == (200, f'"{view["version"]}"')
     answers = await asyncio.gather(
-        send(api, method, path, first, tag), send(api, method, path, second, tag)
+        send(api, method, path, first, tag=tag), send(api, method, path, second, tag=tag)
     )
     assert sorted(status for status, _, _ in answers) == [200, 412]
     [new] = [new for status, new, _ in answers if status == 200]
@@ -89,8 +89,8 @@ async def test_of_two_edits_at_once_one_is_told(api: Api, kind: str) -> None:
     [problem] = [problem for status, _, problem in answers if status == 412]
     assert problem["code"] == "precondition-failed"
     assert "somebody else has changed it" in problem["detail"]
-    assert (await send(api, method, path, first, new))[0] == 200
-    assert (await send(api, method, path, second, "nonsense"))[0] == 422
+    assert (await send(api, method, path, first, tag=new))[0] == 200
+    assert (await send(api, method, path, second, tag="nonsense"))[0] == 422
     assert (await send(api, method, path, second))[0] == 200  # without the header, as before
 
 
@@ -116,10 +116,10 @@ async def test_what_was_made_again_under_the_name_is_not_what_was_read(api: Api)
     _, tag, _ = await send(api, "PUT", path, {"sessions": 1})
     assert (await send(api, "DELETE", path, tag='"1"'))[0] == 412
     assert (await send(api, "DELETE", path, tag=tag))[0] == 200
-    assert (await send(api, "PUT", path, {"sessions": 2}, tag))[0] == 412
+    assert (await send(api, "PUT", path, {"sessions": 2}, tag=tag))[0] == 412
     assert (await send(api, "GET", path))[0] == 404
     await send(api, "PUT", path, {"sessions": 1})
-    assert (await send(api, "PUT", path, {"sessions": 2}, tag))[0] == 412
+    assert (await send(api, "PUT", path, {"sessions": 2}, tag=tag))[0] == 412
 
 
 async def test_a_write_that_does_not_know_versions_counts(api: Api, migrated_database: str) -> None:
@@ -133,7 +133,7 @@ async def test_a_write_that_does_not_know_versions_counts(api: Api, migrated_dat
     finally:
         await connection.close()
 
-    assert (await send(api, "PATCH", "/v1/users/zoe", {"email": "z@b.c"}, tag))[0] == 412
+    assert (await send(api, "PATCH", "/v1/users/zoe", {"email": "z@b.c"}, tag=tag))[0] == 412
 
 
 async def test_the_use_of_a_key_is_no_change_of_it(api: Api, migrated_database: str) -> None:
@@ -144,4 +144,4 @@ async def test_the_use_of_a_key_is_no_change_of_it(api: Api, migrated_database: 
         await connection.execute("UPDATE api_keys SET last_used_at = now() WHERE name = 'robot'")
     finally:
         await connection.close()
-    assert (await send(api, "PATCH", "/v1/keys/robot", {"max_priority": 1}, tag))[0] == 200
+    assert (await send(api, "PATCH", "/v1/keys/robot", {"max_priority": 1}, tag=tag))[0] == 200

@@ -30,14 +30,14 @@ def authority() -> CertificateAuthority:
 
 
 def identity(
-    ca: CertificateAuthority, kind: PeerKind, name: str, peer_id: str, signs_as: str = ""
+    ca: CertificateAuthority, kind: PeerKind, name: str, peer_id: str, *, signs_as: str = ""
 ) -> Identity:
     """``signs_as``: the kind in the certificate, if it is another."""
     key, csr = new_key(name)
     now = CLOCK.now()
     hours = timedelta(hours=4)
     certificate = ca.sign_peer_certificate(
-        read_csr(csr), signs_as or kind, name, peer_id, now, hours
+        read_csr(csr), signs_as or kind, name, peer_id, now=now, lifetime=hours
     )
 
     return Identity(
@@ -82,7 +82,7 @@ class Site:
         self, who: Identity | None = None, *, name: str = "node-1", token: str = TOKEN
     ) -> DialOut:
         agent = DialOut(
-            name, "127.0.0.1", self.ports.__contains__, dialer(self.path, who, token), CLOCK
+            name, "127.0.0.1", self.ports.__contains__, dialer(self.path, who, token), clock=CLOCK
         )
         agent.set_proxies([self.address])
         self._stack.push_async_callback(agent.close)

@@ -123,7 +123,9 @@ async def plain(
         job = await client.job(job.id)
         (node,) = await client.node_ips(job.task.id)
         target = TunnelTarget(node, server.cluster.engine("mg-test").port)
-        async with _relay(server, client, job, target, server.clock, patience_s) as running:
+        async with _relay(
+            server, client, job, target, clock=server.clock, patience_s=patience_s
+        ) as running:
             yield running
 
 
@@ -143,7 +145,7 @@ async def framed(profile: str = "6.3.2", heartbeat_s: float = 0) -> AsyncIterato
         server.database.jobs[job.id].state = 8
         server.database.jobs[job.id].tasks[0].state = 8
         target = TunnelTarget("127.0.0.1", told["port"], told["key"])
-        async with _relay(server, client, job, target, server.clock) as running:
+        async with _relay(server, client, job, target, clock=server.clock) as running:
             async with asyncio.timeout(10):
                 while (await running.http.get(f"{running.url}/x")).status != 200:
                     await asyncio.sleep(0.05)
@@ -166,6 +168,7 @@ async def _relay(
     client: HeappeClient,
     job: wire.HeappeJob,
     target: TunnelTarget,
+    *,
     clock: Clock,
     patience_s: float = PATIENCE_S,
 ) -> AsyncIterator[Running]:

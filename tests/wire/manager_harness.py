@@ -74,7 +74,7 @@ class Stream:
     """
 
     def __init__(
-        self, call: Any, stub: Any, name: str, incarnation: str, identity: str = ""
+        self, call: Any, stub: Any, name: str, incarnation: str, *, identity: str = ""
     ) -> None:
         self.call = call
         self.stub = stub
@@ -153,6 +153,7 @@ async def attach(
     name: str = "node-1",
     token: str = TOKEN,
     incarnation: str = "1",
+    *,
     identity: str = "",
     dialer: Dialer | None = None,
     newest_generation: int = 0,
@@ -163,7 +164,7 @@ async def attach(
     async with dialer.channel(()) as channel:
         stub = agent_pb2_grpc.AgentLinkStub(channel)
         call = stub.Attach(metadata=dialer.metadata)
-        stream = Stream(call, stub, name, incarnation, identity)
+        stream = Stream(call, stub, name, incarnation, identity=identity)
         stream.newest_generation = newest_generation
         try:
             await stream.report()

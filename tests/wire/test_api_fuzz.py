@@ -110,7 +110,9 @@ class Target:
             return answer.status, answer.content_type, dict(answer.headers), body
 
 
-def check(row: Route, status: int, media_type: str, headers: dict[str, str], body: bytes) -> None:
+def check(
+    row: Route, status: int, media_type: str, headers: dict[str, str], *, body: bytes
+) -> None:
     """Raises ``AssertionError`` for an answer that the document does not declare."""
     assert status < 500 or status == 503, body
     responses = DOCUMENT["paths"][path_of(row)][row.method.lower()]["responses"]
@@ -180,7 +182,7 @@ def _fuzz(target: Target, role: str, requests: Requests, growth: Growth) -> None
         status, media_type, headers, body = target.runner.run(
             target.send(request, target.keys[role])
         )
-        check(row, status, media_type, headers, body)
+        check(row, status, media_type, headers, body=body)
         if not is_known and row.access != "open":
             # 404, 405, 414: the drawn path is not that of the route.
             assert status in (401, 404, 405, 414), body

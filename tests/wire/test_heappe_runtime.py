@@ -60,7 +60,7 @@ class Agent:
         rules = HeappeRules(100, wanted, poll_s=3600, hurried_poll_s=3600)
         runtime = HeappeRuntime(
             client, JobRecords(self.folder / records), LogStore(self.folder / "logs"), rules,
-            self.server.clock, "identity", host="127.0.0.1", per_job=self.auth == "bearer",
+            clock=self.server.clock, identity="identity", host="127.0.0.1", per_job=self.auth == "bearer",
             allocate=ports.allocate if ports else free_port, release=ports.release if ports else print,
         )  # fmt: skip
         self.runtimes.append(runtime)
@@ -636,9 +636,15 @@ async def test_an_account_is_shared_only_where_told(tmp_path: Path, shared: bool
         await client.create_job(specification("mg-00000000-000000000000-1", blank()))
         rules = HeappeRules(1, SiteChoice("EXA-00-1"), shared_account=shared)
         runtime = HeappeRuntime(
-            client, JobRecords(tmp_path), LogStore(tmp_path), rules, at.server.clock, "identity",
-            host="127.0.0.1", allocate=free_port,
-        )  # fmt: skip
+            client,
+            JobRecords(tmp_path),
+            LogStore(tmp_path),
+            rules,
+            clock=at.server.clock,
+            identity="identity",
+            host="127.0.0.1",
+            allocate=free_port,
+        )
         at.runtimes.append(runtime)
 
         if shared:

@@ -190,7 +190,7 @@ async def test_no_proxy_is_dialed_without_tls(squatter: Squatter, tmp_path: Path
     dialer = dialer_for(
         "agent", "one", "127.0.0.1:1", link_tls="auto", token=h.TOKEN, home=tmp_path, clock=h.CLOCK
     )
-    agent = DialOut("one", "127.0.0.1", lambda _: False, dialer, h.CLOCK)
+    agent = DialOut("one", "127.0.0.1", lambda _: False, dialer, clock=h.CLOCK)
     agent.set_proxies([squatter.target])
     async with asyncio.timeout(20):
         while "need TLS" not in agent.undialed.get(squatter.target, ""):

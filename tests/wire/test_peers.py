@@ -218,7 +218,12 @@ async def test_manager_refuses_a_certificate_of_another_ca(site: Site) -> None:
     joined = await site.join()
     other = CertificateAuthority(CertificateAuthority.create("s", SystemClock().now()), "s")
     forged = other.sign_peer_certificate(
-        read_csr(_csr_for(joined.key)), "agent", "node-1", joined.id, SystemClock().now(), HOURS
+        read_csr(_csr_for(joined.key)),
+        "agent",
+        "node-1",
+        joined.id,
+        now=SystemClock().now(),
+        lifetime=HOURS,
     )
     identity_file(site.home / "node-1", "agent", "node-1").store(
         replace(joined, certificate=forged)

@@ -197,7 +197,7 @@ async def forwarded(
 
         async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             try:
-                await forward_connection(http, url, access_token, reader, writer)
+                await forward_connection(http, url, access_token, reader, writer=writer)
             except (ApiError, Unreachable) as error:
                 errors.append(error)
                 reset(writer.transport)

@@ -79,7 +79,7 @@ class World:
     """A user ``ann-N``, a member of project vision, with a session of her own at the agent."""
 
     def __init__(
-        self, site: Site, proxy: Proxy, agent: Stream, number: int, stack: AsyncExitStack
+        self, site: Site, proxy: Proxy, agent: Stream, number: int, *, stack: AsyncExitStack
     ) -> None:
         self.site = site
         self.proxy = proxy
@@ -421,7 +421,7 @@ async def test_what_the_table_says(site: Site, monkeypatch: pytest.MonkeyPatch) 
         for number, column in enumerate(COLUMNS):
             proxy = proxies[column == "proxy"]
             async with AsyncExitStack() as scenario:
-                await walk(World(site, proxy, agent, number, scenario), column)
+                await walk(World(site, proxy, agent, number, stack=scenario), column)
 
         revoked = proxies[1]
         assert not revoked.ready

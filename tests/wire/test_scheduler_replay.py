@@ -195,7 +195,12 @@ async def test_verification_finds_a_place_that_the_planner_would_not_give(
     decisions = [one for row in rows for one in reader.read(row["body"])]
     falsified = next(one for one in decisions if one.places)
     delta = writer.note(
-        falsified.snapshot, falsified.policy, Plan(falsified.places[1:], ()), falsified.at, 1, 0
+        falsified.snapshot,
+        falsified.policy,
+        Plan(falsified.places[1:], ()),
+        falsified.at,
+        took=1,
+        placed=0,
     )
     assert delta is not None
     segment = Segment(falsified.at, falsified.at, True, 1, 0, b"".join(writer.write([delta], {})))

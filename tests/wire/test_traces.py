@@ -27,7 +27,7 @@ async def test_a_collector_that_is_stuck_does_not_grow_memory(
 
         async with tracer:
             for number in range(1, SPANS + 1):
-                tracer.record([Span("s", SpanContext(1, number, True), 0, 1, 2, {})])
+                tracer.record([Span("s", SpanContext(1, number, True), 0, 1, end=2, attributes={})])
             collector.goes_on.set()
 
         received = len(collector.spans())
@@ -46,6 +46,6 @@ async def test_a_process_ends_although_its_collector_is_stuck(
         tracer = tracer_for(TelemetrySettings(endpoint=collector.url), "proxy", SystemClock())
         assert tracer is not None
         async with tracer:
-            tracer.record([Span("s", SpanContext(1, 1, True), 0, 1, 2, {})])
+            tracer.record([Span("s", SpanContext(1, 1, True), 0, 1, end=2, attributes={})])
 
         assert not collector.requests, "it was left while the collector still held the request"

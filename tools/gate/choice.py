@@ -71,6 +71,7 @@ def choose(
     tier: Tier,
     changed: Sequence[str],
     number: int,
+    *,
     budget_core_s: float = float("inf"),
 ) -> list[ChosenStep]:
     """Return the steps of this tier for a change of the paths ``changed`` at commit ``number``.

@@ -212,7 +212,7 @@ class Runner:
             _signal_group(process.pid, signal.SIGKILL)
 
     async def _execute(
-        self, command: str, log: Path, lane: int, limit_s: float, case_log: Path
+        self, command: str, log: Path, lane: int, limit_s: float, *, case_log: Path
     ) -> _Ended:
         environment = os.environ | {
             "MOORAGE_TEST_LANE": str(lane),

@@ -22,7 +22,7 @@ class AttemptLog:
     reads the rest."""
 
     def __init__(
-        self, cli: Cli, client: Client, view: SessionView, sink: LogWriter, attempt: int
+        self, cli: Cli, client: Client, view: SessionView, sink: LogWriter, *, attempt: int
     ) -> None:
         self._cli = cli
         self._client = client

@@ -53,8 +53,8 @@ class ClusterLog:
         client: Client,
         view: SessionView,
         sink: LogWriter,
-        attempt: int,
         *,
+        attempt: int,
         follow: bool,
         **options: Any,
     ) -> None:

@@ -46,6 +46,7 @@ async def all_sessions(
     statuses: Collection[Status | Outcome] = (),
     endpoint: str | None = None,
     selector: str | None = None,
+    *,
     user: str | None = None,
     pipeline: str | None = None,
 ) -> list[SessionView]:

@@ -156,7 +156,7 @@ def options(given: Sequence[str], model: type[BaseModel], old: Mapping[str, Any]
 
 
 def _put(
-    old: Mapping[str, Any], model: type[BaseModel] | None, name: str, text: str, path: str
+    old: Mapping[str, Any], model: type[BaseModel] | None, name: str, text: str, *, path: str
 ) -> dict[str, Any]:
     """``model``: None for options whose names are free, and may have dots (``weights``,
     ``hpc.options``)."""

@@ -156,6 +156,7 @@ def placement_fields(
     labels: list[str] | None,
     agents: list[str] | None,
     priority: int | None,
+    *,
     image: str | None,
     runtime: str | None = None,
 ) -> dict[str, Any]:
@@ -309,7 +310,7 @@ async def plan_session(client: Client, spec: SessionSpec | TemplateStart) -> Pla
 
 
 async def _create(
-    client: Client, spec: SessionSpec | TemplateStart, key: str, strict: bool, force: bool
+    client: Client, spec: SessionSpec | TemplateStart, key: str, strict: bool, *, force: bool
 ) -> SessionView:
     from moorage.common.model.spec import SessionSpec
 

@@ -22,6 +22,7 @@ async def watch(
     client: Client,
     kinds: Collection[EventKind],
     read: Callable[[Client], Awaitable[T]],
+    *,
     show: Callable[[T], None],
 ) -> None:
     """Show what ``read`` returns, now and whenever it has changed; on a terminal in place of the

@@ -172,7 +172,7 @@ class _HeaderGuard:
 
 
 def unpack(
-    source: IO[bytes], into: Path, top: str, report: Report, limits: ArchiveLimits
+    source: IO[bytes], into: Path, top: str, report: Report, *, limits: ArchiveLimits
 ) -> CopyStats:
     """Unpack a stream into ``into``, which must not exist and whose parent only this process writes
     to.

@@ -112,7 +112,7 @@ async def _unless(shutdown: asyncio.Event, work: Coroutine[Any, Any, str]) -> st
 
 
 async def _serve_and_ask(
-    client: Client, platform: AllInOne, key: str, model: Path, stages: Stages
+    client: Client, platform: AllInOne, key: str, model: Path, *, stages: Stages
 ) -> str:
     spec = EndpointSpec(
         name=MODEL,

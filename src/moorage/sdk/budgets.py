@@ -18,6 +18,7 @@ class BudgetCalls(Transport):
         name: str,
         unit: views.BudgetUnit,
         period: views.Period,
+        *,
         spec: views.BudgetSpec,
     ) -> views.BudgetView:
         """For administrators."""

@@ -38,7 +38,7 @@ class SchedulerCalls(Transport):
 
 
 def _query(
-    group: str, since: datetime, until: datetime, cursor: str | None, limit: int
+    group: str, since: datetime, until: datetime, cursor: str | None, *, limit: int
 ) -> dict[str, str | None]:
     times = {"from": since.isoformat(), "to": until.isoformat()}
     return {"group": group, **times, "cursor": cursor, "limit": str(limit)}

@@ -184,6 +184,7 @@ class Transport:
         target: str,
         headers: dict[str, str],
         data: bytes | None,
+        *,
         also_accept: int,
     ) -> tuple[int, bytes]:
         try:

@@ -19,6 +19,7 @@ async def forward_connection(
     url: str,
     access_token: str,
     reader: asyncio.StreamReader,
+    *,
     writer: asyncio.StreamWriter,
 ) -> None:
     """Copy ``reader`` to the app and the app's answers to ``writer``, until both directions have

@@ -36,6 +36,7 @@ def exec_agent(
     common: CommonSettings,
     telemetry: TelemetrySettings,
     home: Path,
+    *,
     token: str,
     etcd: EtcdUse,
 ) -> NoReturn:

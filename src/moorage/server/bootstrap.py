@@ -108,7 +108,9 @@ def _given(loaded: LoadedSettings, kind: PeerKind) -> frozenset[str]:
     )
 
 
-def _registered(settings: Settings, section: S, kind: PeerKind, home: Path, given: Set[str]) -> S:
+def _registered(
+    settings: Settings, section: S, kind: PeerKind, home: Path, *, given: Set[str]
+) -> S:
     """``given``: the names of the settings that the user has set."""
     if settings.common.link_tls == "off":
         return section

@@ -116,6 +116,7 @@ async def with_etcd(
     use: EtcdUse,
     clock: Clock,
     members: Callable[[T], Iterable[Member]],
+    *,
     dialers: Callable[[T], Iterable[Dialer | None]] = lambda _: (),
 ) -> AsyncIterator[T]:
     """Enter ``component``; it is registered in etcd while it runs, and its ``dialers`` learn of

@@ -407,7 +407,7 @@ async def outsider(folder: Path) -> subprocess.Popen[bytes]:
 
 
 async def next_one(
-    report: Report, client: Client, name: str, freed: Callable[[], float | None], since: float
+    report: Report, client: Client, name: str, freed: Callable[[], float | None], *, since: float
 ) -> None:
     """The next session has started, and only when the memory was free."""
     words = await line_of(client, name, "free", 75)
@@ -448,7 +448,7 @@ async def release(report: Report, folder: Path) -> None:
                 killed = time.time()
                 os.kill(pid, signal.SIGKILL)
                 await next_one(
-                    report, client, "next", lambda: watch.first_below(FREE, killed), killed
+                    report, client, "next", lambda: watch.first_below(FREE, killed), since=killed
                 )
                 view = await client.get_session("held")
                 kernel = view.kernels[-1]
@@ -486,7 +486,7 @@ async def release(report: Report, folder: Path) -> None:
                 foreign.kill()
                 foreign.wait()
                 await next_one(
-                    report, client, "patient", lambda: watch.first_below(FREE, killed), killed
+                    report, client, "patient", lambda: watch.first_below(FREE, killed), since=killed
                 )
                 await stop(client, "patient")
 
@@ -523,7 +523,9 @@ async def child(report: Report, folder: Path) -> None:
                 "seconds from the end of the program to that of the session", round(over - left, 2)
             )
             await client.create_session(spec("after", *holder("60%")))
-            await next_one(report, client, "after", lambda: watch.first_below(FREE, left), left)
+            await next_one(
+                report, client, "after", lambda: watch.first_below(FREE, left), since=left
+            )
             view = await client.get_session("after")
             report.fact("the next one", f"{view.status} {view.reason} {view.detail}")
 
@@ -581,7 +583,9 @@ async def adoption(report: Report, folder: Path) -> None:
             os.kill(pid, signal.SIGKILL)
             await asyncio.sleep(1)
             platform.start("agent")
-            await next_one(report, client, "later", lambda: watch.first_below(FREE, died), died)
+            await next_one(
+                report, client, "later", lambda: watch.first_below(FREE, died), since=died
+            )
             view = await client.get_session("kept")
             report.fact(
                 "the one that died", f"{view.status} {view.result} {view.reason} {view.detail}"

@@ -142,7 +142,7 @@ def test_no_answer_of_an_agent_is_a_fault(served: tuple[asyncio.Runner, Api]) ->
     run()
 
 
-def _frame(first: int, length: int, given: int, payload: bytes, masked: bool) -> bytes:
+def _frame(first: int, length: int, given: int, payload: bytes, *, masked: bool) -> bytes:
     """``given``: how the length is written; the payload may be another one."""
     bit = 0x80 if masked else 0
     if given == 0:
@@ -183,7 +183,7 @@ PAYLOADS = st.sampled_from(
 FRAMES = st.lists(
     st.builds(
         lambda first, payload, exact, given, other, masked: _frame(
-            first, len(payload) if exact else other, given, payload, masked
+            first, len(payload) if exact else other, given, payload, masked=masked
         ),
         FIRST,
         PAYLOADS,

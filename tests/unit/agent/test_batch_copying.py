@@ -43,7 +43,7 @@ def fetched(work: Path, path: str, into: Path, top: str = "") -> Path:
     sink = io.BytesIO()
     pack(work, path, sink)
     sink.seek(0)
-    archive.unpack(sink, into, top, lambda _: None, ArchiveLimits(1_000_000))
+    archive.unpack(sink, into, top, lambda _: None, limits=ArchiveLimits(1_000_000))
     return into
 
 
@@ -157,7 +157,11 @@ def test_links_are_copied_as_links(work: Path, tmp_path: Path) -> None:
 
     sink.seek(0)
     assert (
-        len(archive.unpack(sink, tmp_path / "it", "", lambda _: None, ArchiveLimits(9999)).skipped)
+        len(
+            archive.unpack(
+                sink, tmp_path / "it", "", lambda _: None, limits=ArchiveLimits(9999)
+            ).skipped
+        )
         == 2
     )
 
@@ -232,7 +236,9 @@ async def test_a_large_copy_out_waits_for_its_reader(work: Path, tmp_path: Path)
     copy = CopyOut(lambda sink: pack(work, "big", sink))
     data = await collected(copy)
     copy.disconnect()
-    archive.unpack(io.BytesIO(data), tmp_path / "it", "", lambda _: None, ArchiveLimits(9_999_999))
+    archive.unpack(
+        io.BytesIO(data), tmp_path / "it", "", lambda _: None, limits=ArchiveLimits(9_999_999)
+    )
     assert (tmp_path / "it").read_bytes() == (work / "big").read_bytes()
 
 

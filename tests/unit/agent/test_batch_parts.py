@@ -85,7 +85,9 @@ FOLDER = Path("/jobs/k")
 
 
 def options(launch: Launch, defaults: JobDefaults | None = None) -> list[str]:
-    return sbatch_options(launch, "mg-x", FOLDER, FOLDER / "out", defaults or JobDefaults())
+    return sbatch_options(
+        launch, "mg-x", FOLDER, FOLDER / "out", defaults=defaults or JobDefaults()
+    )
 
 
 def test_resources_become_options() -> None:

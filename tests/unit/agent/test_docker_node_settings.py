@@ -148,8 +148,8 @@ def test_gpu_request_by_cdi_or_nvidia_driver(
 ) -> None:
     rules = ContainerRules(gpus=setting)
     gpus = order(devices=("GPU-a", "GPU-b"))
-    [request] = host_config(gpus, rules, "127.0.0.1", "bridge", known)["device_requests"]
-    visible = container_config(gpus, rules, {}, "bridge", known)["environment"][
+    [request] = host_config(gpus, rules, "127.0.0.1", "bridge", cdi=known)["device_requests"]
+    visible = container_config(gpus, rules, {}, "bridge", cdi=known)["environment"][
         "NVIDIA_VISIBLE_DEVICES"
     ]
     if cdi:

@@ -114,7 +114,7 @@ class World:
             lambda _, problem: self.changes.append(problem),
             self.clock,
             10.0,
-            lambda _: self.is_unreachable,
+            is_unreachable=lambda _: self.is_unreachable,
         )
 
     async def pass_time(self, seconds: float) -> None:

@@ -63,7 +63,17 @@ def test_hosts_of_a_cluster_come_before_those_of_the_node() -> None:
 def test_agent_of_the_previous_release_reads_a_sandbox_without_hosts(
     hosts: str, fields: int
 ) -> None:
-    sandbox = Sandbox("one", 1, ("g",), "m", ("/tmp",), ("/usr",), ("/w", "/w"), b"filter", hosts)
+    sandbox = Sandbox(
+        "one",
+        1,
+        ("g",),
+        "m",
+        empty=("/tmp",),
+        visible=("/usr",),
+        writable=("/w", "/w"),
+        system_calls=b"filter",
+        hosts=hosts,
+    )
     encoded = sandbox.encode()
     assert vars(Sandbox.decode(encoded)) == vars(sandbox)
     assert len(marshal.loads(bytes.fromhex(encoded))) == fields

@@ -35,7 +35,11 @@ def test_resolver(resolver: str, upstream: str, expected: str) -> None:
 
 def test_published_ports_survive_a_new_agent() -> None:
     text = node_rules(
-        "t", "mk0", (53,), (), [(21_001, "100.80.0.2", 8888), (21_000, "100.80.0.1", 21_000)]
+        "t",
+        "mk0",
+        (53,),
+        (),
+        published=[(21_001, "100.80.0.2", 8888), (21_000, "100.80.0.1", 21_000)],
     )
     assert "elements = { 21000 : 100.80.0.1 . 21000, 21001 : 100.80.0.2 . 8888 }" in text
 
@@ -44,20 +48,22 @@ def test_published_ports_are_those_of_ipv6_too_where_kernels_have_it() -> None:
     published = [(21_001, "100.80.0.2", 8888)]
     own = address6_of("100.80.0.2")
     assert own != address6_of("100.80.0.3") != GATEWAY6
-    assert f"21001 : {own} . 8888" in node_rules("t", "mk0", (), (), published, ipv6=True)
-    without = node_rules("t", "mk0", (), (), published)
+    assert f"21001 : {own} . 8888" in node_rules("t", "mk0", (), (), published=published, ipv6=True)
+    without = node_rules("t", "mk0", (), (), published=published)
     assert all(word not in without for word in ("ip6", "icmpv6", own))
 
 
 def test_uplinks_may_be_bridges() -> None:
     [rule] = [
-        line for line in node_rules("t", "mk0", (), ("br0",), ()).splitlines() if "bridge" in line
+        line
+        for line in node_rules("t", "mk0", (), ("br0",), published=()).splitlines()
+        if "bridge" in line
     ]
     assert rule.strip() == 'meta oifkind "bridge" oifname != { "br0" } reject'
 
 
 def test_kernels_reach_no_port_of_the_node_where_none_is_allowed() -> None:
-    assert "dport {" not in node_rules("t", "mk0", (), (), ())
+    assert "dport {" not in node_rules("t", "mk0", (), (), published=())
     inside = inner_rules("100.80.0.1", (), GATEWAY)
     assert "127.0.0.0/8 th dport" not in inside
 

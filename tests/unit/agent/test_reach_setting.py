@@ -24,7 +24,7 @@ async def test_automatic_reach_is_accepted_with_a_warning(reach: Reach, warnings
     settings = AgentSettings(reach=reach)
     dialer = Dialer("127.0.0.1:1", token="link-token", clock=CLOCK)
     with capture_logs() as logs:
-        await dial_out(settings, "node-1", list, dialer, CLOCK).close()
+        await dial_out(settings, "node-1", list, dialer, clock=CLOCK).close()
 
     assert len(logs) == warnings
     for entry in logs:

@@ -138,7 +138,7 @@ def test_cases(
 ) -> None:
     ordered = None if orders is None else mapping(orders)
     assert reconcile(ordered, checkpoint, observed) == actions
-    each = [reconcile(ordered, checkpoint, observed, (), [one.kernel_id]) for one in (A, B)]
+    each = [reconcile(ordered, checkpoint, observed, (), among=[one.kernel_id]) for one in (A, B)]
     assert [*each[0], *each[1]] == actions, "what happens to a kernel depends on no other"
 
 

@@ -46,7 +46,7 @@ async def forgotten(tmp_path: Path, sacct: str) -> tuple[SlurmRuntime, Handle]:
     folders.create(SlurmRecord(KERNEL, "mg-1", "77"), {}, "true")
     (folders.path(KERNEL) / "started.json").write_text('{"host": "cn1", "port": 7001}')
     runtime = SlurmRuntime(
-        Slurm(str(commands)), folders, SlurmRules(1, "python3"), SystemClock(), "me"
+        Slurm(str(commands)), folders, SlurmRules(1, "python3"), SystemClock(), identity="me"
     )
 
     return runtime, Handle("slurm", {"kernel_id": KERNEL, "name": "mg-1"})

@@ -61,7 +61,11 @@ def test_service_ports_that_are_picked_on_the_other_node_have_tokens() -> None:
     apps = (AppPort("web", 0), AppPort("side-door", 0, "tcp"))
     context = LaunchContext(False, "login", NodeInfo(), "/work", {}, own_address=True)
     launch = build_launch(
-        spec, build_invocation(ENGINES["custom"], spec, 0, context, apps), 0, context, apps
+        spec,
+        build_invocation(ENGINES["custom"], spec, 0, context, apps=apps),
+        0,
+        context,
+        apps=apps,
     )
     assert launch.argv == ("serve", port_token("web"), port_token("side-door"))
     assert launch.env["MOORAGE_PORT_SIDE_DOOR"] == port_token("side-door") != PORT_TOKEN

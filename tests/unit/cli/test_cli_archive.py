@@ -27,7 +27,12 @@ from moorage.common.archive import (
 
 
 def entry(
-    name: str, kind: bytes = tarfile.REGTYPE, link: str = "", data: bytes = b"x", mode: int = 0o644
+    name: str,
+    kind: bytes = tarfile.REGTYPE,
+    link: str = "",
+    data: bytes = b"x",
+    *,
+    mode: int = 0o644,
 ):
     info = tarfile.TarInfo(name)
     info.type = kind
@@ -76,7 +81,11 @@ def ignore_progress(_: int) -> None:
 def test_unpack_refuses_entries_outside_the_copy(name: str, tmp_path: Path) -> None:
     with pytest.raises(UnsafeArchive):
         unpack(
-            tar_of(entry("top", DIR), entry(name)), tmp_path / "it", "top", ignore_progress, LIMITS
+            tar_of(entry("top", DIR), entry(name)),
+            tmp_path / "it",
+            "top",
+            ignore_progress,
+            limits=LIMITS,
         )
     assert sorted(path.name for path in tmp_path.rglob("*")) in (["it"], [])
     assert not (tmp_path.parent / "x").exists()
@@ -121,7 +130,7 @@ def test_unpack_leaves_out_links_that_point_outside(tmp_path: Path) -> None:
         entry("top/again", HARD, "top/sub/file"),
         entry("top/pipe", FIFO),
     )
-    copied = unpack(sent, tmp_path / "it", "top", ignore_progress, LIMITS)
+    copied = unpack(sent, tmp_path / "it", "top", ignore_progress, limits=LIMITS)
     unpacked = tmp_path / "it"
     assert sorted(path.name for path in unpacked.iterdir()) == ["again", "fine", "sub"]
     assert (unpacked / "fine").read_bytes() == (unpacked / "again").read_bytes() == b"data"
@@ -149,13 +158,13 @@ def test_unpack_refuses_archives_that_write_through_links(
     outside.mkdir()
     (outside / "secret").write_text("s")
     with pytest.raises((OSError, UnsafeArchive)):
-        unpack(tar_of(*make(str(outside))), tmp_path / "it", "top", ignore_progress, LIMITS)
+        unpack(tar_of(*make(str(outside))), tmp_path / "it", "top", ignore_progress, limits=LIMITS)
     assert [path.name for path in outside.iterdir()] == ["secret"]
     assert (outside / "secret").stat().st_nlink == 1
 
 
 def test_unpack_accepts_any_single_top_name(tmp_path: Path) -> None:
-    unpack(tar_of(entry("./real", data=b"r")), tmp_path / "it", "", ignore_progress, LIMITS)
+    unpack(tar_of(entry("./real", data=b"r")), tmp_path / "it", "", ignore_progress, limits=LIMITS)
     assert (tmp_path / "it").read_bytes() == b"r"
     for names in (("a", "b"), ("..", "../x"), ("/etc", "/etc/x"), ("",)):
         with pytest.raises(UnsafeArchive):
@@ -164,14 +173,16 @@ def test_unpack_accepts_any_single_top_name(tmp_path: Path) -> None:
                 tmp_path / names[0][:1],
                 "",
                 ignore_progress,
-                LIMITS,
+                limits=LIMITS,
             )
 
 
 def test_unpack_refuses_a_truncated_stream(tmp_path: Path) -> None:
     complete = tar_of(entry("top", data=b"y" * 100_000)).getvalue()
     with pytest.raises(UnsafeArchive):
-        unpack(io.BytesIO(complete[:50_000]), tmp_path / "it", "top", ignore_progress, LIMITS)
+        unpack(
+            io.BytesIO(complete[:50_000]), tmp_path / "it", "top", ignore_progress, limits=LIMITS
+        )
 
 
 def test_pack_and_unpack_round_trip(tmp_path: Path) -> None:
@@ -193,7 +204,7 @@ def test_pack_and_unpack_round_trip(tmp_path: Path) -> None:
     )
     assert copied.skipped == ["pipe is not a file, directory or link"]
     stream.seek(0)
-    unpack(stream, tmp_path / "it", ROOT, ignore_progress, LIMITS)
+    unpack(stream, tmp_path / "it", ROOT, ignore_progress, limits=LIMITS)
     install(tmp_path / "it", tmp_path / "target")
     target = tmp_path / "target"
     assert (target / "sub/run").read_bytes() == b"#!\n" * 1000

@@ -131,7 +131,7 @@ def test_a_hostile_archive_is_refused_and_touches_nothing(name: str, tmp_path: P
 
     try:
         with pytest.raises(UnsafeArchive):
-            unpack(HOSTILE[name](), staging / "it", "top", lambda _: None, LIMITS)  # type: ignore[arg-type]
+            unpack(HOSTILE[name](), staging / "it", "top", lambda _: None, limits=LIMITS)  # type: ignore[arg-type]
         assert tracemalloc.get_traced_memory()[1] < 32 * MIB
     finally:
         tracemalloc.stop()
@@ -145,7 +145,7 @@ def test_a_hostile_archive_is_refused_and_touches_nothing(name: str, tmp_path: P
 def test_directories_above_each_other_are_limited(tmp_path: Path) -> None:
     sent: object = Stream(*(header("top" + "/d" * depth, DIR) for depth in range(130)))
     with pytest.raises(UnsafeArchive, match="128 directories"):
-        unpack(sent, tmp_path / "it", "top", lambda _: None, ArchiveLimits(0, entries=1000))  # type: ignore[arg-type]
+        unpack(sent, tmp_path / "it", "top", lambda _: None, limits=ArchiveLimits(0, entries=1000))  # type: ignore[arg-type]
 
 
 def test_memory_does_not_grow_with_the_entries(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_memory_does_not_grow_with_the_entries(tmp_path: Path) -> None:
     sent: object = Stream(TOP, then=entries())
     tracemalloc.start()
     try:
-        unpack(sent, tmp_path / "it", "top", lambda _: None, ArchiveLimits(0, entries=5000))  # type: ignore[arg-type]
+        unpack(sent, tmp_path / "it", "top", lambda _: None, limits=ArchiveLimits(0, entries=5000))  # type: ignore[arg-type]
     finally:
         tracemalloc.stop()
 
@@ -174,7 +174,7 @@ def test_memory_does_not_grow_with_the_entries(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", [tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE])
 def test_devices_are_left_out(kind: bytes, tmp_path: Path) -> None:
     sent: object = Stream(TOP, header("top/device", kind), header("top/file"))
-    copied = unpack(sent, tmp_path / "it", "top", lambda _: None, LIMITS)  # type: ignore[arg-type]
+    copied = unpack(sent, tmp_path / "it", "top", lambda _: None, limits=LIMITS)  # type: ignore[arg-type]
     assert copied.skipped == ["device is not a file or directory"]
     assert [p.name for p in (tmp_path / "it").iterdir()] == ["file"]
 
@@ -184,7 +184,7 @@ def test_time_stamps_and_modes_that_no_file_can_have(tmp_path: Path) -> None:
         sent: object = Stream(TOP, pax({"mtime": mtime}), header("top/a"))
         into = tmp_path / mtime
         try:
-            unpack(sent, into, "top", lambda _: None, LIMITS)  # type: ignore[arg-type]
+            unpack(sent, into, "top", lambda _: None, limits=LIMITS)  # type: ignore[arg-type]
         except UnsafeArchive:
             continue
         assert (into / "a").is_file()
@@ -225,7 +225,7 @@ def test_no_sequence_of_copies_leaves_the_target(
                 TOP, *(header(f"top/{name}", kind, link=link) for name, kind, link in entries)
             )
             try:
-                unpack(stream, staged, "top", lambda _: None, LIMITS)  # type: ignore[arg-type]
+                unpack(stream, staged, "top", lambda _: None, limits=LIMITS)  # type: ignore[arg-type]
                 install(staged, target)
             except (UnsafeArchive, OSError):
                 pass  # a merge that stops half way must be safe, too

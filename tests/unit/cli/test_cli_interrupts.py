@@ -33,6 +33,7 @@ def interrupt(
     home: Path,
     args: list[str],
     sent: signal.Signals,
+    *,
     waits: Callable[[], bool],
 ) -> tuple[int, str]:
     """Send a signal to a command as soon as it waits. Returns its exit code and what it printed on
@@ -72,7 +73,7 @@ def test_start_goes_on(
     manager.next_session(script=[])
     args = {"serve": ["serve", "org/big"], "start": ["start", "--name", "big"]}[verb]
     waits = asked(manager, "GET /v1/events")
-    exits, errors = interrupt(manager, tmp_path, args, sent, waits)
+    exits, errors = interrupt(manager, tmp_path, args, sent, waits=waits)
     assert exits == code
     assert "big keeps starting" in errors
     assert "`moorage stop big` ends it" in errors
@@ -84,7 +85,9 @@ def test_stop_goes_on(
 ) -> None:
     session = manager.add_session(batch("job"), advances_to_stop=10_000)
     waits = asked(manager, "GET /v1/events")
-    exits, errors = interrupt(manager, tmp_path, ["stop", session.spec.name or ""], sent, waits)
+    exits, errors = interrupt(
+        manager, tmp_path, ["stop", session.spec.name or ""], sent, waits=waits
+    )
     assert (exits, "they keep stopping; `moorage ps` shows them" in errors) == (code, True)
 
 
@@ -100,7 +103,7 @@ def test_reload_goes_on(
         manager.can(method, f"/v1/sessions/{path}", 200, json.dumps(view))
 
     waits = asked(manager, "GET /v1/events")
-    exits, errors = interrupt(manager, tmp_path, ["reload", "gateway"], sent, waits)
+    exits, errors = interrupt(manager, tmp_path, ["reload", "gateway"], sent, waits=waits)
     assert (exits, "they keep reloading; `moorage describe gateway` shows" in errors) == (
         code,
         True,
@@ -118,7 +121,9 @@ def test_interrupt_before_the_answer_promises_nothing(
     manager: FakeManager, tmp_path: Path, args: list[str], creation: str, what: str
 ) -> None:
     manager.unanswered = creation
-    exits, errors = interrupt(manager, tmp_path, args, signal.SIGTERM, asked(manager, creation))
+    exits, errors = interrupt(
+        manager, tmp_path, args, signal.SIGTERM, waits=asked(manager, creation)
+    )
     assert (exits, f"`moorage ps` shows whether {what} was created" in errors) == (143, True)
 
 
@@ -134,7 +139,7 @@ def test_code_is_interrupted(
     manager.can("GET", f"{runs}/run-1", 200, json.dumps(view))
     waits = asked(manager, f"GET {runs}/run-1")
     exits, _ = interrupt(
-        manager, tmp_path, ["exec", "dev", "--code", "while True: pass"], sent, waits
+        manager, tmp_path, ["exec", "dev", "--code", "while True: pass"], sent, waits=waits
     )
     assert exits == code
     assert asked(manager, f"POST {runs}/run-1/interrupt")()
@@ -165,7 +170,7 @@ def test_open_connection_is_closed_quietly(
             return True
 
         exits, errors = interrupt(
-            manager, tmp_path, ["port-forward", "lab", "db", str(port)], sent, forwards
+            manager, tmp_path, ["port-forward", "lab", "db", str(port)], sent, waits=forwards
         )
 
     assert (exits, errors) == (code, "moorage: forwarding to db of lab; Ctrl-C ends it\n")

@@ -16,7 +16,7 @@ from moorage.common.views.resources import AgentView, OfferView
 
 
 def offer(
-    slot: str, capacity: int, device: str = "", model: str = "", memory: int = 0
+    slot: str, capacity: int, device: str = "", model: str = "", *, memory: int = 0
 ) -> OfferView:
     return OfferView(
         slot=slot,
@@ -30,7 +30,7 @@ def offer(
 
 
 def add_node(
-    manager: FakeManager, name: str, gpus: int, model: str = "NVIDIA H100", gib: int = 80
+    manager: FakeManager, name: str, gpus: int, model: str = "NVIDIA H100", *, gib: int = 80
 ) -> None:
     """An agent with vLLM."""
     [first, *others] = manager.store.agents.views
@@ -42,7 +42,7 @@ def add_node(
                 offer("cpu", 64_000),
                 offer("mem", 512 * GIB),
                 *(
-                    offer("cuda.device", 1000, f"{name}-{at}", model, gib * GIB)
+                    offer("cuda.device", 1000, f"{name}-{at}", model, memory=gib * GIB)
                     for at in range(gpus)
                 ),
             ],
@@ -78,7 +78,7 @@ def test_list_needs_no_manager(moorage: Run) -> None:
 
 def test_show_names_the_nodes_that_take_a_model(manager: FakeManager, moorage: Run) -> None:
     add_node(manager, "big", 8)
-    add_node(manager, "small", 2, "Tesla T4", 16)
+    add_node(manager, "small", 2, "Tesla T4", gib=16)
     shown = moorage("models", "show", "meta-llama/Llama-3.3-70B-Instruct").stdout
     rows = {line.split()[0]: line.split() for line in shown.splitlines() if line}
     assert rows["big"][-3:] == ["yes", "2", "21504"]
@@ -158,7 +158,7 @@ def test_show_says_why_nothing_is_known(
 
 def test_serve_takes_as_many_gpus_as_the_model_needs(manager: FakeManager, moorage: Run) -> None:
     add_node(manager, "big", 8)
-    add_node(manager, "small", 2, "Tesla T4", 16)
+    add_node(manager, "small", 2, "Tesla T4", gib=16)
     result = moorage("serve", "meta-llama/Llama-3.3-70B-Instruct", "--name", "llama")
     assert result.exit_code == 0, result.stderr
     spec = manager.endpoints["llama"]
@@ -171,7 +171,7 @@ def test_serve_takes_as_many_gpus_as_the_model_needs(manager: FakeManager, moora
 def test_serve_passes_what_the_catalogue_and_the_gpus_ask_for(
     manager: FakeManager, moorage: Run
 ) -> None:
-    add_node(manager, "small", 2, "Tesla T4", 16)
+    add_node(manager, "small", 2, "Tesla T4", gib=16)
     assert moorage("serve", "Qwen/Qwen3-4B").exit_code == 0
     spec = manager.endpoints["Qwen3-4B"]
     assert spec.args == ["--reasoning-parser=qwen3", "--max-model-len=39936", "--dtype=float16"]
@@ -188,7 +188,7 @@ def test_serve_passes_what_the_catalogue_and_the_gpus_ask_for(
 
 
 def test_serve_leaves_given_resources_alone(manager: FakeManager, moorage: Run) -> None:
-    add_node(manager, "small", 2, "Tesla T4", 16)
+    add_node(manager, "small", 2, "Tesla T4", gib=16)
     assert (
         moorage(
             "serve", "meta-llama/Llama-3.3-70B-Instruct", "--gpus", "1", "--name", "a"
@@ -202,7 +202,7 @@ def test_serve_leaves_given_resources_alone(manager: FakeManager, moorage: Run) 
 def test_serve_refuses_what_fits_nowhere_and_names_what_would(
     manager: FakeManager, moorage: Run
 ) -> None:
-    add_node(manager, "small", 2, "Tesla T4", 16)
+    add_node(manager, "small", 2, "Tesla T4", gib=16)
     result = moorage("serve", "meta-llama/Llama-3.3-70B-Instruct")
     assert result.exit_code == 1
     assert (

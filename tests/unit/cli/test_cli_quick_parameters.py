@@ -37,6 +37,7 @@ def parsed(kind: type[TyperCommand], args: list[str]) -> Any:
         rest: Annotated[list[str] | None, typer.Argument()] = None,
         text: Annotated[str | None, typer.Option(callback=_upper)] = None,
         word: str = "default",
+        *,
         fruit: Annotated[Fruit | None, typer.Option()] = None,
         number: Annotated[int, typer.Option(min=1)] = 3,
         half: Annotated[float | None, typer.Option(parser=_convert)] = None,

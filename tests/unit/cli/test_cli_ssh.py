@@ -11,7 +11,7 @@ from moorage.common.ssh.requests import Terminal, command_of, connection_to, siz
 
 
 def test_command_is_passed_to_the_shell_as_one_argument() -> None:
-    spec = command_of("rsync --server . 'a b'", None, None, {}, "sub1")
+    spec = command_of("rsync --server . 'a b'", None, None, {}, kernel="sub1")
     assert (spec.command, spec.stdin, spec.tty) == (
         ["sh", "-c", "rsync --server . 'a b'"],
         True,
@@ -21,27 +21,27 @@ def test_command_is_passed_to_the_shell_as_one_argument() -> None:
 
 
 def test_empty_command_is_a_command_and_no_shell() -> None:
-    assert command_of("", None, None, {}, "main1").command == ["sh", "-c", ""]
+    assert command_of("", None, None, {}, kernel="main1").command == ["sh", "-c", ""]
 
 
 def test_sftp_is_the_server_in_the_session() -> None:
-    assert "openssh-sftp-server" in command_of(None, "sftp", None, {}, "main1").command[2]
+    assert "openssh-sftp-server" in command_of(None, "sftp", None, {}, kernel="main1").command[2]
 
 
 def test_terminal_gives_type_and_size() -> None:
-    spec = command_of(None, None, Terminal("xterm", 40, 120), {}, "main1")
+    spec = command_of(None, None, Terminal("xterm", 40, 120), {}, kernel="main1")
     assert (spec.tty, spec.size, spec.env) == (True, Size(rows=40, cols=120), {"TERM": "xterm"})
 
 
 def test_only_accepted_variables_reach_the_session() -> None:
     env = {"LANG": "C", "LC_ALL": "C", "LD_PRELOAD": "/tmp/x.so", "PATH": "/tmp", "TERM": "x"}
-    assert command_of("true", None, None, env, "main1").env == {"LANG": "C", "LC_ALL": "C"}
+    assert command_of("true", None, None, env, kernel="main1").env == {"LANG": "C", "LC_ALL": "C"}
 
 
 @pytest.mark.parametrize("command", ["echo \0", "\0"])
 def test_nul_in_a_command_is_refused(command: str) -> None:
     with pytest.raises(ValueError, match="NUL"):
-        command_of(command, None, None, {}, "main1")
+        command_of(command, None, None, {}, kernel="main1")
 
 
 @given(rows=st.integers(), cols=st.integers())

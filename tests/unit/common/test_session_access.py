@@ -57,6 +57,7 @@ def ask(
     relation: Relation,
     kind: SessionKind,
     action: Action,
+    *,
     scopes: set[str] | None = None,
 ) -> Verdict:
     owner = "ann" if relation is Relation.OWN else "bob"
@@ -113,11 +114,11 @@ def test_more_power_never_forbids() -> None:
 
 def test_scopes_only_take_away() -> None:
     for role, relation, kind, action in EVERY:
-        assert ask(role, relation, kind, action, {NEEDS[action]}) is ask(
+        assert ask(role, relation, kind, action, scopes={NEEDS[action]}) is ask(
             role, relation, kind, action
         )
         for scopes in ({"models:use"}, {"admin"}, set[str]()):
-            assert ask(role, relation, kind, action, scopes) is Verdict.SCOPES
+            assert ask(role, relation, kind, action, scopes=scopes) is Verdict.SCOPES
     reading = {action for action in Action if NEEDS[action] == "sessions:read"}
     assert reading == {Action.SEE, Action.LOGS, Action.TOKENS, Action.RESULTS}
 

@@ -26,6 +26,7 @@ def node(
     cpu: int = 4,
     mem: int = 8192,
     gpus: int = 0,
+    *,
     free_cpu: int | None = None,
     **fields: Any,
 ) -> AgentState:

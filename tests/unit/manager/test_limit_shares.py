@@ -16,20 +16,24 @@ from moorage.manager.serving.routes import reads_priority
 
 
 def test_only_proxy_has_the_whole_limit():
-    assert divide(100, 0, 13, [], 1) == 100
-    assert divide(100, 100, 100, [], 1) == 100
-    assert divide(0, 0, 0, [], 1) == 0
+    assert divide(100, 0, 13, [], proxies=1) == 100
+    assert divide(100, 100, 100, [], proxies=1) == 100
+    assert divide(0, 0, 0, [], proxies=1) == 0
 
 
 def test_what_nobody_wants_is_divided():
-    assert divide(100, 0, 20, [], 2) == 60
-    assert divide(100, 30, 43, [Holding(10, 10)], 2) == 43 + 47 // 2, "it may have 50, but wants 10"
+    assert divide(100, 0, 20, [], proxies=2) == 60
+    assert divide(100, 30, 43, [Holding(10, 10)], proxies=2) == 43 + 47 // 2, (
+        "it may have 50, but wants 10"
+    )
 
 
 def test_equal_parts_for_all_that_want_them():
-    assert divide(100, 20, 100, [Holding(0, 100)], 2) == 50
-    assert divide(100, 70, 100, [Holding(0, 100)], 2) == 70, "what was granted stays granted"
-    assert divide(100, 0, 100, [Holding(70, 100)], 2) == 30
+    assert divide(100, 20, 100, [Holding(0, 100)], proxies=2) == 50
+    assert divide(100, 70, 100, [Holding(0, 100)], proxies=2) == 70, (
+        "what was granted stays granted"
+    )
+    assert divide(100, 0, 100, [Holding(70, 100)], proxies=2) == 30
 
 
 def test_share_that_shrinks_counts_until_its_proxy_holds_less():

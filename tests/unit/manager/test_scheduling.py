@@ -35,6 +35,7 @@ def agent(
     cpu: int = 8,
     mem: int = 32,
     gpus: tuple[int, ...] = (),
+    *,
     used_cpu: int = 0,
     **fields: Any,
 ) -> AgentState:

@@ -112,7 +112,7 @@ def spec(signer: SshSigner, challenge: str, **how: str) -> SshKeySpec:
 
 def refusal(given: SshKeySpec, signer: SshSigner, user: str = "ann", place: str = PLACE) -> str:
     try:
-        check_proof(given, fingerprint_of(signer.blob), user, place, NOW)
+        check_proof(given, fingerprint_of(signer.blob), user, place, now=NOW)
     except InvalidInput as error:
         return error.message
     return ""

@@ -172,7 +172,9 @@ class Playbook:
                 if name == "telling":
                     fields["X-Moorage-Progress"] = "1"
 
-                return describe(flow.head("POST", CHAT, fields, len(BODY), self.now, 0.0))
+                return describe(
+                    flow.head("POST", CHAT, fields, len(BODY), now=self.now, unix_now=0.0)
+                )
             case "body":
                 return describe(flow.body(rest.encode() or BODY, self.now))
             case "response":

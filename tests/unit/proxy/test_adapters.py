@@ -77,7 +77,7 @@ def test_a_key_for_the_endpoint_or_for_the_adapter_may_ask_it(models: tuple[str,
 def listed(key: KeyGrant = KEY, path: str = "/v1/models") -> Any:
     made = book(replace(table(has={"a": (SQL,)}), keys=(key,)))
     fields = CIMultiDict({"Authorization": "Bearer key"})
-    response = made.flow.head("GET", path, fields, None, made.now, 0.0)
+    response = made.flow.head("GET", path, fields, None, now=made.now, unix_now=0.0)
     assert isinstance(response, LocalResponse)
     return json.loads(response.body)
 

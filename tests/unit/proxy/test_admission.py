@@ -58,9 +58,11 @@ TABLE = IndexedTable(
 )
 
 
-def head(method="POST", path=CHAT, size=10, table=TABLE, policy=POLICY, **headers):
+def head(method="POST", path=CHAT, size=10, table=TABLE, *, policy=POLICY, **headers):
     fields = {"authorization": "Bearer good"} | {k.replace("_", "-"): v for k, v in headers.items()}
-    return admit_head(method, path, CIMultiDict(fields), size, table, policy, NOW)
+    return admit_head(
+        method, path, CIMultiDict(fields), size, table=table, policy=policy, unix_now=NOW
+    )
 
 
 @pytest.mark.parametrize("path", APIS)
@@ -274,7 +276,15 @@ def test_any_body_is_forwarded_or_rejected_in_openai_format(body):
 def test_no_request_is_admitted_without_a_valid_key_or_with_a_large_body(
     method, path, size, authorization
 ):
-    result = admit_head(method, path, {"Authorization": authorization}, size, TABLE, POLICY, NOW)
+    result = admit_head(
+        method,
+        path,
+        {"Authorization": authorization},
+        size,
+        table=TABLE,
+        policy=POLICY,
+        unix_now=NOW,
+    )
     if isinstance(result, ErrorResponse):
         assert set(json.loads(result.body())["error"]) == {"message", "type", "param", "code"}
         return

@@ -146,7 +146,7 @@ def sent_to(prompt: str, *, session: str = "", prefix: bool = False) -> str:
     fields = CIMultiDict({"Authorization": "Bearer key"})
     if session:
         fields["X-Moorage-Session"] = session
-    book.flow.head("POST", "/v1/completions", fields, None, book.now, 0.0)
+    book.flow.head("POST", "/v1/completions", fields, None, now=book.now, unix_now=0.0)
     return book.event(f'body {{"model":"tiny","prompt":"{prompt}"}}')
 
 

@@ -130,7 +130,7 @@ def test_failures_that_make_a_replica_leave(failure: Failure, leaves: bool) -> N
     assert made.table is not None
     target = made.table.models["m"].targets[0]
     for key in ("x", "y"):
-        made.record_failure("m", target, key, failure, 10.0)
+        made.record_failure("m", target, key, failure, now=10.0)
     assert picked(made, 10.0) == ({"b"} if leaves else {"a", "b"})
 
 
@@ -178,7 +178,7 @@ def test_two_keys_that_fail_at_two_workers_are_two() -> None:
     one.record_status(a, "x", 500, 10.0)
     other.record_status(a, "x", 500, 10.0)
     assert picked(one, 10.0) == picked(other, 10.0) == {"a", "b"}, "one tenant alone"
-    other.record_failure("m", a, "y", Failure.IDLE_TIMEOUT, 11.0)
+    other.record_failure("m", a, "y", Failure.IDLE_TIMEOUT, now=11.0)
     for worker in (one, other):
         assert picked(worker, 11.0) == {"b"}
         assert worker.answering.failing_since(A) == 10.0
@@ -213,9 +213,9 @@ def test_each_request_without_a_key_counts_once_at_every_worker() -> None:
 def test_what_one_worker_cannot_reach_the_others_avoid() -> None:
     one, other = workers()
     a, _ = targets_of(one)
-    one.record_failure("m", a, "x", Failure.CONNECT, 10.0)
+    one.record_failure("m", a, "x", Failure.CONNECT, now=10.0)
     assert picked(other, 10.0) == {"b"}
-    other.record_failure("m", a, "x", Failure.BUSY, 10.0)
+    other.record_failure("m", a, "x", Failure.BUSY, now=10.0)
     other.record_status(a, "x", 404, 15.1)
     assert picked(one, 15.1) == {"a", "b"}
 

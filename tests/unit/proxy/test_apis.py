@@ -62,7 +62,13 @@ def ask(path: str, name: str, key: str = "mine") -> str:
     """The model and path that a request reaches, or the status and code of its refusal."""
     body = json.dumps({"model": name}).encode()
     head = admit_head(
-        "POST", path, CIMultiDict(Authorization=f"Bearer {key}"), len(body), TABLE, POLICY, 0.0
+        "POST",
+        path,
+        CIMultiDict(Authorization=f"Bearer {key}"),
+        len(body),
+        table=TABLE,
+        policy=POLICY,
+        unix_now=0.0,
     )
     outcome = admit_body(head, body, TABLE) if isinstance(head, BodyRequired) else head
     if isinstance(outcome, Forward):
@@ -112,7 +118,9 @@ def test_address_of_a_project(path: str, name: str, key: str, expected: str) -> 
 
 def models(query: str, **fields: str) -> dict[str, Any]:
     headers = CIMultiDict({name.replace("_", "-"): value for name, value in fields.items()})
-    answer = admit_head("GET", "/v1/models", headers, None, TABLE, POLICY, 0.0, query)
+    answer = admit_head(
+        "GET", "/v1/models", headers, None, table=TABLE, policy=POLICY, unix_now=0.0, query=query
+    )
     assert isinstance(answer, LocalResponse)
     found: dict[str, Any] = json.loads(answer.body)
     return found
@@ -180,7 +188,9 @@ def test_pages_of_anthropics_list(query: str, expected: list[str], has_more: boo
 def test_models_of_a_project() -> None:
     def listed(key: str) -> set[str]:
         fields = CIMultiDict(Authorization=f"Bearer {key}")
-        answer = admit_head("GET", "/p/vision/v1/models", fields, None, TABLE, POLICY, 0.0)
+        answer = admit_head(
+            "GET", "/p/vision/v1/models", fields, None, table=TABLE, policy=POLICY, unix_now=0.0
+        )
         assert isinstance(answer, LocalResponse)
         return {found["id"] for found in json.loads(answer.body)["data"]}
 
@@ -200,7 +210,9 @@ def test_models_of_a_project() -> None:
     ],
 )
 def test_key_as_anthropics_clients_send_it(fields: dict[str, str], admitted: bool) -> None:
-    head = admit_head("POST", "/v1/messages", CIMultiDict(fields), 2, TABLE, POLICY, 0.0)
+    head = admit_head(
+        "POST", "/v1/messages", CIMultiDict(fields), 2, table=TABLE, policy=POLICY, unix_now=0.0
+    )
     assert isinstance(head, BodyRequired) is admitted
 
 

@@ -290,6 +290,7 @@ def to_app(
     address: AppAddress = BY_PATH,
     granted: AppGrant | None = None,
     upgrade: bool = False,
+    *,
     forwarded: bool = False,
 ) -> list[tuple[str, str]]:
     context = {"host": "proxy:8800", "peer": "192.0.2.9", "scheme": "http", "upgrade": upgrade}

@@ -46,7 +46,7 @@ def always(value: int):
 )
 def test_pick_target(targets, in_flight, ejected, expected):
     for randrange in (always(0), always(1), always(9)):
-        picked = pick_target(targets, in_flight, ejected, 100.0, randrange)
+        picked = pick_target(targets, in_flight, ejected, 100.0, randrange=randrange)
         assert (picked.kernel_id if picked else None) == expected
 
 
@@ -63,7 +63,7 @@ def test_pick_avoids_draining_replicas_and_the_busiest_one(drawn, seed):
     ejected = {
         KernelId(str(i)): until for i, (_, _, until) in enumerate(drawn) if until is not None
     }
-    picked = pick_target(targets, load, ejected, 100.0, random.Random(seed).randrange)
+    picked = pick_target(targets, load, ejected, 100.0, randrange=random.Random(seed).randrange)
     candidates = [t for t in targets if not t.draining]
     healthy = [t for t in candidates if ejected.get(t.kernel_id, 0) <= 100.0]
     if picked is None:
@@ -88,7 +88,7 @@ def test_two_choices_keep_the_load_even(replicas, requests, seed):
     randrange = random.Random(seed).randrange
     load = {}
     for _ in range(requests):
-        picked = pick_target(targets, load, {}, 0.0, randrange)
+        picked = pick_target(targets, load, {}, 0.0, randrange=randrange)
         assert picked is not None
         load[picked.kernel_id] = load.get(picked.kernel_id, 0) + 1
     # Theory predicts a maximum of mean + ln ln n; 4 leaves room for any seed.

@@ -30,7 +30,7 @@ def ledger(cells: list[int] | None = None, worker: int = 0) -> Ledger:
 
 
 def granted(
-    book: Ledger, subject: LimitSubject, tokens: int, now: float, prompt: int = 0
+    book: Ledger, subject: LimitSubject, tokens: int, now: float, *, prompt: int = 0
 ) -> LedgerReservation:
     outcome = book.reserve([subject], tokens, now, prompt)
     assert isinstance(outcome, LedgerReservation), outcome

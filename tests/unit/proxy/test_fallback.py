@@ -192,7 +192,7 @@ def test_fallbacks_are_counted() -> None:
 def test_a_provider_has_no_other_apis() -> None:
     book = Playbook("a | provider")
     fields = {"Authorization": "Bearer key"}
-    book.flow.head("POST", "/v1/messages", fields, None, book.now, 0.0)
+    book.flow.head("POST", "/v1/messages", fields, None, now=book.now, unix_now=0.0)
     book.event("body")
     assert book.event("refused") == "502 upstream_error"
 

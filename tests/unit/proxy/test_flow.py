@@ -328,7 +328,14 @@ def test_waiting_requests_go_on_by_priority_and_then_by_arrival() -> None:
     for number, priority in enumerate([0, 5, 0, 9, 5]):
         flow = RequestFlow(playbook.router, f"{number}", 0.0)
         flow.resume = lambda _, number=number: order.append(str(number))
-        flow.head("POST", CHAT, CIMultiDict({"Authorization": "Bearer key"}), len(BODY), 0.0, 0.0)
+        flow.head(
+            "POST",
+            CHAT,
+            CIMultiDict({"Authorization": "Bearer key"}),
+            len(BODY),
+            now=0.0,
+            unix_now=0.0,
+        )
         playbook.router.limiter = Counting(priority=priority)
         assert describe(flow.body(BODY, 100.0)) == "hold 1"
 
@@ -343,7 +350,14 @@ def test_no_more_are_held_than_there_is_room_for() -> None:
 
     def held(body: bytes) -> str:
         flow = RequestFlow(playbook.router, "id", 100.0)
-        flow.head("POST", CHAT, CIMultiDict({"Authorization": "Bearer key"}), len(body), 100.0, 0.0)
+        flow.head(
+            "POST",
+            CHAT,
+            CIMultiDict({"Authorization": "Bearer key"}),
+            len(body),
+            now=100.0,
+            unix_now=0.0,
+        )
         return describe(flow.body(body, 100.0))
 
     assert held(BODY + b" " * 100) == "503 server_is_overloaded"

@@ -21,7 +21,7 @@ KEY = KeyGrant(hashlib.sha256(b"key").hexdigest())
 def asked(router: RequestRouter) -> RequestFlow:
     """A request that a replica has."""
     flow = RequestFlow(router, "id", 0.0)
-    flow.head("POST", "/v1/completions", HEAD, 16, 0.0, 0.0)
+    flow.head("POST", "/v1/completions", HEAD, 16, now=0.0, unix_now=0.0)
     flow.body(b'{"model":"tiny"}', 0.0)
     assert flow.target is not None
     return flow
@@ -48,7 +48,7 @@ def test_replicas_are_lost_to_clients_and_then_nothing_is_admitted() -> None:
         router.forget()
         assert ends[0] == "replica"
         assert router.table is None
-        refused = router.admit_head("POST", "/v1/completions", HEAD, 16, 0.0, 0.0)
+        refused = router.admit_head("POST", "/v1/completions", HEAD, 16, unix_now=0.0, now=0.0)
         assert isinstance(refused, ErrorResponse)
         assert refused.status == 503
         router.forget()

@@ -36,12 +36,18 @@ def ask(
 ) -> Ask:
     document = {"model": "m"} | fields
     route = ModelRoute("m", 0, targets, limits=limits)
-    return Ask(key, Permit(route), CHAT, json.dumps(document).encode(), document, "r")
+    return Ask(
+        key, Permit(route), CHAT, json.dumps(document).encode(), members=document, request_id="r"
+    )
 
 
 def limiter(usage: UsageBook | None = None, project: RequestLimits | None = None) -> RequestLimiter:
     return RequestLimiter(
-        Ledger([0] * cells_needed(1)), {"p": project}.get, usage, lambda: 0.5, lambda: 1_000.0
+        Ledger([0] * cells_needed(1)),
+        {"p": project}.get,
+        usage,
+        lambda: 0.5,
+        unix_now=lambda: 1_000.0,
     )
 
 

@@ -219,7 +219,7 @@ class Proxy:
         flow = RequestFlow(self.router, "id", self.now)
         body = b"" if document is None else json.dumps(document).encode()
         fields = CIMultiDict(Authorization=f"Bearer {key}")
-        command = flow.head(method, path, fields, len(body), self.now, 0.0)
+        command = flow.head(method, path, fields, len(body), now=self.now, unix_now=0.0)
         if isinstance(flow.admitted, BodyRequired):
             command = flow.body(body, self.now)
         return describe(command), flow
@@ -285,7 +285,12 @@ def test_answer_for_strangers_does_not_tell_what_exists() -> None:
     for key, name in (("theirs", "resp_1"), ("mine", "resp_3")):
         flow = RequestFlow(proxy.router, "id", 0.0)
         flow.head(
-            "GET", f"{RESPONSES}/{name}", CIMultiDict(Authorization=f"Bearer {key}"), 0, 0.0, 0.0
+            "GET",
+            f"{RESPONSES}/{name}",
+            CIMultiDict(Authorization=f"Bearer {key}"),
+            0,
+            now=0.0,
+            unix_now=0.0,
         )
         error = flow.body(b"", 0.0)
         assert isinstance(error, ErrorResponse)
@@ -318,7 +323,14 @@ def test_second_previous_response_cannot_hide() -> None:
     for name in ("previous_response_id", "\\u0070revious_response_id"):
         flow = RequestFlow(proxy.router, "id", 0.0)
         body = b'{"%b":"resp_9","model":"tiny","previous_response_id":"resp_1"}' % name.encode()
-        flow.head("POST", RESPONSES, CIMultiDict(Authorization="Bearer mine"), len(body), 0.0, 0.0)
+        flow.head(
+            "POST",
+            RESPONSES,
+            CIMultiDict(Authorization="Bearer mine"),
+            len(body),
+            now=0.0,
+            unix_now=0.0,
+        )
         assert describe(flow.body(body, 0.0)) == "400 None"
 
 

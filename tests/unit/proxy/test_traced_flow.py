@@ -89,7 +89,7 @@ def test_context_of_the_client(
     kept = Kept(sampler, accepts_parents=accepts)
     flow = Playbook("a", tracer=kept).flow
     fields = {"Authorization": "Bearer key"} | ({} if header is None else {"Traceparent": header})
-    flow.head("POST", CHAT, CIMultiDict(fields), len(BODY), 1, 1)
+    flow.head("POST", CHAT, CIMultiDict(fields), len(BODY), now=1, unix_now=1)
     assert describe(flow.body(BODY, 1)) == "send a"
     version, trace, span, given = flow.traceparent.split("-")
     assert (version, given) == ("00", flags)

@@ -98,7 +98,7 @@ class FakeManager:
         self.store.agents.views = [view.model_copy(update=fields)]
 
     def can(
-        self, method: str, path: str, status: int, body: BaseModel | str, times: int = 1_000
+        self, method: str, path: str, status: int, body: BaseModel | str, *, times: int = 1_000
     ) -> None:
         """Respond to that request ``times`` times with ``status`` and ``body``, in place of the
         API."""

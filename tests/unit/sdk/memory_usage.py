@@ -126,7 +126,7 @@ class MemoryBudgets:
         return Page[BudgetView](items=[self.views[key] for key in sorted(self.views)])
 
     async def put(
-        self, scope: Scope, kind: str, name: str, unit: str, period: str, spec: BudgetSpec
+        self, scope: Scope, kind: str, name: str, unit: str, *, period: str, spec: BudgetSpec
     ) -> BudgetView:
         given = {"scope": kind, "name": name, "unit": unit, "period": period, **spec.model_dump()}
         given |= {"used": 0, "level": "ok", "resets_at": AT, "measured_at": None, "changed_at": AT}
@@ -135,7 +135,7 @@ class MemoryBudgets:
         return view
 
     async def delete(
-        self, scope: Scope, kind: str, name: str, unit: str, period: str
+        self, scope: Scope, kind: str, name: str, unit: str, *, period: str
     ) -> BudgetView:
         if (kind, name, unit, period) not in self.views:
             raise NotFound(

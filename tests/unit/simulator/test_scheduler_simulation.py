@@ -27,7 +27,7 @@ from moorage.simulator.scheduler.trace import trace_of_jobs
 
 
 def job(
-    name: str, at_s: int, gpus: int, run_s: int, user: str = "ann", **options: int | None
+    name: str, at_s: int, gpus: int, run_s: int, *, user: str = "ann", **options: int | None
 ) -> TraceJob:
     fields = {"limit": run_s * SECOND} | options
     return TraceJob(name, at_s * SECOND, gpus, run_s * SECOND, user, **fields)  # type: ignore[arg-type]
@@ -153,7 +153,7 @@ def test_strict_bypasses_nothing(jobs: tuple[TraceJob, ...]) -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_same_seed_gives_same_statistics(shape: str) -> None:
     def once(seed: int) -> tuple[object, object]:
-        jobs = generate_jobs(shape, 120, 32, 0.9, "padded", Random(seed))
+        jobs = generate_jobs(shape, 120, 32, 0.9, estimates="padded", rng=Random(seed))
         return jobs, summarize(run(jobs, Fleet(4, 8), "backfill"))
 
     assert once(1) == once(1)
@@ -163,7 +163,7 @@ def test_same_seed_gives_same_statistics(shape: str) -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_synthetic_trace_has_the_requested_shape(shape: str) -> None:
     kind = SHAPES[shape]
-    jobs = generate_jobs(shape, 2000, 128, 0.8, "exact", Random(3))
+    jobs = generate_jobs(shape, 2000, 128, 0.8, estimates="exact", rng=Random(3))
     assert len(jobs) == 2000
     assert [j.at for j in jobs] == sorted(j.at for j in jobs)
     assert {j.gpus for j in jobs} == {size for size, _ in kind.sizes}
@@ -178,9 +178,12 @@ def test_synthetic_trace_has_the_requested_shape(shape: str) -> None:
 
 
 def test_padded_limits_are_never_too_short() -> None:
-    jobs = generate_jobs("mixed", 200, 128, 0.9, "padded", Random(0))
+    jobs = generate_jobs("mixed", 200, 128, 0.9, estimates="padded", rng=Random(0))
     assert all(j.limit is not None and j.runs <= j.limit <= 4 * j.runs + 1 for j in jobs)
-    assert all(j.limit is None for j in generate_jobs("mixed", 50, 128, 0.9, "none", Random(0)))
+    assert all(
+        j.limit is None
+        for j in generate_jobs("mixed", 50, 128, 0.9, estimates="none", rng=Random(0))
+    )
 
 
 def test_file_of_jobs_is_read_in_the_order_of_arrival() -> None:
@@ -213,10 +216,10 @@ def test_malformed_line_is_named(line: str, expected: tuple[str, ...]) -> None:
 
 def test_unknown_names_are_refused_with_alternatives() -> None:
     with pytest.raises(InvalidInput, match="nosuch") as caught:
-        generate_jobs("nosuch", 1, 1, 1.0, "exact", Random(0))
+        generate_jobs("nosuch", 1, 1, 1.0, estimates="exact", rng=Random(0))
     assert "bursty" in str(caught.value.next_step)
     with pytest.raises(InvalidInput, match="rough"):
-        generate_jobs("mixed", 1, 1, 1.0, "rough", Random(0))
+        generate_jobs("mixed", 1, 1, 1.0, estimates="rough", rng=Random(0))
     with pytest.raises(InvalidInput, match="trace is empty"):
         read_jobs([""])
 

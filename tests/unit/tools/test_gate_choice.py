@@ -38,7 +38,9 @@ TABLE = (
 def chosen(tier: Tier, *changed: str, budget: float = 10_000.0) -> dict[str, str]:
     # With two steps in turn, both would be chosen at each number.
     table = [entry.model_copy(update={"in_turn": False}) for entry in TABLE]
-    return {entry.name: entry.reason for entry in choose(table, tier, changed, 0, budget)}
+    return {
+        entry.name: entry.reason for entry in choose(table, tier, changed, 0, budget_core_s=budget)
+    }
 
 
 def test_ten_integrations_take_turns() -> None:
@@ -134,7 +136,9 @@ def test_what_exceeds_the_budget_keeps_its_smoke_case_and_says_so() -> None:
 
 
 def test_an_integration_in_turn_runs_whatever_the_budget() -> None:
-    names = {entry.name: entry.reason for entry in choose(TABLE, Tier.GATE, [], 0, 0.0)}
+    names = {
+        entry.name: entry.reason for entry in choose(TABLE, Tier.GATE, [], 0, budget_core_s=0.0)
+    }
     assert names["docker"] == names["ssh"] == "in turn"
 
 

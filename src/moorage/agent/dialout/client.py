@@ -65,6 +65,7 @@ class DialOut:
         host: str,
         may_open: Callable[[int], bool],
         dialer: Dialer,
+        *,
         clock: Clock,
     ) -> None:
         self._agent_id = agent_id
@@ -137,6 +138,7 @@ def dial_out(
     agent_id: str,
     kernels: Callable[[], Iterable[Observation]],
     dialer: Dialer,
+    *,
     clock: Clock,
 ) -> DialOut:
     """The client of an agent that has these kernels."""
@@ -165,6 +167,7 @@ class ProxyLink:
         agent_id: str,
         host: str,
         may_open: Callable[[int], bool],
+        *,
         dialer: Dialer,
         clock: Clock,
         reached: dict[str, ProxyLink] | None = None,

@@ -85,6 +85,7 @@ class HealthMonitor:
         on_change: Callable[[KernelId, str], None],
         clock: Clock,
         period_s: float,
+        *,
         is_unreachable: Callable[[KernelId], bool] = lambda _: False,
     ) -> None:
         self._serving = serving

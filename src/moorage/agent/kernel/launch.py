@@ -66,6 +66,7 @@ def build_invocation(
     spec: KernelSpec,
     port: int,
     context: LaunchContext,
+    *,
     apps: tuple[AppPort, ...] = (),
 ) -> Invocation:
     """The command of the kernel's main program, with its service ports filled in."""
@@ -96,6 +97,7 @@ def build_launch(
     call: Invocation,
     port: int,
     context: LaunchContext,
+    *,
     apps: tuple[AppPort, ...] = (),
 ) -> Launch:
     launch = _without_cluster(spec, call, port=port, context=context, apps=apps)
@@ -133,7 +135,12 @@ def _network(cluster: ClusterMembership, context: LaunchContext) -> Network:
 
 
 def _without_cluster(
-    spec: KernelSpec, call: Invocation, port: int, context: LaunchContext, apps: tuple[AppPort, ...]
+    spec: KernelSpec,
+    call: Invocation,
+    port: int,
+    context: LaunchContext,
+    *,
+    apps: tuple[AppPort, ...],
 ) -> Launch:
     if spec.cluster is not None:
         # Defaults rank below the user's environment, which may override them.

@@ -44,6 +44,7 @@ class ReadinessCheck:
         probes: tuple[ReadinessProbe, ...],
         base_url: str,
         read_log: Callable[[], Awaitable[str]] | None = None,
+        *,
         interval_s: float = 0.0,
     ) -> None:
         self.interval_s = interval_s

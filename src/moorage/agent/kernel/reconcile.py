@@ -75,6 +75,7 @@ def reconcile(
     checkpoint: Mapping[KernelId, KernelSpec],
     observed: Mapping[KernelId, ObservedState],
     unlisted: Collection[str] = (),
+    *,
     among: Iterable[KernelId] | None = None,
 ) -> list[Action]:
     """The actions that take the node closer to its orders. ``observed`` has the state of the

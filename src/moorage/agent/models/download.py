@@ -234,7 +234,7 @@ def _size(path: Path) -> int:
 
 
 def _fetch_large(
-    name: str, commit: str, file: RemoteFile, blobs: Path, report: Callable[[int], None]
+    name: str, commit: str, file: RemoteFile, blobs: Path, *, report: Callable[[int], None]
 ) -> None:
     """Fetch a file into the cache, from where an earlier run ended. Raises ``DownloadFailed``."""
     from huggingface_hub import hf_hub_url

@@ -40,7 +40,7 @@ class RuntimeRegistry:
     process: ProcessRuntime
 
     def __init__(
-        self, settings: AgentSettings, state: Path, home: Path, logs: LogStore, clock: Clock
+        self, settings: AgentSettings, state: Path, home: Path, logs: LogStore, *, clock: Clock
     ) -> None:
         self._settings = settings
         self._state = state

@@ -149,6 +149,7 @@ async def _measure(
     target: BenchmarkTarget,
     prompts: Iterator[Prompt],
     load: Load,
+    *,
     warmups: int,
     generator: random.Random,
 ) -> tuple[list[Measured], Summary]:

@@ -82,7 +82,7 @@ def set_budget(
     )
     _print(
         cli,
-        [cli.run(lambda client: client.set_budget(key[0], name, key[1], key[2], spec))],
+        [cli.run(lambda client: client.set_budget(key[0], name, key[1], key[2], spec=spec))],
         one=True,
     )
 

@@ -103,7 +103,7 @@ def codex(
 
 
 def _start(
-    cli: Cli, agent: CodingAgent, model: str, arguments: list[str], print_env: bool, expires: str
+    cli: Cli, agent: CodingAgent, model: str, arguments: list[str], *, print_env: bool, expires: str
 ) -> None:
     program = shutil.which(agent.program)
     if program is None and not print_env:
@@ -144,7 +144,7 @@ def _start(
 
 
 async def _new_key(
-    cli: Cli, client: Client, agent: CodingAgent, model: str, expires: str
+    cli: Cli, client: Client, agent: CodingAgent, model: str, *, expires: str
 ) -> NewKeyView:
     from moorage.common.views.keys import KeySpec
 

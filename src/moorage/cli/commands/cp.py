@@ -305,7 +305,7 @@ def _free_bytes(target: Path) -> int:
 
 
 async def _send(
-    cli: Cli, client: Client, source: Path, target: tuple[str, str], report: Report
+    cli: Cli, client: Client, source: Path, target: tuple[str, str], *, report: Report
 ) -> CopyStats:
     report(-await asyncio.to_thread(archive.size_of, source))
     session, path = target
@@ -359,6 +359,7 @@ async def _fetch(
     source: tuple[str, str],
     target: Path,
     top: str,
+    *,
     report: Report,
     limits: ArchiveLimits,
 ) -> CopyStats:

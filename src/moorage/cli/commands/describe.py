@@ -173,6 +173,7 @@ def print_session(
     view: SessionView,
     history: Sequence[HistoryEntry],
     stats: SessionStats | None,
+    *,
     now: datetime,
     idle: IdleView | None = None,
 ) -> None:
@@ -306,6 +307,7 @@ def print_endpoint(
     view: EndpointView,
     histories: Mapping[str, Sequence[HistoryEntry]],
     stats: Mapping[str, SessionStats],
+    *,
     now: datetime,
     decisions: Sequence[ScalingDecision] = (),
 ) -> None:

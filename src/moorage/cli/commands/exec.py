@@ -114,6 +114,7 @@ def _run_command(
     name: str,
     command: list[str],
     stdin: bool,
+    *,
     tty: bool,
     env: dict[str, str],
     kernel: str,

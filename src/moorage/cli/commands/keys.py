@@ -182,6 +182,7 @@ def _limits(
     expires: str | None,
     scopes: list[str] | None,
     models: list[str] | None,
+    *,
     groups: list[str] | None,
     max_priority: str | None,
 ) -> dict[str, object]:

@@ -96,6 +96,7 @@ async def _print(
     client: Client,
     name: str,
     log: LogWriter,
+    *,
     attempt: int | None,
     kernel: str | None,
     given: dict[str, Any],

@@ -187,7 +187,7 @@ def _row(model: CatalogModel, *, wide: bool) -> list[str]:
 
 
 def _print(
-    cli: Cli, model: CatalogModel, nodes: list[GpuNode], wanted: Wanted, kv_dtype: str
+    cli: Cli, model: CatalogModel, nodes: list[GpuNode], wanted: Wanted, *, kv_dtype: str
 ) -> None:
     from moorage.cli.model_fitting import gpus_text, size
     from moorage.common.catalog import kv_cache_bytes

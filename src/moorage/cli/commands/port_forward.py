@@ -89,6 +89,7 @@ class PortForward:
         session: str,
         view: AppView,
         proxy_url: str,
+        *,
         report: Callable[[str], None],
         ca_file: str | None = None,
     ) -> None:

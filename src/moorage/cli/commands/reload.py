@@ -74,7 +74,7 @@ def reload(
 
 
 async def _reload(
-    cli: Cli, client: Client, names: Sequence[str], wait: bool, timeout_s: float | None
+    cli: Cli, client: Client, names: Sequence[str], wait: bool, *, timeout_s: float | None
 ) -> list[SessionView]:
     """Ask all before waiting for any."""
     from moorage.cli.lookup import find, live_sessions

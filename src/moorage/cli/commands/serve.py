@@ -181,7 +181,7 @@ def serve(
 
 
 def _run(
-    cli: Cli, spec: EndpointSpec, timeout_s: float | None, wait: bool, keep: bool, yes: bool
+    cli: Cli, spec: EndpointSpec, timeout_s: float | None, wait: bool, *, keep: bool, yes: bool
 ) -> None:
     from moorage.common.views.endpoints import ReplicaView
 
@@ -276,6 +276,7 @@ def _spec(
     name: str | None,
     engine: str | None,
     command: list[str],
+    *,
     probe: str,
     fields: dict[str, Any],
 ) -> EndpointSpec:
@@ -304,7 +305,7 @@ async def _create(cli: Cli, client: Client, spec: EndpointSpec) -> EndpointView:
 
 
 async def _until_ready(
-    cli: Cli, client: Client, created: EndpointView, timeout_s: float | None, keep: bool
+    cli: Cli, client: Client, created: EndpointView, timeout_s: float | None, *, keep: bool
 ) -> EndpointView | ReplicaView:
     from moorage.common.views.endpoints import ReplicaView
 
@@ -320,7 +321,7 @@ async def _until_ready(
 
 
 async def _report_failure(
-    cli: Cli, client: Client, name: str, failed: ReplicaView, keep: bool
+    cli: Cli, client: Client, name: str, failed: ReplicaView, *, keep: bool
 ) -> None:
     failure, step = explain_failure(failed.reason, failed.detail)
     if failed.log_tail:

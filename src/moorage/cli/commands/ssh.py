@@ -65,7 +65,7 @@ def ssh(
         _start_openssh(cli, session, command=command or [], tty=tty, kernel=kernel)
 
 
-def _start_openssh(cli: Cli, session: str, command: list[str], tty: bool, kernel: str) -> None:
+def _start_openssh(cli: Cli, session: str, command: list[str], tty: bool, *, kernel: str) -> None:
     program = shutil.which("ssh")
     if program is None:
         raise ProgramMissing(

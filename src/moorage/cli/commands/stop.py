@@ -96,6 +96,7 @@ async def _stop(
     client: Client,
     found: Sequence[EndpointView | SessionView],
     asked: Sequence[SessionView],
+    *,
     wait: bool,
     timeout_s: float | None,
 ) -> list[EndpointView | SessionView]:

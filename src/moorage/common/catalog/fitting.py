@@ -107,6 +107,7 @@ def _choice(
     wanted: Wanted,
     names: tuple[str, ...],
     count: int,
+    *,
     fit: tuple[int, int],
     old: bool,
 ) -> Choice:

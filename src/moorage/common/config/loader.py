@@ -93,6 +93,7 @@ def load(
     env: Mapping[str, str],
     flags: Mapping[str, str],
     shared: Mapping[str, str] | None = None,
+    *,
     options: Mapping[str, str] | None = None,
 ) -> LoadedSettings:
     """Load all settings.
@@ -328,7 +329,7 @@ def _check_shareable(name: str) -> None:
         )
 
 
-def _add(given: dict[str, _Given], name: str, value: Any, origin: str, base: Path) -> None:
+def _add(given: dict[str, _Given], name: str, value: Any, origin: str, *, base: Path) -> None:
     """Validate and add one value. Secrets in files are read, relative to ``base``."""
     if (secret := name.removesuffix("_file")) in SECRETS and secret != name:
         path = base / Path(str(value)).expanduser()

@@ -101,6 +101,7 @@ async def registered(
     kind: MemberKind,
     name: str,
     describe: Callable[[], Mapping[str, Any]],
+    *,
     clock: Clock,
 ) -> AsyncIterator[None]:
     """Be registered inside the context."""

@@ -25,6 +25,7 @@ def server_tls(
     certificate: Path | None,
     key: Path | None,
     mode: Literal["off", "ca"],
+    *,
     home: Path,
 ) -> ServerTls | None:
     """The TLS of a server: the configured files, else with ``ca`` those of the own CA. None: plain

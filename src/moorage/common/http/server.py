@@ -248,6 +248,7 @@ class GuardedSite(web.BaseSite):
         host: str,
         port: int,
         listener: Listener,
+        *,
         listening: socket.socket | None = None,
     ) -> None:
         self._listening = listening

@@ -34,6 +34,7 @@ def codec(
     message_type: type[W],
     nested: Mapping[type, Codec[Any, Any]] = types.MappingProxyType({}),
     unknown: Mapping[Any, Any] = types.MappingProxyType({}),
+    *,
     zero_is_default: Iterable[str] = (),
 ) -> Codec[T, W]:
     """Derive the codec of one dataclass.
@@ -95,6 +96,7 @@ def _conversion(
     value: str,
     message: str,
     nested: Mapping[type, Codec[Any, Any]],
+    *,
     unknown: Mapping[Any, Any],
     names: dict[str, Any],
 ) -> tuple[str, str]:

@@ -69,6 +69,7 @@ def find_reload_problem(
     runtime: str,
     ports: Iterable[ServicePort],
     env: Iterable[tuple[str, str]],
+    *,
     serves: bool,
 ) -> str:
     """Why a session cannot be reloaded so, as a sentence; "": it can. ``serves``: it answers

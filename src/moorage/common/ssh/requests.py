@@ -57,6 +57,7 @@ def command_of(
     subsystem: str | None,
     terminal: Terminal | None,
     env: Mapping[str, str],
+    *,
     kernel: str,
 ) -> ExecSpec:
     """A shell when neither a command nor a subsystem is given.

@@ -118,6 +118,7 @@ class CertificateAuthority:
         kind: str,
         name: str,
         peer_id: str,
+        *,
         now: datetime,
         lifetime: timedelta,
     ) -> str:
@@ -181,6 +182,7 @@ class CertificateAuthority:
         subject: str,
         names: Sequence[x509.GeneralName],
         usage: Sequence[ObjectIdentifier],
+        *,
         now: datetime,
         lifetime: timedelta,
     ) -> str:
@@ -207,6 +209,7 @@ def _builder(
     issuer: x509.Name,
     key: ec.EllipticCurvePublicKey,
     now: datetime,
+    *,
     lifetime: timedelta,
 ) -> x509.CertificateBuilder:
     return (

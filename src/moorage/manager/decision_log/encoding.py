@@ -207,6 +207,7 @@ def decode_agent(
     free: list[int],
     devices: tuple[DeviceState, ...],
     kernels: int,
+    *,
     running: tuple[Running, ...],
 ) -> AgentState:
     return AgentState(

@@ -163,7 +163,7 @@ class Writer:
         self._idle_passes = 0
 
     def note(
-        self, snapshot: Snapshot, policy: Policy, made: Plan, at: int, took: int, placed: int
+        self, snapshot: Snapshot, policy: Policy, made: Plan, at: int, *, took: int, placed: int
     ) -> PassDelta | None:
         """The pass to be written; None if nothing changed and nothing was placed."""
         noted = self._noted

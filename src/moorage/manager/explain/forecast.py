@@ -21,6 +21,7 @@ def forecast_start(
     policy: Policy,
     now: int,
     session_id: SessionId,
+    *,
     ahead: Collection[SessionId],
     selectors: Mapping[str, Selector] | None = None,
 ) -> int | None:

@@ -121,6 +121,7 @@ def probe_placement(
     policy: Policy,
     now: int,
     session_id: SessionId,
+    *,
     selectors: Mapping[str, Selector] | None = None,
 ) -> PlacementProbe:
     """``session_id`` is pending in ``snapshot``. ``now``: Unix microseconds."""
@@ -195,7 +196,12 @@ def _waits_for_capacity(hold: HeldSession) -> bool:
 
 
 def _earliest_fits(
-    hold: HeldSession, item: Pending, agents: Mapping[AgentId, AgentState], policy: Policy, now: int
+    hold: HeldSession,
+    item: Pending,
+    agents: Mapping[AgentId, AgentState],
+    policy: Policy,
+    *,
+    now: int,
 ) -> tuple[EarliestFit, ...]:
     demands = item.shape.demands if item.shape.mode == "single-node" else (max(item.shape.demands),)
     found = []

@@ -200,7 +200,7 @@ class ExplanationService:
         long."""
         selectors = self._selectors.load(policy.custom)
         return await asyncio.to_thread(
-            probe_placement, snapshot, policy, now, session_id, selectors
+            probe_placement, snapshot, policy, now, session_id, selectors=selectors
         )
 
     async def _with_dependencies(

@@ -38,6 +38,7 @@ def explain_queued(
     session: SessionView,
     history: StartHistory | None,
     nodes: Sequence[SiteNodesView],
+    *,
     now: datetime,
 ) -> PendingExplanation:
     """``found`` with the expected start of a session that is QUEUED: as its site says, else by

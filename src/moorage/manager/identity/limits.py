@@ -46,6 +46,7 @@ def check_priority(
     field: str,
     priority: int,
     group: str,
+    *,
     ceilings: PriorityCeilings,
     recorded: int = 0,
 ) -> MoorageError | None:

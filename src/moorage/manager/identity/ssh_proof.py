@@ -37,7 +37,7 @@ def challenge_of(user: str, installation: str, now: datetime) -> str:
 
 
 def check_proof(
-    spec: SshKeySpec, fingerprint: str, user: str, installation: str, now: datetime
+    spec: SshKeySpec, fingerprint: str, user: str, installation: str, *, now: datetime
 ) -> None:
     """Raises ``InvalidInput`` unless the key of this fingerprint has signed a challenge of this
     user."""

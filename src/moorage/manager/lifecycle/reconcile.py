@@ -42,7 +42,7 @@ _STEPS = {
 
 
 def stop_session(
-    session: SessionSnapshot, actor: str, reason: Reason, lost_grace_s: float, detail: str = ""
+    session: SessionSnapshot, actor: str, reason: Reason, lost_grace_s: float, *, detail: str = ""
 ) -> Transition | None:
     """The transition for a stop, which every status accepts; None if the session is ending or has
     ended."""
@@ -352,6 +352,7 @@ def _kernel_failed(
     reason: Reason,
     detail: str,
     lost_grace_s: float,
+    *,
     final: Event = Event.FAIL,
 ) -> Transition:
     """A kernel ended or a start timed out, while other kernels may still be alive. ``final`` is the
@@ -471,6 +472,7 @@ def _finish(
     reason: Reason,
     detail: str,
     failed: bool,
+    *,
     lost_grace_s: float,
     kernel_status: Status | None,
 ) -> Transition:

@@ -23,6 +23,7 @@ class AgentMonitor:
         leader: Leader,
         metrics: ManagerMetrics,
         clock: Clock,
+        *,
         suspect_after_s: float,
         lost_grace_s: float,
         lost_share: float = 0.5,

@@ -138,10 +138,11 @@ class DecisionRecorder:
             if group.passes:
                 await self._encode(group)
             while group.unsent:
-                await self._send(name, group, *group.unsent.pop(0))
+                segment, term, number = group.unsent.pop(0)
+                await self._send(name, group, segment, term, number=number)
 
     async def _send(
-        self, name: str, group: _Group, segment: Segment, term: int, number: int
+        self, name: str, group: _Group, segment: Segment, term: int, *, number: int
     ) -> None:
         drops = group.drops
         sent = False

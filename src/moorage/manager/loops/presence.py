@@ -101,16 +101,17 @@ class Presence:
     async def run_once(self) -> None:
         proxies = [name for name, calls in self.proxies.items() if calls]
         own = self._store.managers.own_id
-        links = self.links()
+        agent_links, proxy_links = self.links()
         own_dialout = self.dialout()
         found = await self._store.managers.beat(
             self.link,
             proxies,
             own_dialout,
-            *links,
-            self._clock.now(),
-            self.asks(),
-            self.plain_senders(),
+            agent_links,
+            proxy_links=proxy_links,
+            now=self._clock.now(),
+            asks=self.asks(),
+            plain_senders=self.plain_senders(),
         )
         now = self._clock.monotonic()
         self._written_at = now

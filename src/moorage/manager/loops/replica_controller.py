@@ -142,7 +142,7 @@ class ReplicaController:
         if endpoint.stable is not None:
             started += [(endpoint.stable.spec, endpoint.stable.revision)] * plan.start_stable
 
-        await self._together(*(self._start(endpoint, *what, plan, term) for what in started))
+        await self._together(*(self._start(endpoint, *what, plan, term=term) for what in started))
         if plan.is_complete:
             log.info("revision is complete", endpoint=endpoint.name, revision=endpoint.revision)
             await self._store.replicas.complete(_SCOPE, endpoint, term)
@@ -208,6 +208,7 @@ class ReplicaController:
         spec: EndpointSpec,
         revision: int,
         plan: ReplicaPlan,
+        *,
         term: int,
     ) -> None:
         name = f"{endpoint.name[:110]}-{self._clock.new_id()[-6:]}"

@@ -39,6 +39,7 @@ class Scheduler:
         leader: Leader,
         terminator: SessionTerminator,
         metrics: ManagerMetrics,
+        *,
         clock: Clock,
         recorder: DecisionRecorder | None = None,
         tracer: StartTracer | None = None,

@@ -20,7 +20,7 @@ class StartCalibrator:
     yet."""
 
     def __init__(
-        self, store: Store, leader: Leader, metrics: ManagerMetrics, clock: Clock, kept_s: float
+        self, store: Store, leader: Leader, metrics: ManagerMetrics, clock: Clock, *, kept_s: float
     ) -> None:
         """``kept_s``: retention of expected starts in seconds."""
         self._store = store

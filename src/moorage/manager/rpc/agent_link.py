@@ -71,6 +71,7 @@ class AgentLinks:
         metrics: ManagerMetrics,
         clock: Clock,
         addresses: PeerAddresses | None = None,
+        *,
         usage: UsageSink = NO_USAGE,
         on_connect: Callable[[AgentStream, str], None] = lambda stream, peer: None,
     ) -> None:

@@ -103,6 +103,7 @@ class ProxyLinks:
         shares: LimitShareStore,
         clock: Clock,
         addresses: PeerAddresses,
+        *,
         record_load: Callable[[LoadReport], None] = lambda _: None,
         proxy_gone: Callable[[str, str], None] = lambda *_: None,
         claim: Callable[[LoadReport, str], Awaitable[str | None]] = _claims_nothing,

@@ -132,9 +132,9 @@ class TableFeed:
         store: Store,
         clock: Clock,
         read: Callable[[], Awaitable[RouteTable]],
+        *,
         take: Callable[[RouteParts, RouteTable], RouteChanges],
         changed: asyncio.Condition,
-        *,
         fresh: bool = False,
     ) -> None:
         self._store = store

@@ -100,6 +100,7 @@ class LinkServer(
         authenticator: LinkAuthenticator,
         registration: Registration | None,
         certificate: ManagerCertificate | None,
+        *,
         presence: ManagerState,
         links: AgentLinks,
         logs: LogBroker,

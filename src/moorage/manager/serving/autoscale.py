@@ -47,7 +47,9 @@ def autoscale(scaling: Scaling, window: Sequence[LoadSample], now: datetime) -> 
     return _down(scaling, window, now)
 
 
-def _up(scaling: Scaling, rule: str, needed: int, detail: str, now: datetime) -> AutoscaleDecision:
+def _up(
+    scaling: Scaling, rule: str, needed: int, detail: str, *, now: datetime
+) -> AutoscaleDecision:
     policy = scaling.policy
     wanted = scaling.wanted
     target = min(needed, policy.max, max(2 * wanted, wanted + STEP_MIN))

@@ -38,7 +38,7 @@ class Holding(NamedTuple):
     wanted: int
 
 
-def divide(limit: int, used: int, wanted: int, others: Iterable[Holding], proxies: int) -> int:
+def divide(limit: int, used: int, wanted: int, others: Iterable[Holding], *, proxies: int) -> int:
     """The new share of a proxy that has ``used`` so much of the limit, and wants ``wanted``.
 
     What is free goes to who asks for it first. A proxy that has less than it wants, and less than

@@ -252,6 +252,7 @@ def _add(
     plan: ReplicaPlan,
     missing: int,
     draining: Sequence[ReplicaSnapshot],
+    *,
     now: datetime,
 ) -> ReplicaPlan:
     """Revive draining replicas, then start new ones: those that are missing, within ``max_surge``,

@@ -139,8 +139,8 @@ def _check(
     address: AppAddress,
     route: AppRoute | None,
     table: IndexedTable,
-    unix_now: float,
     *,
+    unix_now: float,
     allow_keys: bool,
 ) -> _Found:
     """API keys are accepted in a header only: they must not appear in an address or a cookie."""

@@ -55,6 +55,7 @@ class AppHandler:
         settings: ProxySettings,
         clock: Clock,
         table_watch: TableWatch,
+        *,
         limits: ConnectionLimits,
         connector: Connector | None = None,
     ) -> None:

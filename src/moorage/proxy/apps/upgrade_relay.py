@@ -72,6 +72,7 @@ async def relay_upgrade(
     app_response: aiohttp.ClientResponse,
     response: web.StreamResponse,
     observe: Observer | None = None,
+    *,
     farewell: Farewells | None = None,
 ) -> web.StreamResponse:
     """Accept the client's upgrade with ``response``, and copy bytes until either side closes.

@@ -59,6 +59,7 @@ class ReportStream:
         load: LoadMeter,
         limiter: RequestLimiter,
         ledger: Ledger,
+        *,
         usage: UsageBook | None,
         spool: UsageSpool,
         clock: Clock,

@@ -99,6 +99,7 @@ class BodyRequired:
         key: KeyGrant | None = None,
         project: str = "",
         wants_progress: bool = False,
+        *,
         content_type: str = "",
         method: str = "POST",
         response_id: str = "",
@@ -129,22 +130,33 @@ class BodyRequired:
 
     def _all(self) -> tuple[object, ...]:
         return (
-            *(
-                self.path,
-                self.key,
-                self.project,
-                self.wants_progress,
-                self.content_type,
-                self.method,
-            ),
-            *(self.response_id, self.is_anthropic, self.upgrades, self.model, self.session),
+            self.path,
+            self.key,
+            self.project,
+            self.wants_progress,
+            self.content_type,
+            self.method,
+            self.response_id,
+            self.is_anthropic,
+            self.upgrades,
+            self.model,
+            self.session,
         )
 
     def with_key(self, key: KeyGrant) -> BodyRequired:
         """The same by what the key may do now."""
         return BodyRequired(
-            *(self.path, key, self.project, self.wants_progress, self.content_type, self.method),
-            *(self.response_id, self.is_anthropic, self.upgrades, self.model, self.session),
+            self.path,
+            key,
+            self.project,
+            self.wants_progress,
+            content_type=self.content_type,
+            method=self.method,
+            response_id=self.response_id,
+            is_anthropic=self.is_anthropic,
+            upgrades=self.upgrades,
+            model=self.model,
+            session=self.session,
         )
 
     @property
@@ -167,6 +179,7 @@ class Forward:
         path: str,
         members: Mapping[str, object],
         home: Home | None = None,
+        *,
         body: bytes | None = None,
     ) -> None:
         self.permit = permit
@@ -200,6 +213,7 @@ def admit_head(
     path: str,
     headers: Mapping[str, str],
     size: int | None,
+    *,
     table: IndexedTable | None,
     policy: AdmissionPolicy,
     unix_now: float,
@@ -274,6 +288,7 @@ def _admit_realtime(
     key: KeyGrant | None,
     project: str,
     method: str,
+    *,
     headers: Mapping[str, str],
     query: str,
 ) -> ErrorResponse | BodyRequired:
@@ -473,7 +488,7 @@ def _find_key(
 
 
 def _models(
-    path: str, query: str, table: IndexedTable, caller: RequestCaller, is_anthropic: bool
+    path: str, query: str, table: IndexedTable, caller: RequestCaller, *, is_anthropic: bool
 ) -> LocalResponse | ErrorResponse:
     if path == MODELS:
         routes = filter(None, map(table.model, sorted(table.names())))

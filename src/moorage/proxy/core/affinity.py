@@ -88,6 +88,7 @@ def pick_affine(
     key: int,
     max_load: float,
     in_flight: Mapping[KernelId, int],
+    *,
     ejected: Mapping[KernelId, float],
     now: float,
 ) -> Target | None:

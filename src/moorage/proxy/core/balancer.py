@@ -20,6 +20,7 @@ def pick_target(
     in_flight: Mapping[KernelId, int],
     ejected: Mapping[KernelId, float],
     now: float,
+    *,
     randrange: RandRange,
 ) -> Target | None:
     """The less busy of two randomly chosen replicas. None if all are draining, or there are none.

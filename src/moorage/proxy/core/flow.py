@@ -190,6 +190,7 @@ class RequestFlow:
         path: str,
         fields: Mapping[str, str],
         size: int | None,
+        *,
         now: float,
         unix_now: float,
         query: str = "",
@@ -420,7 +421,7 @@ class RequestFlow:
         return self._answer(self._error(failure), now)
 
     def upstream_head(
-        self, status: int, content_type: str, now: float, begin: bytes = b"", coding: str = ""
+        self, status: int, content_type: str, now: float, begin: bytes = b"", *, coding: str = ""
     ) -> Command:
         """The replica has responded, and the first piece of the body, ``begin``, or its end is
         here, too. ``coding``: its Content-Encoding."""
@@ -450,7 +451,7 @@ class RequestFlow:
         return self._start(target, status, content_type=content_type, coding=coding, now=now)
 
     def _start(
-        self, target: Target, status: int, content_type: str, coding: str, now: float
+        self, target: Target, status: int, content_type: str, coding: str, *, now: float
     ) -> StartResponse:
         """Let the response of the replica pass."""
         router = self._router

@@ -151,6 +151,7 @@ class RequestRouter:
         path: str,
         headers: Mapping[str, str],
         size: int | None,
+        *,
         unix_now: float,
         now: float,
         query: str = "",
@@ -309,7 +310,7 @@ class RequestRouter:
         )
 
     def record_failure(
-        self, model: str, target: Target, key: str, failure: Failure, now: float
+        self, model: str, target: Target, key: str, failure: Failure, *, now: float
     ) -> None:
         """Record a failed attempt of a request with ``key``, "" for none. A replica is ejected that
         cannot be reached, or soon cannot, or that fails everybody."""

@@ -82,6 +82,7 @@ class TracedFlow(RequestFlow):
         path: str,
         fields: Mapping[str, str],
         size: int | None,
+        *,
         now: float,
         unix_now: float,
         query: str = "",
@@ -122,7 +123,7 @@ class TracedFlow(RequestFlow):
         return self._note(super().upstream_failed(failure, now), now)
 
     def upstream_head(
-        self, status: int, content_type: str, now: float, begin: bytes = b"", coding: str = ""
+        self, status: int, content_type: str, now: float, begin: bytes = b"", *, coding: str = ""
     ) -> Command:
         if (attempt := self._upstream) is not None:
             attempt.status = status
@@ -177,7 +178,7 @@ class TracedFlow(RequestFlow):
             self.traceparent = "" if command.target.tls else context.traceparent
 
     def _add(
-        self, name: str, start: float, end: float, attributes: dict[str, Value], error: str
+        self, name: str, start: float, end: float, attributes: dict[str, Value], *, error: str
     ) -> None:
         context = self._context
         assert context is not None

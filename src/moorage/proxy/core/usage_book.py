@@ -4,7 +4,7 @@ Pure."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import NamedTuple, cast
 
 from moorage.common.link.messages import KeyGrant
@@ -56,9 +56,15 @@ class UsageBook:
     def put_back(self, taken: Mapping[Payer, Amounts]) -> None:
         """What was taken counts as if it had not been."""
         for payer, amounts in taken.items():
-            self._add(payer, *astuple(amounts))
+            self._add(
+                payer,
+                amounts.requests,
+                prompt=amounts.tokens_in,
+                answer=amounts.tokens_out,
+                cached=amounts.tokens_cached,
+            )
 
-    def _add(self, place: _Place, requests: int, prompt: int, answer: int, cached: int) -> None:
+    def _add(self, place: _Place, requests: int, *, prompt: int, answer: int, cached: int) -> None:
         """``place``: equal to a payer, and made in a fraction of the time."""
         amounts = self._amounts.get(place)
         if amounts is None:

@@ -91,6 +91,7 @@ async def measure(
     target: BenchmarkTarget,
     prompt: Prompt,
     due_at: float,
+    *,
     clock: Clock,
 ) -> Measured:
     """Send one request and read its answer. Never raises: a failure is a result."""
@@ -123,6 +124,7 @@ async def _ask(
     target: BenchmarkTarget,
     prompt: Prompt,
     made: Measured,
+    *,
     clock: Clock,
 ) -> None:
     events = _Events()

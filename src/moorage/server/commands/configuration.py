@@ -183,6 +183,7 @@ def _change(
     config: Path | None,
     home: Path | None,
     what: str,
+    *,
     edit: Callable[[Mapping[str, Any], Collection[str]], dict[str, Any]],
 ) -> None:
     """``edit``: the settings after the change, from the valid ones and the names of all in etcd."""

@@ -353,7 +353,7 @@ def proxy(
 
 
 async def _run_workers(
-    workers: ProxyWorkers, show: Callable[..., None], etcd: EtcdUse, me: Member, clock: Clock
+    workers: ProxyWorkers, show: Callable[..., None], etcd: EtcdUse, me: Member, *, clock: Clock
 ) -> int:
     """The workers find their managers themselves; all of them are one proxy."""
     async with with_etcd(nullcontext(workers), replace(etcd, discover=None), clock, lambda _: [me]):

@@ -109,6 +109,7 @@ def _join(
     url: str,
     token_file: Path | None,
     id: str | None,
+    *,
     link: str | None,
     config: ConfigFile,
     home: HomeDir,
@@ -155,7 +156,7 @@ def _join(
 
 
 def _names(
-    kind: PeerKind, loaded: LoadedSettings, home: Path, clock: Clock, id: str | None
+    kind: PeerKind, loaded: LoadedSettings, home: Path, clock: Clock, *, id: str | None
 ) -> list[str]:
     """Who joins. Raises ``ConfigError`` if all sites have."""
     if id is not None:

@@ -79,7 +79,7 @@ def disk(name: str, path: str, free: int, total: int, *, needed: int) -> CheckRe
 
 
 def ports(
-    port_range: str, host: str, total: int, free: int, ephemeral: tuple[int, int] | None
+    port_range: str, host: str, total: int, free: int, *, ephemeral: tuple[int, int] | None
 ) -> CheckResult:
     """``ephemeral``: the operating system's port range for outgoing connections, if known."""
     detail = f"{free} of {total} free in {port_range} on {host}"

@@ -13,6 +13,7 @@ def check_etcd(
     registered: Collection[str] | None,
     managers: Collection[str],
     prefix: str,
+    *,
     ignored: Sequence[str] = (),
 ) -> Iterator[CheckResult]:
     """``health``: of each endpoint, why it is not healthy, or "". ``registered``: links of the

@@ -51,7 +51,7 @@ _EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 async def check_agents(
-    settings: Settings, agents: LocalAgents, home: Path, token: str, clock: Clock
+    settings: Settings, agents: LocalAgents, home: Path, token: str, *, clock: Clock
 ) -> list[CheckResult]:
     """Those of every agent of this node. Sites are asked at the same time, and their results have
     their agents' ids."""

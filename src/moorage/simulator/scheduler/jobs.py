@@ -88,7 +88,7 @@ SHAPES = {
 
 
 def generate_jobs(
-    shape: str, jobs: int, gpus: int, load: float, estimates: str, rng: UnitRng
+    shape: str, jobs: int, gpus: int, load: float, *, estimates: str, rng: UnitRng
 ) -> tuple[TraceJob, ...]:
     """``jobs`` jobs that request ``load`` (1: all) of ``gpus`` GPUs over the time in which they
     arrive.

@@ -130,6 +130,7 @@ def _result(
     started: Sequence[int | None],
     preemptions: Sequence[int],
     usage: Mapping[int, int],
+    *,
     passes: int,
 ) -> SimulationResult:
     capacity, largest = _capacity(trace)

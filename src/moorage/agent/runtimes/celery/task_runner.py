@@ -163,7 +163,7 @@ class Worker:
 
 
 class Runner:
-    def __init__(self, name: str, args: str, kwargs: str, queue: str, task_id: str) -> None:
+    def __init__(self, name: str, args: str, kwargs: str, *, queue: str, task_id: str) -> None:
         self._name = name
         self._args = json.loads(args)
         self._kwargs = json.loads(kwargs)
@@ -329,4 +329,7 @@ class Runner:
 
 
 if __name__ == "__main__":
-    sys.exit(check() if sys.argv[1:] == ["--check"] else Runner(*sys.argv[1:]).run())
+    if sys.argv[1:] == ["--check"]:
+        sys.exit(check())
+    name, args, kwargs, queue, task_id = sys.argv[1:]
+    sys.exit(Runner(name, args, kwargs, queue=queue, task_id=task_id).run())

@@ -79,7 +79,12 @@ def is_outside(path: str, mounts: tuple[str, ...]) -> bool:
 
 
 def host_config(
-    launch: Launch, rules: ContainerRules, address: str, network: str, cdi: CdiDevices | None = None
+    launch: Launch,
+    rules: ContainerRules,
+    address: str,
+    network: str,
+    *,
+    cdi: CdiDevices | None = None,
 ) -> dict[str, Any]:
     """Limits and rights: the arguments of the SDK's ``create_host_config``. ``address``: the IP
     address on which ports are published, unless the kernel is on the host network. ``cdi``: the
@@ -168,6 +173,7 @@ def container_config(
     rules: ContainerRules,
     labels: Mapping[str, str],
     network: str,
+    *,
     cdi: CdiDevices | None = None,
 ) -> dict[str, Any]:
     """The arguments of the SDK's ``create_container`` except for the host config."""

@@ -41,6 +41,7 @@ class DockerExecution:
         container: str,
         command: Command,
         exec_id: str,
+        *,
         streams: tuple[asyncio.StreamReader, asyncio.StreamWriter],
     ) -> None:
         self._engine = engine

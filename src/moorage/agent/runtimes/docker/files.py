@@ -96,7 +96,7 @@ def first_file_text(pieces: Iterable[bytes]) -> str:
 
 
 def _add(
-    tar: tarfile.TarFile, name: str, mode: int, uid: int, gid: int, data: bytes | None
+    tar: tarfile.TarFile, name: str, mode: int, uid: int, *, gid: int, data: bytes | None
 ) -> None:
     entry = tarfile.TarInfo(name)
     entry.mode = mode

@@ -166,6 +166,7 @@ class ImageGarbageCollector:
         rules: ImageGcRules,
         pulled: PulledImages,
         clock: Clock,
+        *,
         read_disk: Callable[[str], Disk] = read_disk,
     ) -> None:
         self._engine = engine

@@ -60,8 +60,8 @@ class JobBook:
         records: JobRecords,
         logs: JobLogs,
         clock: Clock,
-        agent: str,
         *,
+        agent: str,
         host: str,
         allocate: Callable[[], int],
         release: Callable[[int], None],
@@ -463,7 +463,7 @@ class JobBook:
                 job.changed.set()
 
 
-def _may_run(job: TrackedJob, seen: Seen, told: Told, now: float, is_answered: bool) -> bool:
+def _may_run(job: TrackedJob, seen: Seen, told: Told, now: float, *, is_answered: bool) -> bool:
     """Whether a job that the site shows as ended may wait on, or has begun since. ``told``: what it
     has written; ``is_answered``: that could be read."""
     record = job.record

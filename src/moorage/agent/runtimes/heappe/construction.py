@@ -48,7 +48,7 @@ def wanted_of(settings: AgentSettings) -> SiteChoice:
 
 
 def heappe_runtime(
-    settings: AgentSettings, state: Path, logs: LogStore, clock: Clock, identity: str
+    settings: AgentSettings, state: Path, logs: LogStore, clock: Clock, *, identity: str
 ) -> HeappeRuntime:
     """The site need not answer: its jobs are kept, and found once it does. Raises
     ``ConfigError``."""

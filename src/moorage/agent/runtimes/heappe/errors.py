@@ -186,7 +186,7 @@ def classify(
 
 
 def _problem(
-    status: int, media_type: str, title: str, detail: str, text: str, login: bool
+    status: int, media_type: str, title: str, detail: str, *, text: str, login: bool
 ) -> SiteFault:
     if status == 413:
         return SiteFault.TOO_LARGE

@@ -36,7 +36,9 @@ class Head:
     error: str = ""
 
 
-def request(key: str, method: str, path: str, headers: Sequence[tuple[str, str]], body: str) -> str:
+def request(
+    key: str, method: str, path: str, headers: Sequence[tuple[str, str]], *, body: str
+) -> str:
     head = {
         "key": key,
         "method": method,

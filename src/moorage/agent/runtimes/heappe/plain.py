@@ -30,7 +30,7 @@ _EVENTS = "text/event-stream"
 
 
 async def relay_plain(
-    client: HeappeClient, request: web.BaseRequest, body: str, way: Way, keeper: TunnelKeeper
+    client: HeappeClient, request: web.BaseRequest, body: str, way: Way, *, keeper: TunnelKeeper
 ) -> web.StreamResponse:
     """Raises ``HeappeFailed`` before the first byte of the answer."""
     headers = _headers(request)
@@ -92,6 +92,7 @@ async def _get(
     request: web.BaseRequest,
     headers: dict[str, str],
     way: Way,
+    *,
     keeper: TunnelKeeper,
 ) -> web.Response:
     try:
@@ -113,6 +114,7 @@ async def _explain(
     request: web.BaseRequest,
     headers: dict[str, str],
     body: str,
+    *,
     way: Way,
     keeper: TunnelKeeper,
     said: str,

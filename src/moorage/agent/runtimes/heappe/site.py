@@ -142,6 +142,7 @@ def specification(
     kernel_id: str,
     place: JobPlace,
     slots: Mapping[str, int],
+    *,
     values: list[dict[str, str]],
 ) -> dict[str, Any]:
     """The body of CreateJob. The name of the task is the whole kernel id, by which it is found

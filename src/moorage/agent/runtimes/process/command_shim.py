@@ -146,7 +146,7 @@ class Supervisor:
         os.close(null)
 
     def _exec_child(
-        self, argv: list[str], env: dict[str, str], directory: str, tty: bool, parent: int
+        self, argv: list[str], env: dict[str, str], directory: str, tty: bool, *, parent: int
     ) -> None:
         code = 127
         try:

@@ -303,6 +303,7 @@ class KernelIsolation:
         uid: int,
         work: Path,
         limits: tuple[tuple[str, ...], Mapping[str, int]],
+        *,
         needed: tuple[str, ...],
         hosts: str = "",
     ) -> Sandbox:

@@ -33,8 +33,8 @@ def node_rules(
     interfaces: str,
     allowed: Sequence[int],
     uplinks: Sequence[str],
-    published: Iterable[tuple[int, str, int]],
     *,
+    published: Iterable[tuple[int, str, int]],
     ipv6: bool = False,
 ) -> str:
     """The nftables table of the node. ``interfaces``: prefix of those of the agent's kernels.

@@ -120,7 +120,7 @@ def _set_attributes(path: str, on: int, off: int = 0, *, recursive: bool = False
     )
 
 
-def _mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
+def _mount(source: str, target: str, kind: str, flags: int, *, options: str = "") -> None:
     _call("mount", *map(os.fsencode, (source, target, kind)), flags, os.fsencode(options))
 
 
@@ -137,6 +137,7 @@ class Sandbox:
         uid: int,
         groups: tuple[str, ...],
         memory: str,
+        *,
         empty: tuple[str, ...],
         visible: tuple[str, ...],
         writable: tuple[str, str],
@@ -168,7 +169,20 @@ class Sandbox:
 
     @classmethod
     def decode(cls, text: str) -> Sandbox:
-        return cls(*marshal.loads(bytes.fromhex(text)))
+        session, uid, groups, memory, empty, visible, writable, system_calls, *hosts = (
+            marshal.loads(bytes.fromhex(text))
+        )
+        return cls(
+            session,
+            uid,
+            groups,
+            memory,
+            empty=empty,
+            visible=visible,
+            writable=writable,
+            system_calls=system_calls,
+            hosts=hosts[0] if hosts else "",
+        )
 
     def join_groups(self) -> None:
         """Move this process. Needs to be root."""

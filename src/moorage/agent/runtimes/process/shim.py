@@ -92,6 +92,7 @@ class Shim:
         grace_s: float,
         lease: tuple[float, float, str],
         sandbox: str,
+        *,
         network: str,
     ) -> None:
         self.state = state
@@ -170,7 +171,7 @@ class Shim:
         return f"exec {failure}" if failure.isdigit() else failure
 
     def _exec_child(
-        self, argv: list[str], env: dict[str, str], failed_w: int, parent: int, reset: list[int]
+        self, argv: list[str], env: dict[str, str], failed_w: int, parent: int, *, reset: list[int]
     ) -> None:
         code = 0
         try:

@@ -35,6 +35,7 @@ class Init:
         network: str,
         state: str,
         argv: list[str],
+        *,
         env: dict[str, str],
         log_w: int,
     ) -> None:
@@ -75,7 +76,7 @@ class _Child:
         self.log_w = log_w
 
     def run(
-        self, encoded: str, network: str, state: str, argv: list[str], env: dict[str, str]
+        self, encoded: str, network: str, state: str, argv: list[str], *, env: dict[str, str]
     ) -> None:
         try:
             self._run(encoded, network, state=state, argv=argv, env=env)
@@ -84,7 +85,7 @@ class _Child:
         os._exit(127)
 
     def _run(
-        self, encoded: str, network: str, state: str, argv: list[str], env: dict[str, str]
+        self, encoded: str, network: str, state: str, argv: list[str], *, env: dict[str, str]
     ) -> None:
         system.prctl_set(system.PR_SET_NAME, b"moorage-init")
         reset = system.ignored_signals()
@@ -136,6 +137,7 @@ class _Child:
         state: str,
         argv: list[str],
         env: dict[str, str],
+        *,
         node_proc: int,
         reset: list[int],
     ) -> None:

@@ -28,6 +28,7 @@ def start_shim(
     arguments: Sequence[str],
     env: Mapping[str, str],
     variables: Mapping[str, str],
+    *,
     log: Path,
 ) -> tuple[int, str]:
     """Start a kernel. Returns the pid of its shim and the status line that the shim wrote; "" for

@@ -36,7 +36,7 @@ def defaults_of(settings: AgentSettings) -> JobDefaults:
 
 
 def slurm_runtime(
-    settings: AgentSettings, state: Path, logs: LogStore, clock: Clock, identity: str
+    settings: AgentSettings, state: Path, logs: LogStore, clock: Clock, *, identity: str
 ) -> SlurmRuntime:
     """The site need not answer: its jobs are kept, and found once it does."""
     rules = SlurmRules(

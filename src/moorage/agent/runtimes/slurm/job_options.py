@@ -46,7 +46,7 @@ class JobDefaults:
 
 
 def sbatch_options(
-    launch: Launch, name: str, folder: Path, output: Path, defaults: JobDefaults
+    launch: Launch, name: str, folder: Path, output: Path, *, defaults: JobDefaults
 ) -> list[str]:
     """Raises ``CreateFailed`` for an option that is not allowed."""
     asked = launch.hpc or HpcJob()

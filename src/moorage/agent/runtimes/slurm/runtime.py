@@ -90,7 +90,7 @@ class SlurmRuntime:
     silence_grace_s = _SILENCE_GRACE_S
 
     def __init__(
-        self, slurm: Slurm, folders: JobFolders, rules: SlurmRules, clock: Clock, identity: str
+        self, slurm: Slurm, folders: JobFolders, rules: SlurmRules, clock: Clock, *, identity: str
     ) -> None:
         self._slurm = slurm
         self._folders = folders

@@ -104,7 +104,7 @@ async def _run_open(row: Route, call: Call[Any, Any]) -> Answer:
 
 
 async def note(
-    call: Call[Any, Any], action: str, resource: str, name: str, after: dict[str, Any]
+    call: Call[Any, Any], action: str, resource: str, name: str, *, after: dict[str, Any]
 ) -> None:
     """An entry about what a request has done that is no write by its method."""
     entry = await call.deps.store.audit.begin(

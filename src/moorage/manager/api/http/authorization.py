@@ -83,8 +83,14 @@ async def check_limits(
     error = limits.check_key(call.scope, spec)
     if error is None:
         ceilings = await call.deps.store.groups.ceilings(spec.resource_group)
-        args = spec.priority, spec.resource_group, ceilings, recorded_priority
-        error = limits.check_priority(call.scope, "priority", *args)
+        error = limits.check_priority(
+            call.scope,
+            "priority",
+            spec.priority,
+            spec.resource_group,
+            ceilings=ceilings,
+            recorded=recorded_priority,
+        )
 
     names_sub_image = isinstance(spec, SessionSpec) and spec.cluster is not None
     if error is None:

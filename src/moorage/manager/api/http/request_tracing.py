@@ -84,8 +84,8 @@ def traced(row: Route, handler: Handler, tracer: TraceSink | None, clock: Clock)
                 context,
                 parent.span_id if parent else 0,
                 began,
-                clock.now().timestamp(),
-                attributes,
+                end=clock.now().timestamp(),
+                attributes=attributes,
                 kind="SERVER",
                 error=error if status >= 500 else "",
             )

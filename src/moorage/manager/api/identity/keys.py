@@ -91,7 +91,9 @@ async def _check_priority(
         return
 
     ceilings = await call.deps.store.groups.highest_ceilings()
-    refusal = limits.check_priority(call.scope, "max_priority", priority, "", ceilings, recorded)
+    refusal = limits.check_priority(
+        call.scope, "max_priority", priority, "", ceilings=ceilings, recorded=recorded
+    )
     if refusal is not None:
         raise refusal
 

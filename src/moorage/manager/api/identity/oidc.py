@@ -132,7 +132,7 @@ async def _signed_in(call: Call[None, CallbackQuery], oidc: OidcClient, redirect
     )
     give_back()
     shown = {"issuer": person.issuer, "subject": person.subject, "user": user}
-    await note(call, "sign_in_oidc", "session", user, shown)
+    await note(call, "sign_in_oidc", "session", user, after=shown)
 
     return secret
 

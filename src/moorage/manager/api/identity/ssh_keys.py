@@ -53,7 +53,7 @@ async def create_ssh_key(call: Call[SshKeySpec, NoQuery]) -> SshKeyView:
     installation = await call.deps.store.managers.installation()
     user = call.scope.owner.user
     now = call.deps.clock.now()
-    check_proof(call.body, key.fingerprint, user, installation, now)
+    check_proof(call.body, key.fingerprint, user, installation, now=now)
     return await call.deps.store.ssh_keys.create(call.scope, key, call.body.name)
 
 

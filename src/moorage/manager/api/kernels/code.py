@@ -101,7 +101,7 @@ async def execute(call: Call[ExecutionSpec, NoQuery]) -> ExecutionView:
         code=code[:MAX_CODE_BYTES],
     )
     given = spec.model_dump(exclude={"kernel"})
-    return await _ask(call, session, spec.kernel, ExecutionView, "execute", **given)
+    return await _ask(call, session, spec.kernel, ExecutionView, op="execute", **given)
 
 
 @route(
@@ -119,7 +119,7 @@ async def get_execution(call: Call[None, ReadQuery]) -> ExecutionView:
         await _session(call),
         query.kernel,
         ExecutionView,
-        "read",
+        op="read",
         run_id=call.path("run_id"),
         after=query.after,
         wait_s=query.wait_s,
@@ -141,7 +141,7 @@ async def give_input(call: Call[ExecutionInput, NoQuery]) -> ExecutionView:
         await _session(call),
         body.kernel,
         ExecutionView,
-        "input",
+        op="input",
         run_id=call.path("run_id"),
         text=body.text,
         after=body.after,
@@ -164,7 +164,7 @@ async def interrupt(call: Call[None, ReadQuery]) -> ExecutionView:
         await _session(call),
         query.kernel,
         ExecutionView,
-        "interrupt",
+        op="interrupt",
         run_id=call.path("run_id"),
         after=query.after,
         wait_s=query.wait_s,
@@ -187,7 +187,7 @@ async def complete(call: Call[CompletionSpec, NoQuery]) -> CompletionView:
         await _session(call),
         body.kernel,
         CompletionView,
-        "complete",
+        op="complete",
         code=body.code,
         cursor=cursor,
         language=body.language,
@@ -204,7 +204,7 @@ async def complete(call: Call[CompletionSpec, NoQuery]) -> CompletionView:
 )
 async def list_kernels(call: Call[None, KernelQuery]) -> Items[CodeKernelView]:
     session = await _session(call)
-    return await _ask(call, session, call.query.kernel, Items[CodeKernelView], "kernels")
+    return await _ask(call, session, call.query.kernel, Items[CodeKernelView], op="kernels")
 
 
 @route(
@@ -218,7 +218,12 @@ async def list_kernels(call: Call[None, KernelQuery]) -> Items[CodeKernelView]:
 async def restart_kernel(call: Call[None, KernelQuery]) -> CodeKernelView:
     session = await _session(call)
     return await _ask(
-        call, session, call.query.kernel, CodeKernelView, "restart", language=call.path("language")
+        call,
+        session,
+        call.query.kernel,
+        CodeKernelView,
+        op="restart",
+        language=call.path("language"),
     )
 
 
@@ -381,6 +386,7 @@ async def _ask(
     session: SessionView,
     hostname: str,
     answer: type[V],
+    *,
     op: str,
     **request: Any,
 ) -> V:
@@ -422,6 +428,7 @@ async def _output(
     session: SessionView,
     hostname: str,
     request: dict[str, Any],
+    *,
     heartbeat_s: float | None = None,
 ) -> AsyncGenerator[bytes]:
     """The agent's answer in pieces; an empty one for each ``heartbeat_s`` of silence. Raises what

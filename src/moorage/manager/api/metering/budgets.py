@@ -17,10 +17,9 @@ class _BudgetPath(Model):
     name: Name
 
 
-def _path(call: Call[views.BudgetSpec, NoQuery] | Call[None, NoQuery]) -> tuple[str, str, str, str]:
+def _path(call: Call[views.BudgetSpec, NoQuery] | Call[None, NoQuery]) -> _BudgetPath:
     names = ("scope", "period", "unit", "name")
-    path = read_path({name: call.path(name) for name in names}, _BudgetPath)
-    return path.scope, path.name, path.unit, path.period
+    return read_path({name: call.path(name) for name in names}, _BudgetPath)
 
 
 @route(
@@ -44,7 +43,10 @@ async def list_budgets(call: Call[None, NoQuery]) -> Items[views.BudgetView]:
     access="admin",
 )
 async def put_budget(call: Call[views.BudgetSpec, NoQuery]) -> views.BudgetView:
-    return await call.deps.store.budgets.put(call.scope, *_path(call), call.body)
+    path = _path(call)
+    return await call.deps.store.budgets.put(
+        call.scope, path.scope, path.name, path.unit, period=path.period, spec=call.body
+    )
 
 
 @route(
@@ -55,7 +57,10 @@ async def put_budget(call: Call[views.BudgetSpec, NoQuery]) -> views.BudgetView:
     access="admin",
 )
 async def delete_budget(call: Call[None, NoQuery]) -> views.BudgetView:
-    return await call.deps.store.budgets.delete(call.scope, *_path(call))
+    path = _path(call)
+    return await call.deps.store.budgets.delete(
+        call.scope, path.scope, path.name, path.unit, period=path.period
+    )
 
 
 @route(

@@ -113,7 +113,7 @@ async def submit(call: Call[PipelineSpec, SubmitQuery]) -> PipelineView | Planne
     specs = await _resolved(call, steps)
     nodes = pipelines.graph(steps)
     files = _files(steps, nodes)
-    new = [_new(node, position, 1, specs, files) for position, node in enumerate(nodes)]
+    new = [_new(node, position, 1, specs, files=files) for position, node in enumerate(nodes)]
     if call.query.dry_run:
         return _planned(call, pipeline, new)
 
@@ -258,7 +258,7 @@ async def _run_again(call: Call[None, NoQuery], found: StoredPipeline) -> bool:
     nodes = pipelines.graph(steps, again | pending)
     files = _files(steps, nodes)
     every = [
-        _new(node, position, rows[node.item].run + 1, specs, files)
+        _new(node, position, rows[node.item].run + 1, specs, files=files)
         for position, node in enumerate(nodes)
     ]
     every = step_reuse.with_meanings(every, scope.owner.project, forced=True)
@@ -266,7 +266,7 @@ async def _run_again(call: Call[None, NoQuery], found: StoredPipeline) -> bool:
     known = {row.position: str(row.session_id) for row in rows.values()}
     kept = {str(rows[node.item].session_id): node.follows for node in nodes if node.item in pending}
 
-    return await call.deps.store.pipelines.add_runs(scope, found, new, known, kept)
+    return await call.deps.store.pipelines.add_runs(scope, found, new, known, pending=kept)
 
 
 async def _controlled(call: Call[None, NoQuery]) -> StoredPipeline:
@@ -384,6 +384,7 @@ def _new(
     position: int,
     run: int,
     specs: Mapping[str, Resolved],
+    *,
     files: Mapping[str, StepFiles | None],
 ) -> NewStep:
     step, index = node.item

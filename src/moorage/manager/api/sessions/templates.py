@@ -151,7 +151,7 @@ async def _check_priority(
 
     ceilings = await call.deps.store.groups.ceilings(group)
     refusal = limits.check_priority(
-        call.scope, "spec.priority", priority, group, ceilings, recorded
+        call.scope, "spec.priority", priority, group, ceilings=ceilings, recorded=recorded
     )
     if refusal:
         raise refusal

@@ -51,7 +51,7 @@ def known_releases(node: NodeState, now: int) -> list[Release]:
 
 
 def earliest_fit(
-    node: NodeState, demands: tuple[Demand, ...], fraction: str, now: int, before: int | None
+    node: NodeState, demands: tuple[Demand, ...], fraction: str, now: int, *, before: int | None
 ) -> int | None:
     """From when ``demands`` fit on ``node`` at once (unix microseconds, not before ``now``).
 
@@ -126,6 +126,7 @@ def _replay_releases(
     demands: tuple[Demand, ...],
     fraction: str,
     releases: list[Release],
+    *,
     before: int | None,
 ) -> int | None:
     capacity: FreeCapacity | None = None

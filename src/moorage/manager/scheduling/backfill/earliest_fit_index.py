@@ -101,7 +101,13 @@ class EarliestFitIndex:
             self._log.clear()
 
     def first(
-        self, pool: NodePool, shape: Shape, now: int, excluded: Collection[int] = (), since: int = 0
+        self,
+        pool: NodePool,
+        shape: Shape,
+        now: int,
+        excluded: Collection[int] = (),
+        *,
+        since: int = 0,
     ) -> tuple[int, NodeState] | None:
         """The earliest fit (unix microseconds, not before ``now`` unless assumed) and its node, the
         first among equals; None if unknown. Counts what this pass has planned. ``excluded``: ranks
@@ -132,7 +138,7 @@ class EarliestFitIndex:
         return None if best is None else (best[1], pool.nodes[best[2]])
 
     def _planned_fit(
-        self, node: NodeState, demand: Demand, now: int, since: int, best: _Key | None
+        self, node: NodeState, demand: Demand, now: int, since: int, *, best: _Key | None
     ) -> _Key | None:
         """Of a node on which this pass has planned something. None also if it is not better than
         ``best``."""

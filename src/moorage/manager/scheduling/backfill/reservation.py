@@ -53,6 +53,7 @@ class Reserver:
         item: Pending,
         policy: Policy,
         now: int,
+        *,
         guards_of: GuardsOf,
         index: EarliestFits | None,
     ) -> None:

@@ -35,6 +35,7 @@ class ReservationGuard:
         node: NodeState,
         starts_at: int | None,
         demands: tuple[Demand, ...],
+        *,
         capacity_at_start: Callable[[], FreeCapacity],
         fraction: str,
     ) -> None:

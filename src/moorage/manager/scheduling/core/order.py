@@ -108,6 +108,7 @@ class FairShareQueue:
         policy: Policy,
         capacity: Mapping[str, int],
         used: Mapping[str, Mapping[str, int]],
+        *,
         now: int,
     ) -> None:
         self._policy = policy
@@ -190,6 +191,7 @@ def pending_queue(
     policy: Policy,
     agents: Iterable[AgentState],
     usage: Mapping[str, Mapping[str, int]] | None,
+    *,
     now: int,
 ) -> PendingQueue:
     """The queue for the policy's strategy. ``usage``: see ``Snapshot``."""

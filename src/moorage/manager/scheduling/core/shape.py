@@ -82,6 +82,7 @@ def shape_of(
     engine: str,
     arch: str,
     labels: Mapping[str, str],
+    *,
     mode: Mode,
     kernels: tuple[Mapping[str, int], ...],
 ) -> Shape:

@@ -44,6 +44,7 @@ class ChangedQueue:
         opened: Collection[Shape],
         individual: Sequence[tuple[QueueKey, Pending]],
         pool: NodePool,
+        *,
         refusals: RefusalCache,
     ) -> None:
         self._index = index

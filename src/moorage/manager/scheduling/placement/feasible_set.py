@@ -223,6 +223,7 @@ def diagnose(
     item: Pending,
     shape: Shape,
     demand: Demand,
+    *,
     quantized: bool,
     version: int,
 ) -> Infeasibility:
@@ -269,7 +270,7 @@ def diagnose(
                 continue
 
             if kind is None:
-                _count(counts, *_current_shortage(node, demand), node)
+                _count(counts, *_current_shortage(node, demand), node=node)
                 candidates.setdefault(RefusalKind.CAPACITY, []).append(node)
                 continue
 
@@ -309,7 +310,7 @@ def _count_short_of_capacity(
             ]
 
     for node in nodes:
-        _count(counts, *_current_shortage(node, demand), node)
+        _count(counts, *_current_shortage(node, demand), node=node)
 
 
 def _infeasibility(
@@ -353,13 +354,13 @@ def _current_shortage(node: NodeState, demand: Demand) -> tuple[RefusalKind, str
 
 
 def _count(
-    counts: RefusalCounts, kind: RefusalKind, slot: str, available: int, node: NodeState
+    counts: RefusalCounts, kind: RefusalKind, slot: str, available: int, *, node: NodeState
 ) -> None:
     counts.setdefault((kind, slot), RefusalCount()).add(available, node.agent.agent_id)
 
 
 def _refusal(
-    kind: RefusalKind, slot: str, amount: int, available: int, agents: int, best: AgentId | None
+    kind: RefusalKind, slot: str, amount: int, available: int, *, agents: int, best: AgentId | None
 ) -> Refusal:
     """In request units. A partly used device cannot serve a request for whole devices, so it does
     not count there."""

@@ -161,6 +161,7 @@ def _would_fit(
     demands: Sequence[Demand],
     single_node: bool,
     fraction: str,
+    *,
     include_unhealthy: bool,
 ) -> bool:
     """Whether all kernels would fit at once if the nodes were empty."""

@@ -119,6 +119,7 @@ class ScoreView:
         slots: tuple[str, ...],
         unrequested: int,
         dispersed: bool,
+        *,
         removed: Iterable[int],
     ) -> None:
         """``unrequested``: this many of ``slots`` are unrequested devices."""

@@ -274,6 +274,7 @@ class Preempter:
         demands: tuple[Demand, ...],
         level: int,
         candidates: Sequence[VictimCandidate],
+        *,
         stopped: Sequence[VictimCandidate],
         best: tuple[int, list[int]] | None,
     ) -> list[VictimCandidate] | None:
@@ -358,6 +359,7 @@ class Preempter:
         node: NodeState,
         starts_at: int,
         demands: tuple[Demand, ...],
+        *,
         capacity: FreeCapacity,
     ) -> ReservationGuard:
         return ReservationGuard(

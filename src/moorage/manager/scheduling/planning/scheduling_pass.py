@@ -58,6 +58,7 @@ class SchedulingPass:
         now: int,
         pool: NodePool,
         quotas: Quotas,
+        *,
         refusals: RefusalCache,
         earliest_fits: EarliestFits | None = None,
     ) -> None:

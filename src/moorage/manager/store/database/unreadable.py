@@ -37,8 +37,8 @@ def read_page(
     kind: str,
     rows: Iterable[Row],
     read: Callable[[Row], T],
-    following: str | None,
     *,
+    following: str | None,
     name: str = "name",
 ) -> Page[T]:
     """A page of a listing, with the rows that cannot be read beside the others. ``name``: the

@@ -65,6 +65,7 @@ class LoadStore:
         notifier: Notifier,
         endpoints: EndpointStore,
         manager: str,
+        *,
         unreadable: UnreadableRows,
     ) -> None:
         self._db = db
@@ -178,6 +179,7 @@ class LoadStore:
         endpoint: ScaledEndpoint,
         decision: AutoscaleDecision,
         inputs: Mapping[str, Any],
+        *,
         term: int,
     ) -> bool:
         """Carry out a decision, and record it with its ``inputs``. False: the endpoint has
@@ -188,7 +190,7 @@ class LoadStore:
         )
 
     async def scale_to(
-        self, _: Scope, endpoint: EndpointInfo, replicas: int, rule: str, detail: str, term: int
+        self, _: Scope, endpoint: EndpointInfo, replicas: int, rule: str, *, detail: str, term: int
     ) -> bool:
         """As ``scale``, for a custom routine."""
         if replicas == endpoint.wanted:

@@ -96,6 +96,7 @@ class ReplicaStore:
         endpoint: EndpointSnapshot,
         revision: int,
         reason: Reason,
+        *,
         detail: str,
         term: int,
     ) -> bool:

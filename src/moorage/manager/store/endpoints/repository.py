@@ -82,6 +82,7 @@ class EndpointStore:
         spec: EndpointSpec,
         shared_with: Sequence[str],
         user_labels: Mapping[str, str],
+        *,
         idempotency_key: IdempotencyKey | None,
     ) -> tuple[EndpointRecord, bool]:
         """As ``create``, and safe to repeat: a repeated call returns the endpoint of the first one,
@@ -143,6 +144,7 @@ class EndpointStore:
         before: EndpointRecord,
         spec: EndpointSpec,
         shared_with: Sequence[str],
+        *,
         user_labels: Mapping[str, str],
         request: str,
         idempotency_key: IdempotencyKey | None,
@@ -194,7 +196,7 @@ class EndpointStore:
         return await self.get(scope, spec.name), False
 
     async def _repeated(
-        self, scope: Scope, name: str, row: Row, digest: str, key: IdempotencyKey | None
+        self, scope: Scope, name: str, row: Row, digest: str, *, key: IdempotencyKey | None
     ) -> EndpointRecord:
         record = await self.get(scope, name) if row["request_digest"] == digest else None
         if record is None or record.snapshot.endpoint_id != row["repeated"]:
@@ -372,6 +374,7 @@ def _digest(
     name: str,
     spec: EndpointSpec,
     shared_with: Sequence[str],
+    *,
     user_labels: Mapping[str, str],
 ) -> str:
     """SHA-256 of a request, to detect another one under the same idempotency key."""

@@ -45,6 +45,7 @@ class RouteStore:
         keys: KeyStore,
         access_tokens: AccessTokenStore,
         keyring: Keyring,
+        *,
         notifier: Notifier,
         unreadable: UnreadableRows,
     ) -> None:

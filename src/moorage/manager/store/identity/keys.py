@@ -162,7 +162,7 @@ class KeyStore:
         return await self._changed(scope, name, rows, "was revoked")
 
     async def _changed(
-        self, scope: Scope, name: str, rows: list[Any], done: str, if_match: Versions = None
+        self, scope: Scope, name: str, rows: list[Any], done: str, *, if_match: Versions = None
     ) -> KeyView:
         if not rows:
             check_version(f"key {name!r}", (await self.get(scope, name)).version, if_match)

@@ -99,7 +99,7 @@ class BudgetStore:
         ]
 
     async def put(
-        self, scope: Scope, kind: str, name: str, unit: str, period: str, spec: views.BudgetSpec
+        self, scope: Scope, kind: str, name: str, unit: str, *, period: str, spec: views.BudgetSpec
     ) -> views.BudgetView:
         """It counts what was used from the begin of this period on, as soon as it is summed up."""
         scope.require_all("budgets")
@@ -110,7 +110,7 @@ class BudgetStore:
         return _view(rows[0])
 
     async def delete(
-        self, scope: Scope, kind: str, name: str, unit: str, period: str
+        self, scope: Scope, kind: str, name: str, unit: str, *, period: str
     ) -> views.BudgetView:
         """Returns it as it was. Raises ``NotFound``."""
         scope.require_all("budgets")

@@ -66,6 +66,7 @@ class PipelineStore:
         notifier: Notifier,
         sessions: SessionStore,
         clock: Clock,
+        *,
         lost_grace_s: float,
         outputs_kept_s: float,
         unreadable: UnreadableRows,
@@ -133,6 +134,7 @@ class PipelineStore:
         pipeline_id: str,
         name: str,
         text: str,
+        *,
         steps: Sequence[NewStep],
         once: OnceOnly | None,
         forced: bool,
@@ -178,6 +180,7 @@ class PipelineStore:
         before: StoredPipeline,
         steps: Sequence[NewStep],
         known: Mapping[int, str],
+        *,
         pending: Mapping[str, int | None],
     ) -> bool:
         """Run steps again. ``known``: the sessions by position that there are; what is pending and
@@ -206,11 +209,11 @@ class PipelineStore:
         pipeline_id: str,
         name: str,
         text: str,
+        *,
         steps: Sequence[NewStep],
         known: Mapping[int, str],
         once: OnceOnly | None = None,
         pending: Mapping[str, int | None] | None = None,
-        *,
         forced: bool = False,
     ) -> _Written | None:
         new = [self._new(scope, step) for step in steps]

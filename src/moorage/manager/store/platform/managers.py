@@ -62,6 +62,7 @@ class ManagerStore:
         proxies: Collection[str],
         dialout: Sequence[str],
         agent_links: int,
+        *,
         proxy_links: int,
         now: datetime,
         asks: Mapping[str, Sequence[str]] | None = None,

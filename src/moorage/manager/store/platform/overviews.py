@@ -44,6 +44,7 @@ class OverviewStore:
         sessions: Collection[SessionId],
         agents: Collection[AgentId],
         endpoints: Collection[EndpointId],
+        *,
         alerts: Collection[str] = (),
     ) -> list[OverviewChange]:
         """These sessions, agents and endpoints as they are now, and these alerts of budgets, with

@@ -56,8 +56,8 @@ class ReportStore:
         notifier: Notifier,
         clock: Clock,
         manager_id: str,
-        unreadable: UnreadableRows,
         *,
+        unreadable: UnreadableRows,
         keep_unknown: bool = True,
     ) -> None:
         self._db = db

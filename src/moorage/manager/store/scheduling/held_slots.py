@@ -47,7 +47,7 @@ class HeldSums:
         self._sums: dict[str | None, dict[tuple[str, str], dict[str, int]]] = {}
 
     def add(
-        self, group: str, owner: str, project: str, slots: Mapping[str, int], times: int = 1
+        self, group: str, owner: str, project: str, slots: Mapping[str, int], *, times: int = 1
     ) -> None:
         for within in (None, group):
             scopes = self._sums.setdefault(within, {})

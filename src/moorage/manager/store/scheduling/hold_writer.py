@@ -126,6 +126,7 @@ class HoldWriter:
         holds: Sequence[HeldSession],
         max_retries: int = 1000,
         bypasses: Mapping[SessionId, int] | None = None,
+        *,
         term: int | None = None,
     ) -> None:
         """Record ``holds``; pending sessions without one keep the hold that was recorded last.

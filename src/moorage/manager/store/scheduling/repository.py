@@ -51,6 +51,7 @@ class SchedulingStore:
         notifier: Notifier,
         clock: Clock,
         sessions: SessionStore,
+        *,
         groups: GroupStore,
         quotas: QuotaStore,
         unreadable: UnreadableRows,

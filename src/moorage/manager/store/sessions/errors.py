@@ -90,7 +90,7 @@ def create_rejected(scope: Scope, spec: SessionSpec, owner: Owner, row: Any) -> 
 
 
 def invalid_dependency(
-    scope: Scope, spec: SessionSpec, owner: Owner, position: int, why: str, project: str | None
+    scope: Scope, spec: SessionSpec, owner: Owner, position: int, *, why: str, project: str | None
 ) -> MoorageError:
     """``position``: index into ``depends_on``; ``project``: the project of the session that is
     named there."""

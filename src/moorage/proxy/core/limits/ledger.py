@@ -258,6 +258,7 @@ class Ledger:
         subject: LimitSubject,
         tokens: int,
         second: int,
+        *,
         rooms: tuple[list[Room], list[Room]],
     ) -> tuple[LimitSubject, int, int | None] | None:
         """The kind of limit that refuses the request, and for how long. Adds the room that is left
@@ -393,7 +394,7 @@ class Ledger:
         cell = slot + _UNMET + kind
         self._cells[cell] = min(1 << 40, self._cells[cell] + asked)
 
-    def _retry_s(self, slot: int, kind: int, asked: int, share: int, second: int) -> int:
+    def _retry_s(self, slot: int, kind: int, asked: int, share: int, *, second: int) -> int:
         """Seconds until enough has left the window."""
         if kind == CONCURRENT or asked > share:
             return 1

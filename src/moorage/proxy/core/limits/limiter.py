@@ -35,6 +35,7 @@ class Ask:
         permit: Permit,
         path: str,
         body: bytes,
+        *,
         members: Mapping[str, object],
         request_id: str,
     ) -> None:

@@ -51,6 +51,7 @@ class RequestLimiter:
         limits_of: Callable[[str], RequestLimits | None],
         usage: UsageBook | None,
         monotonic: Callable[[], float],
+        *,
         unix_now: Callable[[], float] = float,
     ) -> None:
         self._unix_now = unix_now
@@ -126,6 +127,7 @@ class RequestLimiter:
         key: KeyGrant | None,
         model: str,
         session_id: str,
+        *,
         tokens: Tokens,
         now: float,
     ) -> None:
@@ -173,8 +175,8 @@ class HeldRequest:
         key: KeyGrant | None,
         model: str,
         priority: int,
-        now: float,
         *,
+        now: float,
         prioritizes: bool,
     ) -> None:
         self._limiter = limiter

@@ -44,6 +44,7 @@ class AsyncioPlane(ConnectionHost[ClientConnection]):
         settings: ProxySettings,
         clock: Clock,
         timeouts: Timeouts,
+        *,
         tls: ssl.SSLContext | None = None,
         connector: Connector | None = None,
     ) -> None:

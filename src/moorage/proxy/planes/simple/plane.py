@@ -84,6 +84,7 @@ class SimplePlane:
         settings: ProxySettings,
         clock: Clock,
         timeouts: Timeouts,
+        *,
         tls: ssl.SSLContext | None = None,
         connector: Connector | None = None,
     ) -> None:

@@ -27,6 +27,7 @@ async def relay(
     attempt: UpstreamResponse,
     start: StartResponse,
     flow: RequestFlow,
+    *,
     clock: Clock,
 ) -> web.StreamResponse:
     """Respond to a request with the response of a replica, within the stream that is open if there
@@ -102,6 +103,7 @@ async def join(
     attempt: UpstreamResponse,
     start: StartResponse,
     flow: RequestFlow,
+    *,
     clock: Clock,
     cancelled: Callable[[], Farewell],
 ) -> web.StreamResponse:

@@ -112,7 +112,7 @@ def save_plot(results: Mapping[str, SimulationResult], path: Path, resource: str
         figure.savefig(path, dpi=90, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
-def _plot_policy(name: str, result: SimulationResult, waits: Axes, use: Axes, unit: int) -> None:
+def _plot_policy(name: str, result: SimulationResult, waits: Axes, use: Axes, *, unit: int) -> None:
     from moorage.simulator.scheduler.statistics import utilization
 
     if not result.usage:

@@ -134,7 +134,7 @@ def _row(entry: RecordedPass | Gap) -> tuple[str, ...]:
 
 
 def fetch_span(
-    cli: Cli, group: str, begin: str | None, end: str | None, last: float | None
+    cli: Cli, group: str, begin: str | None, end: str | None, *, last: float | None
 ) -> LogSpan:
     """The manager's log of the time span that the options name. Raises ``InvalidInput`` if they
     name none, and ``NotFound`` if the log has nothing of it."""
@@ -167,7 +167,9 @@ def fetch_span(
     return LogSpan(group, since, until, tuple(segment for page in pages for segment in page.items))
 
 
-def _check_kept(cli: Cli, group: str, since: datetime, until: datetime, page: DecisionPage) -> None:
+def _check_kept(
+    cli: Cli, group: str, since: datetime, until: datetime, *, page: DecisionPage
+) -> None:
     kept_since = page.kept_since
     kept_until = page.kept_until
     if kept_since is None or kept_until is None:

@@ -202,6 +202,7 @@ def _compare(
     span: LogSpan,
     trace: Trace,
     changed: Trace,
+    *,
     policies: dict[str, Policy],
     plot: Path | None,
 ) -> None:
