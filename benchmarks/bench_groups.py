@@ -73,7 +73,16 @@ def measure(count: int, agents: int, pending: int) -> Row:
         took.append(cpu_ms(lambda now=now: each(now)))
 
     memory = rss_mb(os.getpid()) - before
-    return Row(count, agents, pending, first, unchanged, changing, statistics.median(took), memory)
+    return Row(
+        count,
+        agents,
+        pending=pending,
+        first_ms=first,
+        unchanged_ms=unchanged,
+        changed_groups=changing,
+        changed_ms=statistics.median(took),
+        memory_mb=memory,
+    )
 
 
 def table(rows: Sequence[Row]) -> str:

@@ -76,7 +76,9 @@ async def submit(store: Store, count: int) -> None:
     pipeline = PipelineSpec.model_validate({"name": "large", "steps": steps})
     nodes = pipelines.graph(pipelines.check(pipeline))
     new = [
-        NewStep(node.item[0], None, 1, position, SPEC, None, node.waits)
+        NewStep(
+            node.item[0], None, run=1, position=position, spec=SPEC, template=None, waits=node.waits
+        )
         for position, node in enumerate(nodes)
     ]
     await store.pipelines.create(SCOPE, pipeline, new)
@@ -129,12 +131,12 @@ async def main(options: argparse.Namespace) -> None:
                 info = AgentInfo(
                     AgentId("node"),
                     "default",
-                    "127.0.0.1",
-                    "0",
-                    "x86_64",
-                    ("process",),
-                    ("custom",),
-                    offers,
+                    address="127.0.0.1",
+                    version="0",
+                    arch="x86_64",
+                    runtimes=("process",),
+                    engines=("custom",),
+                    offers=offers,
                 )
                 await store.reports.apply(AgentUpdate.of(Report(info, "i", 0, ())))
                 freeze_startup_objects()

@@ -84,7 +84,17 @@ async def load(store: Store, options: argparse.Namespace) -> float:
     for second in range(options.seconds):
         records = tuple(
             UsageRecord(
-                sequence + n, now_ms, now_ms, f"p{n % 100}", f"u{n % 500}", f"k{n}", "m", 2, 9, 9, 0
+                sequence + n,
+                now_ms,
+                ended_ms=now_ms,
+                project=f"p{n % 100}",
+                user=f"u{n % 500}",
+                key_id=f"k{n}",
+                model="m",
+                requests=2,
+                tokens_in=9,
+                tokens_out=9,
+                tokens_cached=0,
             )
             for n in range(1, options.records + 1)
         )

@@ -106,7 +106,14 @@ class StoreWrites:
     async def _report(self, agent: AgentId, *kernels: Observation) -> int:
         offers = tuple(SlotOffer(slot, 1 << 60) for slot in TAKES)
         info = AgentInfo(
-            agent, "bench", "127.0.0.1", "0", "x86_64", ("process",), ("custom",), offers
+            agent,
+            "bench",
+            address="127.0.0.1",
+            version="0",
+            arch="x86_64",
+            runtimes=("process",),
+            engines=("custom",),
+            offers=offers,
         )
         full = AgentUpdate.of(Report(info, "i", 0, ()))
         observed = {k.kernel_id: k for k in kernels}
@@ -135,7 +142,10 @@ class StoreWrites:
             for session, kernel in made
         ]
         seconds["observe"] = await each(observations, lambda seen: self._report(*seen), CALLERS)
-        moves = [Transition(s, Status.SCHEDULED, 2, Event.READY, Status.RUNNING) for s, _ in made]
+        moves = [
+            Transition(s, Status.SCHEDULED, revision=2, event=Event.READY, new=Status.RUNNING)
+            for s, _ in made
+        ]
         seconds["move"] = await each(moves, store.lifecycle.apply, CALLERS)
         ends = [
             (a, replace(o, state=ObservedState.EXITED, exit_code=0, reason=Reason.EXIT_ZERO))

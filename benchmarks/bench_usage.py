@@ -123,7 +123,9 @@ async def _fleet(store: Store, agents: int, per_agent: int) -> list[tuple[AgentI
 
 async def _load(store: Store, fleet: list[tuple[AgentId, list[KernelId]]], seconds: int) -> None:
     every = [(agent, kernel) for agent, kernels in fleet for kernel in kernels]
-    devices = tuple(DeviceUse(DeviceId(f"GPU-{n}"), n, 420, 55, 70_000) for n in range(8))
+    devices = tuple(
+        DeviceUse(DeviceId(f"GPU-{n}"), n, gpu=420, temperature=55, power=70_000) for n in range(8)
+    )
     put_s = []
     minutes_s = []
     wal = "SELECT pg_current_wal_lsn() - '0/0' AS bytes"
@@ -131,10 +133,17 @@ async def _load(store: Store, fleet: list[tuple[AgentId, list[KernelId]]], secon
     minute = int(CLOCK.now().timestamp()) // 60 * 60
     for second in range(seconds):
         began = time.monotonic()
-        one = Use(second, 2**30 + second, 5, 6, 7, 8)
+        one = Use(second, 2**30 + second, rx=5, tx=6, gpu=7, gpu_memory=8)
         part = fleet[second % 5 :: 5]
         reports = [
-            UsageReport(agent, "i", 4000, 2**31, tuple(KernelUse(k, one) for k in kernels), devices)
+            UsageReport(
+                agent,
+                "i",
+                cpu=4000,
+                memory=2**31,
+                kernels=tuple(KernelUse(k, one) for k in kernels),
+                devices=devices,
+            )
             for agent, kernels in part
         ]
         await store.usage.put(reports)

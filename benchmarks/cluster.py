@@ -104,7 +104,15 @@ async def start_cluster(
             )
             env["MOORAGE_MANAGER__DSN"] = postgres.dsn
             pids = {"postgres": postgres.pid or 0}
-            started = Cluster(postgres.dsn, "127.0.0.1", apis[0], links[0], "", pids, tuple(apis))
+            started = Cluster(
+                postgres.dsn,
+                "127.0.0.1",
+                port=apis[0],
+                link=links[0],
+                key="",
+                pids=pids,
+                ports=tuple(apis),
+            )
 
             def start(number: int) -> subprocess.Popen[bytes]:
                 name = manager_name(number)

@@ -182,7 +182,16 @@ def identities(home: Path) -> str:
             read_csr(csr), kind, name, f"id-{kind}", now=now, lifetime=valid
         )
         found = Identity(
-            f"id-{kind}", kind, name, None, "", key, certificate, ca.certificate, now, now + valid
+            f"id-{kind}",
+            kind,
+            name=name,
+            resource_group=None,
+            link="",
+            key=key,
+            certificate=certificate,
+            authority=ca.certificate,
+            begins=now,
+            ends=now + valid,
         )
         IdentityFile(home / f"{kind}.json").store(found)
 

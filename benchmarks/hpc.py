@@ -185,7 +185,9 @@ async def paths() -> AsyncIterator[Paths]:
         direct = f"http://{target.node}:{target.port}"
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
             try:
-                yield Paths(direct, f"http://{HOST}:{port}", client, keeper, session)
+                yield Paths(
+                    direct, f"http://{HOST}:{port}", client=client, keeper=keeper, session=session
+                )
             finally:
                 await relay.close()
                 await client.close()

@@ -65,13 +65,13 @@ def session(number: int, rng: random.Random) -> Pending:
     return Pending(
         SessionId(f"s-{number:06}"),
         KernelId(f"k-{number:06}"),
-        1,
-        10,
-        NOW - 1_000_000 + number,
-        0,
-        "process",
-        "custom",
-        slots | ({"cuda.device": gpus} if gpus else {}),
+        revision=1,
+        priority=10,
+        created=NOW - 1_000_000 + number,
+        retries=0,
+        runtime="process",
+        engine="custom",
+        slots=slots | ({"cuda.device": gpus} if gpus else {}),
         user=USERS[number % len(USERS)],
         time_limit=rng.choice([None, 600_000_000, 7_200_000_000]),
     )
@@ -89,7 +89,10 @@ def world(shape: str, pending: int, agents: int, seed: int = 1) -> Snapshot:
     )
     waiting = tuple(session(number, rng) for number in range(pending))
     limits = {"cuda.device": 1_000_000, "cpu": 10**9}
-    quotas = tuple(Quota("user", user, limits, {"cpu": 4000}, 10**6, 3) for user in USERS)
+    quotas = tuple(
+        Quota("user", user, limits=limits, used={"cpu": 4000}, sessions=10**6, running=3)
+        for user in USERS
+    )
 
     return Snapshot("g", states, waiting, quotas)
 

@@ -57,10 +57,10 @@ TARGETS = tuple(
     Target(
         SessionId(f"session-{n}"),
         KernelId(f"kernel-{n}"),
-        "127.0.0.1",
-        9000 + n,
-        "replica-key",
-        "vllm",
+        host="127.0.0.1",
+        port=9000 + n,
+        key="replica-key",
+        engine="vllm",
     )
     for n in range(4)
 )

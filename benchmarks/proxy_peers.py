@@ -244,7 +244,7 @@ class Site:
         home = str(self.home / name)
         command = (sys.executable, "-m", "moorage", "proxy", "--home", home, *listen)
         with running(self.home / f"{name}.log", *command, env=env) as process:
-            started = Proxy(name, port, process.pid, self.cluster.key, internal)
+            started = Proxy(name, port, pid=process.pid, key=self.cluster.key, internal=internal)
             await until(
                 lambda: answers(started), f"an answer through {name}; see {self.home / name}.log"
             )

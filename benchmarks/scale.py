@@ -133,9 +133,9 @@ async def measure(
         Row(
             name,
             step,
-            case.unit(step),
-            tuple(one[step] for one in medians),
-            blocked_ms.get(step, 0.0),
+            unit=case.unit(step),
+            by_size_ms=tuple(one[step] for one in medians),
+            blocked_ms=blocked_ms.get(step, 0.0),
         )
         for step in medians[-1]
     ]

@@ -40,7 +40,14 @@ SAMPLES = 5
 FULL_LOOK_S = 60.0
 CLOCK = SystemClock()
 INFO = AgentInfo(
-    AgentId("agent"), "default", "127.0.0.1", "0", "x86_64", ("fake",), ("custom",), ()
+    AgentId("agent"),
+    "default",
+    address="127.0.0.1",
+    version="0",
+    arch="x86_64",
+    runtimes=("fake",),
+    engines=("custom",),
+    offers=(),
 )
 
 
@@ -131,7 +138,9 @@ class Agent:
 
             with meter.step("agent: report it"):
                 changed, removed = self.kernels.take_changes()
-                delta = ReportDelta("1", self._generation, changed, removed, INFO)
+                delta = ReportDelta(
+                    "1", self._generation, kernels=changed, removed=removed, info=INFO
+                )
                 message = self._sender.next_message(delta).SerializeToString()
 
             assert 100 < len(message) < 2000, "two kernels have changed"
@@ -152,7 +161,9 @@ class Agent:
         self._specs[new.kernel_id] = new
         base = self._generation
         self._generation = next(self._generations)
-        self.kernels.apply_orders(OrdersDelta(self._generation, base, (new,), frozenset({gone}), 0))
+        self.kernels.apply_orders(
+            OrdersDelta(self._generation, base, added=(new,), withdrawn=frozenset({gone}), digest=0)
+        )
         active = self.kernels.active_kernels()
         while gone in active or new.kernel_id not in active:
             await asyncio.sleep(0.002)

@@ -54,12 +54,12 @@ class ReportingAgent:
         info = AgentInfo(
             AgentId(self.name),
             "default",
-            "127.0.0.1",
-            "0",
-            "x86_64",
-            ("docker",),
-            ("custom",),
-            offers,
+            address="127.0.0.1",
+            version="0",
+            arch="x86_64",
+            runtimes=("docker",),
+            engines=("custom",),
+            offers=offers,
         )
         self._report = Report(info, "1", 0, (), stream=1)
         self._sender = ReportSender(deltas=True)
@@ -90,7 +90,11 @@ class ReportingAgent:
         report = self._report
         changed = (self._kernels[index],)
         delta = ReportDelta(
-            report.incarnation, report.orders_generation, changed, frozenset(), report.info
+            report.incarnation,
+            report.orders_generation,
+            kernels=changed,
+            removed=frozenset(),
+            info=report.info,
         )
         wire = self._sender.next_message(delta)
         await asyncio.sleep(0.03)  # the ends of a real link do not share a process

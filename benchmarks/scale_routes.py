@@ -42,7 +42,12 @@ class Routes:
     def _target(self, endpoint: int, replica: int) -> Target:
         name = f"{endpoint:08d}-0000-7000-8000-{replica:012d}"
         return Target(
-            SessionId(name), KernelId(name), "127.0.0.1", 20_000 + replica, "k" * 32, "vllm"
+            SessionId(name),
+            KernelId(name),
+            host="127.0.0.1",
+            port=20_000 + replica,
+            key="k" * 32,
+            engine="vllm",
         )
 
     async def __aenter__(self) -> Routes:

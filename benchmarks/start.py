@@ -212,7 +212,14 @@ async def run_node() -> AsyncIterator[Node]:
                 db = await asyncpg.connect(at.dsn)
                 try:
                     await _until_attached(db, folder)
-                    yield Node(at, db, agent.pid, engine, folder / "proxy.sock", recorder)
+                    yield Node(
+                        at,
+                        db,
+                        pid=agent.pid,
+                        engine=engine,
+                        socket=folder / "proxy.sock",
+                        recorder=recorder,
+                    )
                 finally:
                     await db.close()
 

@@ -12,7 +12,7 @@ from console_page import CHROMIUM, Console
 from playwright.sync_api import expect, sync_playwright
 
 
-def main(url: str, key: str, pictures: str, agent: str, device: str) -> None:
+def main(url: str, key: str, pictures: str, agent: str, *, device: str) -> None:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         console = Console(browser, url, key, Path(pictures))
@@ -30,4 +30,4 @@ def main(url: str, key: str, pictures: str, agent: str, device: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(*sys.argv[1:5], device=sys.argv[5])

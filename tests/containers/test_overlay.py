@@ -59,10 +59,10 @@ def membership(cluster: KernelId, rank: int) -> ClusterMembership:
     return ClusterMembership(
         MEMBERS[rank].hostname,
         "sub" if rank else "main",
-        max(rank, 1),
-        "multi-node",
-        cluster,
-        MEMBERS,
+        index=max(rank, 1),
+        mode="multi-node",
+        group=cluster,
+        members=MEMBERS,
         private_key=f"the key of {cluster}",
     )
 

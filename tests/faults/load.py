@@ -274,7 +274,11 @@ class Load:
         told = [f"{run_s:.2f}", str(code)] if kind == "templated" else []
         spec = SessionSpec(name=name, command=["/bin/sh", "-c", program, *told], **options)
         request = Request(
-            name, kind, code if scripted else None, options.get("retries", 0), cluster
+            name,
+            kind,
+            code=code if scripted else None,
+            retries=options.get("retries", 0),
+            cluster=cluster,
         )
 
         return request, spec, stop_after_s
@@ -323,7 +327,9 @@ class Load:
             elif problem:
                 self.site_chats[problem.partition(" ")[0]] += 1
                 self.failed_at_site.append(
-                    FailedStream(proxy, began, datetime.now(UTC), len(pieces), problem)
+                    FailedStream(
+                        proxy, began, ended=datetime.now(UTC), pieces=len(pieces), problem=problem
+                    )
                 )
                 await asyncio.sleep(0.5)
             else:

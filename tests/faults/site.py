@@ -134,7 +134,9 @@ class FaultySite:
                 disowned = row.end if row.state in ENDED else None
 
             started = job.started if job.nodes else None
-            found.append(SiteJob(job.name, job.submitted, started, ended, disowned))
+            found.append(
+                SiteJob(job.name, job.submitted, started=started, ended=ended, disowned=disowned)
+            )
 
         return found
 

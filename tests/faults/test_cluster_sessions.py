@@ -114,13 +114,18 @@ def test_result(
     script: ClusterScript, view: SessionView, entries: list[HistoryEntry], is_right: bool
 ) -> None:
     ran = frozenset(each.id for each in view.kernels)
-    found = wrong_result(Request("c", "cluster", 0, 0, script), view, entries, ran)
+    found = wrong_result(
+        Request("c", "cluster", code=0, retries=0, cluster=script), view, entries, ran
+    )
     assert (found == "") is is_right, found
 
 
 def test_an_exit_code_of_a_sub_kernel_that_was_never_started_is_found() -> None:
     found = wrong_result(
-        Request("c", "cluster", 0, 0, ENDS), session(MAIN, FAILED), RAN, frozenset({MAIN.id})
+        Request("c", "cluster", code=0, retries=0, cluster=ENDS),
+        session(MAIN, FAILED),
+        RAN,
+        frozenset({MAIN.id}),
     )
     assert "never started" in found
 

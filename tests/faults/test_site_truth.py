@@ -169,7 +169,14 @@ async def test_jobs_that_the_database_of_a_site_denies_are_disowned() -> None:
         now = site.server.clock.now()
         database = site.server.database
         work = Submission(
-            "mg-00000000-000000000000-1", "t", 60, 1, "q", "true", (), site.server.root
+            "mg-00000000-000000000000-1",
+            "t",
+            walltime_s=60,
+            nodes=1,
+            queue="q",
+            command="true",
+            arguments=(),
+            directory=site.server.root,
         )
         number = await site.server.cluster.submit(work, now)
         assert site.jobs()[0].disowned == now, "it was submitted, and nobody was told"
@@ -177,7 +184,15 @@ async def test_jobs_that_the_database_of_a_site_denies_are_disowned() -> None:
         template = site.server.site.templates[0]
         kind = site.server.site.node_types[0]
         row.tasks.append(
-            Task(1, work, template, kind, row.project, scheduler_id=number, state=RUNNING)
+            Task(
+                1,
+                work,
+                template=template,
+                node_type=kind,
+                project=row.project,
+                scheduler_id=number,
+                state=RUNNING,
+            )
         )
         assert site.jobs()[0].disowned is None
         database.fail(row, now)

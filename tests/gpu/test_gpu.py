@@ -46,7 +46,11 @@ def spec(*devices: SlotOffer, size: int = 0) -> KernelSpec:
 
 async def start(runtime: ProcessRuntime, kernel: KernelSpec) -> Handle:
     context = LaunchContext(
-        False, "127.0.0.1", NodeInfo(), str(runtime.work_dir(kernel.kernel_id)), os.environ
+        False,
+        "127.0.0.1",
+        node=NodeInfo(),
+        work_dir=str(runtime.work_dir(kernel.kernel_id)),
+        agent_env=os.environ,
     )
     call = build_invocation(ENGINES["custom"], kernel, 0, context)
     return await runtime.create(build_launch(kernel, call, 0, context))

@@ -110,7 +110,13 @@ class JobCalls:
         directory = server.root / str(number)
         project = server.site.project(given["projectid"])
         job = Job(
-            number, given["name"], user, project, [], directory, given.get("waitinglimit") or 0
+            number,
+            given["name"],
+            owner=user,
+            project=project,
+            tasks=[],
+            directory=directory,
+            waiting_limit_s=given.get("waitinglimit") or 0,
         )
         job.sub_project = given.get("subprojectidentifier")
         job.created = now
@@ -147,7 +153,14 @@ class JobCalls:
             given.get("standardoutputfile") or "stdout.txt", given.get("standarderrorfile") or "stderr.txt",
             given["progressfile"],
         )  # fmt: skip
-        task = Task(number, spec, template, kind, job.project, log=given["logfile"])
+        task = Task(
+            number,
+            spec,
+            template=template,
+            node_type=kind,
+            project=job.project,
+            log=given["logfile"],
+        )
         task.priority = given["priority"] if given.get("priority") is not None else 4
 
         return task

@@ -267,7 +267,14 @@ class HeappeServer:
         number = self.database.next_job
         self.database.next_job += 1
         project = self.site.projects[0]
-        job = Job(number, name, self.site.user(user), project, [], self.root / str(number))
+        job = Job(
+            number,
+            name,
+            owner=self.site.user(user),
+            project=project,
+            tasks=[],
+            directory=self.root / str(number),
+        )
         job.state = state
         job.created = now
         job.submitted = now

@@ -371,7 +371,16 @@ async def test_cluster_over_several_nodes_has_a_network_of_its_own(
     group = KernelId("cluster-of-two")
     key = "PRIVATE KEY"
     ranks = [
-        ClusterMembership(name, role, rank, "multi-node", group, members, key, "ssh-ed25519 AAAA")
+        ClusterMembership(
+            name,
+            role,
+            index=rank,
+            mode="multi-node",
+            group=group,
+            members=members,
+            private_key=key,
+            public_key="ssh-ed25519 AAAA",
+        )
         for rank, (name, role) in enumerate((("main1", "main"), ("sub1", "sub")))
     ]
     fields = [

@@ -121,7 +121,9 @@ async def test_host_names_of_a_cluster_resolve(node: Node, how: str) -> None:
 @pytest.mark.skipif(bool(wireguard.missing_requirement()), reason="no WireGuard on this machine")
 async def test_cluster_with_an_address_that_does_not_resolve_is_refused(node: Node) -> None:
     runtime = await node.start()
-    peer = OverlayPeer("sub1", "100.127.0.2", "", "no-such-node.invalid", 25_001)
+    peer = OverlayPeer(
+        "sub1", "100.127.0.2", public_key="", endpoint="no-such-node.invalid", port=25_001
+    )
     interface = Overlay("", "100.127.0.1", 25_000, (peer,))
     with pytest.raises(CreateFailed, match="address of sub1") as refused:
         await runtime.create(launch("true", hosts={"sub1": peer.address}, overlay=interface))

@@ -61,11 +61,11 @@ def agents(draw: st.DrawFn, name: str) -> AgentState:
             Running(
                 SessionId(f"r-{name}-{number}"),
                 KernelId(f"rk-{name}-{number}"),
-                tuple(allocations),
-                draw(st.none() | st.integers(NOW - 5, NOW + 50)),
-                draw(st.integers(0, NOW)),
-                draw(st.sampled_from([5, 10, 50])),
-                draw(st.sampled_from(USERS)),
+                allocations=tuple(allocations),
+                ends_at=draw(st.none() | st.integers(NOW - 5, NOW + 50)),
+                started_at=draw(st.integers(0, NOW)),
+                priority=draw(st.sampled_from([5, 10, 50])),
+                user=draw(st.sampled_from(USERS)),
                 endpoint_id=draw(st.sampled_from([None, EndpointId("e")])),
                 preemptible=draw(st.booleans()),
                 terminating=draw(st.integers(0, 5)) == 0,
@@ -75,10 +75,10 @@ def agents(draw: st.DrawFn, name: str) -> AgentState:
     return AgentState(
         AgentId(name),
         frozenset({"process"}),
-        frozenset({"custom"}),
-        {"cpu": left["cpu", ""], "mem": left["mem", ""]},
-        {"cpu": cpu, "mem": mem},
-        tuple(
+        engines=frozenset({"custom"}),
+        free={"cpu": left["cpu", ""], "mem": left["mem", ""]},
+        capacity={"cpu": cpu, "mem": mem},
+        devices=tuple(
             DeviceState(
                 gpu, "cuda.device", left["cuda.device", gpu], healthy=draw(st.integers(0, 7)) > 0
             )
@@ -100,14 +100,16 @@ def pending_session(draw: st.DrawFn, name: str, names: list[str]) -> Pending:
     return Pending(
         SessionId(name),
         KernelId(f"k-{name}"),
-        draw(st.integers(1, 9)),
-        draw(st.sampled_from([10, 10, 10, 50])),
-        draw(st.integers(0, 5)),
-        draw(st.integers(0, 3)),
-        "process",
-        "custom",
-        draw(SLOTS),
-        frozenset(map(AgentId, draw(st.sets(st.sampled_from(names), max_size=1)) if names else ())),
+        revision=draw(st.integers(1, 9)),
+        priority=draw(st.sampled_from([10, 10, 10, 50])),
+        created=draw(st.integers(0, 5)),
+        retries=draw(st.integers(0, 3)),
+        runtime="process",
+        engine="custom",
+        slots=draw(SLOTS),
+        avoid=frozenset(
+            map(AgentId, draw(st.sets(st.sampled_from(names), max_size=1)) if names else ())
+        ),
         user=draw(st.sampled_from(USERS)),
         project=draw(st.sampled_from(["p", "q"])),
         sub_kernels=tuple(
@@ -152,11 +154,11 @@ def busy_agents(draw: st.DrawFn, name: str) -> AgentState:
                 Running(
                     SessionId(f"r-{name}-{number}"),
                     KernelId(f"rk-{name}-{number}"),
-                    (Allocation("cuda.device", gpu, taken),),
-                    draw(st.sampled_from([None, NOW + 5, NOW + 10, NOW + 20])),
-                    draw(st.integers(0, NOW)),
-                    draw(st.sampled_from([5, 5, 10])),
-                    draw(st.sampled_from(USERS)),
+                    allocations=(Allocation("cuda.device", gpu, taken),),
+                    ends_at=draw(st.sampled_from([None, NOW + 5, NOW + 10, NOW + 20])),
+                    started_at=draw(st.integers(0, NOW)),
+                    priority=draw(st.sampled_from([5, 5, 10])),
+                    user=draw(st.sampled_from(USERS)),
                     preemptible=draw(st.integers(0, 3)) > 0,
                 )
             )
@@ -176,13 +178,13 @@ def busy_snapshots(draw: st.DrawFn, most: int = 3, clusters: bool = True) -> Sna
         Pending(
             SessionId(f"s{number}"),
             KernelId(f"k{number}"),
-            1,
-            draw(st.sampled_from([10, 10, 10, 50])),
-            number,
-            draw(st.integers(0, 2)),
-            "process",
-            "custom",
-            draw(st.sampled_from(REQUESTS)),
+            revision=1,
+            priority=draw(st.sampled_from([10, 10, 10, 50])),
+            created=number,
+            retries=draw(st.integers(0, 2)),
+            runtime="process",
+            engine="custom",
+            slots=draw(st.sampled_from(REQUESTS)),
             user=draw(st.sampled_from(USERS)),
             sub_kernels=tuple(
                 KernelRequest(KernelId(f"k{number}-{n}"), draw(st.sampled_from(REQUESTS)))
@@ -198,9 +200,9 @@ def busy_snapshots(draw: st.DrawFn, most: int = 3, clusters: bool = True) -> Sna
     quota = Quota(
         "user",
         draw(st.sampled_from(USERS)),
-        limits,
-        {},
-        draw(st.integers(1, 5)),
+        limits=limits,
+        used={},
+        sessions=draw(st.integers(1, 5)),
         node_seconds=draw(st.sampled_from([None, 0, 3, 9])),
     )
 
@@ -234,7 +236,9 @@ def snapshots(draw: st.DrawFn, most: int = 10) -> Snapshot:
     pending = [draw(pending_session(f"s{i}", names)) for i in range(draw(st.integers(0, most)))]
     cursors = {"": AgentId("a1")} if draw(st.booleans()) else {}
     states = tuple(draw(agents(name)) for name in names)
-    return Snapshot("g", states, tuple(pending), tuple(draw(QUOTAS)), cursors)
+    return Snapshot(
+        "g", states, pending=tuple(pending), quotas=tuple(draw(QUOTAS)), cursors=cursors
+    )
 
 
 @st.composite
@@ -290,7 +294,12 @@ def small_quota(draw: st.DrawFn) -> Snapshot:
 
     limits = {"cpu": draw(st.integers(0, 9000)), "cuda.device": draw(st.integers(1, 6))}
     quota = Quota(
-        "user", "ann", limits, {"cuda.shares": 300}, draw(st.none() | st.integers(1, 5)), 0
+        "user",
+        "ann",
+        limits=limits,
+        used={"cuda.shares": 300},
+        sessions=draw(st.none() | st.integers(1, 5)),
+        running=0,
     )
     return Snapshot("g", (roomy,), mine, (quota,))
 

@@ -240,7 +240,14 @@ def stream_of_jobs(fleet: Fleet, load: float, limited: float) -> list[TraceJob]:
         runs = draw.randint(SHORTEST_RUN, LONGEST_RUN)
         limit = LONGEST_RUN if draw.random() < limited else None
         jobs.append(
-            TraceJob(f"small-{len(jobs):05}", at, 1, runs, draw.choice(["ann", "bob"]), limit)
+            TraceJob(
+                f"small-{len(jobs):05}",
+                at,
+                gpus=1,
+                runs=runs,
+                user=draw.choice(["ann", "bob"]),
+                limit=limit,
+            )
         )
         at += round(draw.expovariate(1 / mean))
 
@@ -259,7 +266,7 @@ def test_cluster_behind_hours_of_small_work(
     """At real scale: patience and runs are thousands of passes long, and agents seldom empty at
     once."""
     fleet = Fleet(agents, 4)
-    cluster = TraceJob("cluster", 3000 * SECOND, 4 * kernels, 600 * SECOND, "eve")
+    cluster = TraceJob("cluster", 3000 * SECOND, gpus=4 * kernels, runs=600 * SECOND, user="eve")
     jobs = sorted([*stream_of_jobs(fleet, load, limited), cluster], key=lambda job: job.at)
     result = simulate(trace_of_jobs(jobs, fleet), POLICIES[policy])
     (found,) = (one for one in result.outcomes if one.session == "cluster")

@@ -192,16 +192,31 @@ GPU = DeviceState(DeviceId("g0"), "cuda.device", 500)
 AGENT = AgentState(
     AgentId("a"),
     frozenset({"process"}),
-    frozenset({"custom"}),
-    {"cpu": 1000},
-    {"cpu": 4000},
-    (GPU,),
+    engines=frozenset({"custom"}),
+    free={"cpu": 1000},
+    capacity={"cpu": 4000},
+    devices=(GPU,),
     arch="x86_64",
 )
 ITEM = Pending(
-    SessionId("s"), KernelId("k"), 1, 10, 5, 0, "process", "custom", {"cpu": 9000}, waiting_since=7
+    SessionId("s"),
+    KernelId("k"),
+    revision=1,
+    priority=10,
+    created=5,
+    retries=0,
+    runtime="process",
+    engine="custom",
+    slots={"cpu": 9000},
+    waiting_since=7,
 )
-RUNS = Running(SessionId("r"), KernelId("rk"), (Allocation("cpu", DeviceId(""), 5),), 90, 3)
+RUNS = Running(
+    SessionId("r"),
+    KernelId("rk"),
+    allocations=(Allocation("cpu", DeviceId(""), 5),),
+    ends_at=90,
+    started_at=3,
+)
 
 
 def recorded(*worlds: Snapshot, skip: int | None = None) -> list[RecordedPass]:
@@ -293,15 +308,27 @@ def test_log_covers_every_field_of_the_planner_input() -> None:
     assert all(getattr(every, name) != getattr(plain, name) for name in field_names(Running)), (
         "every field differs from its default"
     )
-    quota = Quota("user", "ann", {"cpu": 1}, {"cpu": 2}, 3, 4, {"cpu": 1}, 2, 7, 8, 9)
+    quota = Quota(
+        "user",
+        "ann",
+        limits={"cpu": 1},
+        used={"cpu": 2},
+        sessions=3,
+        running=4,
+        used_elsewhere={"cpu": 1},
+        running_elsewhere=2,
+        node_seconds=7,
+        node_seconds_used=8,
+        month_ends=9,
+    )
     assert all(getattr(quota, name) for name in field_names(Quota))
     world = Snapshot(
         "g",
         (replace(AGENT, running=(every,)),),
-        (),
-        (quota,),
-        {"": AgentId("a")},
-        {"ann": {"cpu": 1}},
+        pending=(),
+        quotas=(quota,),
+        cursors={"": AgentId("a")},
+        usage={"ann": {"cpu": 1}},
     )
 
     # The changes follow from the snapshots of two passes.

@@ -33,18 +33,24 @@ SHARE = st.sampled_from([0, 100, 250, 500, 750, 999, 1000])
 def agents(draw: st.DrawFn, name: str) -> AgentState:
     capacity = {"cpu": draw(st.integers(0, 8)) * 1000, "mem": draw(st.integers(0, 8)) * 100}
     devices = tuple(
-        DeviceState(DeviceId(f"{slot[0]}{i}"), slot, draw(SHARE), 1000, draw(st.integers(0, 5)) > 0)
+        DeviceState(
+            DeviceId(f"{slot[0]}{i}"),
+            slot,
+            free=draw(SHARE),
+            capacity=1000,
+            healthy=draw(st.integers(0, 5)) > 0,
+        )
         for slot in ("cuda.device", "rocm.device")
         for i in range(draw(st.integers(0, 3)))
     )
     return AgentState(
         AgentId(name),
         frozenset(draw(st.sets(st.sampled_from(["process", "fake"]), min_size=1))),
-        frozenset(draw(st.sets(st.sampled_from(["custom", "vllm"]), min_size=1))),
-        {slot: draw(st.integers(-100, amount)) for slot, amount in capacity.items()},
-        capacity,
-        devices,
-        draw(st.integers(0, 5)) > 0,
+        engines=frozenset(draw(st.sets(st.sampled_from(["custom", "vllm"]), min_size=1))),
+        free={slot: draw(st.integers(-100, amount)) for slot, amount in capacity.items()},
+        capacity=capacity,
+        devices=devices,
+        available=draw(st.integers(0, 5)) > 0,
     )
 
 
@@ -67,14 +73,14 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
         Pending(
             SessionId(f"s{i}"),
             KernelId(f"k{i}"),
-            draw(st.integers(1, 9)),
-            draw(st.sampled_from([10, 10, 50])),
-            draw(st.integers(0, 5)),
-            draw(st.integers(0, 3)),
-            draw(st.sampled_from(["process", "process", "fake", "docker"])),
-            draw(st.sampled_from(["custom", "custom", "vllm"])),
-            draw(SLOTS),
-            frozenset(
+            revision=draw(st.integers(1, 9)),
+            priority=draw(st.sampled_from([10, 10, 50])),
+            created=draw(st.integers(0, 5)),
+            retries=draw(st.integers(0, 3)),
+            runtime=draw(st.sampled_from(["process", "process", "fake", "docker"])),
+            engine=draw(st.sampled_from(["custom", "custom", "vllm"])),
+            slots=draw(SLOTS),
+            avoid=frozenset(
                 map(AgentId, draw(st.sets(st.sampled_from(names), max_size=2)) if names else ())
             ),
         )

@@ -308,7 +308,15 @@ def test_blocked_head_starts_within_its_bound(drawn: tuple[list[int], list[int],
 def _one(name: str, created: int, gpus: int) -> Pending:
     slots = {"cuda.device": gpus}
     return Pending(
-        SessionId(name), KernelId(name), 1, 10, created + 10, 0, "process", "custom", slots
+        SessionId(name),
+        KernelId(name),
+        revision=1,
+        priority=10,
+        created=created + 10,
+        retries=0,
+        runtime="process",
+        engine="custom",
+        slots=slots,
     )
 
 
@@ -334,10 +342,10 @@ def _gpus_world(
             AgentState(
                 agent_id,
                 frozenset({"process"}),
-                frozenset({"custom"}),
-                {},
-                {},
-                devices,
+                engines=frozenset({"custom"}),
+                free={},
+                capacity={},
+                devices=devices,
                 running=running,
             )
         )

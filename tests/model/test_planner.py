@@ -76,13 +76,13 @@ def session(draw: st.DrawFn, number: int, simple: bool) -> Pending:
     return Pending(
         SessionId(f"s{number:03}"),
         KernelId(f"k{number:03}"),
-        1,
-        draw(st.sampled_from([10, 10, 10, 50])),
-        draw(st.integers(0, 9)) if not simple else number,
-        draw(st.integers(0, 2)),
-        "process",
-        "custom",
-        draw(st.sampled_from(few if simple else REQUESTS)),
+        revision=1,
+        priority=draw(st.sampled_from([10, 10, 10, 50])),
+        created=draw(st.integers(0, 9)) if not simple else number,
+        retries=draw(st.integers(0, 2)),
+        runtime="process",
+        engine="custom",
+        slots=draw(st.sampled_from(few if simple else REQUESTS)),
         user=draw(st.sampled_from(("ann", "bob") if simple else USERS)),
         time_limit=draw(st.sampled_from([None, 3, 40] if simple else [None, None, 3, 8, 40])),
         not_before=draw(st.sampled_from([None] * 12 + [NOW])) if not simple else None,
@@ -343,13 +343,13 @@ def test_overdue_sessions_that_a_reserved_node_refuses_get_reservations_in_turn(
         item = Pending(
             name,
             kernel,
-            1,
-            10,
-            number,
-            0,
-            "process",
-            "custom",
-            {slot: amount},
+            revision=1,
+            priority=10,
+            created=number,
+            retries=0,
+            runtime="process",
+            engine="custom",
+            slots={slot: amount},
             user="ann",
             time_limit=limit,
         )
@@ -378,7 +378,18 @@ def test_pass_without_changes_examines_few_sessions_whatever_one_of_them_waits_f
         name = SessionId(f"s{number:03}")
         kernel = KernelId(f"k{number:03}")
         gpu = {"cuda.device": 1}
-        return Pending(name, kernel, 1, 10, number, 0, "process", "custom", gpu, **constraints)
+        return Pending(
+            name,
+            kernel,
+            revision=1,
+            priority=10,
+            created=number,
+            retries=0,
+            runtime="process",
+            engine="custom",
+            slots=gpu,
+            **constraints,
+        )
 
     taken = {SessionId(f"r{n}"): busy(n) for n in range(2)}
     planner = IncrementalPlanner("g", Policy())
@@ -402,7 +413,18 @@ def test_quota_hold_shows_shares_once_a_fraction_is_used() -> None:
     for number, (created, slots) in enumerate(waiting):
         name = SessionId(f"s{number}")
         kernel = KernelId(f"k{number}")
-        item = Pending(name, kernel, 1, 10, created, 0, "process", "custom", slots, user="bob")
+        item = Pending(
+            name,
+            kernel,
+            revision=1,
+            priority=10,
+            created=created,
+            retries=0,
+            runtime="process",
+            engine="custom",
+            slots=slots,
+            user="bob",
+        )
         history.new.add(name)
         history.planner.update_sessions([item])
         answer = history.plan() if number != 1 else None

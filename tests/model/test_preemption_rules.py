@@ -107,10 +107,10 @@ def full_worlds(draw: st.DrawFn) -> Snapshot:
         AgentState(
             AgentId(draft.name),
             frozenset({"process"}),
-            frozenset({"custom"}),
-            {"cpu": draft.free["cpu", ""]},
-            {"cpu": 4000},
-            tuple(
+            engines=frozenset({"custom"}),
+            free={"cpu": draft.free["cpu", ""]},
+            capacity={"cpu": 4000},
+            devices=tuple(
                 DeviceState(DeviceId(device), slot, free)
                 for (slot, device), free in draft.free.items()
                 if device
@@ -313,7 +313,15 @@ def test_hopeless_requests_do_not_use_up_the_searches_of_others() -> None:
         for n in range(40)
     ]  # fmt: skip
     last = Pending(
-        SessionId("s"), KernelId("s"), 1, 80, 9, 0, "process", "custom", {"cuda.device": 1}
+        SessionId("s"),
+        KernelId("s"),
+        revision=1,
+        priority=80,
+        created=9,
+        retries=0,
+        runtime="process",
+        engine="custom",
+        slots={"cuda.device": 1},
     )
     made = plan(Snapshot("g", (agent,), (*hopeless, last)), Policy(preemption=Preemption()), NOW)
     assert [(victim.session_id, victim.for_session) for victim in made.victims] == [("low", "s")]
@@ -358,7 +366,17 @@ def test_many_sessions_on_one_agent(order: Any) -> None:
             for n in range(30)
         ),
     )  # fmt: skip
-    item = Pending(SessionId("s"), KernelId("k"), 1, 10, 0, 0, "process", "custom", {"cpu": 10_000})
+    item = Pending(
+        SessionId("s"),
+        KernelId("k"),
+        revision=1,
+        priority=10,
+        created=0,
+        retries=0,
+        runtime="process",
+        engine="custom",
+        slots={"cpu": 10_000},
+    )
     made = plan(Snapshot("g", (agent,), (item,)), Policy(preemption=Preemption(order=order)), NOW)
     size = {running.session_id: running.allocations[0].amount for running in agent.running}
     freed = [size[victim.session_id] for victim in made.victims]

@@ -39,7 +39,14 @@ def node(draw: st.DrawFn, rank: int) -> NodeState:
         for n in range(draw(st.sampled_from([0, 0, 1, 3])))
     )
     free = {"cpu": draw(AMOUNTS), "mem": draw(AMOUNTS)}
-    agent = AgentState(AgentId(f"a{rank}"), frozenset({"p"}), frozenset({"c"}), free, free, devices)
+    agent = AgentState(
+        AgentId(f"a{rank}"),
+        frozenset({"p"}),
+        engines=frozenset({"c"}),
+        free=free,
+        capacity=free,
+        devices=devices,
+    )
     return NodeState(agent, rank)
 
 

@@ -308,12 +308,16 @@ def short_work(
     known = st.sampled_from([runs, longest])
     limit = draw({"known": known, "unknown": st.none(), "mixed": st.none() | known}[limits])
     return Work(
-        gpus, runs, limit, draw(st.sampled_from(priorities)), draw(st.sampled_from(["ann", "bob"]))
+        gpus,
+        runs,
+        limit=limit,
+        priority=draw(st.sampled_from(priorities)),
+        user=draw(st.sampled_from(["ann", "bob"])),
     )
 
 
 def service(priority: int = 10) -> Work:
-    return Work(1, None, None, priority, "bob")
+    return Work(1, None, limit=None, priority=priority, user="bob")
 
 
 @st.composite

@@ -259,7 +259,13 @@ class Node:
 
     def report(self) -> Report:
         devices = tuple(
-            SlotOffer("cuda.device", 1000, DeviceId(f"{self.name}-gpu{i}"), "H100", 80 * GIB)
+            SlotOffer(
+                "cuda.device",
+                1000,
+                device_id=DeviceId(f"{self.name}-gpu{i}"),
+                model="H100",
+                memory_bytes=80 * GIB,
+            )
             for i in range(self.gpus)
         )
         info = AgentInfo(
@@ -410,7 +416,9 @@ class Node:
         outcome = entry.outcome or KernelOutcome(
             self._state(entry) if entry.known else ObservedState.UNKNOWN
         )
-        base = Observation(kernel_id, entry.spec.session_id, outcome.state, "127.0.0.1", 21000)
+        base = Observation(
+            kernel_id, entry.spec.session_id, state=outcome.state, host="127.0.0.1", port=21000
+        )
         return replace(
             base, exit_code=outcome.exit_code, reason=outcome.reason, detail=outcome.detail
         )

@@ -222,7 +222,15 @@ async def _start(manager: ManagerProcess, cpu: int) -> Any:
 
 def _new_step(node: pipelines.PipelineNode, position: int, run: int, spec: SessionSpec) -> NewStep:
     step, index = node.item
-    return NewStep(step, index, run, position, pipelines.with_index(spec, index), None, node.waits)
+    return NewStep(
+        step,
+        index,
+        run=run,
+        position=position,
+        spec=pipelines.with_index(spec, index),
+        template=None,
+        waits=node.waits,
+    )
 
 
 def _draw_pipeline(rng: random.Random, name: str) -> PipelineSpec:

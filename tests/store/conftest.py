@@ -115,7 +115,11 @@ class FakeAgent:
     def full_report(self) -> Report:
         gpus = tuple(
             SlotOffer(
-                "cuda.device", 1000, DeviceId(f"GPU-{self.name}-{i}"), self.gpu_model, 80 * GIB
+                "cuda.device",
+                1000,
+                device_id=DeviceId(f"GPU-{self.name}-{i}"),
+                model=self.gpu_model,
+                memory_bytes=80 * GIB,
             )
             for i in range(self.gpus)
         )

@@ -179,7 +179,14 @@ async def serve(
     try:
         url = f"http://127.0.0.1:{runner.addresses[0][1]}"
         async with events.loop, aiohttp.ClientSession(url) as http:
-            yield Api(store, http, await _make_callers(store), workspaces, url, runner.app)
+            yield Api(
+                store,
+                http,
+                keys=await _make_callers(store),
+                workspaces=workspaces,
+                url=url,
+                app=runner.app,
+            )
     finally:
         await runner.cleanup()
 
@@ -211,7 +218,9 @@ async def make_stopped_pipeline(store: Store, scope: Scope, name: str) -> str:
     steps = [{"name": f"{name}-step", "spec": {"command": [f"{name}-command"]}}]
     spec = PipelineSpec.model_validate({"name": f"{name}-pipeline", "steps": steps})
     assert spec.steps[0].spec is not None
-    step = NewStep(f"{name}-step", None, 1, 0, spec.steps[0].spec, None, ())
+    step = NewStep(
+        f"{name}-step", None, run=1, position=0, spec=spec.steps[0].spec, template=None, waits=()
+    )
     made = await store.pipelines.create(scope, spec, [step])
     await store.database.fetch(
         "UPDATE sessions SET status = 'CANCELLED', reason = 'user-requested' "

@@ -32,8 +32,8 @@ SPEC = SessionSpec(
     type="interactive",
     ports=[{"name": "jupyter"}, {"name": "db", "protocol": "tcp"}],
 )
-JUPYTER = AppPort("jupyter", 21001, "http", False, 21001, True)
-DB = AppPort("db", 21002, "tcp", False, 21002)
+JUPYTER = AppPort("jupyter", 21001, protocol="http", base_path=False, inner=21001, guarded=True)
+DB = AppPort("db", 21002, protocol="tcp", base_path=False, inner=21002)
 
 
 async def placed(store: Store, agent: FakeAgent, spec: SessionSpec = SPEC) -> tuple[str, str]:
@@ -87,7 +87,9 @@ async def test_service_ports_of_the_image_appear_when_the_session_runs(store: St
     with pytest.raises(NotFound, match="known once it runs"):
         await store.access_tokens.create(Scope.system("t"), session, "lab", AccessTokenSpec())
 
-    await runs(store, agent, kernel, AppPort("lab", 21005, "http", True, 8888))
+    await runs(
+        store, agent, kernel, AppPort("lab", 21005, protocol="http", base_path=True, inner=8888)
+    )
     assert [
         (a.name, a.base_path, a.ready)
         for a in await store.access_tokens.service_ports(SYSTEM, session)

@@ -171,7 +171,7 @@ async def test_unchanged_pass_is_only_counted(store: Store) -> None:
 
 
 def world(number: int) -> tuple[Snapshot, Policy, Plan]:
-    snapshot = Snapshot("default", (), (), (), {"": f"agent-{number}"})  # type: ignore[dict-item]
+    snapshot = Snapshot("default", (), pending=(), quotas=(), cursors={"": f"agent-{number}"})  # type: ignore[dict-item]
     return snapshot, Policy(), plan(snapshot, Policy())
 
 
@@ -246,7 +246,7 @@ async def test_failed_append_is_repeated_and_stored_once(
     note(recorder, 2)
     await recorder.write()
     assert [one.at for one in await kept(store)] == [1_000_000, 2_000_000]
-    segment = Segment(1, 2, True, 1, 0, b"x")
+    segment = Segment(1, 2, whole=True, passes=1, dropped=0, body=b"x")
     for _ in range(2):
         await store.decisions.append("other", segment, term=1, run=CLOCK.new_id(), number=0)
 
@@ -373,7 +373,9 @@ async def test_retention_by_age_and_size(store: Store) -> None:
     run = CLOCK.new_id()
     day = 86_400_000_000
     for number, age in enumerate((9, 8, 3, 2, 1)):
-        segment = Segment(now - age * day, now - age * day, True, 1, 0, b"x" * 100)
+        segment = Segment(
+            now - age * day, now - age * day, whole=True, passes=1, dropped=0, body=b"x" * 100
+        )
         await store.decisions.append("default", segment, term=1, run=run, number=number)
 
     async def numbers() -> list[int]:
@@ -417,7 +419,11 @@ async def test_rows_are_deleted_in_bounded_batches(store: Store) -> None:
 @pytest.mark.parametrize("change", ["size = 99", "to_at = from_at - interval '1 s'", "passes = 0"])
 async def test_postgres_refuses_invalid_segments(store: Store, change: str) -> None:
     await store.decisions.append(
-        "default", Segment(1, 2, True, 1, 0, b"x"), term=1, run=CLOCK.new_id(), number=0
+        "default",
+        Segment(1, 2, whole=True, passes=1, dropped=0, body=b"x"),
+        term=1,
+        run=CLOCK.new_id(),
+        number=0,
     )
     with pytest.raises(asyncpg.CheckViolationError):
         await store.database.fetch(f"UPDATE decisions SET {change}")

@@ -10,7 +10,12 @@ from moorage.manager.store import Store
 from .conftest import FakeAgent
 
 JOB = DoubtfulJob(
-    "slurm", "mg-12345678-0123456789ab-1", "77", 1_800_000_000.5, "nobody's", "cancelled"
+    "slurm",
+    "mg-12345678-0123456789ab-1",
+    job_id="77",
+    since=1_800_000_000.5,
+    why="nobody's",
+    tried="cancelled",
 )
 
 

@@ -59,7 +59,9 @@ class Silence:
         )
         self.kernels[name] = made
 
-        return LeasedKernel(made, AgentId(agent), self.last_seen[agent], 30, 10)
+        return LeasedKernel(
+            made, AgentId(agent), contact=self.last_seen[agent], lease_s=30, stop_grace_s=10
+        )
 
     async def expire(
         self, *leases: LeasedKernel, reason: Reason = Reason.LEASE_EXPIRED, detail: str = ""

@@ -39,7 +39,7 @@ async def api(migrated_database: str) -> AsyncIterator[Api]:
 def person(
     given: Grants = NO_GRANTS, subject: str = "s-1", name: str = "dora", email: str = ""
 ) -> Person:
-    return Person(ISSUER, subject, (name, email.partition("@")[0]), email, given)
+    return Person(ISSUER, subject, names=(name, email.partition("@")[0]), email=email, grants=given)
 
 
 async def roles(api: Api, user: str) -> dict[str, str]:

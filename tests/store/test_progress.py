@@ -29,7 +29,12 @@ async def shown(store: Store, name: str) -> KernelProgress | None:
     if (found := kernel.progress) is None:
         return None
     return KernelProgress(
-        KernelId(kernel.id), found.fraction, found.step, found.of, found.message, found.problem
+        KernelId(kernel.id),
+        found.fraction,
+        step=found.step,
+        of=found.of,
+        message=found.message,
+        problem=found.problem,
     )
 
 
@@ -45,7 +50,7 @@ async def test_newest_progress_is_shown_and_told_to_watchers(store: Store) -> No
         writer.take(report(agent, progress=(KernelProgress(kernel, fraction, 1, 5, "epoch"),)))
 
     await writer.run_once()
-    assert await shown(store, "train") == KernelProgress(kernel, 0.2, 1, 5, "epoch")
+    assert await shown(store, "train") == KernelProgress(kernel, 0.2, step=1, of=5, message="epoch")
     assert changed == [{session}]
     await store.progress.put([(NODE, KernelProgress(kernel, 0.2, 1, 5, "epoch"))])
     assert changed == [{session}], "equal progress is no change"

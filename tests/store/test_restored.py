@@ -187,4 +187,6 @@ async def test_agent_that_refuses_orders_gets_no_work(store: Store) -> None:
 
 
 def _running(kernel_id: KernelId) -> Observation:
-    return Observation(kernel_id, ITS_SESSION, ObservedState.RUNNING, "127.0.0.1", 21000)
+    return Observation(
+        kernel_id, ITS_SESSION, state=ObservedState.RUNNING, host="127.0.0.1", port=21000
+    )

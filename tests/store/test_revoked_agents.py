@@ -21,7 +21,7 @@ APP = SessionSpec.model_validate(
 MODEL = SessionSpec.model_validate(
     {"name": "chat", "type": "inference", "engine": "vllm", "model": "m"}
 )
-WEB = AppPort("web", 21001, "http", False, 21001)
+WEB = AppPort("web", 21001, protocol="http", base_path=False, inner=21001)
 
 
 async def serve_on(store: Store, agent: FakeAgent) -> None:

@@ -52,10 +52,10 @@ async def test_fallbacks_reach_the_proxies_with_the_keys_of_providers(platform: 
     outside = Target(
         SessionId(""),
         KernelId("provider-1/m"),
-        "api.example.com",
-        443,
-        "sk-1",
-        "provider",
+        host="api.example.com",
+        port=443,
+        key="sk-1",
+        engine="provider",
         tls=True,
         prefix="/openai/v1",
     )

@@ -186,7 +186,19 @@ class World:
     async def _use(self, model: str) -> None:
         """Ann has sent it a request a moment ago."""
         now_ms = round(time.time() * 1000)
-        record = UsageRecord(self.made, now_ms, now_ms, "vision", "ann", CANARY, model, 1, 1, 1, 0)
+        record = UsageRecord(
+            self.made,
+            now_ms,
+            ended_ms=now_ms,
+            project="vision",
+            user="ann",
+            key_id=CANARY,
+            model=model,
+            requests=1,
+            tokens_in=1,
+            tokens_out=1,
+            tokens_cached=0,
+        )
         await self.store.usage_records.put("proxy", [UsageBatch("epoch", (record,))])
 
     def path(self, route: Route) -> str:

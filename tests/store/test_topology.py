@@ -18,7 +18,14 @@ from .conftest import FakeAgent
 
 
 def gpu(index: int, **near: object) -> SlotOffer:
-    return SlotOffer("cuda.device", 1000, DeviceId(f"GPU-{index}"), "H100", 80, **near)  # type: ignore[arg-type]
+    return SlotOffer(
+        "cuda.device",
+        1000,
+        device_id=DeviceId(f"GPU-{index}"),
+        model="H100",
+        memory_bytes=80,
+        **near,
+    )  # type: ignore[arg-type]
 
 
 OFFERS = (

@@ -38,7 +38,9 @@ async def running(store: Store, agent: FakeAgent, name: str) -> KernelId:
 
 def report(agent: FakeAgent, *kernels: tuple[str, Use], **more: Any) -> UsageReport:
     uses = tuple(KernelUse(KernelId(kernel), use) for kernel, use in kernels)
-    return UsageReport(AgentId(agent.name), agent.incarnation, 4000, 2**31, uses, **more)
+    return UsageReport(
+        AgentId(agent.name), agent.incarnation, cpu=4000, memory=2**31, kernels=uses, **more
+    )
 
 
 async def test_newest_values_are_stored(store: Store) -> None:
@@ -93,7 +95,7 @@ async def test_usage_of_another_agents_kernels_is_ignored(store: Store) -> None:
     await store.usage.put([nobody])
     assert (await store.usage.of_session(SYSTEM, "job")).kernels[0].latest is None
     assert (await store.usage.of_agent("node-1")).at is None
-    minute = KernelMinute(kernel, 0, 1, USED, USED)
+    minute = KernelMinute(kernel, 0, samples=1, mean=USED, peak=USED)
     await store.usage.put_minutes([(report(stranger), minute), (nobody, minute)])
     assert await spans(store) == []
 

@@ -58,7 +58,7 @@ def report(*kernels: str, number: int = 0, fraction: float = 0.0, minutes: int =
         engines=tuple(EngineUse(one, number, 0, None) for one in ids),
         progress=tuple(KernelProgress(one, fraction) for one in ids),
         minutes=tuple(
-            KernelMinute(one, last - A_MINUTE * n, 12, USE, USE)
+            KernelMinute(one, last - A_MINUTE * n, samples=12, mean=USE, peak=USE)
             for one in ids
             for n in range(1, minutes + 1)
         ),

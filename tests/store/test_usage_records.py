@@ -32,7 +32,19 @@ from moorage.manager.store.platform import retention
 SYSTEM = Scope.system("t")
 NOW = datetime.now(UTC)
 NOW_MS = round(NOW.timestamp() * 1000)
-RECORD = UsageRecord(1, NOW_MS - 2000, NOW_MS, "vision", "ann", "k", "m", 3, 10, 20, 5)
+RECORD = UsageRecord(
+    1,
+    NOW_MS - 2000,
+    ended_ms=NOW_MS,
+    project="vision",
+    user="ann",
+    key_id="k",
+    model="m",
+    requests=3,
+    tokens_in=10,
+    tokens_out=20,
+    tokens_cached=5,
+)
 
 
 def batch(*records: UsageRecord, epoch: str = "e") -> UsageBatch:

@@ -29,6 +29,27 @@ LONG_FUNCTIONS = {
     ("src/moorage/manager/service.py", "_start"),
     ("src/moorage/manager/store/store.py", "__init__"),
 }
+# A call shows what a value is by its name. By position, a reader counts.
+POSITIONAL = 4
+# Signatures that were looked at, and why each is right as it is.
+LONG_SIGNATURES = {
+    ("src/moorage/cli/errors.py", "main"): "overrides a method of Typer",
+    ("src/moorage/manager/store/database/notifier.py", "_on_notify"): "asyncpg calls it",
+}
+# Functions of libraries that take any number of values: parameters of a statement, fields of a
+# struct, arguments of a system call or of what they call.
+OPEN_CALLS = {
+    "fetch",
+    "fetchrow",
+    "min",
+    "mount",
+    "pack",
+    "pack_into",
+    "prctl",
+    "syscall",
+    "to_thread",
+    "zip",
+}
 # More lines are worth a look: a file holds one concept.
 FILE_LINES = 500
 # Longer files that were looked at, and why each is right as it is.
@@ -160,6 +181,42 @@ def function_length(path: str, text: str) -> list[str]:
                 f"line {node.lineno}: {node.name} has {size} lines, more than {FUNCTION_LINES}"
             )
     return found
+
+
+def signatures(path: str, text: str) -> list[str]:
+    """A function takes at most four arguments by position, besides its object. Tests, fixtures and
+    commands are called by name. Cached functions keep theirs: an argument by name is another key,
+    and slower."""
+    if not _python(path) or "/migrations/versions/" in path:
+        return []
+    found = []
+    for node in _nodes(text):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        names = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args)]
+        count = len(names) - (names[:1] in (["self"], ["cls"]))
+        if count <= POSITIONAL or (path, node.name) in LONG_SIGNATURES:
+            continue
+        if node.name.startswith("test_") or _is_cached(node) or _is_called_by_name(node):
+            continue
+        found.append(
+            f"line {node.lineno}: {node.name} takes {count} arguments by position, more than "
+            f"{POSITIONAL}"
+        )
+    return found
+
+
+def _decorators(node: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
+    calls = (one.func if isinstance(one, ast.Call) else one for one in node.decorator_list)
+    return {ast.unparse(call).rpartition(".")[2] for call in calls}
+
+
+def _is_called_by_name(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return bool(_decorators(node) & {"command", "list_command", "callback", "fixture"})
+
+
+def _is_cached(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return bool(_decorators(node) & {"lru_cache", "cache"})
 
 
 def _assigned(node: ast.Assign) -> list[ast.expr]:
@@ -603,7 +660,7 @@ def _called(call: ast.Call) -> str:
 RULES: list[Rule] = [
     function_length, exports, file_name, catch_all, tasks, detached, clock, mocks,
     unresolved, machine, lock_hosts, requirements, package_root, docstring, private_access,
-    full_match, runtime_names, json_casts, one_attribute, width, layout_by_hand,
+    full_match, runtime_names, json_casts, one_attribute, width, layout_by_hand, signatures,
 ]  # fmt: skip
 
 
@@ -635,6 +692,28 @@ def long_files(texts: Mapping[str, str], reviewed: Collection[str]) -> list[str]
         f"{path} has {lines} lines: split it by concept, or name it in LONG_FILES with the reason"
         for path, lines in sizes.items()
         if lines > FILE_LINES and path not in reviewed
+    ]
+
+
+def long_calls(texts: Mapping[str, str]) -> list[str]:
+    """Calls in src that pass more than four values by position, unless what they call takes any
+    number, is cached, or is a row of values that the call spreads."""
+    ours = {path: text for path, text in texts.items() if _ours(path)}
+    functions = [
+        node
+        for text in ours.values()
+        for node in _nodes(text)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    is_open = {node.name for node in functions if node.args.vararg or _is_cached(node)}
+    return [
+        f"{path}: line {node.lineno}: name the arguments of {_called(node)} from the fifth on"
+        for path, text in ours.items()
+        for node in _nodes(text)
+        if isinstance(node, ast.Call)
+        and len(node.args) > POSITIONAL
+        and _called(node) not in is_open | OPEN_CALLS
+        and not any(isinstance(argument, ast.Starred) for argument in node.args)
     ]
 
 

@@ -85,6 +85,25 @@ def test_long_files_are_found() -> None:
     assert m.long_files({SRC: long}, [SRC]) == []
 
 
+def test_calls_name_their_arguments(texts: dict[str, str]) -> None:
+    assert m.long_calls(texts) == []
+
+
+def test_long_calls_are_found() -> None:
+    assert m.long_calls({SRC: "f(1, 2, 3, 4, 5)"}) != []
+    assert m.long_calls({SRC: "self.f(1, 2, 3, 4, 5, six=6)"}) != []
+    assert m.long_calls({SRC: "f(1, 2, 3, 4, five=5)", "tests/test_x.py": "f(1, 2, 3, 4, 5)"}) == []
+    open_ended = "def f(*values): ...\n@lru_cache(9)\ndef g(a, b, c, d, e): ..."
+    assert m.long_calls({SRC: f"{open_ended}\nf(1, 2, 3, 4, 5)\ng(1, 2, 3, 4, 5)"}) == []
+
+
+def test_long_signatures_are_still_long(texts: dict[str, str]) -> None:
+    """A function whose signature is no longer long leaves the list."""
+    for path, function in m.LONG_SIGNATURES:
+        found = m.signatures("src/moorage/elsewhere.py", texts[path])
+        assert any(f"{function} takes" in complaint for complaint in found), function
+
+
 def test_test_file_names_are_unique(texts: dict[str, str]) -> None:
     assert m.duplicate_names(texts) == []
 
@@ -122,6 +141,9 @@ def test_exemptions_are_still_needed(texts: dict[str, str]) -> None:
 BAD = [
     (m.function_length, SRC, "def f():\n" + "    x = 1\n" * 80),
     (m.function_length, "tests/test_x.py", "async def f():\n" + "    x = 1\n" * 80),
+    (m.signatures, SRC, "def f(a, b, c, d, e): ..."),
+    (m.signatures, "tests/test_x.py", "async def f(a, b, /, c, d, e=1): ..."),
+    (m.signatures, SRC, "class A:\n    def f(self, a, b, c, d, e): ..."),
     (m.one_attribute, SRC, "self.a, self.b = 1, 2"),
     (m.one_attribute, SRC, "self.a, before = True, self.c"),
     (m.one_attribute, SRC, "self.a = self.b = 0.0"),
@@ -219,6 +241,10 @@ def test_every_rule_has_a_failing_case() -> None:
     ("rule", "path", "text"),
     [
         (m.function_length, SRC, "def f():\n" + "    x = 1\n" * 59),
+        (m.signatures, SRC, "class A:\n    def f(self, a, b, c, d, *, e): ..."),
+        (m.signatures, SRC, "@command(app)\ndef f(a, b, c, d, e): ..."),
+        (m.signatures, SRC, "@lru_cache(maxsize=9)\ndef f(a, b, c, d, e): ..."),
+        (m.signatures, "tests/x.py", "@pytest.fixture\ndef f(a, b, c, d, e): ..."),
         (m.exports, "src/moorage/p/__init__.py", "from x import a, b, c\n__all__ = ['a']"),
         (m.file_name, "src/moorage/common/aio/tasks.py", ""),
         (m.catch_all, SRC, "try:\n    f()\nexcept BaseException:\n    undo()\n    raise"),

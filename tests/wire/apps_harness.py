@@ -40,7 +40,9 @@ def app_table(
         "project": "p",
     }
     route = AppRoute(SessionId(ID), app, protocol, **(fields | changes))  # type: ignore[arg-type]
-    return RouteTable(generation, (), (KEY_GRANT,), (route,), (grant(app=app),))
+    return RouteTable(
+        generation, (), keys=(KEY_GRANT,), apps=(route,), access_tokens=(grant(app=app),)
+    )
 
 
 def next_table(table: RouteTable, **changes: Any) -> RouteTable:

@@ -41,7 +41,16 @@ def identity(
     )
 
     return Identity(
-        peer_id, kind, name, None, "127.0.0.1:1", key, certificate, ca.certificate, now, now + hours
+        peer_id,
+        kind,
+        name=name,
+        resource_group=None,
+        link="127.0.0.1:1",
+        key=key,
+        certificate=certificate,
+        authority=ca.certificate,
+        begins=now,
+        ends=now + hours,
     )
 
 

@@ -179,7 +179,15 @@ async def _relay(
 
     try:
         async with aiohttp.ClientSession() as http:
-            yield Running(server, client, job, keeper, f"http://127.0.0.1:{port}", http, clock)
+            yield Running(
+                server,
+                client,
+                job=job,
+                keeper=keeper,
+                url=f"http://127.0.0.1:{port}",
+                http=http,
+                clock=clock,
+            )
     finally:
         await relay.close()
         await client.close()

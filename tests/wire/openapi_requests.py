@@ -103,7 +103,7 @@ class Requests:
             if draw(st.integers(0, 3)) == 0:
                 body = draw(self._damaged(body))
 
-        return Request(method.upper(), path, query, headers, body)
+        return Request(method.upper(), path, query=query, headers=headers, body=body)
 
     def _damaged(self, body: Any) -> st.SearchStrategy[Any]:
         """``body`` with one field replaced, added or removed; or something else."""

@@ -149,7 +149,13 @@ def acknowledge(report: ProxyReport) -> ProxyReply:
 
 def target(name: str, port: int, *, key: str = ENGINE_KEY, draining: bool = False) -> Target:
     return Target(
-        SessionId(f"session-{name}"), KernelId(name), "127.0.0.1", port, key, "custom", draining
+        SessionId(f"session-{name}"),
+        KernelId(name),
+        host="127.0.0.1",
+        port=port,
+        key=key,
+        engine="custom",
+        draining=draining,
     )
 
 

@@ -115,7 +115,9 @@ async def test_order_deltas_are_applied_and_drift_is_reported(
         assert isinstance(third, OrdersDelta)
 
         # its base was never sent
-        manager.send(OrdersDelta(3, 7, third.added, third.withdrawn, third.digest))
+        manager.send(
+            OrdersDelta(3, 7, added=third.added, withdrawn=third.withdrawn, digest=third.digest)
+        )
         report = await manager.wait_for_report(lambda r: r.orders_wanted)
         assert (report.orders_generation, len(report.kernels)) == (2, 2), (
             "a mismatched delta changes nothing"

@@ -68,7 +68,9 @@ async def test_ports_are_passed_to_the_program_and_reported(
     async with h.make_agent(manager, tmp_path):
         seen = await manager.wait_for_kernel(spec.kernel_id, ObservedState.RUNNING)
         lab, db = seen.apps
-        assert lab == AppPort("lab", lab.port, "http", True, lab.port, True)
+        assert lab == AppPort(
+            "lab", lab.port, protocol="http", base_path=True, inner=lab.port, guarded=True
+        )
         assert (db.name, db.protocol) == ("db", "tcp")
         assert seen.host == "127.0.0.1"
         assert (await manager.wait_for_kernel(plain.kernel_id, ObservedState.RUNNING)).apps == ()

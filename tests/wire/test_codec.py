@@ -340,7 +340,9 @@ def test_strategies_cover_every_field(strategy: st.SearchStrategy[object]) -> No
 
 OBSERVED = m.Observation("k", "s", ObservedState.RUNNING)  # type: ignore[arg-type]
 REPORT = m.Report(
-    m.AgentInfo("a", "default", "h", "1", "x86_64", (), (), ()),  # type: ignore[arg-type]
+    m.AgentInfo(
+        "a", "default", address="h", version="1", arch="x86_64", runtimes=(), engines=(), offers=()
+    ),  # type: ignore[arg-type]
     "i",
     0,
     (OBSERVED,),

@@ -25,11 +25,11 @@ from moorage.common.model.status import SessionType
 SPEC = KernelSpec(
     KernelId("k"),
     SessionId("s"),
-    "n",
-    SessionType.INFERENCE,
-    "process",
-    "llamacpp",
-    "tiny",
+    session_name="n",
+    session_type=SessionType.INFERENCE,
+    runtime="process",
+    engine="llamacpp",
+    served_name="tiny",
     secret=ENGINE_KEY,
 )
 

@@ -268,12 +268,12 @@ async def test_an_agent_reports_where_it_connects_from(site: Site) -> None:
 async def test_a_kernel_is_at_the_address_of_its_agent(scene: Scene) -> None:
     kernel = scene.kernel
     for host, port in (("169.254.169.254", 80), ("localhost", 80), ("192.0.2.1", 0)):
-        seen = Observation(kernel.kernel_id, kernel.session_id, RUNNING, host, port)
+        seen = Observation(kernel.kernel_id, kernel.session_id, state=RUNNING, host=host, port=port)
         async with reporting(scene.site, INFO, seen) as call:
             assert await call.code() is DENIED
             assert "its own address only" in await call.details()
 
-    seen = Observation(kernel.kernel_id, kernel.session_id, RUNNING, "", 80)
+    seen = Observation(kernel.kernel_id, kernel.session_id, state=RUNNING, host="", port=80)
     async with reporting(scene.site, INFO, seen) as call:
         assert await call.code() is INVALID
 

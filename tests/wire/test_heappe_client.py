@@ -39,7 +39,9 @@ async def client(
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     port = runner.addresses[0][1]
-    account = Account(f"http://127.0.0.1:{port}/", "agent", "secret", auth, secret_file)
+    account = Account(
+        f"http://127.0.0.1:{port}/", "agent", secret="secret", auth=auth, secret_file=secret_file
+    )
     found = HeappeClient(account, clock or ManualClock())
     try:
         yield found

@@ -77,7 +77,11 @@ class Node:
     def _open(self, request: LogRequest) -> AsyncGenerator[LogPiece | bytes, None]:
         offset = request.offset if self._numbered else None
         wanted = LogRange(
-            request.tail_lines, request.follow, request.timestamps, request.since_ms, offset
+            request.tail_lines,
+            request.follow,
+            timestamps=request.timestamps,
+            since_ms=request.since_ms,
+            offset=offset,
         )
         pieces = self._store.read_range(K, wanted, lambda: self.is_running)
         return self._cut(pieces if self._numbered else data_of(pieces))

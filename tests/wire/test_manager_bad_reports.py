@@ -37,12 +37,12 @@ GOOD_ID = KernelId("01980000-0000-7000-8000-000000000001")
 INFO = AgentInfo(
     AgentId("node-1"),
     "default",
-    "127.0.0.1",
-    "0.1.0",
-    "x86_64",
-    ("process",),
-    ("custom",),
-    (SlotOffer("cpu", 4000),),
+    address="127.0.0.1",
+    version="0.1.0",
+    arch="x86_64",
+    runtimes=("process",),
+    engines=("custom",),
+    offers=(SlotOffer("cpu", 4000),),
 )
 BAD = Observation(KernelId("x"), SessionId(""), ObservedState.GONE)
 GOOD = Report(

@@ -128,7 +128,9 @@ async def test_times_of_a_log_are_asked_of_the_agent(
     async with attach(manager) as agent, asyncio.timeout(60):
         await client.create_session(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
         await agent.orders_with(1)
-        since = datetime(2026, 5, 4, 12, 0, 0, 250_000, UTC)
+        since = datetime(
+            2026, 5, day=4, hour=12, minute=0, second=0, microsecond=250_000, tzinfo=UTC
+        )
 
         async def read() -> bytes:
             return b"".join(

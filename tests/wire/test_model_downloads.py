@@ -42,12 +42,12 @@ def spec(model: str, engine: str = "vllm", **fields: Any) -> KernelSpec:
     return KernelSpec(
         KernelId("k1"),
         SessionId("s1"),
-        "s",
-        SessionType.INFERENCE,
-        "process",
-        engine,
-        "m",
-        model,
+        session_name="s",
+        session_type=SessionType.INFERENCE,
+        runtime="process",
+        engine=engine,
+        served_name="m",
+        model=model,
         **fields,
     )
 

@@ -35,7 +35,9 @@ async def test_proxy_finds_addresses_that_do_not_answer(monkeypatch: pytest.Monk
     told = list[tuple[str, ...]]([()])
 
     def target(host: str, port: int) -> Target:
-        return Target(SessionId(host), KernelId(host), host, port, "key", "vllm")
+        return Target(
+            SessionId(host), KernelId(host), host=host, port=port, key="key", engine="vllm"
+        )
 
     serving = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
     answers = serving.sockets[0].getsockname()[1]

@@ -203,7 +203,14 @@ async def test_verification_finds_a_place_that_the_planner_would_not_give(
         placed=0,
     )
     assert delta is not None
-    segment = Segment(falsified.at, falsified.at, True, 1, 0, b"".join(writer.write([delta], {})))
+    segment = Segment(
+        falsified.at,
+        falsified.at,
+        whole=True,
+        passes=1,
+        dropped=0,
+        body=b"".join(writer.write([delta], {})),
+    )
     await connection.execute("DELETE FROM decisions WHERE id <> $1", rows[0]["id"])
     await connection.execute(
         "UPDATE decisions SET body = $1, size = $2, whole = true, passes = 1",

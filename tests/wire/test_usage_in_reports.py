@@ -17,7 +17,16 @@ from moorage.common.model.ids import AgentId
 from moorage.common.model.resource_usage import UsageReport
 
 AGENT = AgentId("one")
-INFO = AgentInfo(AGENT, "default", "127.0.0.1", "0", "x86_64", (), (), ())
+INFO = AgentInfo(
+    AGENT,
+    "default",
+    address="127.0.0.1",
+    version="0",
+    arch="x86_64",
+    runtimes=(),
+    engines=(),
+    offers=(),
+)
 
 
 class Link:

@@ -100,7 +100,12 @@ def post(body: bytes = BODY, *lines: str, **options: str) -> bytes:
 
 def target(name: str, port: int) -> Target:
     return Target(
-        SessionId(f"session-{name}"), KernelId(name), "127.0.0.1", port, REPLICA_KEY, "custom"
+        SessionId(f"session-{name}"),
+        KernelId(name),
+        host="127.0.0.1",
+        port=port,
+        key=REPLICA_KEY,
+        engine="custom",
     )
 
 
@@ -121,9 +126,11 @@ def table(*targets: Target, app_port: int = 0, generation: int = 1) -> RouteTabl
     return RouteTable(
         generation,
         (ModelRoute("tiny", 1_700_000_000, targets),),
-        (KeyGrant(hashlib.sha256(KEY.encode()).hexdigest()),),
-        (app,) if app_port else (),
-        (AccessTokenGrant(digest, SESSION, "lab", int(time.time()) + 600),) if app_port else (),
+        keys=(KeyGrant(hashlib.sha256(KEY.encode()).hexdigest()),),
+        apps=(app,) if app_port else (),
+        access_tokens=(AccessTokenGrant(digest, SESSION, "lab", int(time.time()) + 600),)
+        if app_port
+        else (),
     )
 
 

@@ -78,10 +78,10 @@ def provider(port: int, host: str = "127.0.0.1") -> RouteFallback:
     at = Target(
         SessionId(""),
         KernelId("provider-0"),
-        host,
-        port,
-        THEIR_KEY,
-        "provider",
+        host=host,
+        port=port,
+        key=THEIR_KEY,
+        engine="provider",
         tls=True,
         prefix="/openai/v1",
     )

@@ -104,7 +104,9 @@ def test_resources_become_options() -> None:
 
 
 def test_group_overrides_agent() -> None:
-    defaults = JobDefaults("cpu", "OLD", "normal", 3600, ("--reservation=r",))
+    defaults = JobDefaults(
+        "cpu", "OLD", qos="normal", walltime_s=3600, options=("--reservation=r",)
+    )
     job = HpcJob(
         partition="gpu",
         account="NEW",

@@ -31,12 +31,12 @@ from moorage.common.model.status import ObservedState, SessionType
 MEMBERSHIP = ClusterMembership(
     "main1",
     "main",
-    1,
-    "single-node",
-    KernelId("k4"),
-    (ClusterMember("main1", "here"),),
-    "private",
-    "public",
+    index=1,
+    mode="single-node",
+    group=KernelId("k4"),
+    members=(ClusterMember("main1", "here"),),
+    private_key="private",
+    public_key="public",
 )
 
 
@@ -44,11 +44,11 @@ def spec(kernel_id: str) -> KernelSpec:
     return KernelSpec(
         KernelId(kernel_id),
         SessionId("s"),
-        "name",
-        SessionType.INFERENCE,
-        "process",
-        "custom",
-        "served",
+        session_name="name",
+        session_type=SessionType.INFERENCE,
+        runtime="process",
+        engine="custom",
+        served_name="served",
         args=("--a", "b"),
         command=("run", "it"),
         env={"A": "ü"},

@@ -22,7 +22,9 @@ from moorage.common.model.status import ObservedState as S
 
 GRACE_S = 0.4
 MEMBERS = ClusterMember("main1", "127.0.0.1"), ClusterMember("sub1", "127.0.0.1")
-MEMBER = ClusterMembership("sub1", "sub", 1, "multi-node", KernelId(CLOCK.new_id()), MEMBERS)
+MEMBER = ClusterMembership(
+    "sub1", "sub", index=1, mode="multi-node", group=KernelId(CLOCK.new_id()), members=MEMBERS
+)
 
 
 class Told:

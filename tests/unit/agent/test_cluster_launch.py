@@ -30,12 +30,12 @@ MEMBERS = (
 SUB2 = ClusterMembership(
     "sub2",
     "sub",
-    2,
-    "single-node",
-    KernelId("k0"),
-    MEMBERS,
-    "PRIVATE KEY",
-    "ssh-ed25519 AAAA comment",
+    index=2,
+    mode="single-node",
+    group=KernelId("k0"),
+    members=MEMBERS,
+    private_key="PRIVATE KEY",
+    public_key="ssh-ed25519 AAAA comment",
 )
 
 
@@ -53,9 +53,9 @@ def launch(
     context = LaunchContext(
         contained,
         "192.0.2.3",
-        NodeInfo(),
-        "/work",
-        {"MASTER_ADDR": "from the agent", "PATH": "/bin"},
+        node=NodeInfo(),
+        work_dir="/work",
+        agent_env={"MASTER_ADDR": "from the agent", "PATH": "/bin"},
         overlay=spans_nodes,
         own_user=sandboxed,
     )

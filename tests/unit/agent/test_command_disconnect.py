@@ -14,7 +14,7 @@ from moorage.agent.execution.commands import KernelCommand, serve_exec
 from moorage.common.link.messages import ExecRequest
 from moorage.common.link.pb import agent_pb2
 
-REQUEST = ExecRequest("r1", "k1", ("tool",), False, True, 0, 0, {})
+REQUEST = ExecRequest("r1", "k1", command=("tool",), tty=False, stdin=True, rows=0, cols=0, env={})
 
 
 class Call:

@@ -34,7 +34,14 @@ PROCESSES = Capabilities(node_processes=True, devices=True)
 CONTAINERS = Capabilities(contained=True, images=True)
 SITES = Capabilities(own_address=True, max_jobs=10)
 BASE = KernelSpec(
-    KernelId("k"), SessionId("s"), "n", SessionType.BATCH, "fake", "custom", "n", command=("run",)
+    KernelId("k"),
+    SessionId("s"),
+    session_name="n",
+    session_type=SessionType.BATCH,
+    runtime="fake",
+    engine="custom",
+    served_name="n",
+    command=("run",),
 )
 
 Grants = tuple[tuple[str, str, int], ...]

@@ -16,14 +16,28 @@ GIB = 1024**3
 def gpu(
     number: int, model: str = "NVIDIA H100 80GB HBM3", gib: int = 80, **fields: Any
 ) -> SlotOffer:
-    return SlotOffer("cuda.device", 1000, DeviceId(f"GPU-{number}"), model, gib * GIB, **fields)
+    return SlotOffer(
+        "cuda.device",
+        1000,
+        device_id=DeviceId(f"GPU-{number}"),
+        model=model,
+        memory_bytes=gib * GIB,
+        **fields,
+    )
 
 
 def part(number: int, gpu: int, profile: str) -> SlotOffer:
     model = f"NVIDIA H100 80GB HBM3 MIG {profile}"
     parent = DeviceId(f"GPU-{gpu}")
     slot = f"cuda-{profile.replace('.', '')}.device"
-    return SlotOffer(slot, 1000, DeviceId(f"MIG-{number}"), model, 10 * GIB, parent=parent)
+    return SlotOffer(
+        slot,
+        1000,
+        device_id=DeviceId(f"MIG-{number}"),
+        model=model,
+        memory_bytes=10 * GIB,
+        parent=parent,
+    )
 
 
 FACTS = DriverFacts("580.1", "13.0", {"GPU-0": "9.0", "GPU-1": "9.0", "GPU-2": "8.9"})

@@ -90,7 +90,7 @@ def test_xids_that_fence_a_device(xid: int, fenced: bool) -> None:
 
 
 def measured(memory: int, by_pid: dict[int, int | None]) -> DeviceMeasurement:
-    return DeviceMeasurement(D0, memory, 80, None, by_pid)
+    return DeviceMeasurement(D0, memory, memory_total=80, utilization=None, memory_by_pid=by_pid)
 
 
 @pytest.mark.parametrize(

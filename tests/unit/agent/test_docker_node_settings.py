@@ -177,6 +177,8 @@ def test_vllm_image_of_the_node_is_the_default(engine: str, image: str, used: st
         served_name="s",
         image=image,
     )
-    context = LaunchContext(True, "127.0.0.1", NodeInfo(vllm_image="own/vllm:1"), "/work", {})
+    context = LaunchContext(
+        True, "127.0.0.1", node=NodeInfo(vllm_image="own/vllm:1"), work_dir="/work", agent_env={}
+    )
     launched = build_launch(spec, Invocation(("run",)), 1, context)
     assert launched.image == used

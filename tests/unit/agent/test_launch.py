@@ -17,11 +17,11 @@ from moorage.common.model.status import SessionType
 SPEC = KernelSpec(
     KernelId("k1"),
     SessionId("s1"),
-    "chat",
-    SessionType.INFERENCE,
-    "docker",
-    "vllm",
-    "chat",
+    session_name="chat",
+    session_type=SessionType.INFERENCE,
+    runtime="docker",
+    engine="vllm",
+    served_name="chat",
     model="/models/m",
     env={"USER_VAR": "1"},
     slots={"cpu": 2500, "mem": 1 << 30},
@@ -33,7 +33,11 @@ NODE = NodeInfo(python="/node/python", vllm_command="/node/vllm", cores=64, home
 
 def context(contained: bool) -> LaunchContext:
     return LaunchContext(
-        contained, "192.0.2.1", NODE, "/node/work", {"AGENT_VAR": "secret", "PATH": "/node/bin"}
+        contained,
+        "192.0.2.1",
+        node=NODE,
+        work_dir="/node/work",
+        agent_env={"AGENT_VAR": "secret", "PATH": "/node/bin"},
     )
 
 

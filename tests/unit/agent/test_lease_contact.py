@@ -17,11 +17,11 @@ from moorage.common.model.status import SessionType
 SPEC = KernelSpec(
     KernelId("k"),
     SessionId("s"),
-    "job",
-    SessionType.BATCH,
-    "process",
-    "custom",
-    "job",
+    session_name="job",
+    session_type=SessionType.BATCH,
+    runtime="process",
+    engine="custom",
+    served_name="job",
     lease_s=100.0,
 )
 

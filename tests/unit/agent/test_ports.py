@@ -90,7 +90,9 @@ def test_service_ports_are_allocated_all_or_none(port_range: tuple[int, int]) ->
     ports = PortAllocator(f"{port_range[0]}-{port_range[1]}", HOST, clock=clock)
     declared = (ServicePort("lab", base_path=True, guarded=True), ServicePort("db", protocol="tcp"))
     lab, db = ports.allocate_service_ports(declared, contained=False)
-    assert lab == AppPort("lab", lab.port, "http", True, lab.port, True)
+    assert lab == AppPort(
+        "lab", lab.port, protocol="http", base_path=True, inner=lab.port, guarded=True
+    )
     assert (db.protocol, db.inner) == ("tcp", db.port)
 
     with pytest.raises(NoFreePort):

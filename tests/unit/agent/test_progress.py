@@ -88,7 +88,9 @@ def test_bars_of_tqdm_are_read_from_a_log() -> None:
         for n in (39, 40)
     )
     log = f"loading\n{bars}\nTraceback: 100% wrong\n".encode()
-    assert parse_lines(K, log, log=True) == KernelProgress(K, 0.4, 120, 300, "train")
+    assert parse_lines(K, log, log=True) == KernelProgress(
+        K, 0.4, step=120, of=300, message="train"
+    )
     assert parse_lines(
         K, b"\r  3%|\xe2\x96\x8e         | 3/100 [00:01<00:33]", log=True
     ) == KernelProgress(K, 0.03, 3, 100)
@@ -140,7 +142,7 @@ def test_titles_of_bars() -> None:
         ("y" * 300 + ": ", "y" * 200),
     ):  # fmt: skip
         found = parse_lines(K, f"{before}40%|####      | 4/10 [00:12".encode(), log=True)
-        assert found == KernelProgress(K, 0.4, 4, 10, title)
+        assert found == KernelProgress(K, 0.4, step=4, of=10, message=title)
 
 
 @given(st.binary(max_size=300) | st.text(max_size=300).map(str.encode), st.booleans())

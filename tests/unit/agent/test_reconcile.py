@@ -31,11 +31,11 @@ def spec(name: str) -> KernelSpec:
     return KernelSpec(
         KernelId(name),
         SessionId(f"s-{name}"),
-        name,
-        SessionType.BATCH,
-        "fake",
-        "custom",
-        name,
+        session_name=name,
+        session_type=SessionType.BATCH,
+        runtime="fake",
+        engine="custom",
+        served_name=name,
         stop_grace_s=7,
     )
 
@@ -151,7 +151,7 @@ def test_only_older_orders_are_refused() -> None:
 
 
 def test_delta_to_other_orders_is_refused() -> None:
-    deltas = [OrdersDelta(9, base, (), frozenset(), 0) for base in (4, 5, 6)]
+    deltas = [OrdersDelta(9, base, added=(), withdrawn=frozenset(), digest=0) for base in (4, 5, 6)]
     assert [accepts(6, 5, delta) for delta in deltas] == [False, True, False]
 
 

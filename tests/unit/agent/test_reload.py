@@ -84,7 +84,16 @@ def context_of(root: Path, runtime: Signals) -> AgentContext:
 
 
 def record_of(how: KernelReload | None, **more: object) -> KernelRecord:
-    spec = KernelSpec(KERNEL, SESSION, "n", SessionType.BATCH, "fake", "custom", "n", reload=how)
+    spec = KernelSpec(
+        KERNEL,
+        SESSION,
+        session_name="n",
+        session_type=SessionType.BATCH,
+        runtime="fake",
+        engine="custom",
+        served_name="n",
+        reload=how,
+    )
     return KernelRecord(replace(spec, **more), 0.0, handle=Handle("fake", {}))  # type: ignore[arg-type]
 
 

@@ -125,7 +125,12 @@ def test_runtime_must_have_the_name_of_its_entry_point(install: Install, tmp_pat
     install("good = acme_runtimes:good")
     plugin = plugins.load("custom:good")
     parts = plugins.AgentParts(
-        AgentSettings(), tmp_path, tmp_path, LogStore(tmp_path), SystemClock(), identity=""
+        AgentSettings(),
+        tmp_path,
+        home=tmp_path,
+        logs=LogStore(tmp_path),
+        clock=SystemClock(),
+        identity="",
     )
     runtime = plugin.create(parts, None)
     assert runtime is not None

@@ -95,7 +95,7 @@ def test_rows_that_cannot_be_read_are_left_out() -> None:
     assert parse_accounted("77|COMPLETED", "77") is None
     assert parse_accounted("77||0:0|1|2", "77") is None
     assert parse_accounted("x\n77|FAILED|?|100|Unknown", "77") == SlurmJob(
-        "77", "", "FAILED", "", 100.0, None, 0
+        "77", "", state="FAILED", reason="", start=100.0, end=None, status=0
     )
 
 

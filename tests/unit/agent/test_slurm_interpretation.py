@@ -197,7 +197,14 @@ def test_rows_of_squeue() -> None:
     )
     first, other = parse_jobs(rows)
     assert first == SlurmJob(
-        "12", "mg-12345678-123456789abc-1", "RUNNING", "None", 100.0, 700.0, 0, "0190-a"
+        "12",
+        "mg-12345678-123456789abc-1",
+        state="RUNNING",
+        reason="None",
+        start=100.0,
+        end=700.0,
+        status=0,
+        kernel_id="0190-a",
     )
     assert (other.name, other.start, other.kernel_id) == ("somebody | else", None, "")
 

@@ -18,9 +18,24 @@ from moorage.common.model.service_ports import AppPort, ServicePort, port_token
 from moorage.common.model.status import SessionType
 
 SPEC = KernelSpec(
-    KernelId("k"), SessionId("s"), "name", SessionType.BATCH, "somewhere", "custom", ""
+    KernelId("k"),
+    SessionId("s"),
+    session_name="name",
+    session_type=SessionType.BATCH,
+    runtime="somewhere",
+    engine="custom",
+    served_name="",
 )
-CLUSTER = ClusterMembership("main1", "main", 1, "multi-node", KernelId("k"), (), "", "")
+CLUSTER = ClusterMembership(
+    "main1",
+    "main",
+    index=1,
+    mode="multi-node",
+    group=KernelId("k"),
+    members=(),
+    private_key="",
+    public_key="",
+)
 POOR = Capabilities(max_jobs=1, clusters=False, service_ports=False, workspaces=False)
 
 
@@ -47,7 +62,9 @@ def test_port_that_is_picked_on_the_other_node_has_a_token(engine: str) -> None:
         command=("serve", "--port={port}"), slots={"cpu": 3000}, secret="key",
     )  # fmt: skip
     node = NodeInfo(python="/opt/python", home="/root")
-    context = LaunchContext(False, "login", node, "/work", {"PATH": "/login"}, own_address=True)
+    context = LaunchContext(
+        False, "login", node=node, work_dir="/work", agent_env={"PATH": "/login"}, own_address=True
+    )
     call = build_invocation(ENGINES[engine], spec, 0, context)
     launch = build_launch(spec, call, 0, context)
     assert any(PORT_TOKEN in word for word in launch.argv)
@@ -59,7 +76,9 @@ def test_port_that_is_picked_on_the_other_node_has_a_token(engine: str) -> None:
 def test_service_ports_that_are_picked_on_the_other_node_have_tokens() -> None:
     spec = replace(SPEC, command=("serve", "{port:web}", "{port:side-door}"))
     apps = (AppPort("web", 0), AppPort("side-door", 0, "tcp"))
-    context = LaunchContext(False, "login", NodeInfo(), "/work", {}, own_address=True)
+    context = LaunchContext(
+        False, "login", node=NodeInfo(), work_dir="/work", agent_env={}, own_address=True
+    )
     launch = build_launch(
         spec,
         build_invocation(ENGINES["custom"], spec, 0, context, apps=apps),
@@ -73,6 +92,8 @@ def test_service_ports_that_are_picked_on_the_other_node_have_tokens() -> None:
 
 def test_batch_kernel_without_a_port_has_no_token() -> None:
     spec = replace(SPEC, command=("true",))
-    context = LaunchContext(False, "login", NodeInfo(), "/work", {}, own_address=True)
+    context = LaunchContext(
+        False, "login", node=NodeInfo(), work_dir="/work", agent_env={}, own_address=True
+    )
     launch = build_launch(spec, build_invocation(ENGINES["custom"], spec, 0, context), 0, context)
     assert (launch.serves, "PORT" in launch.env) == (False, False)

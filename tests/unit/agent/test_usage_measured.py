@@ -125,11 +125,15 @@ def test_cgroup_v2(tmp_path: Path, hidden: str) -> None:
     )
     found = containers.find_cgroups(42, tmp_path)
     assert found is not None
-    assert containers.read_cgroups(found, tmp_path) == Counters(1500, 700, 100, 50, (42, 43))
+    assert containers.read_cgroups(found, tmp_path) == Counters(
+        1500, 700, rx=100, tx=50, pids=(42, 43)
+    )
 
     # The first process ended and its pid may be reused: the network counters are unknown.
     write(tmp_path, {f"{group}/cgroup.procs": "43\n"})
-    assert containers.read_cgroups(found, tmp_path) == Counters(1500, 700, None, None, (43,))
+    assert containers.read_cgroups(found, tmp_path) == Counters(
+        1500, 700, rx=None, tx=None, pids=(43,)
+    )
     write(tmp_path, {f"{group}/cgroup.procs": ""})
     with pytest.raises(ValueError, match="no processes"):
         containers.read_cgroups(found, tmp_path)
@@ -150,7 +154,9 @@ def test_cgroup_v1(tmp_path: Path) -> None:
     )
     found = containers.find_cgroups(42, tmp_path)
     assert found is not None
-    assert containers.read_cgroups(found, tmp_path) == Counters(1500, 600, 100, 50, (42,))
+    assert containers.read_cgroups(found, tmp_path) == Counters(
+        1500, 600, rx=100, tx=50, pids=(42,)
+    )
 
 
 def test_invisible_cgroups(tmp_path: Path) -> None:

@@ -22,7 +22,14 @@ def measured(
     by_pid: dict[int, int | None],
     busy_by: dict[int, int] | None = None,
 ):  # type: ignore[no-untyped-def]
-    return DeviceMeasurement(D0, memory * GIB, 80 * GIB, busy, by_pid, busy_by)
+    return DeviceMeasurement(
+        D0,
+        memory * GIB,
+        memory_total=80 * GIB,
+        utilization=busy,
+        memory_by_pid=by_pid,
+        utilization_by_pid=busy_by,
+    )
 
 
 @pytest.mark.parametrize(
@@ -86,6 +93,8 @@ def test_samples_are_aggregated_by_minute() -> None:
     assert aggregator.add(K, 120.0, Use(1000, 10)) is None
     assert aggregator.add(K, 179.9, Use(2000, 30, gpu=500)) is None
     completed = aggregator.add(K, 180.0, Use(0, 0))
-    assert completed == KernelMinute(K, 120, 2, Use(1500, 20, gpu=500), Use(2000, 30, gpu=500))
-    assert aggregator.drop(K) == KernelMinute(K, 180, 1, Use(0, 0), Use(0, 0))
+    assert completed == KernelMinute(
+        K, 120, samples=2, mean=Use(1500, 20, gpu=500), peak=Use(2000, 30, gpu=500)
+    )
+    assert aggregator.drop(K) == KernelMinute(K, 180, samples=1, mean=Use(0, 0), peak=Use(0, 0))
     assert aggregator.drop(K) is None

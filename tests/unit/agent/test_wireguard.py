@@ -68,7 +68,12 @@ def test_several_containers_may_be_checked_at_once(node: Path) -> None:
 
 def launch(port: int) -> Launch:
     return Launch(
-        KernelId("k"), ("x",), {}, 0, 1.0, overlay=Overlay("key", "100.127.0.1", port, ())
+        KernelId("k"),
+        ("x",),
+        env={},
+        port=0,
+        stop_grace_s=1.0,
+        overlay=Overlay("key", "100.127.0.1", port, ()),
     )
 
 

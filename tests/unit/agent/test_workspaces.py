@@ -18,11 +18,11 @@ from moorage.common.model.status import SessionType
 SPEC = KernelSpec(
     KernelId("k1"),
     SessionId("s1"),
-    "dev",
-    SessionType.INTERACTIVE,
-    "process",
-    "custom",
-    "dev",
+    session_name="dev",
+    session_type=SessionType.INTERACTIVE,
+    runtime="process",
+    engine="custom",
+    served_name="dev",
     workspace="keep",
 )
 

@@ -202,7 +202,7 @@ def test_nodes_of_a_site_are_shown(manager: FakeManager, moorage: Run) -> None:
 
 def test_agents_describe_shows_doubtful_jobs(manager: FakeManager, moorage: Run) -> None:
     assert "doubtful" not in moorage("agents", "describe", "node-1").stdout
-    since = datetime(2026, 11, 22, 23, 0, tzinfo=UTC)
+    since = datetime(2026, 11, day=22, hour=23, minute=0, tzinfo=UTC)
     job = DoubtfulJobView(
         runtime="slurm", name="mg-1", job_id="", since=since, why="no answer", tried="watched"
     )

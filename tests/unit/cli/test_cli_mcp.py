@@ -133,10 +133,10 @@ def plan(book: PlanBook, plan_id: str, hours: float, now: float) -> OperationPla
     made = OperationPlan(
         plan_id,
         "create_session",
-        arguments,
-        now + EXPIRES_S,
-        None,
-        book.check("create_session", arguments),
+        arguments=arguments,
+        expires_at=now + EXPIRES_S,
+        etag=None,
+        gpu_hours=book.check("create_session", arguments),
     )
     book.add(made, now)
     return made

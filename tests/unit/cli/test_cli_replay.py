@@ -16,7 +16,7 @@ from moorage.server.commands.scheduler.replay import parse_policies
 from moorage.server.commands.scheduler.what_if import parse_changes
 from moorage.simulator.scheduler.what_if import QuotaChange
 
-NOW = datetime(2026, 5, 4, 12, 30, tzinfo=UTC)
+NOW = datetime(2026, 5, day=4, hour=12, minute=30, tzinfo=UTC)
 NO_MANAGER = {"MOORAGE_URL": "http://127.0.0.1:9"}
 
 
@@ -76,7 +76,7 @@ def test_times_on_the_command_line() -> None:
     assert local.utcoffset() == local.astimezone().utcoffset(), "local time"
     today = NOW.astimezone()
     assert times.past("10:15", NOW, "--from").replace(tzinfo=None) == datetime(
-        today.year, today.month, today.day, 10, 15
+        today.year, today.month, day=today.day, hour=10, minute=15
     )
     for text in ("", "10", "2026", "-5m", "5 m", "99999999999d"):
         with pytest.raises(InvalidInput, match="--from"):

@@ -19,7 +19,7 @@ from moorage.common.views.pending import (
 )
 from moorage.common.views.resources import DeviceView
 
-AT = datetime(2026, 1, 1, 14, 20, tzinfo=UTC)
+AT = datetime(2026, 1, day=1, hour=14, minute=20, tzinfo=UTC)
 VIEW = WhyView(
     session_id="s1",
     name="train",

@@ -38,7 +38,9 @@ def summed(items: list[dict[str, Any]], after: int, limit: int) -> RunPage:
             return RunPage(status, items[after:at], at, item["exit_code"])
         if item["type"] == "end":
             status = RunStatus(item["status"])
-            return RunPage(status, items[after:at], at, item["exit_code"], item["reason"])
+            return RunPage(
+                status, items[after:at], next=at, exit_code=item["exit_code"], reason=item["reason"]
+            )
 
     turns = [
         item["type"] for item in items if item["type"] in ("input", "answered", "stage", "end")

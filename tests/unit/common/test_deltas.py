@@ -15,7 +15,21 @@ from moorage.common.link.sync import ReportReceiver, ReportSender
 from moorage.common.model.ids import AgentId, KernelId, SessionId
 from moorage.common.model.status import ObservedState
 
-EMPTY = Report(AgentInfo(AgentId("a"), "default", "h", "1", "x86_64", (), (), ()), "i", 0, ())
+EMPTY = Report(
+    AgentInfo(
+        AgentId("a"),
+        "default",
+        address="h",
+        version="1",
+        arch="x86_64",
+        runtimes=(),
+        engines=(),
+        offers=(),
+    ),
+    "i",
+    0,
+    (),
+)
 # Field 99, which no release knows.
 UNKNOWN_FIELD = b"\x98\x06\x01"
 worlds = st.lists(

@@ -28,6 +28,6 @@ def test_years_outside_of_what_a_clock_shows_are_refused(text: str) -> None:
 
 def test_a_time_is_in_utc_from_then_on() -> None:
     assert READER.validate_python("1970-01-01T01:30:00+01:00") == datetime(
-        1970, 1, 1, 0, 30, tzinfo=UTC
+        1970, 1, day=1, hour=0, minute=30, tzinfo=UTC
     )
     assert READER.validate_python("1970-01-01T01:30:00+01:00").tzinfo is UTC

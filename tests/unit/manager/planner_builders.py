@@ -39,10 +39,10 @@ def node(
     return AgentState(
         AgentId(name),
         frozenset({"process"}),
-        frozenset({"custom"}),
-        free,
-        {"cpu": cpu * 1000, "mem": mem},
-        fields.pop("devices", devices),
+        engines=frozenset({"custom"}),
+        free=free,
+        capacity={"cpu": cpu * 1000, "mem": mem},
+        devices=fields.pop("devices", devices),
         **fields,
     )
 

@@ -19,10 +19,31 @@ from moorage.manager.store.kernels.orders import AgentOrders
 
 A, B = (KernelId(f"01980000-0000-7000-8000-00000000000{n}") for n in "ab")
 SPECS = {
-    k: KernelSpec(k, SessionId("s"), "s", SessionType.BATCH, "fake", "custom", "s") for k in (A, B)
+    k: KernelSpec(
+        k,
+        SessionId("s"),
+        session_name="s",
+        session_type=SessionType.BATCH,
+        runtime="fake",
+        engine="custom",
+        served_name="s",
+    )
+    for k in (A, B)
 }
 REPORT = Report(
-    AgentInfo(AgentId("node"), "default", "127.0.0.1", "0", "x86_64", (), (), ()), "1", 0, ()
+    AgentInfo(
+        AgentId("node"),
+        "default",
+        address="127.0.0.1",
+        version="0",
+        arch="x86_64",
+        runtimes=(),
+        engines=(),
+        offers=(),
+    ),
+    "1",
+    0,
+    (),
 )
 
 

@@ -30,7 +30,11 @@ def scaling(
     **policy: Any,
 ) -> Scaling:
     return Scaling(
-        Autoscale(**({"min": 1, "max": 5} | policy)), wanted, ago(scaled_s), ago(active_s), full_at
+        Autoscale(**({"min": 1, "max": 5} | policy)),
+        wanted,
+        scaled_at=ago(scaled_s),
+        active_since=ago(active_s),
+        full_at=full_at,
     )
 
 
@@ -165,7 +169,13 @@ def test_constant_demand_does_not_flap(wanted: int, seats: int, demand: int) -> 
         at += timedelta(seconds=20)
         running = min(demand, current * seats)
         window.append(LoadSample(at, ready=current, running=running, waiting=demand - running))
-        made = Scaling(Autoscale(min=1, max=8, waiting=3), current, scaled_at, ago(0), full_at)
+        made = Scaling(
+            Autoscale(min=1, max=8, waiting=3),
+            current,
+            scaled_at=scaled_at,
+            active_since=ago(0),
+            full_at=full_at,
+        )
         decision = autoscale(made, window, at)
         if decision.replicas > current:
             full_at = running / current

@@ -46,7 +46,15 @@ def endpoint(
     }
     spec = EndpointSpec.model_validate(fields)
     changed_at = NOW - timedelta(hours=1)
-    return EndpointSnapshot(EndpointId("e"), "m", spec, 1, changed_at, False, replicas)
+    return EndpointSnapshot(
+        EndpointId("e"),
+        "m",
+        spec=spec,
+        wanted=1,
+        changed_at=changed_at,
+        deleted=False,
+        replicas=replicas,
+    )
 
 
 @pytest.mark.parametrize(

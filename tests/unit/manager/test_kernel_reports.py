@@ -27,7 +27,16 @@ none: frozenset[KernelId] = frozenset()
 
 
 def update(**fields: Any) -> AgentUpdate:
-    info = AgentInfo(AgentId("node"), "default", "127.0.0.1", "0", "x86_64", (), (), ())
+    info = AgentInfo(
+        AgentId("node"),
+        "default",
+        address="127.0.0.1",
+        version="0",
+        arch="x86_64",
+        runtimes=(),
+        engines=(),
+        offers=(),
+    )
     return replace(AgentUpdate.of(Report(info, "incarnation", 0, ())), **fields)
 
 

@@ -51,7 +51,9 @@ def session(
     stored = KernelSnapshot(
         K, kernel, kernel_reason, agent_id=AgentId("node-1"), unreachable=unreachable
     )
-    return replace(SessionSnapshot(S, status, 1, 1, spec, (stored,)), **fields)  # type: ignore[arg-type]
+    return replace(
+        SessionSnapshot(S, status, revision=1, attempt=1, spec=spec, kernels=(stored,)), **fields
+    )  # type: ignore[arg-type]
 
 
 # -- transition table --

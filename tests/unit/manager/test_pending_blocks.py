@@ -15,7 +15,15 @@ from moorage.manager.store.scheduling.pending_blocks import PendingBlocks
 def session(number: int, priority: int = 10) -> Pending:
     name = f"{number:05}"
     return Pending(
-        SessionId(name), KernelId(name), 1, priority, number, 0, "process", "custom", {"cpu": 1}
+        SessionId(name),
+        KernelId(name),
+        revision=1,
+        priority=priority,
+        created=number,
+        retries=0,
+        runtime="process",
+        engine="custom",
+        slots={"cpu": 1},
     )
 
 

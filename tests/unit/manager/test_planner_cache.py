@@ -29,13 +29,13 @@ def pending(number: int) -> Pending:
     return Pending(
         SessionId(name),
         KernelId(f"k{number}"),
-        1,
-        10,
-        number,
-        0,
-        "process",
-        "custom",
-        {"cpu": 2000},
+        revision=1,
+        priority=10,
+        created=number,
+        retries=0,
+        runtime="process",
+        engine="custom",
+        slots={"cpu": 2000},
         user="ann",
     )
 

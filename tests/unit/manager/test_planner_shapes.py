@@ -79,7 +79,7 @@ def test_sessions_behind_a_blocked_head_get_no_quota_hold() -> None:
     pending = [session(f"s{n}", cpu, created=n, user=user) for n, (cpu, user) in enumerate(
         ((1, "ann"), (3, "bob"), (1, "ann"))
     )]  # fmt: skip
-    quota = Quota("user", "ann", {}, {}, 0, 0)
+    quota = Quota("user", "ann", limits={}, used={}, sessions=0, running=0)
     result = make_plan([node("a", 4, free_cpu=2)], pending, hol="strict", quotas=(quota,))
     assert [(held.reason, held.blocked_by) for held in result.holds] == [
         (Reason.QUOTA, None),
@@ -122,7 +122,7 @@ def queue(*users: str, cpu: int = 1) -> list[Pending]:
 
 
 def test_sessions_over_quota_get_one_hold_each() -> None:
-    planner = planner_with(Quota("user", "ann", {}, {}, 0, 0))
+    planner = planner_with(Quota("user", "ann", limits={}, used={}, sessions=0, running=0))
     planner.update_sessions(queue("ann", "ann", "bob", "ann"))
     result = planner.plan(NOW)
     assert [place.session_id for place in result.places] == ["s2"]
@@ -134,7 +134,7 @@ def test_sessions_over_quota_get_one_hold_each() -> None:
 
 
 def test_raised_quota_starts_sessions_in_queue_order() -> None:
-    planner = planner_with(Quota("user", "ann", {}, {}, 0, 0))
+    planner = planner_with(Quota("user", "ann", limits={}, used={}, sessions=0, running=0))
     planner.update_sessions(queue("ann", "ann"))
     planner.plan(NOW)
     planner.update_sessions([session("s9", created=-1, user="ann")])
@@ -143,7 +143,7 @@ def test_raised_quota_starts_sessions_in_queue_order() -> None:
 
 
 def test_project_quota_holds_and_releases_its_sessions() -> None:
-    planner = planner_with(Quota("project", "p", {}, {}, 0, 0))
+    planner = planner_with(Quota("project", "p", limits={}, used={}, sessions=0, running=0))
     planner.update_sessions(
         [session("s0", project="p", user="ann"), session("s1", created=1, project="q")]
     )
@@ -155,7 +155,7 @@ def test_project_quota_holds_and_releases_its_sessions() -> None:
 
 
 def test_group_quota_holds_and_releases_all_sessions() -> None:
-    planner = planner_with(Quota("group", "g", {}, {}, 0, 0))
+    planner = planner_with(Quota("group", "g", limits={}, used={}, sessions=0, running=0))
     planner.update_sessions(queue("ann", "bob"))
     assert {held.reason for held in planner.plan(NOW).holds} == {Reason.QUOTA}
     planner.update_quotas([Quota("group", "g", {}, {}, 9, 0)])
@@ -165,7 +165,9 @@ def test_group_quota_holds_and_releases_all_sessions() -> None:
 def test_sessions_that_exceed_the_quota_after_a_place_get_a_quota_hold() -> None:
     """Capacity returns for all of them, and the quota allows one: the others change their
     reason."""
-    planner = planner_with(Quota("user", "ann", {}, {}, 1, 0), cpus=4, free=0)
+    planner = planner_with(
+        Quota("user", "ann", limits={}, used={}, sessions=1, running=0), cpus=4, free=0
+    )
     planner.update_sessions(queue("ann", "ann", "ann"))
     assert {held.reason for held in planner.plan(NOW).holds} == {Reason.INSUFFICIENT_RESOURCES}
     planner.update_agents([node("a", 4)])
@@ -274,7 +276,7 @@ def test_hold_names_the_new_head() -> None:
 
 def test_uncommitted_places_do_not_use_up_a_quota() -> None:
     """s0 would use up the quota, and is cancelled before its place is committed."""
-    planner = planner_with(Quota("user", "ann", {}, {}, 1, 0))
+    planner = planner_with(Quota("user", "ann", limits={}, used={}, sessions=1, running=0))
     planner.update_sessions(queue("ann", "ann"))
     assert [place.session_id for place in planner.plan(NOW).places] == ["s0"]
     planner.update_sessions((), [SessionId("s0")])
@@ -282,8 +284,8 @@ def test_uncommitted_places_do_not_use_up_a_quota() -> None:
 
 
 def test_quota_hold_is_repeated_after_a_capacity_hold() -> None:
-    none = Quota("user", "ann", {}, {}, 0, 0)
-    some = Quota("user", "ann", {}, {}, 9, 0)
+    none = Quota("user", "ann", limits={}, used={}, sessions=0, running=0)
+    some = Quota("user", "ann", limits={}, used={}, sessions=9, running=0)
     planner = planner_with(none, free=0)
     planner.update_sessions(queue("ann", "ann"))
     reasons = []

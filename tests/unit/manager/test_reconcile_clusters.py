@@ -57,7 +57,9 @@ def session(
         kernel, reason = state if isinstance(state, tuple) else (state, Reason.NONE)
         name = f"sub{n}" if n else "main1"
         kernels.append(KernelSnapshot(KernelId(f"k{n}"), kernel, reason, hostname=name))
-    stored = SessionSnapshot(SessionId("s"), status, 1, 1, spec, tuple(kernels))
+    stored = SessionSnapshot(
+        SessionId("s"), status, revision=1, attempt=1, spec=spec, kernels=tuple(kernels)
+    )
     return replace(stored, **fields)  # type: ignore[arg-type]
 
 

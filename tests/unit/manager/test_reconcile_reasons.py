@@ -44,7 +44,9 @@ def kernel(
 def session(
     spec: SessionSpec, status: Status, *kernels: KernelSnapshot, **fields: object
 ) -> SessionSnapshot:
-    made = SessionSnapshot(SessionId("s"), status, 1, 1, spec, kernels)
+    made = SessionSnapshot(
+        SessionId("s"), status, revision=1, attempt=1, spec=spec, kernels=kernels
+    )
     return replace(made, **fields)  # type: ignore[arg-type]
 
 

@@ -38,7 +38,12 @@ def replica(
 
     ready = None if ready_s is None else ago(ready_s)
     return ReplicaSnapshot(
-        SessionId(f"s{age_s}"), status, ago(age_s), ago(ended_s), ready, **fields
+        SessionId(f"s{age_s}"),
+        status,
+        created_at=ago(age_s),
+        status_since=ago(ended_s),
+        ready_at=ready,
+        **fields,
     )  # type: ignore[arg-type]
 
 
@@ -53,11 +58,11 @@ def endpoint(
     return EndpointSnapshot(
         EndpointId("e"),
         "m",
-        SPEC,
-        wanted,
-        changed,
-        deleted,
-        replicas,
+        spec=SPEC,
+        wanted=wanted,
+        changed_at=changed,
+        deleted=deleted,
+        replicas=replicas,
         proven=True,
         **fields,  # type: ignore[arg-type]
     )

@@ -74,7 +74,16 @@ def endpoint(*replicas: ReplicaSnapshot, wanted: int = 2, **fields: Any) -> Endp
     rollout = Rollout(**{name: fields.pop(name) for name in Rollout.model_fields if name in fields})
     spec = EndpointSpec(name="m", engine="vllm", model="m", rollout=rollout)
     base: dict[str, Any] = {"revision": 2, "proven": False, "fallback": 1} | fields
-    return EndpointSnapshot(EndpointId("e"), "m", spec, wanted, ago(60), False, replicas, **base)
+    return EndpointSnapshot(
+        EndpointId("e"),
+        "m",
+        spec=spec,
+        wanted=wanted,
+        changed_at=ago(60),
+        deleted=False,
+        replicas=replicas,
+        **base,
+    )
 
 
 def names(pairs: Iterable[tuple[SessionId, Reason]]) -> list[str]:

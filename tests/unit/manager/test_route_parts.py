@@ -44,7 +44,14 @@ WORLDS = st.fixed_dictionaries(
 
 def table(world: dict[str, dict[str, int]]) -> RouteTable:
     def target(model: str, n: int) -> Target:
-        return Target(SessionId("s"), KernelId(f"{model}{n}"), "127.0.0.1", 1000 + n, "key", "vllm")
+        return Target(
+            SessionId("s"),
+            KernelId(f"{model}{n}"),
+            host="127.0.0.1",
+            port=1000 + n,
+            key="key",
+            engine="vllm",
+        )
 
     return RouteTable(
         0,
@@ -52,12 +59,20 @@ def table(world: dict[str, dict[str, int]]) -> RouteTable:
             ModelRoute(m, 1, tuple(target(m, i) for i in range(n)))
             for m, n in world["models"].items()
         ),
-        tuple(KeyGrant(name, expires_at=at) for name, at in world["keys"].items()),
-        tuple(
-            AppRoute(SessionId(session), app, "http", False, "127.0.0.1", port, "")
+        keys=tuple(KeyGrant(name, expires_at=at) for name, at in world["keys"].items()),
+        apps=tuple(
+            AppRoute(
+                SessionId(session),
+                app,
+                protocol="http",
+                base_path=False,
+                host="127.0.0.1",
+                port=port,
+                key="",
+            )
             for (session, app), port in world["apps"].items()
         ),
-        tuple(
+        access_tokens=tuple(
             AccessTokenGrant(name, SessionId("s"), "a", at)
             for name, at in world["access_tokens"].items()
         ),
@@ -153,10 +168,10 @@ def test_nothing_is_routed_to_a_revoked_agent_in_whatever_order_the_news_arrive(
         return Target(
             SessionId("s"),
             KernelId(peer_id),
-            "h",
-            1,
-            "key",
-            "vllm",
+            host="h",
+            port=1,
+            key="key",
+            engine="vllm",
             peer_id=peer_id,
             adapters=("m:a",),
         )
@@ -166,7 +181,16 @@ def test_nothing_is_routed_to_a_revoked_agent_in_whatever_order_the_news_arrive(
         ModelRoute("n", 1, (at("lost"),)),
     )
     apps = tuple(
-        AppRoute(SessionId(peer_id), "web", "http", False, "h", 2, "", peer_id=peer_id)
+        AppRoute(
+            SessionId(peer_id),
+            "web",
+            protocol="http",
+            base_path=False,
+            host="h",
+            port=2,
+            key="",
+            peer_id=peer_id,
+        )
         for peer_id in ("lost", "kept")
     )
     news = [

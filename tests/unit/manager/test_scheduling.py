@@ -58,13 +58,13 @@ def pending_session(
     return Pending(
         SessionId(name),
         KernelId(f"k-{name}"),
-        fields.pop("revision", 1),
-        fields.pop("priority", 10),
-        created,
-        fields.pop("retries", 0),
-        fields.pop("runtime", "process"),
-        fields.pop("engine", "custom"),
-        slots if slots is not None else {"cpu": 1000},
+        revision=fields.pop("revision", 1),
+        priority=fields.pop("priority", 10),
+        created=created,
+        retries=fields.pop("retries", 0),
+        runtime=fields.pop("runtime", "process"),
+        engine=fields.pop("engine", "custom"),
+        slots=slots if slots is not None else {"cpu": 1000},
         **fields,
     )
 

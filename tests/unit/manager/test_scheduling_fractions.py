@@ -18,10 +18,10 @@ def test_fraction_splits_no_device_that_another_kernel_needs_whole(fraction: str
     agent = AgentState(
         AgentId("a"),
         frozenset({"process"}),
-        frozenset({"custom"}),
-        {"cpu": 9000},
-        {"cpu": 9000},
-        devices,
+        engines=frozenset({"custom"}),
+        free={"cpu": 9000},
+        capacity={"cpu": 9000},
+        devices=devices,
     )
     item = Pending(
         SessionId("s"), KernelId("k"), 1, 10, 0, 0, "process", "custom", {"cuda.device": 1},

@@ -33,7 +33,9 @@ def session(
     status: Status, kernel: Status, spec: SessionSpec = MODEL, **fields: object
 ) -> SessionSnapshot:
     stored = replace(KernelSnapshot(K, kernel, agent_id=AgentId("hpc-1")), **fields)  # type: ignore[arg-type]
-    return SessionSnapshot(S, status, 1, 1, spec, (stored,), other_agents=3)
+    return SessionSnapshot(
+        S, status, revision=1, attempt=1, spec=spec, kernels=(stored,), other_agents=3
+    )
 
 
 @pytest.mark.parametrize(
@@ -96,7 +98,9 @@ def test_no_deadline_of_a_job_counts_while_nobody_speaks_of_it(status: Status) -
 def test_silence_about_a_job_in_the_queue_is_stored_and_ends() -> None:
     def changes(status: Status, seen: ObservedState, *, is_silent: bool) -> bool:
         stored = StoredKernel(K, S, status, is_silent=is_silent)
-        update = AgentUpdate(None, "i", 1, False, {K: Observation(K, S, seen)})  # type: ignore[arg-type]
+        update = AgentUpdate(
+            None, "i", stream=1, draining=False, observed={K: Observation(K, S, seen)}
+        )  # type: ignore[arg-type]
         return bool(kernel_changes([stored], update))
 
     for seen, is_silent, changed in (
@@ -189,7 +193,7 @@ def test_new_times_of_a_job_are_a_change(
 ) -> None:
     kernel = StoredKernel(K, S, Status.QUEUED, "", False, *stored)
     observation = Observation(K, S, ObservedState.QUEUED, expected_start=seen[0], ends_at=seen[1])
-    update = AgentUpdate(None, "i", 1, False, {K: observation})  # type: ignore[arg-type]
+    update = AgentUpdate(None, "i", stream=1, draining=False, observed={K: observation})  # type: ignore[arg-type]
     assert bool(kernel_changes([kernel], update)) is changes
 
 
@@ -198,7 +202,7 @@ def test_silence_about_a_job_says_nothing_of_its_times() -> None:
         K, S, Status.QUEUED, "", expected_start=100.0, ends_at=200.0, is_silent=True
     )
     silent = Observation(K, S, ObservedState.UNKNOWN, ends_at=300.0)
-    update = AgentUpdate(None, "i", 1, False, {K: silent})  # type: ignore[arg-type]
+    update = AgentUpdate(None, "i", stream=1, draining=False, observed={K: silent})  # type: ignore[arg-type]
     assert kernel_changes([kernel], update) == []
 
 
@@ -217,6 +221,6 @@ def test_new_address_of_a_running_kernel_is_a_change(
 ) -> None:
     seen = Observation(K, S, ObservedState.RUNNING, host="node", port=port)
     kernel = StoredKernel(K, S, status, address=("node", 7001))
-    update = AgentUpdate(None, "i", 1, False, {K: seen})  # type: ignore[arg-type]
+    update = AgentUpdate(None, "i", stream=1, draining=False, observed={K: seen})  # type: ignore[arg-type]
     assert bool(kernel_changes([kernel], update)) is moved
     assert not kernel_changes([kernel._replace(address=None)], update)

@@ -44,11 +44,21 @@ def session(*events: str) -> TracedSession:
         new = STATUSES[event]
         detail = "on a" if event == "placed" else "why" if event == "fail" else ""
         reason = "start-failed" if event in ("fail", "retry") else ""
-        entries.append(HistoryRow(number, float(number), event, old, new, reason, detail))
+        entries.append(
+            HistoryRow(
+                number, float(number), event=event, old=old, new=new, reason=reason, detail=detail
+            )
+        )
         old = new
 
     return TracedSession(
-        SessionId(SESSION), "job", "batch", "default", "p", REQUEST, tuple(entries)
+        SessionId(SESSION),
+        "job",
+        type="batch",
+        resource_group="default",
+        project="p",
+        stored=REQUEST,
+        history=tuple(entries),
     )
 
 
@@ -105,7 +115,9 @@ def test_start(events: str, revision: int, expected: list[str]) -> None:
     ],
 )
 def test_placement(events: str, revision: int, expected: list[str]) -> None:
-    placement = Placement(revision, 7.0, 8.0, ("a", "b"), (("no-capacity", 1.5), ("quota", 1.7)))
+    placement = Placement(
+        revision, 7.0, ended=8.0, agents=("a", "b"), holds=(("no-capacity", 1.5), ("quota", 1.7))
+    )
     found = placement_spans(session(*events.split()), placement, itertools.count(100).__next__)
     assert shown(found) == expected
     if found:
@@ -128,7 +140,10 @@ def test_every_start_ends_once() -> None:
             "expired": True,
             "dependency-failed": True,
         }.get(event, False)
-        assert ends_start(Transition(SessionId(SESSION), old, 1, Event(event), new)) == expected, (
+        assert (
+            ends_start(Transition(SessionId(SESSION), old, revision=1, event=Event(event), new=new))
+            == expected
+        ), (
             old,
             event,
         )

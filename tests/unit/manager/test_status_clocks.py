@@ -62,7 +62,13 @@ class World:
 
     def __post_init__(self) -> None:
         self.session = SessionSnapshot(
-            SESSION, Status.SCHEDULED, 1, 1, self.spec, (), other_agents=0
+            SESSION,
+            Status.SCHEDULED,
+            revision=1,
+            attempt=1,
+            spec=self.spec,
+            kernels=(),
+            other_agents=0,
         )
         self.known = S.PREPARING  # the agent submits the job
         self._report()
@@ -124,7 +130,9 @@ class World:
         self._reconcile()
 
     def _report(self) -> None:
-        update = AgentUpdate(None, "i", 1, False, {K: Observation(K, SESSION, self.known)})  # type: ignore[arg-type]
+        update = AgentUpdate(
+            None, "i", stream=1, draining=False, observed={K: Observation(K, SESSION, self.known)}
+        )  # type: ignore[arg-type]
         for change in kernel_changes([self.kernel], update):
             silent = change.observation.state is S.UNKNOWN
             self.kernel = self.kernel._replace(status=change.new, is_silent=silent)

@@ -20,7 +20,16 @@ def new(
     position: int, *waits: tuple[int, str], files: StepFiles | None = None, **spec: Any
 ) -> NewStep:
     made = SessionSpec.model_validate({"command": ["x"], "reuse": "both"} | spec)
-    return NewStep(f"s{position}", None, 1, position, made, None, waits, files)
+    return NewStep(
+        f"s{position}",
+        None,
+        run=1,
+        position=position,
+        spec=made,
+        template=None,
+        waits=waits,
+        files=files,
+    )
 
 
 def meanings(*steps: NewStep, project: str = "p") -> list[str | None]:

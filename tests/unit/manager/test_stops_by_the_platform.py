@@ -35,7 +35,9 @@ def session(
     **fields: object,
 ) -> SessionSnapshot:
     stored = KernelSnapshot(KernelId("k"), kernel, agent_id=AgentId("node-1"), silent=silent)
-    made = SessionSnapshot(SessionId("s"), status, 1, 1, spec, (stored,))
+    made = SessionSnapshot(
+        SessionId("s"), status, revision=1, attempt=1, spec=spec, kernels=(stored,)
+    )
     return replace(made, **fields)  # type: ignore[arg-type]
 
 

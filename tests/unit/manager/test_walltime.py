@@ -123,7 +123,7 @@ class Site:
 
 
 def history(queue_s: float, load_s: float) -> StartHistory:
-    return StartHistory(10, queue_s, queue_s, load_s, load_s)
+    return StartHistory(10, queue_s, queue_p90_s=queue_s, load_p50_s=load_s, load_p90_s=load_s)
 
 
 def test_an_endpoint_that_wakes_tells_when_it_is_expected() -> None:
@@ -156,7 +156,13 @@ def test_no_gap_over_several_walltimes(
 ) -> None:
     queue_s = queue * walltime_s
     load_s = load * walltime_s
-    site = Site(walltime_s, lambda _: queue_s, load_s, history(queue_s, load_s), wanted)
+    site = Site(
+        walltime_s,
+        lambda _: queue_s,
+        load_s=load_s,
+        history=history(queue_s, load_s),
+        wanted=wanted,
+    )
     seen = site.run(walltimes=3, step_s=walltime_s / 35)
     assert seen
     assert min(seen) >= wanted

@@ -39,10 +39,10 @@ FAILURES = {
 PROVIDER = Target(
     SessionId(""),
     KernelId("outside"),
-    "api.example.com",
-    443,
-    "their-key",
-    "provider",
+    host="api.example.com",
+    port=443,
+    key="their-key",
+    engine="provider",
     tls=True,
     prefix="/api",
 )
@@ -54,10 +54,10 @@ def target(name: str) -> Target:
     return Target(
         SessionId("s"),
         KernelId(name),
-        "127.0.0.1",
-        1,
-        "engine-key",
-        "custom",
+        host="127.0.0.1",
+        port=1,
+        key="engine-key",
+        engine="custom",
         accepts_priority=reads,
     )
 

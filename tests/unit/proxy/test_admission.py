@@ -32,7 +32,15 @@ CHAT = "/v1/chat/completions"
 
 
 def target(name: str, draining: bool = False) -> Target:
-    return Target(SessionId("s"), KernelId(name), "127.0.0.1", 1, "key", "custom", draining)
+    return Target(
+        SessionId("s"),
+        KernelId(name),
+        host="127.0.0.1",
+        port=1,
+        key="key",
+        engine="custom",
+        draining=draining,
+    )
 
 
 def sha(secret: str) -> str:

@@ -86,7 +86,10 @@ def test_one_key_or_one_answer_is_enough_to_stay(results: list[tuple[float, str,
 
 def router() -> RequestRouter:
     made = RequestRouter(ProxySettings(), ProxyMetrics(), randrange=lambda _: 0)
-    targets = tuple(Target(SessionId(one), KernelId(one), "h", 1, "k", "custom") for one in "ab")
+    targets = tuple(
+        Target(SessionId(one), KernelId(one), host="h", port=1, key="k", engine="custom")
+        for one in "ab"
+    )
     made.update_table(RouteTable(1, (ModelRoute("m", 1, targets),), ()))
     return made
 

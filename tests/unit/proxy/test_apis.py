@@ -40,8 +40,12 @@ def grant(secret: str, **fields: object) -> KeyGrant:
 def model(
     name: str, engine: str, project: str = "", shared_with: tuple[str, ...] = ()
 ) -> ModelRoute:
-    found = Target(SessionId("s"), KernelId(name), "127.0.0.1", 1, "key", engine)
-    return ModelRoute(name, 1, (found,), project, shared_with, max_model_len=4096)
+    found = Target(
+        SessionId("s"), KernelId(name), host="127.0.0.1", port=1, key="key", engine=engine
+    )
+    return ModelRoute(
+        name, 1, targets=(found,), project=project, shared_with=shared_with, max_model_len=4096
+    )
 
 
 TABLE = IndexedTable(

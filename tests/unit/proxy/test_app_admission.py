@@ -50,7 +50,7 @@ TABLE = IndexedTable(
     RouteTable(
         7,
         (),
-        (
+        keys=(
             KeyGrant(sha("anns"), 0, "ann", "p"),
             KeyGrant(sha("bobs"), 0, "bob", "p"),
             KeyGrant(sha("other-project"), 0, "ann", "q"),
@@ -59,8 +59,8 @@ TABLE = IndexedTable(
             KeyGrant(sha("lead-elsewhere"), 0, "lead", "q", project_admin=True),
             KeyGrant(sha("viewers"), 0, "", "p"),
         ),
-        (route(), route("db", "tcp"), route("shell", unisolated=True)),
-        (
+        apps=(route(), route("db", "tcp"), route("shell", unisolated=True)),
+        access_tokens=(
             AccessTokenGrant(sha("good"), SessionId(ID), "lab", int(NOW) + 60),
             AccessTokenGrant(sha("old"), SessionId(ID), "lab", int(NOW) - 120),
             AccessTokenGrant(sha("dbs"), SessionId(ID), "db", int(NOW) + 60),
@@ -116,14 +116,19 @@ def test_parse_address_accepts_any_text(host: str, target: str) -> None:
 
 
 def test_credentials_are_removed_from_the_address() -> None:
-    address = AppAddress(ID, "lab", "/p", "/p", "a=1&access_token=x&access_token=y&permitted=2")
+    address = AppAddress(
+        ID, "lab", path="/p", subpath="/p", query="a=1&access_token=x&access_token=y&permitted=2"
+    )
     credentials = read_credentials(
         address,
         {"Authorization": "Bearer  z "},
         ["a=b; moorage-access-token=c1", "moorage-access-token=c2"],
     )
     assert credentials == Credentials(
-        AppAddress(ID, "lab", "/p", "/p", "a=1&permitted=2"), ("x", "y"), "z", ("c1", "c2")
+        AppAddress(ID, "lab", path="/p", subpath="/p", query="a=1&permitted=2"),
+        ("x", "y"),
+        "z",
+        ("c1", "c2"),
     )
     assert read_credentials(address, {"Authorization": "token z"}, []).from_header == ""
 
@@ -278,7 +283,9 @@ def test_open_connections_end_with_their_agent() -> None:
 
 
 def grant(source: str = "cookie", **changes: object) -> AppGrant:
-    return AppGrant(route(**changes), "good", sha("good"), source, int(NOW) + 60)  # type: ignore[arg-type]
+    return AppGrant(
+        route(**changes), "good", sha256=sha("good"), source=source, expires_at=int(NOW) + 60
+    )  # type: ignore[arg-type]
 
 
 BY_PATH = AppAddress(ID, "lab", f"/apps/{ID}/lab/x", "/x")
@@ -455,7 +462,7 @@ def test_no_credential_reaches_an_app_in_any_header(secret: str) -> None:
 
 def test_no_credential_reaches_an_app_in_the_query() -> None:
     query = f"access%5Ftoken={TOKEN}&k=mg%2D{'x' * 43}&a=1"
-    address = AppAddress(ID, "lab", "/p", "/p", query)
+    address = AppAddress(ID, "lab", path="/p", subpath="/p", query=query)
     assert read_credentials(address, {}, []).address.query == "a=1"
 
 

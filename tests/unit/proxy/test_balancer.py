@@ -15,7 +15,15 @@ from moorage.proxy.core.retry import Failure, should_retry
 
 
 def target(name: str, draining: bool = False) -> Target:
-    return Target(SessionId("s-" + name), KernelId(name), "127.0.0.1", 1, "key", "custom", draining)
+    return Target(
+        SessionId("s-" + name),
+        KernelId(name),
+        host="127.0.0.1",
+        port=1,
+        key="key",
+        engine="custom",
+        draining=draining,
+    )
 
 
 A = target("a")

@@ -160,7 +160,10 @@ class World:
             for need in first.needs([subject], now):
                 room = max(0, self.hard - self.summed_up)
                 share, stored = share_of(
-                    need, f"{proxy}", StoredShares(NAME, 0, self.shares, now, room), self.proxies
+                    need,
+                    f"{proxy}",
+                    StoredShares(NAME, 0, shares=self.shares, now=now, room=room),
+                    self.proxies,
                 )
                 self.shares = stored.shares
                 first.adopt_room(share, now)

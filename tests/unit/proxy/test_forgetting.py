@@ -33,7 +33,15 @@ def test_replicas_are_lost_to_clients_and_then_nothing_is_admitted() -> None:
             ProxySettings(), ProxyMetrics(), randrange=random.Random(1).randrange
         )
         router.credentials.connected()
-        replica = Target(SessionId("s"), KernelId("k"), "h", 1, "key", "custom", peer_id=peer_id)
+        replica = Target(
+            SessionId("s"),
+            KernelId("k"),
+            host="h",
+            port=1,
+            key="key",
+            engine="custom",
+            peer_id=peer_id,
+        )
         router.update_table(RouteTable(7, (ModelRoute("tiny", 1, (replica,)),), (KEY,)))
         flow = asked(router)
         ends = list[str]()

@@ -27,7 +27,12 @@ NOW = 1_767_225_600  # where a manual clock begins
 
 def target(port: int, **fields: object) -> Target:
     made = Target(
-        SessionId(f"s{port}"), KernelId(f"k{port}"), "127.0.0.1", port, f"key-{port}", "vllm"
+        SessionId(f"s{port}"),
+        KernelId(f"k{port}"),
+        host="127.0.0.1",
+        port=port,
+        key=f"key-{port}",
+        engine="vllm",
     )
     return replace(made, **fields)  # type: ignore[arg-type]
 

@@ -20,7 +20,14 @@ from moorage.proxy.core.headers import (
 
 
 def target(session_id: str, kernel_id: str = "k") -> Target:
-    return Target(SessionId(session_id), KernelId(kernel_id), "127.0.0.1", 1, "key", "custom")
+    return Target(
+        SessionId(session_id),
+        KernelId(kernel_id),
+        host="127.0.0.1",
+        port=1,
+        key="key",
+        engine="custom",
+    )
 
 
 def test_replicas_that_started_together_have_names_of_their_own():

@@ -241,7 +241,9 @@ def test_headers():
         ("x-ratelimit-remaining-tokens", "0"),
         ("x-ratelimit-reset-tokens", "7s"),
     ]
-    error = rate_limited(LimitExceeded("model/m", "tokens", 1000, 12, 7, rooms))
+    error = rate_limited(
+        LimitExceeded("model/m", "tokens", limit=1000, asked=12, retry_s=7, rooms=rooms)
+    )
     assert (error.status, error.code, error.headers["Retry-After"]) == (
         429,
         "rate_limit_exceeded",
@@ -250,12 +252,14 @@ def test_headers():
     assert (
         error.message == "Rate limit reached for model 'm': 1000 tokens a minute. Retry after 7 s."
     )
-    error = rate_limited(LimitExceeded("key/k", "tokens", 1000, 1200, None, rooms))
+    error = rate_limited(
+        LimitExceeded("key/k", "tokens", limit=1000, asked=1200, retry_s=None, rooms=rooms)
+    )
     assert "Retry-After" not in error.headers
     assert error.message.endswith("asks for 1200: shorten the prompt, or set a lower max_tokens.")
-    assert rate_limited(LimitExceeded("key/k", "requests", 0, 1, None, rooms)).message.endswith(
-        "It allows none."
-    )
+    assert rate_limited(
+        LimitExceeded("key/k", "requests", limit=0, asked=1, retry_s=None, rooms=rooms)
+    ).message.endswith("It allows none.")
 
 
 def test_subjects():

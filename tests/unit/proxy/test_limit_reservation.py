@@ -25,7 +25,15 @@ KEY = KeyGrant("x", user="", project="p", id="k", owner="ada")
 
 
 def vllm() -> Target:
-    return Target(SessionId("s"), KernelId("k"), "h", 1, "", "vllm", accepts_priority=True)
+    return Target(
+        SessionId("s"),
+        KernelId("k"),
+        host="h",
+        port=1,
+        key="",
+        engine="vllm",
+        accepts_priority=True,
+    )
 
 
 def ask(

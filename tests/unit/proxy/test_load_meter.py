@@ -24,7 +24,10 @@ def test_results_of_the_last_requests_are_told() -> None:
         Ledger([0] * cells_needed(1)), lambda _: None, UsageBook(), lambda: 0.0
     )
     meter = LoadMeter(router, limiter, "w", "e")
-    a, b = (Target(SessionId(one), KernelId(one), "h", 1, "k", "custom") for one in "ab")
+    a, b = (
+        Target(SessionId(one), KernelId(one), host="h", port=1, key="k", engine="custom")
+        for one in "ab"
+    )
     router.update_table(RouteTable(1, (ModelRoute("m", 1, (a, b)),), ()))
 
     def told(now: float) -> list[ReplicaLoad] | None:

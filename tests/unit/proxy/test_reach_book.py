@@ -73,10 +73,28 @@ def test_a_request_that_fails_is_tried_at_once_and_what_left_the_table_is_forgot
 
 def test_addresses_are_those_of_kernels_and_a_refusal_at_an_app_is_an_answer() -> None:
     def target(name: str, host: str, **fields: bool) -> Target:
-        return Target(SessionId(name), KernelId(name), host, 9000, "key", "vllm", **fields)
+        return Target(
+            SessionId(name),
+            KernelId(name),
+            host=host,
+            port=9000,
+            key="key",
+            engine="vllm",
+            **fields,
+        )
 
     def app(session: str, host: str) -> AppRoute:
-        return AppRoute(session, "web", "http", False, host, 9100, "key", "user", "project")
+        return AppRoute(
+            session,
+            "web",
+            protocol="http",
+            base_path=False,
+            host=host,
+            port=9100,
+            key="key",
+            user="user",
+            project="project",
+        )
 
     targets = (
         target("a", HOST), target("b", DIALED), target("c", "api.example", tls=True),

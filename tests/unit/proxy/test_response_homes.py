@@ -185,7 +185,13 @@ def grant(secret: str, project: str) -> KeyGrant:
 def targets(names: str, engine: str = "custom") -> tuple[Target, ...]:
     return tuple(
         Target(
-            SessionId("s"), KernelId(name.strip("-")), "h", 1, "key", engine, name.startswith("-")
+            SessionId("s"),
+            KernelId(name.strip("-")),
+            host="h",
+            port=1,
+            key="key",
+            engine=engine,
+            draining=name.startswith("-"),
         )
         for name in names.split()
     )

@@ -17,7 +17,7 @@ from moorage.proxy.core.routes import IndexedTable
 from moorage.proxy.core.stored_response import make_id, named_home
 
 KERNEL = KernelId("01a1fe3c-5331-77ad-8599-a7c43705bf82")
-TARGET = Target(SessionId("s"), KERNEL, "h", 1, "replica-key", "vllm")
+TARGET = Target(SessionId("s"), KERNEL, host="h", port=1, key="replica-key", engine="vllm")
 
 
 def table(target: Target = TARGET) -> IndexedTable:

@@ -67,7 +67,13 @@ class MemorySessions:
             name: list(value) if name == "script" else value for name, value in self.next.items()
         }
         session = ScriptedSession(
-            session_id, name, spec, owner, endpoint, actor, **(given | fields)
+            session_id,
+            name,
+            spec=spec,
+            owner=owner,
+            endpoint=endpoint,
+            actor=actor,
+            **(given | fields),
         )
         self.scripted.append(session)
 

@@ -269,8 +269,18 @@ def test_unusable_dataset_names_the_line(line: str, problem: str) -> None:
 
 
 def test_statistics() -> None:
-    one = Measured(10.0, 10.5, 13.0, [11.0, 11.5, 12.5], 3, 4, True)
-    other = Measured(10.0, 10.0, 12.0, [12.0], 3, 1, True)
+    one = Measured(
+        10.0,
+        10.5,
+        ended_at=13.0,
+        token_times=[11.0, 11.5, 12.5],
+        tokens_in=3,
+        tokens_out=4,
+        stated=True,
+    )
+    other = Measured(
+        10.0, 10.0, ended_at=12.0, token_times=[12.0], tokens_in=3, tokens_out=1, stated=True
+    )
     summary = summarize([one, other, Measured(0.0, error="429")], 4.0, 2)
     assert (summary.ttft and summary.ttft.percentiles[50], summary.ttft and summary.ttft.mean) == (
         1500,

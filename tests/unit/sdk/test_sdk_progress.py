@@ -21,7 +21,9 @@ def test_progress_is_what_the_agent_reads(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("MOORAGE_PROGRESS", str(path))
     for step in range(1, 10_001):
         moorage.progress(step=step, of=10_000, message="epoch")
-    assert parse_lines(K, path.read_bytes()) == KernelProgress(K, 1.0, 10_000, 10_000, "epoch")
+    assert parse_lines(K, path.read_bytes()) == KernelProgress(
+        K, 1.0, step=10_000, of=10_000, message="epoch"
+    )
     assert len(path.read_bytes().splitlines()) < 100, "a loop does not fill the disk"
 
 

@@ -23,11 +23,11 @@ def spec(type: SessionType = SessionType.BATCH, **env: str) -> KernelSpec:
     return KernelSpec(
         KernelId("k"),
         SessionId("s"),
-        "some-session",
-        type,
-        "process",
-        "custom",
-        "m",
+        session_name="some-session",
+        session_type=type,
+        runtime="process",
+        engine="custom",
+        served_name="m",
         command=("x",),
         env=env,
     )

@@ -64,7 +64,17 @@ def decision(
         "g", (agent(),) if agents is None else agents, pending, fields.pop("quotas", ())
     )  # type: ignore[arg-type]
     policy: Policy = fields.pop("policy", Policy())  # type: ignore[assignment]
-    return RecordedPass(round(at_s * SECOND), 5, snapshot, policy, (), 0, {}, (), 0)
+    return RecordedPass(
+        round(at_s * SECOND),
+        5,
+        snapshot=snapshot,
+        policy=policy,
+        places=(),
+        placed=0,
+        held={},
+        victims=(),
+        idle_passes=0,
+    )
 
 
 def run(
@@ -225,7 +235,9 @@ def test_quotas_count_simulated_use() -> None:
         return starts(simulate(trace))
 
     # The recorded use (77) does not count.
-    one = Quota("user", "ann", {"cuda.device": 1}, {"cuda.device": 77}, None, 3)
+    one = Quota(
+        "user", "ann", limits={"cuda.device": 1}, used={"cuda.device": 77}, sessions=None, running=3
+    )
     assert starts_with(one) == {"a": 0, "b": 10, "c": 6}
     assert starts_with(replace(one, scope="project", name="p")) == {"a": 0, "b": 10, "c": 6}
     assert starts_with(replace(one, scope="project", name="q")) == {"a": 0, "b": 5, "c": 10}, (
@@ -244,7 +256,14 @@ def test_use_by_other_groups_counts_as_recorded() -> None:
     first = item("a", 0, 1, user="ann")
     second = item("b", 1, 1, user="ann")
     quota = Quota(
-        "user", "ann", {"cuda.device": 3}, {"cuda.device": 2}, None, 1, {"cuda.device": 2}, 1
+        "user",
+        "ann",
+        limits={"cuda.device": 3},
+        used={"cuda.device": 2},
+        sessions=None,
+        running=1,
+        used_elsewhere={"cuda.device": 2},
+        running_elsewhere=1,
     )
     passes = [
         decision(0, first, quotas=(quota,)),
@@ -398,11 +417,11 @@ def test_recorded_jobs_are_simulated_like_synthetic_jobs(
         TraceJob(
             f"j{n:02}",
             at * SECOND,
-            gpus,
-            run * SECOND,
-            user,
-            run * SECOND if known else None,
-            priority,
+            gpus=gpus,
+            runs=run * SECOND,
+            user=user,
+            limit=run * SECOND if known else None,
+            priority=priority,
         )
         for n, (at, gpus, run, known, user, priority) in enumerate(sorted(rows))
     ]
@@ -428,7 +447,9 @@ def test_recorded_jobs_are_simulated_like_synthetic_jobs(
 
     end = 10_000 * SECOND
     agents = tuple((0, without_load(agent(number))) for number in range(2))
-    recording = Trace("g", 0, end, tuple(arrivals), agents, policies=((0, POLICIES[name]),))
+    recording = Trace(
+        "g", 0, end=end, arrivals=tuple(arrivals), agents=agents, policies=((0, POLICIES[name]),)
+    )
     from_recording = simulate(recording)
     synthetic = simulate(trace_of_jobs(jobs, fleet), POLICIES[name])
     assert starts(from_recording) == starts(synthetic)

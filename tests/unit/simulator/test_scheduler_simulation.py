@@ -30,7 +30,7 @@ def job(
     name: str, at_s: int, gpus: int, run_s: int, *, user: str = "ann", **options: int | None
 ) -> TraceJob:
     fields = {"limit": run_s * SECOND} | options
-    return TraceJob(name, at_s * SECOND, gpus, run_s * SECOND, user, **fields)  # type: ignore[arg-type]
+    return TraceJob(name, at_s * SECOND, gpus=gpus, runs=run_s * SECOND, user=user, **fields)  # type: ignore[arg-type]
 
 
 def run(jobs: Sequence[TraceJob], fleet: Fleet, policy: str) -> SimulationResult:

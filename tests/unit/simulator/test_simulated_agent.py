@@ -26,7 +26,14 @@ from moorage.simulator.fleet import FleetStatistics, KernelProfile, ProgressLine
 from moorage.simulator.fleet.agent import SimulatedAgent, SimulationContext
 
 INFO = AgentInfo(
-    AgentId("sim-0"), "default", "127.0.0.1", "0", "x86_64", ("process",), ("custom",), ()
+    AgentId("sim-0"),
+    "default",
+    address="127.0.0.1",
+    version="0",
+    arch="x86_64",
+    runtimes=("process",),
+    engines=("custom",),
+    offers=(),
 )
 HANGING = KernelProfile(run_s=None, hang_stop=1)
 EXACT = KernelProfile(start_s=Range(0.1, 0.1), run_s=Range(3, 3), stop_s=Range(0.2, 0.2))

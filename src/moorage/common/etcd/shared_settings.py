@@ -50,7 +50,13 @@ class SettingsChange:
     def parse(cls, number: int, text: str) -> SettingsChange:
         value = json.loads(text)
         at = datetime.fromisoformat(value["at"])
-        return cls(number, at, str(value["by"]), str(value["what"]), dict(value["settings"]))
+        return cls(
+            number,
+            at,
+            str(value["by"]),
+            str(value["what"]),
+            settings=dict(value["settings"]),
+        )
 
 
 @dataclass(frozen=True, slots=True)

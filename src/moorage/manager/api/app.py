@@ -190,7 +190,15 @@ def _serve(
             query = with_current_names(query, aliases)
             body = with_current_names(body, aliases) if body is not None else None
 
-        call = Call(request, deps, scope, body, query, authenticated, row.action)
+        call = Call(
+            request,
+            deps,
+            scope=scope,
+            body=body,
+            query=query,
+            renew=authenticated,
+            action=row.action,
+        )
         is_open = row.access == "open"
         with (
             nullcontext()

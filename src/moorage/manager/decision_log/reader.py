@@ -206,8 +206,8 @@ class SegmentReader:
             item.kernel_id,
             item.revision,
             self._agents[agent].agent_id,
-            self._allocations[held],
-            tuple(
+            allocations=self._allocations[held],
+            sub_kernels=tuple(
                 KernelPlace(
                     kernel.kernel_id, self._agents[agent_number].agent_id, self._allocations[number]
                 )

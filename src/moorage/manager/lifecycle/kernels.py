@@ -63,8 +63,14 @@ class AgentUpdate:
         """The update of a full report."""
         observed = {k.kernel_id: k for k in report.kernels}
         info = report.info
-        incarnation = report.incarnation
-        return cls(info, incarnation, report.stream, report.draining, observed, frozenset(absent))
+        return cls(
+            info,
+            report.incarnation,
+            report.stream,
+            report.draining,
+            observed=observed,
+            absent=frozenset(absent),
+        )
 
     @property
     def agent_id(self) -> AgentId:

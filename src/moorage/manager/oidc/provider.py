@@ -126,7 +126,9 @@ class OidcClient:
         email = verified_email(claims)
         names = str(claims.get("preferred_username") or ""), email.partition("@")[0]
         given = grants(self._rules, claims, self._settings.oidc_groups_claim)
-        return Person(self._settings.oidc_issuer, claims["sub"], names, email, given)
+        return Person(
+            self._settings.oidc_issuer, claims["sub"], names=names, email=email, grants=given
+        )
 
     def sign_out_url(self, origin: str) -> str:
         """Where the browser also signs out at the provider; "" if it cannot."""

@@ -129,19 +129,9 @@ class BodyRequired:
         return hash(self._all())
 
     def _all(self) -> tuple[object, ...]:
-        return (
-            self.path,
-            self.key,
-            self.project,
-            self.wants_progress,
-            self.content_type,
-            self.method,
-            self.response_id,
-            self.is_anthropic,
-            self.upgrades,
-            self.model,
-            self.session,
-        )
+        client = self.path, self.key, self.project, self.wants_progress, self.session
+        request = self.content_type, self.method, self.response_id, self.upgrades, self.model
+        return (*client, *request, self.is_anthropic)
 
     def with_key(self, key: KeyGrant) -> BodyRequired:
         """The same by what the key may do now."""

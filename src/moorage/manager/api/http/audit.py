@@ -155,7 +155,13 @@ async def _read(reader: Route, call: Call[Any, Any]) -> dict[str, Any] | None:
     scope = call.scope if reader.action is None else replace(call.scope, key=None)
     query = reader.query()
     asked: Call[Any, Any] = Call(
-        call.request, call.deps, scope, None, query, call.renew, reader.action
+        call.request,
+        call.deps,
+        scope=scope,
+        body=None,
+        query=query,
+        renew=call.renew,
+        action=reader.action,
     )
     try:
         answer = await reader.handler(asked)

@@ -393,12 +393,12 @@ def _new(
     return NewStep(
         step,
         index,
-        run,
-        position,
-        spec,
-        found.template,
-        node.waits,
-        files[step],
+        run=run,
+        position=position,
+        spec=spec,
+        template=found.template,
+        waits=node.waits,
+        files=files[step],
         isolated=found.isolated,
     )
 
@@ -470,7 +470,15 @@ def _planned(
     owner = call.scope.owner
     after = {step.name: step.conditions for step in pipeline.steps}
     now = call.deps.clock.now()
-    found = StoredPipeline("", pipeline.name, owner.project, owner.user, now, call.scope.actor, "")
+    found = StoredPipeline(
+        "",
+        pipeline.name,
+        project=owner.project,
+        owner=owner.user,
+        created_at=now,
+        created_by=call.scope.actor,
+        text="",
+    )
     steps = [
         StepView(
             name=one.step,

@@ -95,10 +95,10 @@ async def stream_events(call: Call[None, EventQuery]) -> web.StreamResponse:
     audience = Audience(
         None if scope.projects is None else frozenset(scope.projects),
         None if key is None else key.resource_groups,
-        frozenset(call.query.kinds) or None,
-        closed,
-        call.query.about,
-        scope.owner.user,
+        kinds=frozenset(call.query.kinds) or None,
+        closed=closed,
+        about=call.query.about,
+        user=scope.owner.user,
     )
     stream = call.deps.events.stream(audience, request.headers.get("Last-Event-ID", "")[:100])
     response: web.StreamResponse | None = None

@@ -89,7 +89,7 @@ def shape_of(
     """``kernels``: the requested slots of each kernel, the main kernel first."""
     mode = mode if len(kernels) > 1 else "single-node"
     direct = mode == "multi-node"
-    constraints = NodeConstraints(runtime, engine, arch, frozenset(labels.items()), direct)
+    constraints = NodeConstraints(runtime, engine, arch, frozenset(labels.items()), direct=direct)
 
     return _shape(constraints, mode, tuple(demand_of(slots) for slots in kernels))
 

@@ -286,7 +286,13 @@ class SchedulingPass:
                 allocations = pool.allocate(node, demand, self._ends_at(item))
                 pool.record_choice(item, node)
                 agent_id = node.agent.agent_id
-                return Place(item.session_id, item.kernel_id, item.revision, agent_id, allocations)
+                return Place(
+                    item.session_id,
+                    item.kernel_id,
+                    item.revision,
+                    agent_id,
+                    allocations=allocations,
+                )
 
             known = self._refuse(item, demand)
 
@@ -446,6 +452,6 @@ def _place(item: Pending, assignment: Assignment) -> Place:
         item.kernel_id,
         item.revision,
         node.agent.agent_id,
-        allocations,
-        sub_kernels,
+        allocations=allocations,
+        sub_kernels=sub_kernels,
     )

@@ -112,7 +112,9 @@ class Vacancies:
             own = kernels[SessionId(name)]
             first = next(iter(own.values()))[0]
             found.append(
-                VictimCandidate(position, SessionId(name), priority, owner_of(first, rules), own)
+                VictimCandidate(
+                    position, SessionId(name), priority, owner_of(first, rules), kernels=own
+                )
             )
 
         return found

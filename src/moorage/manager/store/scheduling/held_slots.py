@@ -227,7 +227,11 @@ class HeldSlots:
 def _holders(rows: Iterable[Row]) -> dict[SessionId, _Holder]:
     return {
         SessionId(row["id"]): _Holder(
-            row["resource_group"], row["owner"], row["project"], row["slots"], row["system"]
+            row["resource_group"],
+            row["owner"],
+            row["project"],
+            row["slots"],
+            system=row["system"],
         )
         for row in rows
         if row["slots"] is not None
