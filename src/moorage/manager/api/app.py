@@ -117,10 +117,11 @@ async def serve_locally(
 
 
 def _malformed(status: int, detail: str) -> web.Response:
-    error = MalformedRequest(
-        f"malformed HTTP request: {detail}",
-        next_step="send a request that all HTTP/1.1 servers read alike",
-    )
+    next_step = "send a request that all HTTP/1.1 servers read alike"
+    if status in (414, 431):
+        next_step = "send a shorter path, query and headers"
+
+    error = MalformedRequest(f"malformed HTTP request: {detail}", next_step=next_step)
     return problem_response(error, status=status)
 
 
