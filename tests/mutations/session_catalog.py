@@ -267,8 +267,8 @@ MUTATIONS = (
     Mutation(
         "anybody stops what another user runs",
         "manager/api/sessions/handlers.py",
-        '"what is asked to stop", user, ',
-        '"what is asked to stop", call.scope.owner.user, ',
+        '"the sessions that are asked to stop", user, ',
+        '"the sessions that are asked to stop", call.scope.owner.user, ',
         STOPS,
     ),
     Mutation(

@@ -1,5 +1,5 @@
-"""REST API: handlers, and the routes above them from which validation, rights and the OpenAPI
-description follow."""
+"""REST API: handlers, and the routes declared on them, from which validation, access rights and the
+OpenAPI description are derived."""
 
 from moorage.manager.api.app import build_runner, serve_api, serve_locally
 from moorage.manager.api.http.dependencies import ApiServices

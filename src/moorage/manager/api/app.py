@@ -1,4 +1,4 @@
-"""REST API as an aiohttp application: the routes of the table, and a middleware that maps errors to
+"""REST API as an aiohttp application: the routes of the table, and middleware that maps errors to
 responses."""
 
 from __future__ import annotations
@@ -64,8 +64,7 @@ from moorage.manager.identity.scope import ANONYMOUS, Scope
 
 log = structlog.get_logger("moorage.api")
 
-# When the manager stops: how long responses may take to finish, and then how long to be aborted, in
-# seconds.
+# Seconds that responses get to finish when the manager stops, and then seconds to abort them.
 SHUTDOWN_S = 2.0
 _VALIDREQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
@@ -73,9 +72,9 @@ _VALIDREQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 def build_runner(
     deps: ApiServices, guard: HeadGuard, metrics: HttpMetrics | None = None
 ) -> web.AppRunner:
-    """A runner for the application. Its ``cleanup`` takes at most twice ``SHUTDOWN_S``, whatever
-    the clients do."""
-    # Handlers are cancelled when the client disconnects: nobody reads a followed log any more.
+    """Create a runner for the application. Its ``cleanup`` takes at most twice ``SHUTDOWN_S``,
+    whatever the clients do."""
+    # Cancel handlers when the client disconnects: a followed log has no reader any more.
     return web.AppRunner(
         _build_app(deps, guard, metrics),
         handler_cancellation=True,
@@ -95,8 +94,7 @@ async def serve_api(
 ) -> web.AppRunner:
     """Listen, and return the runner with its ``addresses``. Raises ``OSError``.
 
-    ``names``: the setting ``manager.allowed_hosts``.
-    """
+    ``names``: the setting ``manager.allowed_hosts``."""
     runner = build_runner(deps, HeadGuard(host, names, setting="manager.allowed_hosts"), metrics)
     await runner.setup()
 
@@ -112,12 +110,12 @@ async def serve_api(
 async def serve_locally(
     runner: web.AppRunner, listening: socket.socket, limits: ConnectionLimits
 ) -> None:
-    """Also serve what ``runner`` serves on ``listening``, a Unix socket that listens."""
+    """Serve the application of ``runner`` on ``listening``, a listening Unix socket, as well."""
     await LocalSite(runner, listening, Listener(_malformed, limits)).start()
 
 
 def _malformed(status: int, detail: str) -> web.Response:
-    next_step = "send a request that all HTTP/1.1 servers read alike"
+    next_step = "send a request that every HTTP/1.1 server reads in the same way"
     if status in (414, 431):
         next_step = "send a shorter path, query and headers"
 
@@ -136,7 +134,7 @@ def _build_app(deps: ApiServices, guard: HeadGuard, metrics: HttpMetrics | None)
     app.on_shutdown.append(_end_streams(deps))
     authenticator = Authenticator(deps.store, deps.clock, deps.on_plain_key)
 
-    # After the authenticator, whose cache is emptied by the same changes.
+    # After the authenticator, because the same changes empty its cache.
     requests = OpenRequests(deps.clock, deps.store.keys.on_change)
     app.cleanup_ctx.append(requests.running)
     for row in by_precedence(ROUTES):
@@ -159,7 +157,7 @@ def _end_streams(deps: ApiServices) -> Callable[[web.Application], Awaitable[Non
 
 @cache  # the tests build hundreds of applications
 def _description(version: str) -> Description:
-    from moorage.manager.api.http.openapi import describe  # few managers are asked
+    from moorage.manager.api.http.openapi import describe  # few managers are asked for it
 
     document = describe(ROUTES, version)
     return Description(json.dumps(document).encode(), docs_page.render(document))
@@ -241,8 +239,8 @@ def _max_body_bytes(row: Route, deps: ApiServices) -> int:
 
 def _expect(max_body_bytes: int) -> Callable[[web.Request], Awaitable[None]]:
     async def expect(request: web.Request) -> None:
-        """Send "100 Continue" only for a body within the limit. Otherwise the client receives the
-        413 instead."""
+        """Send "100 Continue" only if the body is within the limit; otherwise the client receives
+        the 413."""
         if request.headers["Expect"].lower() == "100-continue" and is_within_limit(
             request, max_body_bytes
         ):
@@ -257,7 +255,7 @@ async def _set_headers(request: web.Request, response: web.StreamResponse) -> No
     if request_id := request.get(REQUEST_ID):
         response.headers["x-request-id"] = request_id
     if not request.content.is_eof():
-        # The response precedes the end of the body, whose rest would be parsed as the next request.
+        # The response precedes the end of the body; the rest would be parsed as the next request.
         response.headers["Connection"] = "close"
         response.force_close()
 
@@ -286,7 +284,7 @@ def _error_middleware(deps: ApiServices, guard: HeadGuard) -> Middleware:
 
         if refusal := find_problem(guard, request):
             response = _malformed(refusal.status, refusal.detail)
-            response.force_close()  # what follows may be misread, too
+            response.force_close()  # the bytes that follow may be misread as well
             return response
 
         try:
@@ -311,7 +309,7 @@ def _error_middleware(deps: ApiServices, guard: HeadGuard) -> Middleware:
                 next_step="search the manager's log for this request id",
             )
         finally:
-            LOG_SUBJECT.set(None)  # the task goes on with the next request of the connection
+            LOG_SUBJECT.set(None)  # the task continues with the next request of the connection
 
         if stream := request.get(STREAM):
             return _abort_stream(request, stream, error)
@@ -328,8 +326,8 @@ def _is_closed(request: web.Request) -> bool:
 def _abort_stream(
     request: web.Request, stream: web.StreamResponse, error: MoorageError
 ) -> web.StreamResponse:
-    """The status has been sent. Closing the connection is the only way to signal that the response
-    is incomplete."""
+    """The status has already been sent, so closing the connection is the only way to signal that
+    the response is incomplete."""
     log.warning(
         "stream aborted", request_id=request[REQUEST_ID], path=request.path, error=str(error)
     )

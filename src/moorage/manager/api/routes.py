@@ -1,5 +1,6 @@
-"""Route table of the REST API, the single source of handlers, validation and ``/openapi.json``: the
-routes that the handlers of these modules declare."""
+"""Route table of the REST API: all routes that the handlers of these modules declare.
+
+It is the single source of handlers, validation and ``/openapi.json``."""
 
 from __future__ import annotations
 

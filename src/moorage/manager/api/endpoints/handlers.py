@@ -31,7 +31,7 @@ _ENDPOINT = "/v1/endpoints/{name:.+}"
 
 
 class EndpointQuery(PageQuery):
-    user: NoNul | None = Field(None, description="Only of this owner.")
+    user: NoNul | None = Field(None, description="Only endpoints of this owner.")
     project: NoNul | None = None
     selector: SelectorText | None = None
     sort: Literal["name", "-name", "created_at", "-created_at"] = order("name")
@@ -97,8 +97,10 @@ async def get_endpoint(call: Call[None, NoQuery]) -> EndpointView:
 @route(
     "PATCH",
     _ENDPOINT,
-    "Change an endpoint. What changes its replicas rolls out; If-Match takes the ETag of an "
-    "endpoint.",
+    (
+        "Change an endpoint. Changes that affect its replicas are rolled out; If-Match takes the "
+        "ETag of an endpoint."
+    ),
     body=EndpointPatch,
     returns=EndpointView,
     idempotent=True,
@@ -106,8 +108,9 @@ async def get_endpoint(call: Call[None, NoQuery]) -> EndpointView:
     access="owner",
 )
 async def update_endpoint(call: Call[EndpointPatch, NoQuery]) -> EndpointView:
-    """Secrets and limits are checked for what the endpoint would run. It keeps the priority that it
-    has in its resource groups."""
+    """Check secrets and limits against the endpoint as it would run after the change.
+
+    The endpoint keeps its priority in its resource groups."""
     name = await _controlled(call)
     if_match = read_if_match(call.request, "an endpoint")
 
@@ -166,7 +169,7 @@ async def scale_endpoint(call: Call[Scale, NoQuery]) -> EndpointView:
 @route(
     "GET",
     f"{_ENDPOINT}/rollout",
-    "Get the state of an endpoint's rollout",
+    "Get the progress of an endpoint's rollout",
     returns=RolloutView,
     access="viewer",
 )
@@ -192,7 +195,7 @@ async def list_revisions(call: Call[None, RevisionQuery]) -> Page[RevisionView]:
 @route(
     "GET",
     f"{_ENDPOINT}/decisions",
-    "List the scaling decisions about an endpoint, newest first",
+    "List the scaling decisions for an endpoint, newest first",
     query=DecisionQuery,
     returns=Page[ScalingDecision],
     access="owner",
@@ -205,7 +208,7 @@ async def list_scaling_decisions(call: Call[None, DecisionQuery]) -> Page[Scalin
 @route(
     "POST",
     f"{_ENDPOINT}/rollout/undo",
-    "Return an endpoint to an earlier revision",
+    "Roll an endpoint back to an earlier revision",
     body=RolloutUndo,
     returns=EndpointView,
     access="owner",
@@ -218,7 +221,7 @@ async def undo_rollout(call: Call[RolloutUndo, NoQuery]) -> EndpointView:
 @route(
     "POST",
     f"{_ENDPOINT}/rollout/promote",
-    "Let the canary of an endpoint replace its stable revision",
+    "Promote the canary of an endpoint to its stable revision",
     returns=EndpointView,
     access="owner",
 )
@@ -227,8 +230,9 @@ async def promote_rollout(call: Call[None, NoQuery]) -> EndpointView:
 
 
 async def _controlled(call: authorization.AnyCall) -> str:
-    """The name in the path, if the caller may change that endpoint. Raises ``NotFound`` or
-    ``Forbidden``."""
+    """Return the name in the path if the caller may change that endpoint.
+
+    Raises ``NotFound`` or ``Forbidden``."""
     return (await _controlled_view(call)).name
 
 
@@ -239,7 +243,7 @@ async def _controlled_view(call: authorization.AnyCall) -> EndpointView:
 
 
 def _warned(view: EndpointView, env: object) -> EndpointView:
-    """``env``: what the caller has given."""
+    """Add warnings to a view. ``env``: the variables that the caller passed."""
     return view.model_copy(update={"warnings": plain_secrets.warnings([env])})
 
 

@@ -35,7 +35,9 @@ class _GroupPath(Model):
 
 
 class GroupQuery(WholeQuery):
-    retired: bool | None = Field(None, description="Only retired ones, or only others.")
+    retired: bool | None = Field(
+        None, description="Only retired groups (true), or only active ones (false)."
+    )
     sort: Literal["name", "-name", "changed_at", "-changed_at"] = order("name")
 
 
@@ -43,7 +45,8 @@ class RetireQuery(Model):
     drain: bool = Field(
         False,
         description=(
-            "Also with live sessions, endpoints and agents: nothing new is created, and they stay."
+            "Retire the group even if it has live sessions, endpoints or agents. They stay; "
+            "nothing new is created in it."
         ),
     )
 
@@ -53,7 +56,7 @@ def _sees(call: Call[Any, Any], view: GroupView) -> bool:
 
 
 async def closed_groups(call: Call[Any, Any]) -> frozenset[str]:
-    """Resource groups that are not for the caller."""
+    """Resource groups that the caller may not use."""
     if call.scope.projects is None:
         return frozenset()
     groups = await call.deps.store.groups.all()
@@ -63,13 +66,16 @@ async def closed_groups(call: Call[Any, Any]) -> frozenset[str]:
 @route(
     "GET",
     "/v1/runtimes",
-    "List the runtimes and what each is like. `runtimes` of a resource group are those that its "
-    "agents offer",
+    (
+        "List the runtimes and their properties. `runtimes` of a resource group are those that its "
+        "agents offer"
+    ),
     returns=RuntimeList,
     access="viewer",
 )
 async def list_runtimes(call: Call[None, NoQuery]) -> RuntimeList:
-    """Those that ship, and those of plug-ins that a live agent offers in a group for the caller."""
+    """List the built-in runtimes, and those of plug-ins that a live agent offers in a group that
+    the caller may use."""
     groups = await call.deps.store.groups.all()
     offered = {
         name for group in groups if _sees(call, group) for name in group.runtimes if is_custom(name)
@@ -119,8 +125,8 @@ async def get_group(call: Call[None, NoQuery]) -> GroupView:
 
 
 def _shown(call: Call[Any, Any], view: GroupView) -> GroupView:
-    """Without the names of other projects and users, and without secrets, for those who do not see
-    the whole platform."""
+    """The view without names of other projects and users and without secrets, unless the caller
+    sees the whole platform."""
     scope = call.scope
     options = view.options
     if scope.projects is None:
@@ -144,7 +150,7 @@ def _shown(call: Call[Any, Any], view: GroupView) -> GroupView:
 @route(
     "POST",
     "/v1/groups",
-    "Create a resource group, or bring a retired one back",
+    "Create a resource group, or restore a retired one",
     body=NewGroup,
     returns=GroupView,
     status=201,
@@ -187,7 +193,7 @@ def _warned(view: GroupView, options: GroupOptions) -> GroupView:
 @route(
     "PATCH",
     _GROUP,
-    "Rename a resource group. Its former name becomes an alias, which still stands for it",
+    "Rename a resource group. Its former name becomes an alias that still refers to it",
     body=GroupRename,
     returns=GroupView,
     versioned=True,
@@ -205,7 +211,7 @@ async def rename_group(call: Call[GroupRename, NoQuery]) -> GroupView:
 @route(
     "DELETE",
     "/v1/group-aliases/{name:.+}",
-    "Free a former name of a resource group",
+    "Release a former name of a resource group",
     returns=GroupView,
     access="admin",
 )
@@ -216,7 +222,7 @@ async def release_alias(call: Call[None, NoQuery]) -> GroupView:
 @route(
     "DELETE",
     _GROUP,
-    "Retire a resource group: nothing new is created in it",
+    "Retire a resource group: nothing new can be created in it",
     query=RetireQuery,
     returns=GroupView,
     versioned=True,

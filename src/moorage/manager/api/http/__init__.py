@@ -1,1 +1,2 @@
-"""HTTP without a subject: routes, requests, problems, rights and the OpenAPI document."""
+"""HTTP layer independent of subjects: routes, requests, problems, access rights and the OpenAPI
+document."""

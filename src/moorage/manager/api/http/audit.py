@@ -1,7 +1,7 @@
-"""Audit log: the one place where administrative writes are noted, and the handler that lists them.
+"""Audit log: the single place that records administrative writes, and the handler that lists them.
 
-An entry is written before the write, and completed after it. Without an entry nothing is written.
-"""
+An entry precedes its write and is completed afterwards. If the entry cannot be stored, the write is
+refused."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from moorage.manager.identity.scope import Scope
 
 log = structlog.get_logger("moorage.audit")
 REQUEST_ID = web.RequestKey("moorage.request_id", str)
-# Whom a request without credentials has signed in: its entry names that user.
+# User that a request without credentials has signed in: its audit entry names that user.
 SIGNED_IN = web.RequestKey("moorage.signed_in", Scope)
 
-# What is noted in histories of its own: the work of tenants.
+# Writes with histories of their own: the work of tenants.
 _WORK = frozenset({"sessions", "endpoints", "workspaces"})
-# After these nobody is shown that history.
+# Routes after which nobody can see that history any more.
 _ENDS_HISTORIES = frozenset({("DELETE", "/v1/sessions/{ref:.+}")})
 _HIDDEN = frozenset({"secret", "csrf_token", "password", "certificate", "value", "key"})
 _MAX_BYTES = 64 * 1024
@@ -62,8 +62,8 @@ def is_audited(row: Route) -> bool:
 
 
 def reader_of(row: Route, rows: Sequence[Route]) -> Route | None:
-    """The route that reads the resource which ``row`` writes: that of the same path, or of the
-    nearest one above it. None: it creates something."""
+    """Find the route that reads the resource which ``row`` writes: the one with the same path, or
+    with the nearest path above it. None: ``row`` creates something."""
     readers = {one.path: one for one in rows if one.method == "GET"}
     path = row.path
     while "{" in path:
@@ -74,7 +74,7 @@ def reader_of(row: Route, rows: Sequence[Route]) -> Route | None:
 
 
 async def run_audited(row: Route, reader: Route | None, call: Call[Any, Any]) -> Answer:
-    """The answer of the handler of ``row``, with an entry of the audit log."""
+    """Run the handler of ``row`` and record an entry in the audit log."""
     if row.access == "open":
         answer = await _run_open(row, call)
         entry = await _begin(row, call, None)
@@ -92,9 +92,10 @@ async def run_audited(row: Route, reader: Route | None, call: Call[Any, Any]) ->
 
 
 async def _run_open(row: Route, call: Call[Any, Any]) -> Answer:
-    """A caller without a key leaves an entry by what it achieves, and by a wrong password or key.
-    An address may try only so many of those; how often it may fail at other things is not
-    limited."""
+    """Run a request without a key. It leaves an entry if it succeeds, or if a password or key is
+    wrong.
+
+    The number of wrong passwords and keys per address is limited; other failures are not."""
     try:
         return await row.handler(call)
     except Unauthenticated as error:
@@ -106,7 +107,7 @@ async def _run_open(row: Route, call: Call[Any, Any]) -> Answer:
 async def note(
     call: Call[Any, Any], action: str, resource: str, name: str, *, after: dict[str, Any]
 ) -> None:
-    """An entry about what a request has done that is no write by its method."""
+    """Record an entry about an act that the HTTP method does not mark as a write."""
     entry = await call.deps.store.audit.begin(
         call.scope,
         from_address=address_of(call.request, call.deps.console.trusted),
@@ -122,7 +123,7 @@ async def note(
 async def _begin(
     row: Route, call: Call[Any, Any], before: dict[str, Any] | None, name: str | None = None
 ) -> int:
-    """``name``: in place of that in the path."""
+    """Write the entry that precedes the write. ``name``: replaces the name in the path."""
     request = call.request
     return await call.deps.store.audit.begin(
         request.get(SIGNED_IN) or call.scope,
@@ -146,12 +147,12 @@ async def _finish(
         )
     except (
         StoreUnavailable
-    ) as error:  # the write has happened; its entry says that the outcome is not known
+    ) as error:  # the write has happened; its entry states that the outcome is unknown
         log.warning("audit entry left open", entry=entry, status=status, error=str(error))
 
 
 async def _read(reader: Route, call: Call[Any, Any]) -> dict[str, Any] | None:
-    # What a key with scopes may write, it need not be allowed to read.
+    # A key with scopes may be allowed to write a resource that it may not read.
     scope = call.scope if reader.action is None else replace(call.scope, key=None)
     query = reader.query()
     asked: Call[Any, Any] = Call(
@@ -167,14 +168,14 @@ async def _read(reader: Route, call: Call[Any, Any]) -> dict[str, Any] | None:
         answer = await reader.handler(asked)
     except NotFound:
         return None
-    except NeedsNewerManager as error:  # what cannot be shown can be deleted all the same
+    except NeedsNewerManager as error:  # a resource that cannot be shown can still be deleted
         return {"needs_newer_manager": error.message}
 
     return _shown(answer) if isinstance(answer, BaseModel) else None
 
 
 def _shown(answer: BaseModel) -> dict[str, Any]:
-    """The answer without secrets, or its size if it is large."""
+    """The response without secrets, or only its size if it is large."""
     if (size := len(answer.model_dump_json())) > _MAX_BYTES:  # before it is copied part by part
         return {"omitted_bytes": size}
     shown = _without_secrets(answer.model_dump(mode="json"))
@@ -196,7 +197,7 @@ def _without_secrets(part: Any) -> Any:
 @route(
     "GET",
     "/v1/audit",
-    "List administrative writes, newest first, with their actors and what they changed",
+    "List administrative writes, newest first, with their actors and changes",
     query=AuditQuery,
     returns=Page[AuditEntry],
     access="auditor",

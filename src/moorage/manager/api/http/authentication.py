@@ -1,5 +1,5 @@
 """Authentication of REST requests: by API key, or by the cookie of a console session. The store
-knows both by the SHA-256 of their secrets."""
+identifies both by the SHA-256 of their secrets."""
 
 from __future__ import annotations
 
@@ -16,33 +16,32 @@ from moorage.manager.identity import csrf
 from moorage.manager.identity.keys import ApiKey, digest_of
 from moorage.manager.store import Store
 
-# How long a revoked key may still work if the notification of its revocation was lost. The cache
-# saves a query per request.
+# Seconds for which a revoked key may still work if the notification of its revocation was lost. The
+# cache saves a query per request.
 _CACHE_S = 2.0
 _CACHE_KEYS = 1024
 _LOOPBACK = "127.0.0.1"
 
 
-# Sent by the console with a request that no act of its user caused: it does not count against idle
-# expiry.
+# Sent by the console with requests that no user action caused: they do not count as activity.
 BACKGROUND = "X-Moorage-Background"
 
 
 class CsrfRefused(Forbidden):
-    """The request carries the cookie of a console session, and does not come from the console."""
+    """The request carries the cookie of a console session but does not come from the console."""
 
     code = "csrf"
 
 
 def cookie_of(request: web.Request) -> str:
-    """The secret of the console session in the cookie of the request; "" if there is none."""
+    """Secret of the console session in the request's cookie; "" if there is none."""
     secret = request.cookies.get(csrf.SECURE_COOKIE, "")
-    # Over plain HTTP an app on another port may have set the cookie without the prefix.
+    # Over plain HTTP, an app on another port may have set the cookie without the prefix.
     return secret or ("" if request.secure else request.cookies.get(csrf.COOKIE, ""))
 
 
 def address_of(request: web.Request, trusted: TrustedProxies) -> str:
-    """The address of the client. Over a Unix socket it is on this host."""
+    """Address of the client. Over a Unix socket, the client is on this host."""
     return trusted.client(
         request.remote or _LOOPBACK, request.headers.getall("X-Forwarded-For", [])
     )
@@ -50,7 +49,7 @@ def address_of(request: web.Request, trusted: TrustedProxies) -> str:
 
 class Authenticator:
     """Looks up API keys and console sessions, and caches valid ones for ``_CACHE_S`` seconds.
-    ``on_plain_key`` is told the name of a key that has come over loopback without TLS."""
+    ``on_plain_key`` receives the name of a key that arrived over loopback without TLS."""
 
     def __init__(
         self, store: Store, clock: Clock, on_plain_key: Callable[[str], None] = lambda name: None
@@ -62,9 +61,11 @@ class Authenticator:
         store.keys.on_change(self._cache.clear)
 
     async def authenticate(self, request: web.Request, *, renewed: bool = False) -> ApiKey:
-        """The API key of the request; without one, its console session. ``renewed``: the request
-        has been going on for a while, so it is no act of its user. Raises ``Unauthenticated``, and
-        ``CsrfRefused`` for a write that does not come from the console."""
+        """Authenticate the request by its API key or, without a key, by its console session.
+
+        ``renewed``: the request has been in progress for some time, so it does not count as user
+        activity. Raises ``Unauthenticated``, and ``CsrfRefused`` for a write that does not come
+        from the console."""
         given = request.headers.get("Authorization", "")
         if not given and (cookie := cookie_of(request)):
             return await self._console_session(
@@ -94,7 +95,7 @@ class Authenticator:
         return key
 
     async def _console_session(self, request: web.Request, secret: str, *, is_act: bool) -> ApiKey:
-        # Cached apart, or the page's own requests would keep an act from being noted.
+        # Cached separately; otherwise the page's own requests would hide the user's activity.
         find = partial(self._store.console_sessions.find, is_act=is_act)
         found = await self._find(digest_of(secret), "act" if is_act else "console", find)
         if found is None:
@@ -113,7 +114,7 @@ class Authenticator:
         if refusal:
             raise CsrfRefused(
                 refusal,
-                next_step="write from the console, or with an API key in the header Authorization",
+                next_step="write from the console, or send an API key in the Authorization header",
             )
 
         return found

@@ -1,7 +1,7 @@
 """Authorization: whether a caller may call a route, and which sessions and endpoints it may change.
 
-What a caller may not see is reported as not found; what it sees and may not change as forbidden.
-"""
+A resource that the caller may not see is reported as not found; one that it may see but not change,
+as forbidden."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MAY: dict[Access, frozenset[Role]] = {
 
 
 def check_access(route: Route, scope: Scope) -> None:
-    """Raises ``Forbidden`` if the route is not for the caller's role, or not for its key."""
+    """Raise ``Forbidden`` if the route is not open to the caller's role or key."""
     key = scope.key
     if key is None:
         return
@@ -49,23 +49,25 @@ def check_access(route: Route, scope: Scope) -> None:
         raise session_access.lacking_scope(scope, route.needs)
 
     if key.restricted and route.tag == "keys" and route.method != "GET":
-        # It could make itself another one without its restrictions.
+        # The key could create another one without its restrictions.
         raise Forbidden(
-            f"the key {key.name!r} is restricted, so it makes and changes no keys",
+            f"the key {key.name!r} is restricted, so it cannot create or change keys",
             next_step="use a key without scopes, models, resource groups and a highest priority",
         )
 
 
 async def check_leader_reads(call: AnyCall, stored: Workload) -> None:
-    """Raises ``Conflict`` if the leader is of a release that does not know a field of ``stored``:
-    the specification as it will be stored, with what its resource group adds."""
+    """Raise ``Conflict`` if the leader's release does not know a field of ``stored``.
+
+    ``stored``: the specification as it will be stored, with the defaults of its resource group."""
     if (newer := newer_fields(stored)) and await call.deps.store.leases.older_leads():
         raise Conflict(
-            f"a manager of an earlier release leads; it does not know {', '.join(newer)}, and "
-            "would place "
-            "nothing else beside it",
+            (
+                "the leading manager runs an earlier release that does not know "
+                f"{', '.join(newer)}and would stop placing sessions"
+            ),
             next_step=(
-                "stop the managers of that release, and repeat: `moorage managers` shows who leads"
+                "stop the managers of that release, and repeat: `moorage managers` shows the leader"
             ),
         )
 
@@ -73,10 +75,11 @@ async def check_leader_reads(call: AnyCall, stored: Workload) -> None:
 async def check_limits(
     call: AnyCall, spec: Workload, *, new_work: bool = True, recorded_priority: int = 0
 ) -> None:
-    """Raises ``Forbidden`` or ``NotFound`` for a workload that the caller's key, its project, its
-    role or the resource group does not allow, and ``BudgetExhausted`` if it is new work.
-    ``recorded_priority``: that of what exists, or of the template, which the ceiling of the
-    caller's role does not take away."""
+    """Raise ``Forbidden`` or ``NotFound`` for a workload that the caller's key, project or role or
+    the resource group does not allow, and ``BudgetExhausted`` for new work.
+
+    ``recorded_priority``: the priority of the existing workload or its template, which the caller's
+    role may keep even above its own ceiling."""
     if new_work:
         await call.deps.store.budgets.check(call.scope)
 
@@ -97,7 +100,7 @@ async def check_limits(
         site = await call.deps.store.groups.site(spec.resource_group)
         error = site_jobs.find_problem(spec, spec.resource_group, site)
 
-    # The database itself checks who may use the group of a session.
+    # The database itself checks who may use a session's group.
     is_endpoint = not isinstance(spec, SessionSpec)
     if error is None and (spec.image or spec.model or names_sub_image or is_endpoint):
         group = await call.deps.store.groups.get(spec.resource_group)
@@ -110,18 +113,21 @@ async def check_limits(
 
 
 def may_name(scope: Scope, group: str) -> bool:
-    """Whether the caller's key may name a resource group, and so sees it and its agents."""
+    """Whether the caller's key may name a resource group; if so, it may see the group and its
+    agents."""
     named = named_groups(scope)
     return named is None or group in named
 
 
 def named_groups(scope: Scope) -> frozenset[str] | None:
-    """The resource groups that the caller's key may name; None: all."""
+    """Resource groups that the caller's key may name; None: all."""
     return None if scope.key is None else scope.key.resource_groups
 
 
 async def session_of(call: AnyCall) -> SessionView:
-    """The session of the path parameter ``ref``, if the caller may do with it what the route does.
+    """Find the session of the path parameter ``ref`` if the caller may perform the route's action
+    on it.
+
     Raises ``NotFound`` or ``Forbidden``."""
     found = await call.deps.store.sessions.get(call.scope, call.path("ref"))
     call.request[SESSION] = found.id
@@ -130,14 +136,14 @@ async def session_of(call: AnyCall) -> SessionView:
 
 
 def check_session(call: AnyCall, session: SessionView, what: str = "") -> None:
-    """Raises ``NotFound`` or ``Forbidden`` unless the caller may do with the session what the route
-    does."""
-    assert call.action is not None, "the route names a session, and no action"
+    """Raise ``NotFound`` or ``Forbidden`` unless the caller may perform the route's action on the
+    session."""
+    assert call.action is not None, "the route names a session but no action"
     if refusal := session_access.refusal(call.scope, session, call.action, what):
         raise refusal
 
 
 def check_control(call: AnyCall, resource: str, user: str, project: str) -> None:
-    """Raises ``Forbidden`` unless the caller may change what ``user`` has in ``project``."""
+    """Raise ``Forbidden`` unless the caller may change workloads of ``user`` in ``project``."""
     if not call.scope.controls(user, project):
         raise session_access.not_yours(call.scope, resource, user)

@@ -1,4 +1,4 @@
-"""Examples of request bodies, by model, for the OpenAPI description. A test validates them."""
+"""Examples of request bodies by model, for the OpenAPI description. A test validates them."""
 
 from __future__ import annotations
 

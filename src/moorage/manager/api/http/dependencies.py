@@ -1,9 +1,7 @@
-"""Services of the API: what handlers use of the rest of the manager.
+"""Services that the API's handlers use from the rest of the manager.
 
-Handlers call the store and the services themselves. Protocols stand only for what agents answer,
-which has two implementations: the brokers of ``manager.rpc``, and agents in tests whose answers are
-scripted.
-"""
+Handlers call the store and the services directly. Protocols exist only for answers of agents, which
+have two implementations: the brokers of ``manager.rpc``, and scripted agents in tests."""
 
 from __future__ import annotations
 
@@ -50,20 +48,20 @@ class LogSource(Protocol):
         since_ms: int,
         offset: int | None,
     ) -> AsyncIterator[LogPiece]:
-        """The log of a kernel of the session's newest attempt, or of ``attempt``: its last
-        ``tail_lines`` lines (0: the whole stored log), then, with ``follow``, new output.
-        ``timestamps``: lines begin with their times. ``since_ms``: unix time of the first; 0: any.
-        ``offset``: from this byte on, and no further than to where bytes are missing. Pieces tell
-        the numbers of their first bytes.
+        """Read the log of a kernel in the session's newest attempt, or in ``attempt``.
+
+        Yields the last ``tail_lines`` lines (0: the whole stored log), then, with ``follow``, new
+        output. ``timestamps``: lines begin with their times. ``since_ms``: Unix time of the first
+        line; 0: any. ``offset``: start at this byte, and stop where bytes are missing. Each piece
+        carries the number of its first byte.
 
         Raises ``AgentUnreachable``, ``Conflict`` or ``NotFound`` before the first chunk. Cancelled
-        when the client disconnects.
-        """
+        when the client disconnects."""
         ...
 
 
 class OpenCommand(Protocol):
-    """A command that runs in a session. ``end``: its outcome, or None while it is not known."""
+    """Command that runs in a session. ``end``: its outcome, or None while it is unknown."""
 
     end: ExecEnd | None
 
@@ -78,7 +76,7 @@ class OpenCommand(Protocol):
 
 class CommandSource(Protocol):
     async def check(self, session: SessionView) -> None:
-        """Raises ``Conflict`` or ``AgentUnreachable`` if the session cannot run commands now."""
+        """Raise ``Conflict`` or ``AgentUnreachable`` if the session cannot run commands now."""
         ...
 
     def open(
@@ -90,15 +88,19 @@ class CommandSource(Protocol):
     def ask(
         self, session: SessionView, hostname: str, code: str
     ) -> AbstractAsyncContextManager[OpenCommand]:
-        """A request about runs of code, as JSON; the answer is the output. Leaving the context ends
-        no run. Raises ``NotFound``, ``AgentUnreachable``."""
+        """Send a request about code runs as JSON; the answer is the output.
+
+        Leaving the context ends no run. Raises ``NotFound``, ``AgentUnreachable``."""
         ...
 
 
 class WorkspaceSource(Protocol):
     async def ask(self, remove: str = "") -> WorkspaceList:
-        """The workspaces of all connected agents, or those of session ``remove`` that were deleted;
-        without the names of the sessions. Raises ``Conflict`` if the workspace is in use."""
+        """Collect the workspaces of all connected agents or, with ``remove``, those of that session
+        that were deleted.
+
+        Workspaces lack the names of their sessions. Raises ``Conflict`` if the workspace is in use.
+        """
         ...
 
 
@@ -108,8 +110,8 @@ async def no_metrics() -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class ConsoleServices:
-    """``lifetime_s`` and ``idle_s``: how long a console session lasts, and how long without an act
-    of its user. ``trusted``: web servers in front of the manager."""
+    """``lifetime_s``: the longest duration of a console session. ``idle_s``: how long it lasts
+    without user activity. ``trusted``: web servers in front of the manager."""
 
     lifetime_s: float = 12 * 3600.0
     idle_s: int = 3600
@@ -122,10 +124,10 @@ class ConsoleServices:
 @dataclass(frozen=True, slots=True)
 class ApiServices:
     """``registration`` is None if the links have no TLS. ``checks`` serves ``/readyz``: "ok" or an
-    error per component; ``degraded``: what else needs a person. ``metrics``: Prometheus text for
-    everybody; ``tenant_metrics``: for those who see all projects. ``tracer``: None while traces are
-    off. ``validating`` is held while a large body is validated. ``on_plain_key`` is told the name
-    of a key that has come over loopback without TLS."""
+    error per component; ``degraded``: other problems that need an operator. ``metrics``: Prometheus
+    text for everybody; ``tenant_metrics``: for callers that see all projects. ``tracer``: None
+    while tracing is off. ``validating``: the lock held while a large body is validated.
+    ``on_plain_key`` receives the name of a key that arrived over loopback without TLS."""
 
     store: Store
     endpoints: EndpointService

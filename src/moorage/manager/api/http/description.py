@@ -1,5 +1,5 @@
-"""Description of the REST API as clients read it: made at the first request for it, since few
-ask."""
+"""Description of the REST API for clients, built at the first request because few clients ask for
+it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """``document``: in OpenAPI, as JSON. ``page``: HTML, made from it."""
+    """``document``: OpenAPI as JSON. ``page``: HTML generated from it."""
 
     document: bytes
     page: str
 
 
 class LazyDescription:
-    """``make`` runs in a thread, once, whoever asks and whoever no longer waits."""
+    """Calls ``make`` once, in a thread, even if the first requester no longer waits."""
 
     def __init__(self, make: Callable[[], Description]) -> None:
         self._make = make

@@ -1,4 +1,5 @@
-"""Documentation page of the REST API: HTML made from the OpenAPI description, without scripts."""
+"""Documentation page of the REST API: HTML generated from the OpenAPI description, without
+scripts."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ HEADERS = {
 
 
 def render(document: Mapping[str, Any]) -> str:
-    """The page for an OpenAPI description."""
+    """Render the page for an OpenAPI description."""
     return "\n".join(_lines(document))
 
 
@@ -41,8 +42,8 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
     yield f"<style>{_STYLE}</style></head><body><main><h1>{title}</h1>"
     yield (
-        f'<p>{escape(info["description"])} <a href="/openapi.json">/openapi.json</a> has every '
-        "model.</p>"
+        f'<p>{escape(info["description"])} <a href="/openapi.json">/openapi.json</a> contains '
+        "every model.</p>"
     )
     tags: dict[str, list[str]] = {}
     for path, operations in document["paths"].items():

@@ -1,4 +1,4 @@
-"""Partial edits: the fields of a request over those that are stored, as one change."""
+"""Partial edits: merge the fields of a request into the stored resource as one change."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ async def edit(
     read: Callable[[], Awaitable[V]],
     write: Callable[[P, frozenset[int]], Awaitable[V]],
 ) -> V:
-    """Merge the body into what ``read`` returns, and ``write`` it if that is still there. With
-    If-Match, another version is an error; without, the body is merged anew, so that of two edits of
-    different fields neither is lost.
+    """Merge the body into the result of ``read``, and ``write`` it if the stored resource is
+    unchanged.
 
-    Raises ``PreconditionFailed``, ``InvalidInput`` and the errors of ``read`` and ``write``."""
+    With If-Match, a different version is an error. Without it, the body is merged again, so that
+    two edits of different fields both take effect. Raises ``PreconditionFailed``, ``InvalidInput``
+    and the errors of ``read`` and ``write``."""
     asked = call.if_match(what)
     attempts = 0
     while True:
@@ -42,7 +43,7 @@ async def edit(
 
 
 def _merged(patch: P, stored: BaseModel) -> P:
-    """``patch`` with the fields of ``stored`` that the request does not have."""
+    """``patch``, completed with the fields of ``stored`` that the request lacks."""
     kept = {name: getattr(stored, name) for name in type(patch).model_fields}
     return patch.model_validate(
         kept | {name: getattr(patch, name) for name in patch.model_fields_set}

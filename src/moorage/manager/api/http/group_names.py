@@ -1,4 +1,4 @@
-"""Resolution of former names of resource groups in what a request says. Pure."""
+"""Resolution of former names of resource groups in requests. Pure."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def with_current_names(model: M, aliases: Mapping[str, str]) -> M:
-    """``model`` with the current name of each resource group that it names by an alias, in the
-    fields ``resource_group`` and ``resource_groups`` at any depth of models."""
+    """``model`` with each alias of a resource group replaced by the group's current name.
+
+    Covers the fields ``resource_group`` and ``resource_groups`` of nested models at any depth."""
     if not aliases:
         return model
 

@@ -1,4 +1,4 @@
-"""Query parameters that listings share: page, order and selector."""
+"""Query parameters shared by listings: page, order and selector."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from moorage.common.model.labels import SELECTOR_LENGTH, parse_selector
 from moorage.common.model.paging import MAX_LIMIT, Paging
 from moorage.common.model.spec import Model, NoNul
 
-# The default of listings that people read as a whole, such as those of resource groups.
+# The default for listings that people read as a whole, such as resource groups.
 WHOLE = 500
 
 
 def split_list(value: Any) -> Any:
-    """Accepts comma-separated and repeated values."""
+    """Accept comma-separated and repeated values."""
     parts = [value] if isinstance(value, str) else value
     if not isinstance(parts, list):
         return value
@@ -41,13 +41,13 @@ class _Sorted(Protocol):
 
 
 def paging(query: _Sorted) -> Paging:
-    """The page that a query asks for."""
+    """The page that a query requests."""
     return Paging(query.limit, query.cursor, query.sort)
 
 
 def order(default: str) -> Any:
-    """The field ``sort`` of a query."""
-    return Field(default, description="Field to sort by; - in front: in descending order.")
+    """The sort field of a query."""
+    return Field(default, description="Field to sort by; a leading - sorts in descending order.")
 
 
 def _check_selector(text: str) -> str:
@@ -60,7 +60,8 @@ SelectorText = Annotated[
     Field(
         max_length=SELECTOR_LENGTH,
         description=(
-            "Only with these user labels, as of Kubernetes: `team=vision,stage in (a,b),!old`."
+            "Only items with these user labels, in the syntax of Kubernetes: `team=vision,stage in "
+            "(a,b),!old`."
         ),
         examples=["team=vision,stage in (dev,test)"],
     ),

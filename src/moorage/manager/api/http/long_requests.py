@@ -1,10 +1,9 @@
-"""End of long requests whose caller has lost its rights: streams, WebSockets, terminals, forwarded
-ports.
+"""Termination of long requests whose caller has lost its rights: streams, WebSockets, terminals,
+forwarded ports.
 
-A request is authenticated when it begins. One that lasts is authenticated again whenever keys,
-users or projects have changed, and every few seconds, since a notification may be lost, and keys
-expire.
-"""
+A request is authenticated when it begins. A long request is authenticated again whenever keys,
+users or projects have changed, and every few seconds, because a notification may be lost and keys
+expire."""
 
 from __future__ import annotations
 
@@ -22,46 +21,48 @@ from moorage.common.model.errors import MoorageError
 from moorage.manager.identity.scope import Scope
 
 log = structlog.get_logger("moorage.api")
-# Between two checks without a change.
+# Seconds between two checks without a change.
 RECHECK_S = 5.0
-# Between a change and the check: changes come in bursts.
+# Seconds between a change and the check: changes come in bursts.
 _PAUSE_S = 0.1
-# Requests are not checked before. What changes rights may end those of its own caller, who is to
-# get the answer.
+# Requests are not checked before this age. A request that changes rights may revoke those of its
+# own caller, who must still receive the response.
 YOUNG_S = 1.0
 _AT_ONCE = 16
 _REFUSED = (401, 403)
 
 
 def has_lost_rights(before: Scope, now: Scope) -> bool:
-    """Whether what ``before`` allowed may be forbidden now. A key's restrictions may change
-    meanwhile: they hold for its next requests."""
+    """Whether an act that ``before`` allowed may be forbidden now.
+
+    A key's restrictions may have changed; they apply to its next requests."""
     return (before.owner, before.role, before.projects) != (now.owner, now.role, now.projects)
 
 
 @dataclass(slots=True, eq=False)
 class _Open:
-    """``renew``: the scope of the same credentials now; raises the refusal of the API."""
+    """``renew`` returns the scope of the same credentials now, or raises the API's refusal."""
 
     request: web.Request
     scope: Scope
     renew: Callable[[], Awaitable[Scope]]
-    since: float  # by the event loop
+    since: float  # in time of the event loop
 
 
 class OpenRequests:
-    """All requests that are being served, each with the rights that it began with. ``on_change``
-    subscribes to changes of keys, users and projects."""
+    """All requests that are being served, each with the rights that it began with.
+
+    ``on_change`` subscribes to changes of keys, users and projects."""
 
     def __init__(self, clock: Clock, on_change: Callable[[Callable[[], None]], object]) -> None:
         self._open: set[_Open] = set()
         self._on_change = on_change
-        self._changed_at = 0.0  # by the event loop
+        self._changed_at = 0.0  # in time of the event loop
         self._next: asyncio.TimerHandle | None = None
         self._loop = Loop("rights", self._tick, interval_s=RECHECK_S, clock=clock)
 
     async def running(self, _: web.Application) -> AsyncIterator[None]:
-        """The context of the application in which requests are checked."""
+        """Context of the application in which requests are checked."""
         self._on_change(self._changed)
         async with self._loop:
             yield
@@ -86,7 +87,7 @@ class OpenRequests:
             self._check_at(self._changed_at + _PAUSE_S)
 
     def _check_at(self, at: float) -> None:
-        """At this time of the event loop, at the latest."""
+        """Schedule a check at this event-loop time at the latest."""
         if self._next is not None:
             if self._next.when() <= at:
                 return
@@ -123,7 +124,7 @@ class OpenRequests:
 
 
 async def _is_refused(scope: Scope, renew: Callable[[], Awaitable[Scope]]) -> bool:
-    """A database that does not answer ends no request."""
+    """Whether the credentials are refused. A database that does not answer ends no request."""
     with suppress(OSError):
         try:
             return has_lost_rights(scope, await renew())

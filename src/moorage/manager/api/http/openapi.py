@@ -19,17 +19,17 @@ from moorage.manager.identity.csrf import COOKIE
 
 _REF = "#/components/schemas/{model}"
 CALLERS: Mapping[Access, str] = {
-    "open": "It needs no key.",
-    "viewer": "For every key, about what its project has.",
-    "member": "For members of the project.",
-    "owner": "For members, about what is their own; for project admins, about the project's.",
-    "project-admin": "For project admins.",
-    "auditor": "For auditors and administrators.",
+    "open": "Needs no key.",
+    "viewer": "Open to every key, for resources of its project.",
+    "member": "Open to members of the project.",
+    "owner": (
+        "Open to members for their own resources, and to project admins for those of the project."
+    ),
+    "project-admin": "Open to project admins.",
+    "auditor": "Open to auditors and administrators.",
     "admin": "For administrators.",
 }
-_WARNED = (
-    "Limits of budgets of the caller's project, user or key that are reached; absent: none is."
-)
+_WARNED = "Exhausted budgets of the caller's project, user or key; absent if there are none."
 _PART = re.compile(r"\{(\w+)(?::[^{}]*)?\}")
 
 Schemas = Mapping[tuple[Any, Literal["validation", "serialization"]], dict[str, Any]]
@@ -80,7 +80,7 @@ def describe(routes: Iterable[Route], version: str) -> dict[str, Any]:
 
 
 def path_of(row: Route) -> str:
-    """The path of a route, as the document has it."""
+    """The path of a route as the document has it."""
     return _PART.sub(r"{\1}", row.path)
 
 
@@ -116,30 +116,30 @@ def _operation(row: Route, schemas: Schemas) -> dict[str, Any]:
 
 
 def _description(row: Route) -> str:
-    """Who may call it, and how it behaves when it is repeated or meets another change."""
+    """Who may call the route, and how it handles repetition and concurrent changes."""
     parts = [row.summary.rstrip(".") + ".", CALLERS[row.access]]
     if row.access != "open":
         parts.append(f"A key with scopes needs `{row.needs}`.")
 
     if row.versioned:
         parts.append(
-            "With If-Match, it is refused (412) if somebody else has changed the resource."
+            "With If-Match, the request is refused (412) if the resource has changed since it "
+            "was read."
         )
 
     if row.idempotent:
-        parts.append("With an Idempotency-Key, it is safe to repeat.")
+        parts.append("With an Idempotency-Key, the request is safe to repeat.")
     if row.dry_run is not None:
-        parts.append("With `dry_run`, it creates nothing and tells what would happen.")
+        parts.append("With `dry_run`, it creates nothing and returns what would happen.")
 
     return " ".join(parts)
 
 
 def problem_statuses(row: Route) -> list[int]:
-    """The statuses of the errors that a route may answer with; a proxy in between may have others.
+    """Statuses of the errors that a route may return; a proxy in between may return others.
 
-    400: HTTP that is malformed or ambiguous. 405: a name with an odd form makes a path of another
-    route.
-    """
+    400: HTTP that is malformed or ambiguous. 405: a name in an unusual form turns the path into
+    that of another route."""
     found = {400, 414, 421, 422, 431, 503, 505}
     if row.access != "open":
         found |= {401, 403, 404, 409}
@@ -184,8 +184,8 @@ def _path_parameters(row: Route) -> list[dict[str, Any]]:
 
 
 def _query_parameters(row: Route) -> list[dict[str, Any]]:
-    """Query parameters with their definitions inlined, since parameters cannot refer to component
-    schemas of their own."""
+    """Query parameters with their definitions inlined, because parameters cannot refer to component
+    schemas."""
     described = row.query.model_json_schema()
     definitions = described.get("$defs", {})
     parameters = []
@@ -207,7 +207,9 @@ def _header_parameters(row: Route) -> list[dict[str, Any]]:
                 "name": "If-Match",
                 "in": "header",
                 "required": False,
-                "description": "The ETag of the last answer. If the resource has another one: 412.",
+                "description": (
+                    "The ETag of the last response. If the resource has a different one now: 412."
+                ),
                 "schema": {"type": "string"},
             }
         )

@@ -1,7 +1,6 @@
-"""Types of problems: the one table behind ``type`` in errors, the page ``/docs`` and the reference.
+"""Types of problems: the table behind ``type`` in errors, the page ``/docs`` and the reference.
 
-A test compares it with the errors of the code.
-"""
+A test compares it with the errors of the code."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ DOCS_PATH = "/docs"
 
 @dataclass(frozen=True, slots=True)
 class ProblemType:
-    """``text``: what happened; ``cure``: what a client does about it."""
+    """``text``: the cause. ``cure``: what a client does about it."""
 
     status: int
     text: str
@@ -22,7 +21,7 @@ class ProblemType:
 
 TYPES: Mapping[str, ProblemType] = {
     "agent-unreachable": ProblemType(
-        503, "The agent is not connected to a manager.", "Wait as Retry-After says."
+        503, "The agent is not connected to any manager.", "Wait as Retry-After says."
     ),
     "body-too-large": ProblemType(
         413, "The body is larger than manager.max_body_bytes.", "Send a smaller one."
@@ -33,21 +32,31 @@ TYPES: Mapping[str, ProblemType] = {
         "Wait until its period ends, or ask for a larger one.",
     ),
     "conflict": ProblemType(
-        409, "The state of the resource, or another one, forbids the request.", "Read it."
+        409, "The state of this or of another resource forbids the request.", "Read it."
     ),
     "csrf": ProblemType(
-        403, "A write with a cookie lacks its CSRF token or its Origin.", "Send both, or a key."
+        403,
+        "A write with a cookie lacks the CSRF token or the Origin header.",
+        "Send both, or use an API key.",
     ),
     "forbidden": ProblemType(
-        403, "The caller sees the resource and may not do this.", "Use another role."
+        403, "The caller may see the resource but not perform this action.", "Use a role that may."
     ),
     "needs-newer-manager": ProblemType(
         409,
-        "A manager of a newer release has stored it, and the one that answers cannot read it.",
-        "Ask a manager of that release; after an upgrade, restart those of the release before.",
+        (
+            "A manager of a newer release stored the resource; the manager that answered cannot "
+            "read it."
+        ),
+        (
+            "Ask a manager of that release; after an upgrade, restart the managers of the earlier "
+            "release."
+        ),
     ),
     "infeasible": ProblemType(
-        409, "No agent of the resource group could ever run it.", "Ask for less."
+        409,
+        "No agent of the resource group could ever run the workload.",
+        "Request fewer resources.",
     ),
     "internal-error": ProblemType(500, "The manager failed.", "Search its log for the request id."),
     "invalid-input": ProblemType(
@@ -60,16 +69,20 @@ TYPES: Mapping[str, ProblemType] = {
         400, "The request violates HTTP or a limit.", "Use an HTTP library."
     ),
     "method-not-allowed": ProblemType(
-        405, "The resource lacks this method.", "Use one that Allow lists."
+        405,
+        "The resource does not support this method.",
+        "Use a method that the Allow header lists.",
     ),
     "not-found": ProblemType(
-        404, "It does not exist, or the caller may not see it.", "List what there is."
+        404,
+        "The resource does not exist, or the caller may not see it.",
+        "List the existing resources.",
     ),
     "precondition-failed": ProblemType(
-        412, "It has changed since it was read.", "Read it again and repeat."
+        412, "The resource has changed since it was read.", "Read it again and repeat."
     ),
     "provider-failed": ProblemType(
-        502, "The OpenID provider did not answer as it should.", "Try again."
+        502, "The OpenID provider did not answer as expected.", "Try again."
     ),
     "proxy-unreachable": ProblemType(
         502, "The proxy does not answer the console.", "Start the proxy."
@@ -79,14 +92,14 @@ TYPES: Mapping[str, ProblemType] = {
     ),
     "request-timeout": ProblemType(408, "The body did not arrive in time.", "Send it faster."),
     "sign-in-refused": ProblemType(
-        403, "The provider's user may not sign in here.", "Ask an administrator."
+        403, "The user of the OpenID provider may not sign in here.", "Ask an administrator."
     ),
     "store-unavailable": ProblemType(
         503, "The database is unavailable.", "Wait as Retry-After says."
     ),
     "too-many-attempts": ProblemType(429, "Too many failed sign-ins.", "Wait as Retry-After says."),
     "unauthenticated": ProblemType(
-        401, "There is no valid key or console session.", "Send a key that is valid."
+        401, "The request has no valid key or console session.", "Send a valid key."
     ),
     "unsupported-media-type": ProblemType(
         415, "The body is not application/json.", "Set Content-Type."
@@ -100,11 +113,11 @@ def type_of(code: str) -> str:
 
 
 def document() -> Iterator[str]:
-    """Lines of the reference page of the problems."""
+    """Lines of the reference page of problem types."""
     yield "# Problems"
     yield ""
     yield (
-        "Errors of REST are problem documents (RFC 9457): `code` is stable, `type` is its "
+        "Errors of the REST API are problem documents (RFC 9457): `code` is stable, `type` is its "
         "address on the"
     )
     yield "manager, `detail` says what happened to this request, and `next_step` what to do."

@@ -21,11 +21,11 @@ from moorage.manager.api.http.problem_types import type_of
 PROBLEM_JSON = "application/problem+json"
 
 _SHOWN_CHARS = 100
-# An answer names so many invalid fields. Of more than the second number, pydantic would need longer
-# to list them than an event loop should stand.
+# A response names this many invalid fields. Above the second number, pydantic would take longer to
+# list them than an event loop can afford.
 _SHOWN_ERRORS = 20
 _LISTED_ERRORS = 1_000
-# Longer names are no typing errors of ours, and are not compared with them.
+# Longer names are not misspelled field names of ours, and are not compared with them.
 _COMPARED_CHARS = 64
 
 
@@ -75,8 +75,8 @@ class InternalError(MoorageError):
 def problem_response(
     error: MoorageError, headers: Mapping[str, str] | None = None, status: int | None = None
 ) -> web.Response:
-    """The response for ``error``, with ``Retry-After`` if the error is temporary. ``status``: in
-    place of its own."""
+    """The response for ``error``, with ``Retry-After`` if the error is temporary. ``status``:
+    replaces that of the error."""
     status = status or error.http
     problem = Problem(
         type=type_of(error.code),
@@ -121,7 +121,8 @@ def invalid_fields(error: ValidationError, model: type[BaseModel], where: str) -
 
 
 def did_you_mean(given: object, allowed: Iterable[str]) -> str:
-    """ ", did you mean 'name'?" if an allowed value is similar to ``given``, otherwise ""."""
+    """Suggest an allowed value: ", did you mean 'name'?" if one is similar to ``given``, otherwise
+    ""."""
     if len(str(given)) > _COMPARED_CHARS:
         return ""
     close = difflib.get_close_matches(str(given), list(allowed), n=1, cutoff=0.6)
@@ -153,7 +154,8 @@ def _field_error(detail: ErrorDetails, model: type[BaseModel], where: str) -> di
 
 
 def _path(location: tuple[int | str, ...], where: str) -> str:
-    """``("args", 2)`` as ``args[2]``; an error of the whole object is reported for ``where``."""
+    """Write ``("args", 2)`` as ``args[2]``; an error of the whole object is reported for
+    ``where``."""
     parts = (part if isinstance(part, int) else _shortened(part) for part in location)
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
     return path.removeprefix(".") or where

@@ -1,9 +1,8 @@
 """Parsing and validation of request bodies, queries, path parameters and idempotency keys.
 
-A body costs its sender, not the event loop: it is bounded in bytes and in JSON values before it is
-parsed, and one with many values is validated outside the loop. What pydantic makes of 1 MiB took up
-to 2 s otherwise.
-"""
+A large body delays its sender, not the event loop: its bytes and JSON values are limited before it
+is parsed, and a body with many values is validated outside the loop. Otherwise pydantic took up to
+2 s for 1 MiB."""
 
 from __future__ import annotations
 
@@ -28,11 +27,11 @@ IDEMPOTENCY_KEY = "Idempotency-Key"
 KEY_MAX = 255
 _ETAG = re.compile(r'(?:W/)?"(\d{1,9})"')
 
-# Of routes that need no key: an address, a certificate request, a password.
+# Bytes for routes that need no key: an address, a certificate request, a password.
 OPEN_BODY_BYTES = 16 * 1024
 # JSON values of a body.
 MAX_VALUES = 20_000
-# A body that is validated in the event loop, which takes some 20 ms at most.
+# JSON values of a body that is validated in the event loop, which takes at most some 20 ms.
 _INLINE_BYTES = 32 * 1024
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 
@@ -41,7 +40,7 @@ M = TypeVar("M", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class BodyLimits:
-    """``max_values``: JSON values, nested ones and names of members included."""
+    """``max_values``: JSON values, including nested ones and names of members."""
 
     max_bytes: int
     max_values: int = MAX_VALUES
@@ -53,10 +52,9 @@ async def read_body(
     """The JSON body within ``limits``, validated as ``model``.
 
     Raises ``UnsupportedMediaType``, ``BodyTooLarge``, ``MalformedBody``, ``RequestTimeout`` or
-    ``InvalidFields``. After the response, the server drains the rest of a body that is too large. A
-    client that sends everything before it reads then receives the response instead of a connection
-    reset.
-    """
+    ``InvalidFields``. After the response, the server drains the rest of a body that is too large,
+    so that a client that sends everything before it reads receives the response instead of a
+    connection reset."""
     if (
         request.content_type != "application/json"
         or (request.charset or "utf-8").lower() != "utf-8"
@@ -76,13 +74,13 @@ async def read_body(
     if len(raw) <= _INLINE_BYTES:
         return _validate(raw, model, limits.max_values)
 
-    # one after the other: validation does not let other Python code run
+    # one after the other: validation does not release the interpreter
     async with deps.validating:
         return await asyncio.to_thread(_validate, raw, model, limits.max_values)
 
 
 def count_values(raw: bytes, enough: int) -> int:
-    """Return the number of JSON values and names in ``raw``, or a larger one that is not above
+    """Count the JSON values and names in ``raw``. The result may be too high, but then not above
     ``enough``."""
     separators = sum(raw.count(character) for character in b",:[{")
     if separators > enough:
@@ -145,7 +143,7 @@ def _too_large(max_bytes: int) -> BodyTooLarge:
 
 
 def read_query(request: web.Request, model: type[M]) -> M:
-    """The query, validated as ``model``; a repeated parameter is a list. Raises
+    """Read the query, validated as ``model``; a repeated parameter is a list. Raises
     ``InvalidFields``."""
     given: dict[str, Any] = {}
     for name in request.query:
@@ -159,7 +157,8 @@ def read_query(request: web.Request, model: type[M]) -> M:
 
 
 def read_path(given: dict[str, str], model: type[M]) -> M:
-    """Path parameters of a resource to create, validated as ``model``. Raises ``InvalidFields``."""
+    """Read the path parameters of a resource to create, validated as ``model``. Raises
+    ``InvalidFields``."""
     try:
         return model.model_validate(given)
     except ValidationError as error:
@@ -167,7 +166,7 @@ def read_path(given: dict[str, str], model: type[M]) -> M:
 
 
 def read_idempotency_key(request: web.Request) -> str | None:
-    """The value of the Idempotency-Key header, or None. Raises ``InvalidInput``."""
+    """Read the Idempotency-Key header; None if it is absent. Raises ``InvalidInput``."""
     given = request.headers.getall(IDEMPOTENCY_KEY, [])
     if not given:
         return None
@@ -188,8 +187,9 @@ def read_idempotency_key(request: web.Request) -> str | None:
 
 
 def read_if_match(request: web.Request, what: str) -> frozenset[int] | None:
-    """The versions in If-Match; None: the header is absent, or any version matches. ``what``: the
-    kind of the resource, for the error. Raises ``InvalidInput``."""
+    """Read the versions in If-Match; None: the header is absent, or any version matches.
+
+    ``what``: the kind of the resource, for the error. Raises ``InvalidInput``."""
     given = ",".join(request.headers.getall("If-Match", [])).strip()
     if given in ("", "*"):
         return None
@@ -198,7 +198,7 @@ def read_if_match(request: web.Request, what: str) -> frozenset[int] | None:
     if not all(tags):
         raise InvalidInput(
             f'If-Match is {given[:100]!r}: it must be the ETag of {what}, such as "3"',
-            next_step="send the ETag of the answer to GET, or leave the header out",
+            next_step="send the ETag from the response to GET, or omit the header",
         )
 
     return frozenset(int(tag[1]) for tag in tags if tag is not None)

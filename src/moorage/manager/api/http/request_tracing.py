@@ -1,5 +1,5 @@
-"""Traces of the requests that create sessions. Such a request is the parent of the starts of its
-sessions."""
+"""Traces of the requests that create sessions. The request's span is the parent of the spans of the
+session starts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CREATING = frozenset(
 
 
 class RequestSubject:
-    """What log lines say of a request (``LogSubject``)."""
+    """What log lines say about a request (``LogSubject``)."""
 
     def __init__(self, request: web.Request) -> None:
         self._request = request
@@ -44,7 +44,7 @@ class RequestSubject:
 
 
 def traced(row: Route, handler: Handler, tracer: TraceSink | None, clock: Clock) -> Handler:
-    """``handler`` with a span for each request; itself where nothing is traced."""
+    """``handler`` with a span for each request; ``handler`` itself if tracing is off."""
     if tracer is None or (row.method, row.path) not in _CREATING:
         return handler
 

@@ -19,7 +19,7 @@ from moorage.manager.api.http.request import read_idempotency_key, read_if_match
 from moorage.manager.identity.keys import IdempotencyKey
 from moorage.manager.identity.scope import Scope
 
-# Of the session that ``authorization.session_of`` finds.
+# Actions on the session that ``authorization.session_of`` finds.
 SESSION_PATH = "/v1/sessions/{ref:.+}"
 
 T = TypeVar("T")
@@ -28,11 +28,11 @@ Q = TypeVar("Q", bound=BaseModel)
 
 
 class Items(View, Generic[T]):
-    """A complete list, apart from what needs a newer manager."""
+    """A complete list, except for items that need a newer manager."""
 
     items: list[T]
     unreadable: list[UnreadableRow] = Field(
-        [], description="Items that need a newer manager than the one that answers."
+        [], description="Items that need a newer manager than the one that answered."
     )
 
 
@@ -52,10 +52,9 @@ W = TypeVar("W", bound=Versioned)
 class Call(Generic[B, Q]):
     """One request: its scope, its validated body (None if the route has none) and its query.
 
-    ``renew``: the scope of the same credentials now; raises ``Unauthenticated`` if they are no
-    longer valid. ``action``: that of the route. ``response_headers``: headers that the handler adds
-    to the response.
-    """
+    ``renew`` returns the scope of the same credentials now, or raises ``Unauthenticated`` if they
+    are no longer valid. ``action``: the action of the route. ``response_headers``: headers that the
+    handler adds to the response."""
 
     request: web.Request
     deps: ApiServices
@@ -73,7 +72,7 @@ class Call(Generic[B, Q]):
         return IdempotencyKey(self.scope.key.id, key) if key and self.scope.key else None
 
     def if_match(self, what: str) -> frozenset[int] | None:
-        """The versions that ``what`` may have now; None: any. Raises ``InvalidInput``."""
+        """Versions that ``what`` may have now; None: any. Raises ``InvalidInput``."""
         return read_if_match(self.request, what)
 
     def tagged(self, view: W) -> W:
@@ -82,13 +81,13 @@ class Call(Generic[B, Q]):
         return view
 
     def path(self, name: str) -> str:
-        """A path parameter, decoded."""
+        """A decoded path parameter."""
         return self.request.match_info[name]
 
 
-# Who may call a route. open: all, without a key. viewer: every key, for what its project has.
-# member: who may create. owner: a member for its own things, a project admin for the project's.
-# Others: that role or more.
+# Who may call a route. open: everybody, without a key. viewer: every key, for resources of its
+# project. member: callers that may create. owner: a member for its own resources, a project admin
+# for those of the project. Other values: that role or a higher one.
 Access = Literal["open", "viewer", "member", "owner", "project-admin", "auditor", "admin"]
 _ADMINISTRATION = frozenset({"users", "projects", "keys"})
 
@@ -104,15 +103,14 @@ class Route:
     """One row of the route table.
 
     ``path``: in aiohttp's syntax. ``returns``: the response model, or the media type of a response
-    that is not JSON. ``access``: who may call it. ``action``: what it does with the session that
-    its path names; the rule of sessions decides then. ``needs``: the scope that a key with scopes
-    must have. ``location``: template of the created resource's path, filled with the fields of the
+    that is not JSON. ``access``: who may call it. ``action``: what it does to the session that its
+    path names; the rules for sessions decide then. ``needs``: the scope that a key with scopes must
+    have. ``location``: template of the created resource's path, filled with the fields of the
     response. ``idempotent``: accepts an Idempotency-Key. ``versioned``: accepts If-Match.
     ``dry_run``: the response model of ``?dry_run=true``, which is sent with 200.
     ``max_body_bytes``: bodies up to this size are read even where ``manager.max_body_bytes`` is
-    smaller. ``max_body_values``: JSON values of a body; 0: as for most routes. ``also``: statuses
-    of its errors beside those of every route of its kind.
-    """
+    smaller. ``max_body_values``: JSON values of a body; 0: the usual limit. ``also``: error
+    statuses in addition to those of every route of its kind."""
 
     method: str
     path: str
@@ -158,7 +156,8 @@ def route(
     also: tuple[int, ...] = (),
 ) -> Callable[[H], H]:
     """Declare the route that the decorated handler serves, with either ``access`` or ``action``.
-    Its fields are those of ``Route``; a test compares its models with the handler's signature."""
+    The arguments are the fields of ``Route``; a test compares its models with the handler's
+    signature."""
     if (access is None) == (action is None):
         raise TypeError(f"{method} {path}: give either access or action")
     if access is None:
@@ -202,15 +201,14 @@ def _needs(method: str, access: Access, tag: str) -> KeyScope:
 
 
 def routes_of(module: ModuleType) -> list[Route]:
-    """The routes that the handlers of a module declare, in the order of its text."""
+    """The routes that the handlers of a module declare, in source order."""
     return [row for row in _DECLARED if row.handler.__module__ == module.__name__]
 
 
 def by_precedence(rows: Iterable[Route]) -> list[Route]:
-    """The order in which a request is compared with the routes.
+    """Sort routes in the order in which a request is matched against them.
 
-    Names may contain slashes, sent as they are or as %2F, so a path that ends in a name also fits
-    what longer ones are for: it comes last. A resource whose name ends in ``/logs`` or the like is
-    reachable only with an encoded slash.
-    """
+    Names may contain slashes, sent literally or as %2F, so a path that ends in a name also matches
+    longer paths; it comes last. A resource whose name ends in ``/logs`` or the like is reachable
+    only with an encoded slash."""
     return sorted(rows, key=lambda row: (row.path.endswith("}"), -row.path.count("/")))

@@ -1,1 +1,1 @@
-"""Identities over REST: users, projects, keys, secrets and console sessions."""
+"""Identity over REST: users, projects, keys, secrets and console sessions."""

@@ -1,4 +1,4 @@
-"""Handlers for console sessions: signing in and out, the caller itself, and passwords."""
+"""Handlers for console sessions: sign-in and sign-out, the caller itself, and passwords."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class SignOutQuery(Model):
 @route(
     "POST",
     "/v1/session",
-    "Sign in with a password or a key. The answer sets the cookie of a console session.",
+    "Sign in with a password or a key. The response sets the cookie of a console session.",
     body=SignIn,
     returns=WhoAmI,
     status=201,
@@ -62,7 +62,7 @@ async def sign_in(call: Call[SignIn, NoQuery]) -> WhoAmI:
     origin = request.headers.get("Origin", "")
     fetch_site = request.headers.get("Sec-Fetch-Site", "")
 
-    # Clients that are no browsers send neither.
+    # Clients other than browsers send neither.
     if (origin or fetch_site) and not csrf.is_same_origin(
         origin, fetch_site, request.headers.get("Host", "")
     ):
@@ -83,7 +83,7 @@ async def sign_in(call: Call[SignIn, NoQuery]) -> WhoAmI:
         assert body.password is not None
         user = body.user
         if not await _has_password(call, user, body.password):
-            raise _wrong("the user or the password is wrong")
+            raise _wrong("the user name or the password is wrong")
 
     give_back()
     limits = call.deps.console
@@ -108,7 +108,7 @@ async def sign_in(call: Call[SignIn, NoQuery]) -> WhoAmI:
 
 
 def count_attempt(call: Call[Any, Any]) -> Callable[[], None]:
-    """Count an attempt of the caller's address; the function returned takes it back. Raises
+    """Count an attempt from the caller's address; the returned function undoes the count. Raises
     ``TooManyAttempts``."""
     console = call.deps.console
     now = call.deps.clock.monotonic()
@@ -129,7 +129,9 @@ async def _has_password(call: Call[Any, Any], user: str, password: str) -> bool:
 
 
 def _wrong(detail: str) -> Unauthenticated:
-    return Unauthenticated(detail, next_step="check it; an administrator can set a new password")
+    return Unauthenticated(
+        detail, next_step="check the password; an administrator can set a new one"
+    )
 
 
 @route(
@@ -153,7 +155,7 @@ async def _who(call: Call[Any, Any]) -> WhoAmI:
 @route(
     "PUT",
     "/v1/session",
-    "Act in another project, in a console session that was opened with a password",
+    "Switch to another project, in a console session that was opened with a password",
     body=SwitchProject,
     returns=WhoAmI,
     access="viewer",
@@ -167,7 +169,7 @@ async def switch_project(call: Call[SwitchProject, NoQuery]) -> WhoAmI:
 @route(
     "DELETE",
     "/v1/session",
-    "Sign out: end the console session, or all of the user",
+    "Sign out: end this console session, or all console sessions of the user",
     query=SignOutQuery,
     returns=SignedOut,
     access="viewer",
@@ -203,10 +205,10 @@ async def change_password(call: Call[PasswordChange, NoQuery]) -> SignedOut:
     give_back = count_attempt(call)
     if not await _has_password(call, user, call.body.current):
         raise InvalidInput(
-            f"current is not the password of {user!r}",
+            f"`current` is not the password of {user!r}",
             next_step=(
-                "give the present password; an administrator sets one: `moorage users set "
-                "--password`"
+                "enter the current password; an administrator can set a new one: `moorage users "
+                "set --password`"
             ),
         )
 
@@ -232,7 +234,7 @@ async def put_password(call: Call[NewPassword, NoQuery]) -> UserView:
 @route(
     "DELETE",
     _PASSWORD,
-    "Delete the password of a user, which ends the console sessions that it opened",
+    "Delete the password of a user, which ends the console sessions opened with it",
     returns=UserView,
     access="admin",
 )
@@ -248,8 +250,8 @@ async def _set_password(call: Call[Any, Any], user: str, new: NewPassword) -> in
 
 
 def console_cookie(secret: str, *, secure: bool, max_age_s: float) -> str:
-    """The value of Set-Cookie. With the prefix, a browser takes it over TLS only, and from this
-    host only."""
+    """The value of Set-Cookie. With the prefix, a browser accepts the cookie only over TLS and only
+    from this host."""
     name = csrf.SECURE_COOKIE if secure else csrf.COOKIE
     suffix = "; Secure" if secure else ""
     return f"{name}={secret}; Path=/; Max-Age={int(max_age_s)}; HttpOnly; SameSite=Strict{suffix}"

@@ -19,7 +19,7 @@ _KEY = "/v1/keys/{name:.+}"
 
 
 class KeyQuery(WholeQuery):
-    user: NoNul | None = Field(None, description="Only of this owner.")
+    user: NoNul | None = Field(None, description="Only keys of this owner.")
     project: NoNul | None = None
     role: Role | None = None
     sort: Literal["name", "-name", "created_at", "-created_at"] = order("name")
@@ -85,8 +85,10 @@ async def update_key(call: Call[KeyLimits, NoQuery]) -> KeyView:
 async def _check_priority(
     call: Call[KeySpec, NoQuery] | Call[KeyLimits, NoQuery], priority: int | None, recorded: int = 0
 ) -> None:
-    """Raises ``Forbidden``: the highest priority of a key orders its requests for models, whose
-    endpoints are in any resource group. ``recorded``: what the key has."""
+    """Raise ``Forbidden`` if the caller may not grant this priority.
+
+    The highest priority of a key orders its requests for models, whose endpoints may be in any
+    resource group. ``recorded``: the key's current priority."""
     if priority is None:
         return
 
@@ -101,7 +103,7 @@ async def _check_priority(
 @route(
     "POST",
     f"{_KEY}/rotate",
-    "Give a key a new secret, which is returned only once",
+    "Replace the secret of a key; the new one is returned only once",
     body=Rotation,
     returns=NewKeyView,
     access="owner",

@@ -1,5 +1,5 @@
-"""Handlers for single sign-on: to the provider, back from it, and which ways to sign in there
-are."""
+"""Handlers for single sign-on: the redirect to the provider, the callback, and the list of sign-in
+methods."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _HEADERS = {
 
 
 class CallbackQuery(Model):
-    """What a provider adds beside this is ignored."""
+    """Query of the callback. Other parameters that a provider adds are ignored."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -46,7 +46,7 @@ class CallbackQuery(Model):
     error_description: NoNul = ""
 
 
-@route("GET", "/v1/session/ways", "List the ways to sign in", returns=SignInWays, access="open")
+@route("GET", "/v1/session/ways", "List the sign-in methods", returns=SignInWays, access="open")
 async def list_sign_in_ways(call: Call[None, NoQuery]) -> SignInWays:
     oidc = call.deps.console.oidc
     return SignInWays(oidc="" if oidc is None else oidc.label)
@@ -55,7 +55,7 @@ async def list_sign_in_ways(call: Call[None, NoQuery]) -> SignInWays:
 @route(
     "GET",
     "/v1/session/oidc",
-    "Sign in at the OpenID provider: redirects a browser there",
+    "Sign in at the OpenID provider: redirects the browser there",
     returns="text/html",
     status=303,
     access="open",
@@ -78,7 +78,7 @@ async def begin_oidc(call: Call[None, NoQuery]) -> web.StreamResponse:
 @route(
     "GET",
     "/v1/session/oidc/callback",
-    "Come back from the OpenID provider: opens a console session and redirects to the console",
+    "Return from the OpenID provider: opens a console session and redirects to the console",
     query=CallbackQuery,
     returns="text/html",
     status=303,
@@ -98,7 +98,7 @@ async def finish_oidc(call: Call[None, CallbackQuery]) -> web.StreamResponse:
 
 
 async def _signed_in(call: Call[None, CallbackQuery], oidc: OidcClient, redirect_url: str) -> str:
-    """The secret of the console session that was opened."""
+    """Return the secret of the console session that was opened."""
     query = call.query
     cookies = call.request.cookies
     console = call.deps.console
@@ -106,15 +106,17 @@ async def _signed_in(call: Call[None, CallbackQuery], oidc: OidcClient, redirect
     attempt = SignInAttempt.of(begun)
     if not begun or not query.state or not attempt.has_state(query.state):
         raise SignInRefused(
-            f"this sign-in was not begun in this browser, or took more than {LIFETIME_S // 60} "
-            "minutes",
-            next_step="go back to the console and begin again",
+            (
+                f"this sign-in did not begin in this browser, or took more than {LIFETIME_S // 60} "
+                "minutes"
+            ),
+            next_step="go back to the console and start again",
         )
 
     if query.error or not query.code:
         said = f"{query.error}: {query.error_description}".strip(": ")[:500]
         raise SignInRefused(
-            f"the provider refused: {said or 'it gave no code'}", next_step="begin again"
+            f"the provider refused: {said or 'it sent no code'}", next_step="begin again"
         )
 
     give_back = count_attempt(call)
@@ -157,13 +159,13 @@ def _redirect(to: str, *cookies: str) -> web.Response:
 
 
 def _cookie(secret: str, *, secure: bool, max_age_s: int) -> str:
-    """Lax: the provider leads back from another site."""
+    """Build the cookie with SameSite=Lax, because the provider redirects from another site."""
     name, suffix = (SECURE_COOKIE, "; Secure") if secure else (COOKIE, "")
     return f"{name}={secret}; Path=/; Max-Age={max_age_s}; HttpOnly; SameSite=Lax{suffix}"
 
 
 def _failed(call: Call[Any, Any], error: MoorageError) -> web.Response:
-    """A page for who came by a browser. Raises ``error`` for others."""
+    """Return an error page for browsers. Raises ``error`` for other clients."""
     if "text/html" not in call.request.headers.get("Accept", ""):
         raise error
 

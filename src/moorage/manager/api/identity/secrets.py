@@ -1,4 +1,4 @@
-"""Handlers for stored secrets. No answer contains a value."""
+"""Handlers for stored secrets. No response contains a value."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ async def delete_secret(call: Call[None, NoQuery]) -> SecretView:
 
 
 def check_no_mask(envs: Iterable[object]) -> None:
-    """Raises ``InvalidInput`` for a masked value, which would replace the secret by its mask.
+    """Raise ``InvalidInput`` for a masked value, which would replace the secret by its mask.
+
     ``envs``: the values of `env` fields."""
     masked = {
         name
@@ -68,13 +69,13 @@ def check_no_mask(envs: Iterable[object]) -> None:
     }
     if masked:
         raise InvalidInput(
-            f"env.{min(masked)} is {MASK!r}, the mask of a value that is not shown",
-            next_step="give the value, or a stored secret in `secret_env`",
+            f"env.{min(masked)} is {MASK!r}, the mask of a hidden value",
+            next_step="enter the value, or name a stored secret in `secret_env`",
         )
 
 
 async def check_secrets(call: Call[Any, Any], spec: Workload) -> None:
-    """Raises ``InvalidInput`` for a masked value, which would replace the secret by its mask, and
-    for a secret that the project does not have."""
+    """Raise ``InvalidInput`` for a masked value, which would replace the secret by its mask, and
+    for a secret that the project lacks."""
     check_no_mask(plain_secrets.of_workload(spec))
     await call.deps.store.secrets.check_exist(call.scope, spec.secrets)

@@ -1,4 +1,4 @@
-"""Handlers for the public keys by which users log in over SSH."""
+"""Handlers for the public keys with which users log in over SSH."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _SSH_KEY = "/v1/ssh-keys/{name:.+}"
 
 
 class SshKeyQuery(WholeQuery):
-    user: NoNul | None = Field(None, description="Only of this user.")
+    user: NoNul | None = Field(None, description="Only keys of this user.")
     sort: Literal["name", "-name", "created_at", "-created_at"] = order("name")
 
 
 @route(
     "GET",
     "/v1/ssh-keys/challenge",
-    "Get what to sign with a private key to register its public half",
+    "Get the text to sign with a private key in order to register its public key",
     returns=SshKeyChallenge,
     access="member",
 )
@@ -41,7 +41,7 @@ async def get_challenge(call: Call[None, NoQuery]) -> SshKeyChallenge:
 @route(
     "POST",
     "/v1/ssh-keys",
-    "Register a public key of the caller for SSH, with a proof that it holds the private one",
+    "Register a public key of the caller for SSH, with proof that the caller holds the private key",
     body=SshKeySpec,
     returns=SshKeyView,
     status=201,

@@ -75,7 +75,7 @@ async def get_user(call: Call[None, NoQuery]) -> UserView:
 @route(
     "PATCH",
     _USER,
-    "Change a user: its e-mail, status or role on the platform",
+    "Change a user: its e-mail address, status or platform role",
     body=UserPatch,
     returns=UserView,
     versioned=True,
@@ -96,7 +96,7 @@ async def update_user(call: Call[UserPatch, NoQuery]) -> UserView:
 @route(
     "PUT",
     _SUBJECT,
-    "Let somebody at the OpenID provider be a user",
+    "Link a user to an account at the OpenID provider",
     body=UserSubject,
     returns=UserView,
     access="admin",
@@ -113,8 +113,7 @@ async def link_user(call: Call[UserSubject, NoQuery]) -> UserView:
 @route(
     "DELETE",
     _SUBJECT,
-    "Undo the link of a user with the OpenID provider, which ends the console sessions opened "
-    "there",
+    "Unlink a user from the OpenID provider, which ends the console sessions opened there",
     returns=UserView,
     access="admin",
 )
@@ -196,7 +195,7 @@ async def list_members(call: Call[None, MemberQuery]) -> Page[MemberView]:
 @route(
     "PUT",
     _MEMBER,
-    "Make a user a member of a project, or change its role",
+    "Add a user to a project as a member, or change the member's role",
     body=Membership,
     returns=MemberView,
     access="project-admin",
@@ -211,7 +210,7 @@ async def set_member(call: Call[Membership, NoQuery]) -> MemberView:
 @route(
     "DELETE",
     _MEMBER,
-    "Remove a member from a project. Its keys there are refused from then on.",
+    "Remove a member from a project. The member's keys are refused there from then on.",
     returns=MemberView,
     access="project-admin",
 )

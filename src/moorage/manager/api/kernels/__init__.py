@@ -1,1 +1,1 @@
-"""Kernels over REST: commands in them, code, service ports and workspaces."""
+"""Kernels over REST: commands, code, service ports and workspaces."""

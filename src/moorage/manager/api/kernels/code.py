@@ -1,5 +1,5 @@
-"""Handlers for code execution in sessions. The agent keeps the runs; the manager passes requests
-on."""
+"""Handlers for code execution in sessions. The agent keeps the runs; the manager forwards
+requests."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _EXECUTIONS = f"{SESSION_PATH}/executions"
 
 log = structlog.get_logger("moorage.code")
 V = TypeVar("V", bound=BaseModel)
-# Beyond what the agent waits by itself.
+# Seconds beyond the time that the agent itself waits.
 _ANSWER_S = MAX_WAIT_S + 70.0
 _FOLLOW_S = 15.0
 _MAX_ANSWER = 16 * 1024 * 1024
@@ -59,27 +59,34 @@ _SSE_HEADERS = {
 
 
 class KernelQuery(Model):
-    kernel: Hostname = Field("main1", description="Hostname of a cluster's kernel, such as sub1.")
+    kernel: Hostname = Field(
+        "main1", description="Hostname of a kernel in a cluster session, such as sub1."
+    )
 
 
 class ReadQuery(KernelQuery):
-    after: Annotated[int, Field(ge=0)] = Field(0, description="`next` of the previous answer.")
+    after: Annotated[int, Field(ge=0)] = Field(0, description="`next` of the previous response.")
     wait_s: Annotated[float, Field(ge=0, le=MAX_WAIT_S)] = Field(
         0.0,
-        description="Longest wait for an end, a wish for input or the end of a stage, in seconds.",
+        description=(
+            "Longest wait, in seconds, for an end, a request for input or the end of a stage."
+        ),
     )
 
 
 class FollowQuery(KernelQuery):
     after: Annotated[int, Field(ge=0)] = Field(
-        0, description="`next` of an answer: only what follows. `Last-Event-ID` says the same."
+        0,
+        description=(
+            "`next` of a response: return only later items. `Last-Event-ID` has the same meaning."
+        ),
     )
 
 
 @route(
     "POST",
     _EXECUTIONS,
-    "Run code in a session; what it defines lasts for the next run",
+    "Run code in a session; its definitions remain for the next run",
     body=ExecutionSpec,
     returns=ExecutionView,
     action=Action.CODE,
@@ -88,7 +95,7 @@ async def execute(call: Call[ExecutionSpec, NoQuery]) -> ExecutionView:
     session = await _session(call)
     spec = call.body
 
-    # Audit record, as of commands: what may be a secret, an auditor must see.
+    # Recorded in the audit log like commands: an auditor must see even what may be a secret.
     code = spec.code or " && ".join(filter(None, (getattr(spec, stage) for stage in STAGES)))
     log.info(
         "code started",
@@ -107,7 +114,7 @@ async def execute(call: Call[ExecutionSpec, NoQuery]) -> ExecutionView:
 @route(
     "GET",
     f"{_EXECUTIONS}/{{run_id}}",
-    "Read on in a run of code",
+    "Continue reading a run of code",
     query=ReadQuery,
     returns=ExecutionView,
     action=Action.RESULTS,
@@ -129,7 +136,7 @@ async def get_execution(call: Call[None, ReadQuery]) -> ExecutionView:
 @route(
     "POST",
     f"{_EXECUTIONS}/{{run_id}}/input",
-    "Answer a run of code that waits for input",
+    "Send input to a run of code that waits for it",
     body=ExecutionInput,
     returns=ExecutionView,
     action=Action.CODE,
@@ -152,7 +159,7 @@ async def give_input(call: Call[ExecutionInput, NoQuery]) -> ExecutionView:
 @route(
     "POST",
     f"{_EXECUTIONS}/{{run_id}}/interrupt",
-    "Interrupt a run of code, or remove it from its queue",
+    "Interrupt a run of code, or remove it from the queue",
     query=ReadQuery,
     returns=ExecutionView,
     action=Action.CODE,
@@ -210,7 +217,7 @@ async def list_kernels(call: Call[None, KernelQuery]) -> Items[CodeKernelView]:
 @route(
     "POST",
     f"{SESSION_PATH}/code-kernels/{{language}}/restart",
-    "End a code kernel and its runs: the next run starts with nothing defined",
+    "End a code kernel and its runs; the next run starts without definitions",
     query=KernelQuery,
     returns=CodeKernelView,
     action=Action.CODE,
@@ -230,14 +237,14 @@ async def restart_kernel(call: Call[None, KernelQuery]) -> CodeKernelView:
 @route(
     "GET",
     f"{_EXECUTIONS}/{{run_id}}/events",
-    "Follow what a run of code prints, up to its end: as server-sent events, or in a WebSocket",
+    "Follow the output of a run of code to its end, as server-sent events or over a WebSocket",
     query=FollowQuery,
     returns="text/event-stream",
     action=Action.CODE,
 )
 async def follow(call: Call[None, FollowQuery]) -> web.StreamResponse:
-    """Server-sent events, or a WebSocket if the client asks for one. Errors before the first item
-    are problem responses."""
+    """Stream server-sent events, or use a WebSocket if the client requests one. Errors before the
+    first item are problem responses."""
     session = await _session(call)
     request = call.request
     last = request.headers.get("Last-Event-ID", "")
@@ -268,8 +275,10 @@ async def follow(call: Call[None, FollowQuery]) -> web.StreamResponse:
 async def _follow_in_websocket(
     call: Call[Any, Any], session: SessionView, ws: web.WebSocketResponse, wanted: dict[str, Any]
 ) -> web.StreamResponse:
-    """Each item as a text message. The client may send ``{"input": TEXT}`` and ``{"interrupt":
-    true}``. What goes wrong after the first item is the reason of the close."""
+    """Send each item as a text message.
+
+    The client may send ``{"input": TEXT}`` and ``{"interrupt": true}``. An error after the first
+    item becomes the reason of the close frame."""
     hostname = call.query.kernel
     receiving = None
     try:
@@ -295,7 +304,7 @@ async def _follow_in_websocket(
     finally:
         await cancel_and_wait(receiving)
 
-    if receiving is None:  # there was no item
+    if receiving is None:  # no item was sent yet
         await ws.prepare(call.request)
         call.request[STREAM] = ws
 
@@ -304,15 +313,16 @@ async def _follow_in_websocket(
 
 
 def _close_reason(error: MoorageError) -> bytes:
-    """In the length that a close frame has room for."""
+    """Shorten the reason to the length that a close frame can carry."""
     return str(error).encode()[:_CLOSE_REASON_BYTES].decode(errors="ignore").encode()
 
 
 async def _receive(
     call: Call[Any, Any], session: SessionView, ws: web.WebSocketResponse, run_id: str
 ) -> None:
-    """Pass on what the client sends, until it leaves or sends something else. Refusals are not
-    told: the items show what has come of it."""
+    """Forward the client's messages until it disconnects or sends an unknown one.
+
+    Refusals are not reported: the items show the result."""
     async for message in ws:
         try:
             found = json.loads(message.data)
@@ -331,7 +341,7 @@ async def _receive(
 
 
 def _given(found: Any) -> dict[str, Any] | None:
-    """What a message of a client asks of its run; None: nothing that a run knows."""
+    """What a client's message asks of its run; None: nothing that a run understands."""
     if isinstance(found, dict) and isinstance(found.get("input"), str):
         return {"op": "input", "text": found["input"]}
     return (
@@ -340,7 +350,7 @@ def _given(found: Any) -> dict[str, Any] | None:
 
 
 def _event(line: bytes) -> bytes:
-    """One item as an event; an empty line is a heartbeat."""
+    """Format one item as an event; an empty line is a heartbeat."""
     if not line:
         return b": \n\n"
 
@@ -357,7 +367,7 @@ def _event(line: bytes) -> bytes:
 
 
 def _text(line: bytes) -> str:
-    """One item as a message."""
+    """Format one item as a message."""
     try:
         return line.decode()
     except UnicodeDecodeError:
@@ -365,13 +375,16 @@ def _text(line: bytes) -> str:
 
 
 async def _session(call: Call[Any, Any]) -> SessionView:
-    """The session of the path. Raises what ``exec`` raises, and ``Conflict`` for a type without
-    code."""
+    """The session of the path. Raises the errors of ``exec``, and ``Conflict`` for a session type
+    without code."""
     session = await authorization.session_of(call)
     if Feature.CODE_EXECUTION not in FEATURES[session.type]:
         types = ", ".join(types_with(Feature.CODE_EXECUTION))
         raise Conflict(
-            f"sessions of type {session.type} run no code; session {session.name!r} is one",
+            (
+                f"sessions of type {session.type} cannot run code; session {session.name!r} has "
+                "this type"
+            ),
             next_step=(
                 f"supported: {types}; `moorage exec {session.name} -- PROGRAM` runs a program"
             ),
@@ -397,7 +410,7 @@ async def _ask(
                 async for piece in pieces:
                     output += piece
                     if len(output) > _MAX_ANSWER:
-                        raise AgentUnreachable("the answer of the session's agent is too long")
+                        raise AgentUnreachable("the response of the session's agent is too long")
     except TimeoutError:
         raise AgentUnreachable(
             f"the session's agent did not answer within {_ANSWER_S:g} s"
@@ -431,8 +444,9 @@ async def _output(
     *,
     heartbeat_s: float | None = None,
 ) -> AsyncGenerator[bytes]:
-    """The agent's answer in pieces; an empty one for each ``heartbeat_s`` of silence. Raises what
-    the agent refused it with."""
+    """Yield the agent's answer in pieces, with an empty piece for each ``heartbeat_s`` of silence.
+
+    Raises the agent's refusal."""
     async with call.deps.execs.ask(session, hostname, json.dumps(request)) as command:
         while True:
             try:
@@ -450,9 +464,7 @@ async def _output(
         end = command.end
 
     if end is None:
-        raise AgentUnreachable(
-            "the connection to the session's node was lost; runs go on without it"
-        )
+        raise AgentUnreachable("the connection to the session's node was lost; the runs continue")
 
     if end.code:
         kind: type[MoorageError] = _ERRORS.get(end.code, Conflict)
@@ -460,6 +472,6 @@ async def _output(
 
     if end.exit_code in _NO_SUCH_PROGRAM:
         raise Conflict(
-            "the agent of the session cannot run code: it is of an older release",
+            "the session's agent cannot run code: it runs an older release",
             next_step="upgrade the agent",
         )

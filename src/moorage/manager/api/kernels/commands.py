@@ -44,7 +44,8 @@ _CLOSING = (WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED, WSMsgType.ERRO
     action=Action.EXEC,
 )
 async def exec_in_session(call: Call[None, NoQuery]) -> web.StreamResponse:
-    """Errors before the upgrade are problem responses; later errors are sent as ``ExecEnd``."""
+    """Run a command over a WebSocket. Errors before the upgrade are problem responses; later errors
+    are sent as ``ExecEnd``."""
     ws = web.WebSocketResponse(
         protocols=(PROTOCOL,), max_msg_size=MAX_MESSAGE_BYTES, compress=False
     )
@@ -155,9 +156,10 @@ async def _send(ws: web.WebSocketResponse, command: OpenCommand) -> None:
 
 
 async def _ping(ws: web.WebSocketResponse) -> None:
-    """Detect a client that disconnected while its input is not being read, because the command does
-    not consume it: sending fails then. Pongs are not awaited, since they queue behind the unread
-    input."""
+    """Detect a client that disconnected while the command does not consume its input: sending then
+    fails.
+
+    Pongs are not awaited, because they queue behind the unread input."""
     with suppress(OSError):
         while True:
             await asyncio.sleep(_PING_S)

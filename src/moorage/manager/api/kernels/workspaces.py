@@ -1,8 +1,7 @@
 """Handlers for the workspaces that sessions have stored on nodes.
 
-A workspace belongs to its session's project and user. One whose session the store no longer has is
-visible to administrators only.
-"""
+A workspace belongs to its session's project and user. If the store no longer has the session, only
+administrators see the workspace."""
 
 from __future__ import annotations
 
@@ -34,8 +33,8 @@ async def list_workspaces(call: Call[None, NoQuery]) -> WorkspaceList:
     action=Action.CHANGE,
 )
 async def delete_workspace(call: Call[None, NoQuery]) -> WorkspaceList:
-    """By the session's id or name. The workspace of a session that the store no longer has is found
-    by its id."""
+    """Delete workspaces by the session's id or name. If the store no longer has the session, only
+    its id works."""
     ref = call.path("ref")
     try:
         session = await authorization.session_of(call)
@@ -54,8 +53,10 @@ async def delete_workspace(call: Call[None, NoQuery]) -> WorkspaceList:
     removed = await call.deps.workspaces.ask(session_id)
     if not removed.items and removed.silent:
         raise AgentUnreachable(
-            f"no workspace of {ref!r} found; these agents did not respond: "
-            f"{', '.join(removed.silent)}",
+            (
+                f"no workspace of {ref!r} found, but these agents did not respond: "
+                f"{', '.join(removed.silent)}"
+            ),
             next_step="try again in a moment; `moorage agents` lists the connected agents",
         )
 
@@ -66,7 +67,7 @@ async def delete_workspace(call: Call[None, NoQuery]) -> WorkspaceList:
 
 
 async def _visible(call: Call[None, NoQuery], found: WorkspaceList) -> WorkspaceList:
-    """Those of sessions that the caller may see, with their names."""
+    """The workspaces whose sessions the caller may see, with the names of the sessions."""
     ids = {SessionId(item.session_id) for item in found.items}
     names = await call.deps.store.sessions.names(call.scope, ids)
     sees_all = call.scope.projects is None

@@ -1,1 +1,1 @@
-"""Usage over REST: what sessions and requests use, budgets and prices."""
+"""Metering over REST: usage by sessions and requests, budgets and prices."""

@@ -25,7 +25,7 @@ def _path(call: Call[views.BudgetSpec, NoQuery] | Call[None, NoQuery]) -> _Budge
 @route(
     "GET",
     "/v1/budgets",
-    "List the budgets of the key's project, user and keys, with their use",
+    "List the budgets of the key's project, user and keys, with their usage",
     returns=Items[views.BudgetView],
     access="viewer",
 )
@@ -66,7 +66,7 @@ async def delete_budget(call: Call[None, NoQuery]) -> views.BudgetView:
 @route(
     "GET",
     "/v1/prices",
-    "List the prices of what is used, past and coming ones included",
+    "List prices per unit, including past and future ones",
     returns=Items[views.PriceView],
     access="viewer",
 )
@@ -78,7 +78,7 @@ async def list_prices(call: Call[None, NoQuery]) -> Items[views.PriceView]:
 @route(
     "PUT",
     "/v1/prices",
-    "Set a price from an hour on",
+    "Set a price that applies from a given hour",
     body=views.PriceSpec,
     returns=views.PriceView,
     access="admin",

@@ -1,8 +1,7 @@
 """Prometheus exposition of endpoints and their replicas, from their views. Pure.
 
-A replica whose engine cannot be reached is loading, with zeros. Series of what no longer exists end
-by themselves: nothing is kept between two calls.
-"""
+A replica whose engine cannot be reached is loading, with zeros. Series of deleted resources end by
+themselves, because no state is kept between calls."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ REPLICA_STATES = ("queued", "loading", "ready", "busy", "draining")
 
 
 def exposition(views: Iterable[EndpointView]) -> bytes:
-    """The text format."""
+    """Render the metrics in the text format."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Endpoints(list(views)))
     return generate_latest(registry)
@@ -31,20 +30,21 @@ class _Endpoints(Collector):
         self._views = views
 
     def collect(self) -> Iterator[Metric]:
-        status = _gauge("status", "1 for the status of the endpoint, else 0.", "status")
-        desired = _gauge("replicas_desired", "Wanted number of replicas.")
+        status = _gauge("status", "1 for the current status of the endpoint, else 0.", "status")
+        desired = _gauge("replicas_desired", "Desired number of replicas.")
         ready = _gauge("replicas_ready", "Replicas that are ready.")
         replicas = _gauge("replicas", "Live replicas, by state.", "state")
         waiting = _gauge(
             "waiting_requests",
-            "Requests that wait at the engines, and that proxies hold for a replica.",
+            "Requests that wait in the engines, and requests that proxies hold for a replica.",
         )
         late = _gauge(
-            "successor_late", "1 while a walltime ends before its successor is expected, else 0."
+            "successor_late",
+            "1 if a walltime ends before a successor is expected to be ready, else 0.",
         )
         scalings = CounterMetricFamily(
             "moorage_endpoint_scaling_decisions",
-            "Changes of the wanted number of replicas by autoscaling.",
+            "Changes of the desired number of replicas by autoscaling.",
             labels=["model"],
         )
         for view in self._views:
@@ -63,8 +63,8 @@ class _Endpoints(Collector):
         yield from (status, desired, ready, replicas, waiting, late, scalings, *self._loads())
 
     def _loads(self) -> Iterator[Metric]:
-        running = _gauge("replica_running_requests", "Requests that run at the engine.", "replica")
-        waiting = _gauge("replica_waiting_requests", "Requests that wait at the engine.", "replica")
+        running = _gauge("replica_running_requests", "Requests that run in the engine.", "replica")
+        waiting = _gauge("replica_waiting_requests", "Requests that wait in the engine.", "replica")
         kv_cache = _gauge("replica_kv_cache_usage_ratio", "Use of the KV cache, 0 to 1.", "replica")
         for view in self._views:
             for replica in view.sessions:

@@ -1,4 +1,4 @@
-"""Handlers for what requests for models use, for the limits on it, and for metrics of endpoints."""
+"""Handlers for the usage of model requests, their limits, and metrics of endpoints."""
 
 from __future__ import annotations
 
@@ -28,18 +28,20 @@ class UsageQuery(UsageSplit, PageQuery):
         Timestamp | None,
         Field(
             alias="from",
-            description="The hour of this time is the first. Default: a day before `to`.",
+            description=(
+                "The first hour is the one that contains this time. Default: one day before `to`."
+            ),
         ),
     ] = None
     to: Timestamp | None = Field(
-        None, description="The hour before this time is the last. Default: now."
+        None, description="The last hour is the one before this time. Default: now."
     )
 
 
 @route(
     "GET",
     "/v1/usage",
-    "List what requests and sessions used, in the order of time and names",
+    "List the usage of requests and sessions, ordered by time and name",
     query=UsageQuery,
     returns=Page[ModelUsage],
     access="viewer",
@@ -82,7 +84,7 @@ async def limits(call: Call[None, NoQuery]) -> Items[LimitView]:
 @route(
     "GET",
     "/v1/metrics",
-    "Prometheus metrics of the endpoints that the key sees, with the replicas of its projects",
+    "Prometheus metrics of the endpoints that the key may see, and of the replicas in its projects",
     returns="text/plain",
     access="viewer",
 )

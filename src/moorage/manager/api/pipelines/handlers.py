@@ -55,14 +55,14 @@ _PIPELINE = "/v1/pipelines/{ref:.+}"
 
 _RETRY_DECISIONS = 5
 _DEFAULT_GROUP = SessionSpec.model_fields["resource_group"].default
-# What says nothing about whether a caller may run a step, or where it fits.
+# Fields that do not affect whether a caller may run a step, or where it fits.
 _OF_JOB = "runtime", "image", "job", "walltime_s", "queue_timeout_s"  # fields that `as_job` sets
 _PROGRAM = {"command", "args", "env", "user_labels"}
 
 
 class Resolved(NamedTuple):
-    """What a step runs. ``template``: NAME@VERSION, if it is made from one. ``isolated``: that one
-    is."""
+    """Resolved step. ``template``: NAME@VERSION if the step uses a template. ``isolated``: whether
+    that template is isolated."""
 
     spec: SessionSpec
     template: str | None = None
@@ -76,17 +76,17 @@ class PipelineQuery(PageQuery):
 
 class SubmitQuery(Model):
     dry_run: bool = Field(
-        False, description="Create nothing: check the pipeline, and return its steps."
+        False, description="Create nothing: validate the pipeline and return its steps."
     )
     force: bool = Field(
-        False, description="Run every step, also where a result of before would do."
+        False, description="Run every step, even if the result of an earlier run could be reused."
     )
 
 
 @route(
     "POST",
     "/v1/pipelines",
-    "Submit a pipeline: all of its sessions are created, or none",
+    "Submit a pipeline: either all of its sessions are created, or none",
     body=PipelineSpec,
     query=SubmitQuery,
     returns=PipelineView,
@@ -104,7 +104,7 @@ async def submit(call: Call[PipelineSpec, SubmitQuery]) -> PipelineView | Planne
     key = call.idempotency_key
     once = OnceOnly.of(key, pipeline) if key and not call.query.dry_run else None
 
-    # Before the checks: what they say may have changed since the first request.
+    # Before the checks, whose result may have changed since the first request.
     if once is not None and (before := await deps.store.pipelines.created_under(once)) is not None:
         call.response_headers["Idempotent-Replayed"] = "true"
         return await _view(call, await deps.store.pipelines.get(call.scope, before))
@@ -117,7 +117,7 @@ async def submit(call: Call[PipelineSpec, SubmitQuery]) -> PipelineView | Planne
     if call.query.dry_run:
         return _planned(call, pipeline, new)
 
-    # With the versions of its templates: a retry runs the same.
+    # With the versions of its templates: a retry uses the same versions.
     pinned = [
         step
         if step.template is None
@@ -177,7 +177,7 @@ async def get_pipeline(call: Call[None, NoQuery]) -> PipelineView:
     access="viewer",
 )
 async def draw_pipeline(call: Call[None, NoQuery]) -> web.Response:
-    """Large ones are drawn in a thread."""
+    """Draw a pipeline; large ones are drawn in a thread."""
     view = await _view(call, await call.deps.store.pipelines.get(call.scope, call.path("ref")))
     return web.Response(
         text=await asyncio.to_thread(pipeline_picture.svg, view),
@@ -189,14 +189,15 @@ async def draw_pipeline(call: Call[None, NoQuery]) -> web.Response:
 @route(
     "POST",
     f"{_PIPELINE}/stop",
-    "Stop all steps of a pipeline that have not ended",
+    "Stop all unfinished steps of a pipeline",
     returns=PipelineView,
     status=202,
     access="owner",
 )
 async def stop_pipeline(call: Call[None, NoQuery]) -> PipelineView:
-    """The last steps first, so that the end of one starts none. Once it is asked for, all steps
-    stop, also if the request ends before."""
+    """Stop the last steps first, so that the end of a step starts no other.
+
+    Once this has begun, all steps are stopped even if the request ends first."""
     found = await _controlled(call)
     await call.deps.terminator.stop_pipeline(call.scope, found.id, call.deps.clock)
     return await _view(call, found)
@@ -205,17 +206,18 @@ async def stop_pipeline(call: Call[None, NoQuery]) -> PipelineView:
 @route(
     "POST",
     f"{_PIPELINE}/retry",
-    "Run the failed and stopped steps of a pipeline again, and what ended after them",
+    "Retry a pipeline: run its failed and stopped steps, and those that ended after them, again",
     returns=PipelineView,
     status=202,
     access="owner",
 )
 async def retry_pipeline(call: Call[None, NoQuery]) -> PipelineView:
-    """Decides anew if a pending step began, or was skipped, before the new runs were written."""
+    """Retry a pipeline. The decision is repeated if a pending step began or was skipped before the
+    new runs were written."""
     found = await _controlled(call)
     if found.stopping:
         raise Conflict(
-            f"pipeline {found.name!r} is being stopped, and some of its steps do not stop yet",
+            f"pipeline {found.name!r} is being stopped, and some of its steps have not stopped yet",
             next_step="retry it when they have stopped",
         )
 
@@ -224,20 +226,20 @@ async def retry_pipeline(call: Call[None, NoQuery]) -> PipelineView:
             return await _view(call, found)
 
     raise Conflict(
-        f"the steps of pipeline {found.name!r} change too fast",
-        next_step="retry it when fewer of them change",
+        f"the steps of pipeline {found.name!r} keep changing",
+        next_step="retry it when its steps change less often",
     )
 
 
 async def _run_again(call: Call[None, NoQuery], found: StoredPipeline) -> bool:
-    """Whether the steps were still as they were read. If not, nothing has changed."""
+    """Whether the steps were unchanged since they were read. If not, nothing was written."""
     rows = {(row.step, row.index): row for row in await call.deps.store.pipelines.steps(found.id)}
     states = {item: _state(row) for item, row in rows.items()}
     running = next((row for item, row in rows.items() if states[item] is StepState.RUNNING), None)
     if running:
         raise Conflict(
-            f"step {running.step!r} of pipeline {found.name!r} still runs",
-            next_step="wait for its end, or stop the pipeline first",
+            f"step {running.step!r} of pipeline {found.name!r} is still running",
+            next_step="wait for it to end, or stop the pipeline first",
         )
 
     steps = pipelines.check(found.spec)
@@ -246,10 +248,10 @@ async def _run_again(call: Call[None, NoQuery], found: StoredPipeline) -> bool:
     if not again:
         raise Conflict(
             f"no step of pipeline {found.name!r} has failed or was stopped",
-            next_step="submit it anew",
+            next_step="submit the pipeline again",
         )
 
-    # What an administrator retries for somebody runs no freer than that person's own programs.
+    # A retry by an administrator has no more rights than the owner's own programs.
     owner = call.scope.owner
     scope = replace(call.scope, owner=replace(owner, user=found.owner, project=found.project))
     scope = scope.isolating(owner.user != found.owner)
@@ -278,9 +280,10 @@ async def _controlled(call: Call[None, NoQuery]) -> StoredPipeline:
 async def _resolved(
     call: Call[Any, Any], steps: Sequence[Step], *, again: bool = False
 ) -> Mapping[str, Resolved]:
-    """What each step runs, and its template. Equal requests are checked once. ``again``: the
-    pipeline exists and keeps its priorities. Raises the error of a step that the caller may not
-    run, or that fits nowhere."""
+    """Resolve the specification and the template of each step.
+
+    Equal requests are checked once. ``again``: the pipeline exists and keeps its priorities. Raises
+    the error of a step that the caller may not run, or that fits nowhere."""
     specs: dict[str, Resolved] = {}
     recorded: dict[str, int] = {}
     for step in steps:
@@ -292,7 +295,8 @@ async def _resolved(
     pipelines.check_specs(steps, {name: one.spec for name, one in specs.items()})
     checked: dict[str, SessionSpec] = {}
 
-    # By the identity of a specification, with it: equal ones of a request are mostly one object.
+    # Keyed by the identity of a specification, which is kept alive: equal ones in a request are
+    # mostly one object.
     stored: dict[int, tuple[SessionSpec, SessionSpec]] = {}
     for step in steps:
         spec = specs[step.name].spec
@@ -321,7 +325,7 @@ async def _resolved(
 
 
 async def _of_step(call: Call[Any, Any], step: Step) -> tuple[Resolved, int]:
-    """What it runs, and the priority that its template says."""
+    """The specification of a step, and the priority that its template sets."""
     if step.template is None:
         assert step.spec is not None
         return Resolved(step.spec), 0
@@ -357,7 +361,7 @@ async def _checked(call: Call[Any, Any], spec: SessionSpec, recorded_priority: i
 
 @contextmanager
 def _named(step: Step) -> Iterator[None]:
-    """Errors name the step."""
+    """Add the name of the step to errors."""
     try:
         yield
     except StoreUnavailable:
@@ -371,7 +375,7 @@ def _named(step: Step) -> Iterator[None]:
 def _files(
     steps: Sequence[Step], nodes: Sequence[pipelines.PipelineNode]
 ) -> Mapping[str, StepFiles | None]:
-    """The outputs and inputs of each step's sessions."""
+    """Outputs and inputs of each step's sessions."""
     by_name = {step.name: step for step in steps}
     places: dict[str, list[tuple[int, int | None]]] = {}
     for position, node in enumerate(nodes):
@@ -422,7 +426,7 @@ async def _shown(
     controls = call.scope.controls(found.owner, found.project)
     named = await call.deps.store.sessions.naming(call.scope, [row.detail for row in rows])
     steps = [
-        StepView.model_construct(  # of values that are what they say: large pipelines have many
+        StepView.model_construct(  # many values of large pipelines need no substitution
             name=row.step,
             index=row.index,
             state=_state(row),
@@ -456,7 +460,7 @@ def _summary(found: StoredPipeline, counts: Mapping[StepState, int]) -> Pipeline
 
 
 def _warnings(specs: Mapping[str, Resolved]) -> list[str]:
-    # the steps of a pipeline share many
+    # many steps of a pipeline share a specification
     different = {id(one.spec.env): one.spec for one in specs.values()}
     return plain_secrets.warnings(
         env for spec in different.values() for env in plain_secrets.of_workload(spec)
@@ -466,7 +470,7 @@ def _warnings(specs: Mapping[str, Resolved]) -> list[str]:
 def _planned(
     call: Call[Any, Any], pipeline: PipelineSpec, new: Sequence[NewStep]
 ) -> PlannedPipeline:
-    """As it would be created."""
+    """The pipeline as it would be created."""
     owner = call.scope.owner
     after = {step.name: step.conditions for step in pipeline.steps}
     now = call.deps.clock.now()

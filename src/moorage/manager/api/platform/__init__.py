@@ -1,1 +1,1 @@
-"""The platform over REST: agents, peers, managers, health and what a console watches."""
+"""Platform over REST: agents, peers, managers, health, and the console's watches."""

@@ -68,7 +68,7 @@ def _sees(call: Call[Any, Any], group: str) -> bool:
 
 
 def _shown(call: Call[Any, Any], view: AgentView) -> AgentView:
-    """Without kernels and jobs that may be of any project."""
+    """The view without kernels and jobs, which may belong to any project."""
     hidden: dict[str, Any] = {"unknown_kernels": [], "doubtful_jobs": []}
     return view if call.scope.projects is None else view.model_copy(update=hidden)
 
@@ -76,14 +76,16 @@ def _shown(call: Call[Any, Any], view: AgentView) -> AgentView:
 class ForgetQuery(Model):
     destroyed: bool = Field(
         False,
-        description="The node is gone for good: its kernels have ended, and may start elsewhere.",
+        description=(
+            "Declare the node permanently lost: its kernels have ended and may start elsewhere."
+        ),
     )
 
 
 @route(
     "DELETE",
     "/v1/agents/{id}",
-    "Forget a SUSPECT or LOST agent. Its id can be registered again.",
+    "Delete a SUSPECT or LOST agent. Its id can be registered again.",
     query=ForgetQuery,
     returns=ForgottenAgent,
     access="admin",
@@ -98,7 +100,10 @@ async def forget_agent(call: Call[None, ForgetQuery]) -> ForgottenAgent:
 @route(
     "PUT",
     "/v1/agents/{id}/cordon",
-    "Cordon an agent: it receives no new sessions. With `drain`, its sessions are moved away.",
+    (
+        "Cordon an agent: it receives no new sessions. With `drain`, its sessions move to other "
+        "agents."
+    ),
     body=Cordon,
     returns=AgentView,
     access="admin",
@@ -139,7 +144,7 @@ async def agent_history(call: Call[None, AgentHistoryQuery]) -> Page[AgentEvent]
 @route(
     "PUT",
     "/v1/agents/{id}/group",
-    "Put an agent into a resource group, whatever its configuration says. Its kernels stay.",
+    "Move an agent to a resource group, overriding its configuration. Its kernels stay.",
     body=Assignment,
     returns=AgentView,
     access="admin",

@@ -1,5 +1,5 @@
 """Health, metrics and version of the manager. These routes need no API key, so that probes and
-scrapers need none."""
+scrapers can call them."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ async def readyz(call: Call[None, NoQuery]) -> web.Response:
     checks = await call.deps.checks()
     ready = all(text == "ok" for text in checks.values())
 
-    # A task that fails repeatedly needs an operator, and so does a row that a newer manager must
-    # read. Taking the manager out of service would help nobody.
+    # A task that fails repeatedly needs an operator, and so does a row that only a newer manager
+    # can read. Taking the manager out of service would not help.
     found = supervisor.problems() | call.deps.degraded()
     status = "unavailable" if not ready else "degraded" if found else "ok"
     health = Health(status=status, checks=checks | found)

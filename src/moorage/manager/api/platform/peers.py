@@ -1,5 +1,4 @@
-"""Handlers for join tokens, registration, registered agents and proxies, and the managers beside
-this one."""
+"""Handlers for join tokens, registration, registered agents and proxies, and the other managers."""
 
 from __future__ import annotations
 
@@ -63,7 +62,7 @@ async def list_join_tokens(call: Call[None, JoinTokenQuery]) -> Page[JoinTokenVi
 @route(
     "DELETE",
     "/v1/join-tokens/{id}",
-    "Delete a join token, so that no agent or proxy can join with it",
+    "Delete a join token, so that no further agent or proxy can join with it",
     returns=JoinTokenView,
     access="admin",
 )
@@ -122,7 +121,7 @@ async def get_ca(call: Call[None, NoQuery]) -> CaView:
 @route(
     "POST",
     "/v1/ca/rotate",
-    "Begin a rotation of the CA of the links, or go on with the one in progress",
+    "Start a rotation of the CA of the links, or continue the one in progress",
     body=RotateCa,
     returns=CaView,
     access="admin",
@@ -137,9 +136,10 @@ def _require(registration: Registration | None) -> Registration:
             "the links of this manager have no TLS, so registration is not available: agents and "
             "proxies on "
             "this machine use common.link_token",
-            next_step="set manager.link_listen to an address that other machines reach "
-            "(0.0.0.0:8701), or "
-            "set common.link_tls to on",
+            next_step=(
+                "set manager.link_listen to an address that other machines can reach "
+                "(0.0.0.0:8701), or set common.link_tls to on"
+            ),
         )
 
     return registration
@@ -148,7 +148,10 @@ def _require(registration: Registration | None) -> Registration:
 @route(
     "GET",
     "/v1/managers",
-    "List the managers of this database: which one leads, and which agents and proxies each serves",
+    (
+        "List the managers of this database, with the leader and the agents and proxies that each "
+        "serves"
+    ),
     returns=Items[ManagerView],
     access="auditor",
 )

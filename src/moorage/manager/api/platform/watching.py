@@ -1,4 +1,4 @@
-"""Handlers for watching: the event stream, the overview, and who holds which device."""
+"""Handlers for watching: the event stream, the overview, and the holders of devices."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from moorage.manager.api.http.request import STREAM
 from moorage.manager.api.http.route import Call, NoQuery, route
 from moorage.manager.identity.audience import Audience
 
-# A client that reads nothing for so long is disconnected. Until then, what it misses stays in the
-# one log of all clients; what is queued for its socket is one write.
+# A client that reads nothing for this many seconds is disconnected. Until then, events that it
+# misses stay in the log that all clients share; only one write is queued for its socket.
 WRITE_S = 30.0
-# Seconds of a step, for how many days it is kept, and how many an answer may have or has by
-# default.
+# Steps in seconds, the days that each is kept, and the largest and the default number of steps in a
+# response.
 STEPS: dict[Step, tuple[int, float]] = {
     "minute": (60, 2),
     "hour": (3600, 90),
@@ -44,12 +44,12 @@ _HEADERS = {
 
 class EventQuery(NoQuery):
     kinds: Annotated[list[EventKind], BeforeValidator(split_list)] = Field(
-        [], description="Only these kinds, comma-separated or repeated; all by default."
+        [], description="Only these kinds, comma-separated or repeated. Default: all."
     )
     about: Annotated[NoNul, Field(max_length=100)] = Field(
         "",
         description=(
-            "Only what concerns the session or endpoint with this id, its replicas included."
+            "Only events about the session or endpoint with this id, including its replicas."
         ),
     )
 
@@ -61,33 +61,42 @@ class OccupancyQuery(PageQuery):
 
 
 class OccupancyHistoryQuery(NoQuery):
-    resource_group: NoNul | None = Field(None, description="Default: all that are not retired.")
+    resource_group: NoNul | None = Field(
+        None, description="Default: all groups that are not retired."
+    )
     from_: Annotated[
         Timestamp | None,
         Field(
             alias="from",
-            description="The step of this time is the first. Default: a day before `to`.",
+            description=(
+                "The first step is the one that contains this time. Default: one day before `to`."
+            ),
         ),
     ] = None
-    to: Timestamp | None = Field(None, description="The last step begins before. Default: now.")
+    to: Timestamp | None = Field(
+        None, description="The last step begins before this time. Default: now."
+    )
     step: Step | None = Field(
         None,
-        description=f"Default: the shortest with at most {USUAL_STEPS} steps that is still kept.",
+        description=f"Default: the shortest with at most {USUAL_STEPS} steps that are still kept.",
     )
 
 
 @route(
     "GET",
     "/v1/events",
-    "Watch sessions, endpoints, agents and resource groups as server-sent events. `Last-Event-ID` "
-    "resumes a stream; the event `reset` says that changes were missed: read everything again.",
+    (
+        "Watch sessions, endpoints, agents and resource groups as server-sent events. "
+        "`Last-Event-ID` resumes a stream. The event `reset` means that changes were missed; read "
+        "everything again."
+    ),
     query=EventQuery,
     returns="text/event-stream",
     access="viewer",
 )
 async def stream_events(call: Call[None, EventQuery]) -> web.StreamResponse:
-    """Ends when the rights of the caller have changed: the client connects again with its new
-    ones."""
+    """Stream events until the rights of the caller change; the client then reconnects with the new
+    rights."""
     request = call.request
     scope = call.scope
     key = call.scope.key
@@ -122,14 +131,14 @@ async def stream_events(call: Call[None, EventQuery]) -> web.StreamResponse:
     finally:
         await stream.aclose()
 
-    assert response is not None, "a stream has a first event"
+    assert response is not None, "a stream always has a first event"
     return response
 
 
 @route(
     "GET",
     "/v1/overview",
-    "Count sessions, agents and capacity by resource group, and pending sessions by their reason",
+    "Count sessions, agents and capacity by resource group, and pending sessions by reason",
     returns=Overview,
     access="viewer",
 )
@@ -142,8 +151,7 @@ async def get_overview(call: Call[None, NoQuery]) -> Overview:
 @route(
     "GET",
     "/v1/occupancy",
-    "List the devices and slots of agents with the kernels that hold them, in order of the "
-    "agents' ids",
+    "List the devices and slots of agents with the kernels that hold them, ordered by agent id",
     query=OccupancyQuery,
     returns=Page[AgentOccupancy],
     access="viewer",
@@ -170,9 +178,10 @@ async def list_occupancy(call: Call[None, OccupancyQuery]) -> Page[AgentOccupanc
 @route(
     "GET",
     "/v1/occupancy/history",
-    "Tell what resource groups offered, what of it was in use and how many sessions waited, over "
-    "time: "
-    "by minute for two days, by hour for ninety, by day for ten years",
+    (
+        "Get the capacity of resource groups, its use and the number of pending sessions over "
+        "time: by minute for two days, by hour for ninety days, by day for ten years"
+    ),
     query=OccupancyHistoryQuery,
     returns=OccupancyHistory,
     access="viewer",
@@ -204,8 +213,8 @@ async def occupancy_history(call: Call[None, OccupancyHistoryQuery]) -> Occupanc
 
 
 def choose_step(since: datetime, until: datetime, now: datetime) -> Step:
-    """The shortest that is still kept for ``since`` and makes at most ``USUAL_STEPS``; else a day.
-    Pure."""
+    """The shortest step that is still kept for ``since`` and yields at most ``USUAL_STEPS`` steps;
+    else a day. Pure."""
     for step, (seconds, days) in STEPS.items():
         few = (until - since).total_seconds() <= USUAL_STEPS * seconds
         if few and now - since <= days * _DAY:

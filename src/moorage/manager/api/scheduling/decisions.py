@@ -1,4 +1,4 @@
-"""Handlers for the scheduler's decisions and the sessions that ran."""
+"""Handlers for the scheduler's decisions and for past sessions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from moorage.manager.api.http.route import Call, route
 
 class TimeRangeQuery(PageQuery):
     group: NoNul = Field("default", description="A resource group.")
-    from_: Annotated[Timestamp, Field(alias="from", description="RFC 3339 with its offset.")]
+    from_: Annotated[Timestamp, Field(alias="from", description="Time in RFC 3339 with an offset.")]
     to: Timestamp
 
     @model_validator(mode="after")

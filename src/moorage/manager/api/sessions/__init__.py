@@ -1,1 +1,1 @@
-"""Sessions over REST: their life, their logs, their idle criteria and their templates."""
+"""Sessions over REST: lifecycle, logs, idle criteria and templates."""

@@ -1,4 +1,4 @@
-"""Handlers for sessions: creation, lists, changes and ends."""
+"""Handlers for sessions: create, list, change and end them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from moorage.manager.workloads.site_jobs import as_job
 
 
 def _split_upper(value: Any) -> Any:
-    """As ``split_list``, in any case."""
+    """Split like ``split_list``, and convert to upper case."""
     parts = split_list(value)
     return (
         [part.upper() if isinstance(part, str) else part for part in parts]
@@ -50,7 +50,8 @@ def _split_upper(value: Any) -> Any:
 
 
 class ListedStatus(StrEnum):
-    """Those of sessions, and what people read in place of TERMINATED."""
+    """Statuses to filter by: those of sessions, and the results that people read in place of
+    TERMINATED."""
 
     PENDING = "PENDING"
     SCHEDULED = "SCHEDULED"
@@ -69,18 +70,20 @@ class ListedStatus(StrEnum):
 class SessionQuery(PageQuery):
     status: Annotated[list[ListedStatus], BeforeValidator(_split_upper)] = Field(
         [],
-        description="Only these statuses, comma-separated or repeated. SUCCEEDED and FAILED are "
-        "TERMINATED "
-        "with that result; TERMINATED is both.",
+        description=(
+            "Only sessions in these statuses, comma-separated or repeated. SUCCEEDED and FAILED "
+            "are TERMINATED with that result; TERMINATED is both."
+        ),
     )
     resource_group: NoNul | None = None
     type: SessionType | None = None
     name: NoNul | None = None
     endpoint: NoNul | None = Field(None, description="Only replicas of this endpoint.")
     pipeline: NoNul | None = Field(
-        None, description="Only sessions of this pipeline: its id, or the newest of that name."
+        None,
+        description="Only sessions of this pipeline: its id, or the newest pipeline of that name.",
     )
-    user: NoNul | None = Field(None, description="Only of this owner.")
+    user: NoNul | None = Field(None, description="Only sessions of this owner.")
     project: NoNul | None = None
     selector: SelectorText | None = None
     sort: Literal["created_at", "-created_at", "name", "-name"] = order("-created_at")
@@ -100,11 +103,11 @@ class CreateQuery(Model):
     dry_run: bool = Field(
         False,
         description=(
-            "Create nothing. Return where the session would be placed now, or what is missing."
+            "Create nothing. Return where the session would be placed now, or what it waits for."
         ),
     )
     force: bool = Field(
-        False, description="Run it, also where an equal session could take its place."
+        False, description="Run the session even if the result of an equal session could be reused."
     )
 
 
@@ -128,8 +131,8 @@ async def create_session(call: Call[SessionSpec, CreateQuery]) -> SessionView | 
 async def create(
     call: Call[SessionSpec, CreateQuery], template: str | None = None, recorded_priority: int = 0
 ) -> SessionView | PlanView:
-    """``template``: NAME@VERSION of the template from which the body was made;
-    ``recorded_priority``: what it says."""
+    """Create a session. ``template``: NAME@VERSION of the template of the body;
+    ``recorded_priority``: the priority in it."""
     idempotency_key = call.idempotency_key
     store = call.deps.store
     await check_secrets(call, call.body)
@@ -141,7 +144,7 @@ async def create(
         spec = spec.model_copy(update={"reuse": None if reuse == "never" else reuse})
 
     forced = call.query.force and spec.reuse not in (None, "never")
-    if forced:  # what it runs is a result for others, but no live run to share
+    if forced:  # other sessions may reuse its result, but cannot join it while it runs
         spec = spec.model_copy(update={"reuse": "success"})
 
     await authorization.check_leader_reads(call, spec)
@@ -166,8 +169,10 @@ async def create(
 async def _with_warnings(
     call: Call[SessionSpec, CreateQuery], spec: SessionSpec, made: SessionView
 ) -> SessionView:
-    """Adds warnings if no agent could ever hold the session, about fields that its type has in
-    part, secrets in `env`, and budgets. The session has been created in any case."""
+    """Add warnings if no agent could ever hold the session, and about partially supported fields,
+    secrets in `env`, and budgets.
+
+    The session has been created in any case."""
     call.request[SESSION] = made.id
     message = REASONS[Reason.INFEASIBLE].text
     found = features.warnings(spec.type, ["depends_on"] if spec.depends_on else [])
@@ -228,7 +233,9 @@ async def stop_session(call: Call[None, NoQuery]) -> SessionView:
 
 
 class StopQuery(Model):
-    user: NoNul | None = Field(None, description="Whose sessions; without: the caller's own.")
+    user: NoNul | None = Field(
+        None, description="User whose sessions are stopped. Default: the caller."
+    )
 
 
 @route(
@@ -241,9 +248,12 @@ class StopQuery(Model):
     access="member",
 )
 async def stop_sessions(call: Call[None, StopQuery]) -> StoppedSessions:
-    """Of one user, in the projects of the caller. Replicas of endpoints go on."""
+    """Stop the sessions of one user in the caller's projects. Replicas of endpoints keep
+    running."""
     user = call.query.user or call.scope.owner.user
-    authorization.check_control(call, "what is asked to stop", user, call.scope.owner.project)
+    authorization.check_control(
+        call, "the sessions that are asked to stop", user, call.scope.owner.project
+    )
     return await call.deps.terminator.stop_user(call.scope, user, call.deps.clock)
 
 
@@ -288,9 +298,8 @@ async def update_session(call: Call[SessionPatch, NoQuery]) -> SessionView:
         and not await records.rename(call.scope, session.id, changes.name)
     ):
         raise Conflict(
-            f"session {session.name!r} cannot be renamed: requests for its model find it by this "
-            "name",
-            next_step="serve the model again under the other name",
+            f"session {session.name!r} cannot be renamed: requests for its model use this name",
+            next_step="serve the model again under the new name",
         )
 
     if changes.user_labels:
@@ -307,8 +316,8 @@ async def update_session(call: Call[SessionPatch, NoQuery]) -> SessionView:
     action=Action.CHANGE,
 )
 async def remove_session(call: Call[None, NoQuery]) -> SessionView:
-    """Nobody is shown it any more; its usage stays in the ledger, and its removal in the audit
-    log."""
+    """Remove a session from all listings. Its usage stays in the ledger, and its removal in the
+    audit log."""
     session = await authorization.session_of(call)
     if session.status in LIVE:
         raise Conflict(
@@ -321,7 +330,7 @@ async def remove_session(call: Call[None, NoQuery]) -> SessionView:
         raise Conflict(
             f"session {session.name!r} cannot be removed: a pipeline or another session refers to "
             "it, or its agent has not confirmed its end",
-            next_step="it is deleted with them, after `manager.sessions_kept_days`",
+            next_step="it is deleted together with them, after `manager.sessions_kept_days`",
         )
 
     return session
@@ -330,15 +339,18 @@ async def remove_session(call: Call[None, NoQuery]) -> SessionView:
 @route(
     "POST",
     f"{SESSION_PATH}/reload",
-    "Ask the program of a session to read its settings again. `reload` of each kernel has the "
-    "outcome.",
+    (
+        "Ask the program of a session to reload its settings. `reload` of each kernel shows the "
+        "outcome."
+    ),
     returns=SessionView,
     status=202,
     action=Action.CHANGE,
 )
 async def reload_session(call: Call[None, NoQuery]) -> SessionView:
-    """Record that its kernels should reload. The agents acknowledge later: ``reload`` of each
-    kernel."""
+    """Record that the session's kernels should reload.
+
+    The agents acknowledge later, in ``reload`` of each kernel."""
     session = await authorization.session_of(call)
     refused = f"session {session.name!r} cannot be reloaded"
     how = session.spec.reload
@@ -346,8 +358,7 @@ async def reload_session(call: Call[None, NoQuery]) -> SessionView:
         raise Conflict(
             f"{refused}: its specification has no `reload`",
             next_step=(
-                "start it with `--reload HUP`, or the path of a request, such as `--reload "
-                "/-/reload`"
+                "start it with `--reload HUP` or with a request path, such as `--reload /-/reload`"
             ),
         )
 
@@ -358,13 +369,15 @@ async def reload_session(call: Call[None, NoQuery]) -> SessionView:
         )
 
     if why := session.spec.reload_problem(how):
-        raise Conflict(f"{refused}: {why}", next_step="start it anew with another `reload`")
+        raise Conflict(
+            f"{refused}: {why}", next_step="start a new session with a different `reload`"
+        )
 
     main_only = how.http is not None
     if not await call.deps.store.reloads.request(call.scope, session.id, main_only=main_only):
         raise Conflict(
             f"{refused}: it is {session.status}, not RUNNING",
-            next_step="a session that starts later reads its settings as they are then",
+            next_step="a session reads its current settings when it starts",
         )
 
     return await call.deps.store.sessions.get(call.scope, session.id)

@@ -1,4 +1,4 @@
-"""Handlers for idle criteria of sessions, and their routes."""
+"""Handlers for idle criteria of sessions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from moorage.manager.workloads.idle import IdleSettings, find_problem, settings_
 
 
 async def check_choice(call: Call[Any, Any], spec: SessionSpec) -> None:
-    """Raises ``InvalidInput`` for idle criteria outside of the bounds of the resource group."""
+    """Raise ``InvalidInput`` for idle criteria outside the bounds of the resource group."""
     if spec.idle is None:
         return
     group = await call.deps.store.groups.get(spec.resource_group)
@@ -29,7 +29,7 @@ async def check_choice(call: Call[Any, Any], spec: SessionSpec) -> None:
 @route(
     "GET",
     f"{SESSION_PATH}/idle",
-    "Show when a session ends because nobody uses it, by criterion",
+    "Show when a session will end because of inactivity, by criterion",
     returns=IdleView,
     action=Action.SEE,
 )
@@ -40,7 +40,7 @@ async def get_idle(call: Call[None, NoQuery]) -> IdleView:
 @route(
     "POST",
     f"{SESSION_PATH}/extend",
-    "Keep a session that would end because nobody uses it",
+    "Extend a session that would end because of inactivity",
     body=Extension,
     returns=IdleView,
     action=Action.CHANGE,
@@ -58,14 +58,16 @@ async def extend_session(call: Call[Extension, NoQuery]) -> IdleView:
         )
         raise Conflict(
             f"session {session.name!r} cannot be extended: {why}",
-            next_step=f"`moorage describe {session.name}` shows what ends it",
+            next_step=f"`moorage describe {session.name}` shows why it will end",
         )
 
     if seconds is not None and seconds > settings.extension_s:
         raise InvalidInput(
-            f"seconds = {seconds:g} is above {settings.extension_s:g}, which the resource group "
-            "allows",
-            next_step="extend it for less, perhaps more than once",
+            (
+                f"seconds = {seconds:g} is above {settings.extension_s:g}, the maximum of the "
+                "resource group"
+            ),
+            next_step="extend it for less time, several times if necessary",
         )
 
     if settings.extension_s == 0 or not await call.deps.store.idle.extend(
@@ -75,8 +77,8 @@ async def extend_session(call: Call[Extension, NoQuery]) -> IdleView:
         raise Conflict(
             f"session {session.name!r} cannot be extended now: it allows {allowed} extensions",
             next_step=(
-                "use it: traffic and work keep it; one that has just started can be "
-                "extended shortly"
+                "use the session: traffic and work keep it running; a session that has just "
+                "started can be extended shortly"
             ),
         )
 

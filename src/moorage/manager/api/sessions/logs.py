@@ -1,4 +1,4 @@
-"""Handler for the logs of sessions: kept output, and what follows."""
+"""Handler for the logs of sessions: stored output, and new output."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from moorage.manager.api.http import authorization
 from moorage.manager.api.http.request import STREAM
 from moorage.manager.api.http.route import SESSION_PATH, Call, route
 
-# After this time the status is sent even if the log is empty, so that a following client knows it
-# is connected.
+# The status is sent after this many seconds even if the log is empty, so that a following client
+# knows that it is connected.
 FIRST_CHUNK_S = 1.0
 _LOG_HEADERS = {
     "Content-Type": "text/plain; charset=utf-8",
@@ -30,10 +30,10 @@ _LOG_HEADERS = {
     "X-Content-Type-Options": "nosniff",
 }
 
-# Of an answer: the number of its first byte, of those that the kernel has written. Of a request:
-# from which one on.
+# In a response: the number of the first byte, counted from the start of the kernel's output. In a
+# request: the first byte to return.
 OFFSET = "X-Moorage-Log-Offset"
-# Of an answer: whose log it is. Each attempt has its own numbers.
+# In a response: the attempt of the log. Bytes are counted separately for each attempt.
 ATTEMPT = "X-Moorage-Log-Attempt"
 
 
@@ -43,32 +43,29 @@ class LogQuery(Model):
     )
     follow: bool = Field(False, description="Continue to stream new output until the session ends.")
     attempt: Annotated[
-        int | None, Field(ge=1, description="The attempt; the newest by default.")
+        int | None, Field(ge=1, description="Attempt to read. Default: the newest.")
     ] = None
-    kernel: Annotated[NoNul, Field(description="Hostname of a cluster's kernel, such as sub1.")] = (
-        MAIN
-    )
-    timestamps: bool = Field(
-        False, description="Put the time in front of each line: RFC 3339, in UTC."
-    )
+    kernel: Annotated[
+        NoNul, Field(description="Hostname of a kernel in a cluster session, such as sub1.")
+    ] = MAIN
+    timestamps: bool = Field(False, description="Prefix each line with its time: RFC 3339, in UTC.")
     since: Annotated[
         Timestamp | None,
-        Field(description="Only what was written since. Of runtimes that keep times."),
+        Field(description="Only output written since this time, for runtimes that record times."),
     ] = None
     offset: Annotated[
         int | None,
         Field(
             ge=0,
             lt=1 << 63,
-            description="From this byte of the log on, or from the first one behind it that is "
-            "kept: the "
-            "header `X-Moorage-Log-Offset` of the answer has its number, and "
-            "`X-Moorage-Log-Attempt` that of "
-            "the attempt whose bytes are counted. The answer breaks off where bytes are missing, "
-            "also if it "
-            "is not followed. A line begins here, where there are `timestamps`. The same header "
-            "of the "
-            "request says the same, and an older manager ignores it.",
+            description=(
+                "Start at this byte of the log, or at the first later byte that is kept. The "
+                "header `X-Moorage-Log-Offset` of the response contains the number of that byte, "
+                "and `X-Moorage-Log-Attempt` the attempt whose bytes are counted. The response "
+                "stops where bytes are missing, even if it does not follow the log. With "
+                "`timestamps`, a line begins at this byte. A request may send the offset in the "
+                "same header instead; older managers ignore it."
+            ),
         ),
     ] = None
 
@@ -82,7 +79,8 @@ class LogQuery(Model):
     action=Action.LOGS,
 )
 async def get_logs(call: Call[None, LogQuery]) -> web.StreamResponse:
-    """Errors before the first chunk are problem responses; later errors abort the stream."""
+    """Stream the log. Errors before the first chunk are problem responses; later errors abort the
+    stream."""
     session = await authorization.session_of(call)
     query = call.query
     if session.adopted_from is not None:
@@ -105,11 +103,11 @@ async def get_logs(call: Call[None, LogQuery]) -> web.StreamResponse:
     begin = _Begin()
     beginning: asyncio.Task[LogPiece | MoorageError | None] | None = None
     try:
-        # What goes wrong until the agent answers, however late, is a problem, and no answer that
-        # breaks off.
+        # An error before the agent answers, however late, is a problem response, not an aborted
+        # stream.
         chunk = await begin.next(chunks)
         if isinstance(chunk, LogPiece) and not chunk.data:
-            # In a task of its own, so that the timeout does not cancel the read.
+            # In a separate task, so that the timeout does not cancel the read.
             beginning = spawn("api.logs", begin.data(chunks))
             await asyncio.wait({beginning}, timeout=FIRST_CHUNK_S)
             if beginning.done():
@@ -149,7 +147,7 @@ def _offset_of(call: Call[None, LogQuery]) -> int | None:
 
 
 class _Begin:
-    """Reads pieces of a log, and keeps in mind with which byte of which attempt it begins."""
+    """Reads pieces of a log, and records the byte and the attempt at which it begins."""
 
     def __init__(self) -> None:
         self._offset: int | None = None
@@ -160,7 +158,7 @@ class _Begin:
         return found | ({ATTEMPT: str(self._attempt)} if self._attempt else {})
 
     async def next(self, chunks: AsyncIterator[LogPiece]) -> LogPiece | MoorageError | None:
-        """The next piece, None at the end, or the error."""
+        """Return the next piece, None at the end, or the error."""
         try:
             piece = await anext(chunks)
         except StopAsyncIteration:
@@ -175,7 +173,7 @@ class _Begin:
         return piece
 
     async def data(self, chunks: AsyncIterator[LogPiece]) -> LogPiece | MoorageError | None:
-        """The next piece that is not empty, None at the end, or the error."""
+        """Return the next non-empty piece, None at the end, or the error."""
         while isinstance(piece := await self.next(chunks), LogPiece) and not piece.data:
             pass
         return piece

@@ -32,18 +32,21 @@ class _TemplatePath(Model):
 
 
 class OwnerQuery(Model):
-    for_all: bool = Field(False, description="The template of all projects; for administrators.")
+    for_all: bool = Field(
+        False, description="Use the template shared by all projects; for administrators."
+    )
 
 
 class VersionQuery(Model):
     version: Annotated[int, Field(ge=1, le=2_147_483_647)] | None = Field(
-        None, description="Default: the latest."
+        None, description="Version of the template. Default: the latest."
     )
 
 
 class TemplateQuery(WholeQuery):
     project: NoNul | None = Field(
-        None, description="Only of this project; empty: only those for all."
+        None,
+        description="Only templates of this project; empty: only those shared by all projects.",
     )
     sort: Literal["name", "-name", "created_at", "-created_at"] = order("name")
 
@@ -55,7 +58,7 @@ class VersionsQuery(PageQuery):
 @route(
     "GET",
     "/v1/templates",
-    "List the templates of the project and those for all, each in its latest version",
+    "List the templates of the project and the shared ones, each in its latest version",
     query=TemplateQuery,
     returns=Page[TemplateView],
     access="viewer",
@@ -96,7 +99,7 @@ async def list_versions(call: Call[None, VersionsQuery]) -> Page[TemplateView]:
 @route(
     "PUT",
     _TEMPLATE,
-    "Add a version of a template, which becomes the latest. The same template again adds none.",
+    "Add a version of a template, which becomes the latest. An unchanged template adds no version.",
     body=TemplateSpec,
     query=OwnerQuery,
     returns=TemplateView,
@@ -135,8 +138,10 @@ async def put_template(call: Call[TemplateSpec, OwnerQuery]) -> TemplateView:
 async def _check_priority(
     call: Call[TemplateSpec, OwnerQuery], name: str, template: TemplateSpec
 ) -> None:
-    """Raises ``Forbidden`` for a priority that the caller may not ask for, unless the version
-    before has it: sessions of the template may have it, whoever starts them."""
+    """Raise ``Forbidden`` for a priority that the caller may not request, unless the previous
+    version has it.
+
+    Sessions of the template may have that priority, whoever starts them."""
     no_defaults: dict[str, object] = {}
     priority = templates.recorded_priority(template, no_defaults, no_defaults)
     group = str(template.spec.get("resource_group", DEFAULT_GROUP))
@@ -158,7 +163,7 @@ async def _check_priority(
 
 
 async def _base(call: Call[TemplateSpec, OwnerQuery], name: str, ref: str) -> TemplateView:
-    """Raises ``InvalidInput`` for a cycle, or too long a chain."""
+    """Find the base. Raises ``InvalidInput`` for a cycle or too long a chain."""
     try:
         found = await call.deps.store.templates.get(call.scope, *split_version(ref))
     except ValueError as error:
@@ -167,21 +172,23 @@ async def _base(call: Call[TemplateSpec, OwnerQuery], name: str, ref: str) -> Te
     chain = [found.ref, *found.bases]
     if call.query.for_all and found.project:
         raise InvalidInput(
-            f"base {found.ref!r} belongs to project {found.project!r}, so not everybody may read "
-            "it",
-            next_step="base a template for all on another one for all",
+            (
+                f"base {found.ref!r} belongs to project {found.project!r}, so not everybody may "
+                "read it"
+            ),
+            next_step="base a shared template on another shared template",
         )
 
     if any(split_version(one)[0] == name for one in chain):
         raise InvalidInput(
             f"template {name!r} would be based on itself: {' on '.join([name, *chain])}",
-            next_step="give the new template another name, or leave out `base`",
+            next_step="give the new template another name, or omit `base`",
         )
 
     if len(chain) > templates.MAX_BASES:
         raise InvalidInput(
-            f"base {found.ref!r} already is {templates.MAX_BASES} templates deep",
-            next_step="base it on one of those: " + ", ".join(found.bases),
+            f"base {found.ref!r} already is {templates.MAX_BASES} levels deep",
+            next_step="base the template on one of those: " + ", ".join(found.bases),
         )
 
     return found
@@ -190,7 +197,7 @@ async def _base(call: Call[TemplateSpec, OwnerQuery], name: str, ref: str) -> Te
 @route(
     "DELETE",
     _TEMPLATE,
-    "Delete all versions of a template; sessions made from it stay",
+    "Delete all versions of a template; sessions created from it stay",
     query=OwnerQuery,
     returns=TemplateView,
     access="project-admin",
@@ -227,14 +234,14 @@ async def start_template(call: Call[TemplateRun, sessions.CreateQuery]) -> Sessi
         found.template, group.options.template_defaults, run.overrides
     )
 
-    # What an administrator starts of somebody else's runs no freer than that person's own programs.
+    # A session that an administrator starts from somebody else's template has no more rights than
+    # that person's own programs.
     made = replace(call, body=spec, scope=call.scope.isolating(found.isolated))  # type: ignore[arg-type]
     view = await sessions.create(made, found.ref, recorded)  # type: ignore[arg-type]
     if isinstance(view, SessionView) and made.scope is not call.scope and view.isolated:
         warning = (
-            f"the session runs isolated, since template {found.ref!r}, or one that it is based "
-            "on, was not "
-            "written by an administrator; set it again to run it as your own"
+            f"the session runs isolated, since template {found.ref!r}, or one of its bases, was "
+            "not written by an administrator; set the template again to run it as your own"
         )
         view = view.model_copy(update={"warnings": [*view.warnings, warning]})
 
@@ -244,5 +251,5 @@ async def start_template(call: Call[TemplateRun, sessions.CreateQuery]) -> Sessi
 def _check_owner(role: Role, query: OwnerQuery) -> None:
     if query.for_all and role is not Role.ADMIN:
         raise Forbidden(
-            "templates for all projects are for administrators", next_step="leave out `for_all`"
+            "only administrators can set templates for all projects", next_step="omit `for_all`"
         )
