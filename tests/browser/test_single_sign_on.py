@@ -128,7 +128,7 @@ async def test_people_of_a_provider_sign_in_and_out(platform: tuple[Platform, in
             answer = await sign_in(dora, manager, "dora")
             assert (answer.status, answer.url.path) == (200, "/console/"), await answer.text()
             replayed = await dora.get(answer.history[-1].url)
-            assert (replayed.status, "not begun in this browser" in await replayed.text()) == (
+            assert (replayed.status, "did not begin in this browser" in await replayed.text()) == (
                 403,
                 True,
             )

@@ -90,7 +90,7 @@ def test_what_cannot_be_shared_is_refused(platform: Platform, one: EtcdServers) 
     for setting, message in {
         "proxy.metring=true": "did you mean proxy.metering",
         "proxy.workers=99": "less than or equal to 15",
-        "manager.dsn=postgres://a:b@c/d": "whoever reads etcd could read it",
+        "manager.dsn=postgres://a:b@c/d": "anybody who can read etcd could read it",
         "agent.id=node-1": "differs from host to host",
         "agent.vllm_command=/tmp/mine": "decides which programs and images run",
         "etcd.prefix=/other/": "differs from host to host",

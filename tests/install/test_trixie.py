@@ -58,7 +58,7 @@ def test_a_library_that_the_system_lacks_is_named_before_anything_starts(trixie:
 
     assert (refused.returncode, "agent" in refused.stdout) == (1, False), refused
     assert refused.stderr == (
-        "moorage: this needs a library that this system does not have: libgomp.so.1; "
+        "moorage: this needs a library that this system lacks: libgomp.so.1; "
         "apt install libgomp1 (Debian, Ubuntu), or dnf install libgomp\n"
     )
     assert "apt install libgomp1" in doctor

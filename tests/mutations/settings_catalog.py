@@ -25,7 +25,7 @@ MUTATIONS = (
     Mutation(
         "a setting that nobody has classified is taken from etcd",
         "common/config/sharing.py",
-        'LOCAL.get(name, "is not in the list of settings that etcd may have")',
+        'LOCAL.get(name, "is not in the list of settings that may be in etcd")',
         'LOCAL.get(name, "")',
         (*SHARING, "-k", "not_classified"),
     ),

@@ -181,7 +181,7 @@ async def test_answers_that_this_browser_did_not_ask_for_are_refused(api: Api) -
         if query.endswith(SignInAttempt.of("").state):
             assert status == 403, "no cookie is no secret"
 
-        assert (status, "not begun in this browser" in text) == (403, True), query
+        assert (status, "did not begin in this browser" in text) == (403, True), query
 
     denied = (
         f"state={attempt.state}&error=access_denied&error_description=%3Cscript%3E&session_state=x"

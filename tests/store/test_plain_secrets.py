@@ -173,7 +173,7 @@ async def test_a_template_takes_no_mask_for_a_value(store: Store) -> None:
             {"spec": PROGRAM, "roles": {"main": {"env": {"API_TOKEN": "***"}}}},
         ):
             status, text = await api.call("ann", "PUT", "/v1/templates/train", body)
-            assert (status, "the mask of a value that is not shown" in text) == (422, True), text
+            assert (status, "the mask of a hidden value" in text) == (422, True), text
 
 
 async def test_a_template_whose_variables_are_no_object_yet_is_shown(store: Store) -> None:

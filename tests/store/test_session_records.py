@@ -58,7 +58,7 @@ async def test_a_model_keeps_the_name_that_requests_have(store: Store) -> None:
         model = {"type": "inference", "engine": "custom", "probe": {"path": "/"}}
         await _made(api, "tiny", **model)
         status, problem = await _rename(api, "tiny", "other")
-        assert (status, "requests for its model find it" in problem["detail"]) == (409, True)
+        assert (status, "requests for its model use this name" in problem["detail"]) == (409, True)
         assert await _names(api) == ["tiny"]
 
 

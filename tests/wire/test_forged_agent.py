@@ -376,5 +376,5 @@ def test_address_rules(
     "text", ["", "a=", "198.51.100.0/99", "198.51", "a b", "http://x", "198.51.100.7/24"]
 )
 def test_a_wrong_address_rule_is_an_error(text: str) -> None:
-    with pytest.raises(ValueError, match="no address, network or host name"):
+    with pytest.raises(ValueError, match="is not an address, network or host name"):
         ManagerSettings(agent_addresses=(text,))

@@ -71,7 +71,7 @@ async def test_invalid_lifetime_is_refused(api: Api, lifetime: object) -> None:
         ([{"name": "A"}], "name"),
         ([{"name": "a", "protocol": "udp"}], "http, tcp"),
         ([{"name": "a", "port": 0}], "port"),
-        ([{"name": "a", "port": 80}], "leave it out"),
+        ([{"name": "a", "port": 80}], "omit the port"),
         ([{"name": "a", "protocol": "tcp", "base_path": True}], "only http ports"),
         ([{"name": f"a{n}"} for n in range(17)], "ports"),
     ],

@@ -82,7 +82,7 @@ async def test_refusals_before_the_upgrade(api: Api) -> None:
         ({"command": []}, None, "command"),
         ({"command": ["x"], "shell": True}, None, "shell"),
         ({"command": ["x"], "env": {"MOORAGE_X": "1"}}, None, "MOORAGE_"),
-        (SPEC, b"", "names no channel"),
+        (SPEC, b"", "has no channel"),
         (SPEC, b"\x09x", "9 is not a valid Channel"),
         (SPEC, frame(Channel.STDOUT, b"x"), "cannot send on channel STDOUT"),
         (SPEC, frame(Channel.RESIZE, b'{"rows": -1}'), "rows"),

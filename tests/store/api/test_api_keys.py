@@ -69,7 +69,7 @@ async def test_member_may_not_read_or_change_keys_of_others(
     ("body", "message"),
     [
         ({}, "name"),
-        ({"name": "a b"}, "a name has 1 to 128 letters"),
+        ({"name": "a b"}, "a name consists of 1 to 128 characters"),
         ({"name": "a", "role": "user"}, "must be one of viewer, member"),
         ({"name": "a", "owner": "x"}, "owner"),
         ({"name": "a", "expires_at": "tomorrow"}, "expires_at"),

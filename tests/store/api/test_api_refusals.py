@@ -66,8 +66,8 @@ async def api(shared_database: str) -> AsyncIterator[Api]:
             {**BATCH, "name": "a b"},
             "name",
             '"a b"',
-            "a name has 1 to 128 letters a to z, digits or characters of . _ - / : "
-            "and starts and ends with a letter or digit, for example 'a-b'",
+            "a name consists of 1 to 128 characters: a to z, digits and . _ - / : "
+            "with a letter or digit at both ends, for example 'a-b'",
         ),
         ({**BATCH, "pending_timeout_s": 1e300}, "pending_timeout_s", "1e+300", None),
         ({**BATCH, "resources": {"cpu": 1e30}}, "resources", '{"cpu": 1e+30}', None),

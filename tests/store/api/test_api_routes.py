@@ -71,7 +71,7 @@ async def test_dry_run_returns_a_plan_and_creates_nothing(api: Api) -> None:
         "POST", "/v1/sessions?dry_run=true", json=BATCH, headers=key, key=MEMBER_KEY
     )
     assert (refused["fits"], refused["places"]) == (False, [])
-    assert "it belongs to no administrator" in refused["text"]
+    assert "the owner is not an administrator" in refused["text"]
     response, plan = await api.request("POST", "/v1/sessions?dry_run=true", json=BATCH, headers=key)
     assert (response.status, plan["fits"]) == (200, True)
     assert [place["agent_id"] for place in plan["places"]] == ["node-1"]
@@ -291,7 +291,7 @@ async def test_infeasible_session_has_a_warning_and_is_refused_with_strict(api: 
     response, created = await api.request("POST", "/v1/sessions", json=body)
     assert response.status == 201
     (warning,) = created["warnings"]
-    assert "could ever hold it, even when empty" in warning
+    assert "could ever hold the session, even when empty" in warning
     assert "needs 9 cuda.device" in warning
     response, problem = await api.request("POST", "/v1/sessions?strict=true", json=body)
     assert (response.status, problem["code"]) == (409, "infeasible")

@@ -124,5 +124,5 @@ def test_amounts_are_exact(unit: str, text: str, amount: int, shown: str) -> Non
     assert parse_budget_amount(unit, text) == amount
     assert format_budget_amount(unit, amount) == shown
     for wrong in ("", "nan", "inf", "1e99", "-1", "0.0000000001"):
-        with pytest.raises(InvalidInput, match="is no amount of"):
+        with pytest.raises(InvalidInput, match="is not an amount of"):
             parse_budget_amount(unit, wrong)

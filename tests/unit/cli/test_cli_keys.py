@@ -50,7 +50,7 @@ def test_create_list_and_revoke_a_key(manager: FakeManager, moorage: Run, tmp_pa
     [
         ("create a --role user", "'viewer', 'member'"),
         ("create a --expires soon", "5m, 12h or 30d"),
-        ("create a/", "a name has 1 to 128"),
+        ("create a/", "a name consists of 1 to 128"),
         ("create a --requests-per-minute many", "--requests-per-minute='many' is not a number"),
         ("create a --concurrent -1", "--concurrent='-1' is not a number"),
         ("create root", "there is a key named 'root'"),

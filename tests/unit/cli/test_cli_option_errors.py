@@ -15,14 +15,14 @@ from moorage.common.views.resources import Problem
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (("run", "--name", "a b", "--", "x"), "--name='a b': a name has"),
-        (("run", "--group", "a b", "--", "x"), "--group='a b': a name has"),
+        (("run", "--name", "a b", "--", "x"), "--name='a b': a name consists of"),
+        (("run", "--group", "a b", "--", "x"), "--group='a b': a name consists of"),
         (("run", "--resources", "cpu=x", "--", "x"), "--resources: cpu = 'x' is not allowed"),
         (("run", "--image", "A b", "--", "x"), "--image='A b': "),
         (("run", "--agent-label", "a b=1", "--", "x"), "--agent-label='a b': "),
         (("serve", "org/m", "--replicas", "-1"), "--replicas=-1: "),
-        (("keys", "create", "a b"), "NAME='a b': a name has"),
-        (("keys", "create", "a", "--user", "b c"), "--user='b c': a name has"),
+        (("keys", "create", "a b"), "NAME='a b': a name consists of"),
+        (("keys", "create", "a", "--user", "b c"), "--user='b c': a name consists of"),
     ],
 )
 def test_error_names_the_option_and_the_value(

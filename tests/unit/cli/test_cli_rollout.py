@@ -68,7 +68,7 @@ def test_status_of_a_failed_rollout(manager: FakeManager, moorage: Run, wait: st
     manager.can("GET", "/v1/endpoints/big/rollout", 200, failed)
     result = moorage("rollout", "status", "big", wait)
     assert result.exit_code == 1
-    assert "it used more memory than it was allocated (oom): 3 in a row" in result.stdout
+    assert "the program used more memory than it was allocated (oom): 3 in a row" in result.stdout
 
 
 def test_serve_with_autoscaling(manager: FakeManager, moorage: Run) -> None:

@@ -136,7 +136,7 @@ def test_serve_reports_a_failed_start_and_deletes_the_endpoint(
     assert result.stdout == ""
     last = result.stderr.splitlines()[-1]
     assert last.startswith(
-        "moorage: big failed: it used more memory than it was allocated (oom): used [red]9GiB[/red]"
+        "moorage: big failed: the program used more memory than it was allocated (oom): used [red]9GiB[/red]"
     )
     assert REASONS[Reason.OOM].next_step in last
     assert "the endpoint was deleted" in last
@@ -205,7 +205,7 @@ def test_serve_refuses_a_name_in_use(manager: FakeManager, moorage: Run) -> None
         (("serve",), "Missing argument"),
         (("serve", "m", "--engine", "nope"), "'llamacpp', 'vllm' or 'custom'"),
         (("serve", "m", "--engine", "custom"), "requires `command`"),
-        (("serve", "m", "--name", "a b"), "a name has 1 to 128"),
+        (("serve", "m", "--name", "a b"), "a name consists of 1 to 128"),
         (("serve", "m", "--resources", "cpu"), "--resources 'cpu' is not NAME=VALUE"),
         (("serve", "m", "--resources", "disk=1"), "unknown slot 'disk'"),
         (("serve", "m", "--env", "MOORAGE_X=1"), "is reserved"),

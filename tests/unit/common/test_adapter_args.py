@@ -62,7 +62,7 @@ def test_a_change_makes_a_new_revision() -> None:
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [
-        ({"adapters": [SQL, SQL]}, "two of the name 'sql'"),
+        ({"adapters": [SQL, SQL]}, "two entries with the name 'sql'"),
         ({"adapters": [{"name": "a:b", "source": "x"}]}, "pattern"),
         ({"adapters": [{"name": "a", "source": ""}]}, "at least 1 character"),
         ({"adapters": [SQL], "engine": "llamacpp", "model": "/m.gguf"}, "requires engine 'vllm'"),

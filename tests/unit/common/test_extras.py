@@ -19,18 +19,18 @@ LIBRARY = ": cannot open shared object file: No such file or directory"
         ),
         (
             ImportError("libgomp.so.1" + LIBRARY, name="xllamacpp"),
-            "a library that this system does not have: libgomp.so.1",
+            "a library that this system lacks: libgomp.so.1",
             "apt install libgomp1 (Debian, Ubuntu), or dnf install libgomp",
         ),
         (
             ImportError("libstdc++.so.6" + LIBRARY, name="cygrpc"),
-            "a library that this system does not have: libstdc++.so.6",
+            "a library that this system lacks: libstdc++.so.6",
             "apt install libstdc++6 (Debian, Ubuntu), or dnf install libstdc++",
         ),
         (
             ImportError("libother-2.so.3" + LIBRARY),
-            "a library that this system does not have: libother-2.so.3",
-            "install the package of the operating system that has libother-2.so.3",
+            "a library that this system lacks: libother-2.so.3",
+            "install the operating system's package that contains libother-2.so.3",
         ),
         (
             ImportError("cannot import name 'x' from 'y'"),

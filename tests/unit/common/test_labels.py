@@ -87,7 +87,7 @@ def test_selector_means_all_of_its_parts(parts: list[str], labels: dict[str, str
     [
         ({"a": "x" * 1_000_000}, "has 1000000 characters; 63 are allowed"),
         ({"a" * 1_000_000: "x"}, "name of 1000000 characters; 63 are allowed"),
-        ({f"{'a' * 254}/b": "x"}, "prefix of 254 characters; the most is 253"),
+        ({f"{'a' * 254}/b": "x"}, "prefix of 254 characters; 253 are allowed"),
         ({"a b": "x"}, "'a b' is not valid"),
         ({"": "x"}, "is not valid"),
         ({"a": "-x"}, "is '-x'"),

@@ -72,7 +72,7 @@ def test_a_system_session_holds_no_devices(resources: dict[str, Any]) -> None:
     system = BASE | {"type": "system"}
     device = next(slot for slot in resources if "." in slot)
     with pytest.raises(
-        ValidationError, match=f"system sessions hold no devices: leave '{device}' out"
+        ValidationError, match=f"system sessions hold no devices: remove '{device}' from"
     ):
         SessionSpec.model_validate(system | {"resources": resources})
     cluster = {"size": 2, "sub": {"resources": resources}}

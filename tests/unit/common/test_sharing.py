@@ -96,9 +96,9 @@ def test_a_local_setting_is_ignored_in_etcd(name: str) -> None:
         Settings().model_dump()
     )
     (why,) = loaded.ignored
-    assert why.startswith(f"{name} is not taken from etcd: it {LOCAL[name]}")
+    assert why.startswith(f"{name} cannot be set in etcd: it {LOCAL[name]}")
     assert "set it in the configuration file" in why
-    with pytest.raises(ConfigError, match="is not taken from etcd"):
+    with pytest.raises(ConfigError, match="cannot be set in etcd"):
         check_shared({name: value})
 
 

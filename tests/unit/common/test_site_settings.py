@@ -103,11 +103,11 @@ def test_sites_from_the_environment(tmp_path: Path) -> None:
     [
         (
             "[agent.sites.a]\nruntimes = ['docker']",
-            r"agent\.sites\.a\.runtimes has docker; a site has slurm or heappe",
+            r"agent\.sites\.a\.runtimes contains docker; a site supports only slurm or heappe",
         ),
         (
             "[agent.sites.a]\n",
-            r"agent\.sites\.a\.runtimes has process, docker, fake; .*\[agent\.sites\.a\]",
+            r"agent\.sites\.a\.runtimes contains process, docker, fake; .*\[agent\.sites\.a\]",
         ),
         (
             "[agent.sites.a]\nruntimes = ['heappe']\nheappe_user = 'u'",
@@ -127,23 +127,23 @@ def test_sites_from_the_environment(tmp_path: Path) -> None:
             "[agent.sites.a]\nruntimes = ['slurm']\nid = 'a/b'",
             r"agent\.sites\.a\.id = 'a/b' is not a valid",
         ),
-        ("[agent.sites.'a b']\nruntimes = ['slurm']", r"'a b' is not a name for a site"),
+        ("[agent.sites.'a b']\nruntimes = ['slurm']", r"'a b' is not a valid site name"),
         (
             "[agent.sites.a]\nruntimes=['slurm']\nid='x'\n[agent.sites.b]\nruntimes=['slurm']\nid='x'",
             r"agent\.sites\.a\.id and agent\.sites\.b\.id are both 'x'",
         ),
         (
             "[agent]\nslurm_work_dir='/shared'\nruntimes=['slurm']\n[agent.sites.a]\n[agent.sites.b]",
-            r"agent\.sites\.b\.slurm_work_dir = '/shared' is that of agent\.sites\.a",
+            r"agent\.sites\.b\.slurm_work_dir = '/shared' is also that of agent\.sites\.a",
         ),
         (
             TWO + SITE.replace("'u'", "'one'"),
-            r"agent\.sites\.karolina and agent\.sites\.second use one HEAppE account: heappe_user = 'one' at"
-            r" https://heappe\.example\.org .*heappe_shared_account = true in both",
+            r"agent\.sites\.karolina and agent\.sites\.second use the same HEAppE account: heappe_user = "
+            r"'one' at https://heappe\.example\.org .*heappe_shared_account = true in both",
         ),
         (
             TWO + SITE.replace("'u'", "'one'") + "heappe_url = 'https://HEAppE.example.org/'\n",
-            r"use one HEAppE account",
+            r"use the same HEAppE account",
         ),
         (
             TWO + SITE + "heappe_shared_account = true\nheappe_user2 = 1\n",

@@ -40,7 +40,7 @@ def test_a_spec_without_it_is_stored_as_the_release_before_has_it() -> None:
         ({"checkpoint": {"signal": "KILL"}}, "signal"),
         ({"checkpoint": {"grace_s": 0}}, "greater than 0"),
         ({"checkpoint": {"grace_s": 3601}}, "less than or equal to 3600"),
-        ({"runtime": "celery", "checkpoint": {}}, "sends its programs no signals"),
+        ({"runtime": "celery", "checkpoint": {}}, "cannot send its programs signals"),
     ],
 )
 def test_what_cannot_be_is_refused(fields: dict[str, Any], problem: str) -> None:

@@ -43,18 +43,18 @@ def test_allowed(reload: dict[str, Any], fields: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("reload", "fields", "why"),
     [
-        ({}, {}, "one of `signal`"),
-        ({"signal": "HUP", "http": "/"}, {}, "one of `signal`"),
+        ({}, {}, "either `signal`"),
+        ({"signal": "HUP", "http": "/"}, {}, "either `signal`"),
         ({"signal": "TERM"}, {}, "'HUP'"),
-        ({"signal": "HUP", "port": "web"}, {"ports": [WEB]}, "`reload.port` belongs to"),
+        ({"signal": "HUP", "port": "web"}, {"ports": [WEB]}, "`reload.port` applies only to"),
         ({"http": "no slash"}, {"ports": [WEB]}, "pattern"),
         ({"signal": "HUP"}, {"runtime": "slurm"}, "use `reload.http`"),
         ({"signal": "HUP"}, {"runtime": "heappe"}, "use `reload.http`"),
-        ({"signal": "HUP"}, {"runtime": "celery"}, "sends its programs no signals"),
+        ({"signal": "HUP"}, {"runtime": "celery"}, "cannot send its programs signals"),
         (HTTP, {}, "no service port for http"),
         (HTTP, {"ports": [DB]}, "no service port for http"),
         (HTTP, {"ports": [WEB, ADMIN]}, "the service ports web, admin"),
-        (HTTP | {"port": "db"}, {"ports": [WEB, DB]}, "'db' is no service port for http"),
+        (HTTP | {"port": "db"}, {"ports": [WEB, DB]}, "'db' is not a service port for http"),
         (
             HTTP | {"acknowledge": "progress"},
             {"runtime": "slurm", "ports": [WEB]},

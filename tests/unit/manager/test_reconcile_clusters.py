@@ -164,7 +164,7 @@ def test_degraded_is_recorded_once_per_loss_and_keeps_the_deadline() -> None:
     first = reconcile_session(running, NOW, 120)
     assert first is not None
     assert (first.deadline_s, first.kernel_status) == (25, None)
-    assert first.detail == "without sub1: it used more memory than it was allocated"
+    assert first.detail == "without sub1: the program used more memory than it was allocated"
     degraded = replace(running, detail=first.detail, reason=first.reason)
     assert reconcile_session(degraded, NOW, 120) is None
     second = reconcile_session(

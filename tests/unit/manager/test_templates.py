@@ -68,8 +68,8 @@ def test_the_caller_overrides_the_group_which_overrides_the_template() -> None:
     [
         ({}, {}, "'data' is missing"),
         ({"data": "d", "epoch": 1}, {}, "no parameter 'epoch'"),
-        ({"data": "d", "epochs": 0}, {}, "the least value is 1"),
-        ({"data": "d", "epochs": 101}, {}, "the largest value is 100"),
+        ({"data": "d", "epochs": 0}, {}, "the smallest allowed value is 1"),
+        ({"data": "d", "epochs": 101}, {}, "the largest allowed value is 100"),
         ({"data": "d", "epochs": True}, {}, "must be a integer"),
         ({"data": 1}, {}, "must be a string"),
         ({"data": "d"}, {"colour": "red"}, "colour"),

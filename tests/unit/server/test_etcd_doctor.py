@@ -70,7 +70,7 @@ def test_what_is_found(
 
 def test_a_setting_that_is_ignored_is_named() -> None:
     found = list(
-        check_etcd(THREE, LINKS, LINKS, "/moorage/", ignored=("proxy.auth is not taken from etcd",))
+        check_etcd(THREE, LINKS, LINKS, "/moorage/", ignored=("proxy.auth cannot be set in etcd",))
     )
     assert [one.status for one in found] == ["ok", "warn"]
     assert "proxy.auth" in found[1].detail

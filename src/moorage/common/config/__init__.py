@@ -1,1 +1,1 @@
-"""Configuration: settings, where each value came from, and logging."""
+"""Configuration: settings, the origin of each value, and logging."""

@@ -1,4 +1,4 @@
-"""Settings of the manager about its database beyond the URL."""
+"""Database settings of the manager other than the URL."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ class DatabaseSettings(BaseModel):
     database_synchronous_commit: Literal[
         "server", "on", "remote_apply", "remote_write", "local"
     ] = "server"
-    """What an acknowledged write waits for: ``local``: the disk of the primary; ``remote_write``,
-    ``on``, ``remote_apply``: also that a synchronous standby has it in memory, on disk, or visible.
-    ``server``: as Postgres is set. Writes that are repeated anyway, such as heartbeats, never
-    wait."""
+    """When a write is acknowledged: ``local``: after the primary has it on disk; ``remote_write``,
+    ``on``, ``remote_apply``: after a synchronous standby also has it in memory, on disk, or
+    visible. ``server``: as Postgres is configured. Writes that are repeated anyway, such as
+    heartbeats, never wait."""
     database_target_session_attrs: Literal["read-write", "primary"] = "read-write"
-    """Which of several hosts in ``dsn`` is used: the one that accepts writes, or the ``primary``,
-    which is then waited for while ``default_transaction_read_only`` is on."""
+    """Which of several hosts in ``dsn`` is used: the one that accepts writes, or the ``primary``.
+    With ``primary``, the manager waits while ``default_transaction_read_only`` is on."""

@@ -1,4 +1,4 @@
-"""Settings about agents that only dial out."""
+"""Settings for agents that only dial out."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ class ReachSettings(BaseModel):
     reach: Reach = "direct"
     """How proxies reach the kernels of this agent. ``direct``: at ``address``. ``dial-out``: over
     connections that the agent opens to ``proxy.dialout_address`` of each proxy, for a node behind
-    NAT or a firewall. ``auto`` is for agents of the previous release, and goes with the next one:
-    directly, unless the agent does not connect from its ``address`` and a proxy takes its
-    connections."""
+    NAT or a firewall. ``auto`` is for agents of the previous release and will be removed in the
+    next one: directly, unless the agent does not connect from its ``address`` and a proxy accepts
+    its connections."""
 
 
 class DialOutSettings(BaseModel):
     dialout_listen: Address | None = None
     """Address for connections of agents that proxies cannot reach, such as 0.0.0.0:8802. Worker N
-    listens at a port that is N greater. None: off."""
+    listens on the port plus N. None: off."""
     dialout_address: Address | None = None
-    """Address at which agents reach ``dialout_listen``. None: as it is, with the address of this
-    host on the route to the manager in place of 0.0.0.0."""
+    """Address at which agents reach ``dialout_listen``. None: the same address, with 0.0.0.0
+    replaced by this host's address on the route to the manager."""

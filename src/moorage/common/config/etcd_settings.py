@@ -1,4 +1,4 @@
-"""Settings of etcd, which is optional."""
+"""Settings for etcd, which is optional."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ class EtcdSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     address: Annotated[str, AfterValidator(check_etcd_address)] = ""
-    """Endpoints of the etcd in which this process is registered and that has the shared settings:
+    """Endpoints of the etcd in which this process registers and that holds the shared settings:
     ``etcd://one:2379,two:2379``, or ``etcds://`` with TLS. Empty: none."""
     user: str = ""
     """User of etcd, with ``password``. Empty: etcd has no authentication."""
     password: str | None = Field(None, repr=False)
     """Password of ``user``. Also ``password_file``."""
     ca: Path | None = None
-    """Certificates of the authorities of etcd's endpoints, in PEM. None: those of the system."""
+    """CA certificates for etcd's endpoints, in PEM. None: those of the system."""
     certificate: Path | None = None
-    """Certificate of this client, in PEM, if etcd wants one. It names no user: where etcd has
-    users, it refuses certificates with a common name at its gateway, which is used here."""
+    """Certificate of this client, in PEM, if etcd requires one. It names no user: an etcd with
+    users rejects certificates with a common name at its gateway, which is used here."""
     key: Path | None = None
     """Key of ``certificate``, in PEM."""
     prefix: Annotated[str, Field(pattern=r"^/([A-Za-z0-9._-]+/)+$")] = "/moorage/"
-    """Prefix of all keys of this cluster. Clusters that share an etcd need different ones."""
+    """Prefix of all keys of this cluster. Clusters that share an etcd need different prefixes."""

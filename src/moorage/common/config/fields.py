@@ -1,4 +1,4 @@
-"""Types of settings that several sections share."""
+"""Types of settings shared by several sections."""
 
 from __future__ import annotations
 

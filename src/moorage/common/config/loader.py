@@ -43,7 +43,8 @@ SYSTEM_FILE = Path("/etc/moorage/moorage.toml")
 
 
 def _own_first(kind: type[Any]) -> dict[str, Any]:
-    """The fields of a section, those of its parts last: an error names the first ones."""
+    """Fields of a section, with nested ones last, so that errors name the section's own fields
+    first."""
     fields: dict[str, Any] = kind.model_fields
     return dict(sorted(fields.items(), key=lambda field: field[0] not in kind.__annotations__))
 
@@ -60,8 +61,8 @@ _SECRET_FILE = f"agent.{SECRET}_file"
 @dataclass(frozen=True, slots=True)
 class LoadedSettings:
     """``origins`` maps every ``section.key`` to ``default``, ``etcd``, ``file PATH``, ``env NAME``
-    or ``flag --x``. ``sites``: the settings of the agent of each site, by name; empty for one
-    agent. ``ignored``: why settings in etcd are not taken."""
+    or ``flag --x``. ``sites``: the settings of each site's agent, by name; empty for one agent.
+    ``ignored``: why settings in etcd are ignored."""
 
     settings: Settings
     origins: dict[str, str]
@@ -98,14 +99,13 @@ def load(
 ) -> LoadedSettings:
     """Load all settings.
 
-    ``flags`` maps ``section.key`` to values, and ``options`` to the option that gave one, if not
+    ``flags`` maps ``section.key`` to values, and ``options`` to the option that set one, if not
     ``--set``. Environment variables are MOORAGE_SECTION__KEY, and MOORAGE_HOME for ``common.home``;
     empty variables are ignored. The file is ``file``, else $MOORAGE_CONFIG, else moorage.toml in
     the state directory, else /etc/moorage/moorage.toml; the last two are optional. ``shared``: the
-    JSON text of settings in etcd. Those that are not valid are ignored.
+    JSON text of settings in etcd; invalid ones are ignored.
 
-    Raises:
-        ConfigError: with the setting, the value, its origin and what is allowed.
+    Raises: ConfigError: with the setting, the value, its origin and the allowed values.
     """
     upper = _from_env(env) | _from_flags(flags, options or {})
     home = upper.get("common.home", _Given(Settings().common.home, _DEFAULT)).value
@@ -113,7 +113,7 @@ def load(
     upper = (_from_file(path) if path else {}) | upper
     secret_file = upper.get(_SECRET_FILE)
     if secret_file is not None and secret_file.origin != upper[f"agent.{SECRET}"].origin:
-        del upper[_SECRET_FILE]  # the secret is another one
+        del upper[_SECRET_FILE]  # the secret is the alternative source
 
     lower, ignored = _from_shared(shared or {})
     while True:
@@ -141,8 +141,9 @@ def load(
 
 
 def check_shared(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Validate settings that all daemons shall share. Returns them as JSON values. Raises
-    ``ConfigError``, also for settings that only the host itself decides."""
+    """Validate settings that all daemons share. Returns them as JSON values.
+
+    Raises ``ConfigError``, also for settings that only the host itself may decide."""
     given: dict[str, _Given] = {}
     for name, value in values.items():
         _check_shareable(name)
@@ -183,21 +184,21 @@ def resolve_home(settings: Settings) -> Path:
 
 
 def link_token(settings: Settings, home: Path, clock: Clock) -> str:
-    """Return the configured link token, else the one kept in ``home``, generated at first use."""
+    """Return the configured link token, or the one stored in ``home``, generated at first use."""
     return settings.common.link_token or load_or_create_secret(
         "common.link_token", home / "link-token", clock
     )
 
 
 def load_or_create_secret(name: str, path: Path, clock: Clock) -> str:
-    """Return the secret in ``path``, generated at first use. ``name`` is the setting, for error
+    """Return the secret in ``path``, generated at first use. ``name``: the setting, for error
     messages."""
     if not path.exists():
         mine = path.with_name(f".{path.name}.{clock.new_id()}")
         with os.fdopen(os.open(mine, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.write(f"{clock.secret()}\n")
             file.flush()
-            os.fsync(file.fileno())  # what it will encrypt may be committed soon
+            os.fsync(file.fileno())  # data that it encrypts may be committed soon
 
         try:
             # unlike rename, this keeps a secret that another process created first
@@ -227,8 +228,8 @@ def _from_flags(flags: Mapping[str, str], options: Mapping[str, str]) -> dict[st
 
         if name == _SITES and f'"{SECRET}"' in value:
             raise ConfigError(
-                f"{_SITES} has a {SECRET}, and every user of this machine can read arguments",
-                next_step=f"put it into a file, and set {SECRET}_file in its place",
+                f"{_SITES} contains a {SECRET}, and every user of this machine can read arguments",
+                next_step=f"put it into a file, and set {SECRET}_file instead",
             )
 
         _add(given, name, value=value, origin=origin, base=Path.cwd())
@@ -241,7 +242,7 @@ def _has_password(dsn: str) -> bool:
         parts = urlsplit(dsn)
         return parts.password is not None or "password" in parse_qs(parts.query)
     except ValueError:
-        return False  # its own check explains what is wrong
+        return False  # its own check explains the error
 
 
 def _from_env(env: Mapping[str, str]) -> dict[str, _Given]:
@@ -304,7 +305,7 @@ def _from_file(path: Path) -> dict[str, _Given]:
 
 
 def _from_shared(shared: Mapping[str, str]) -> tuple[dict[str, _Given], list[str]]:
-    """Settings in etcd, and why some of them are ignored."""
+    """Settings in etcd, and the reasons why some are ignored."""
     given: dict[str, _Given] = {}
     ignored: list[str] = []
     for name, text in sorted(shared.items()):
@@ -320,11 +321,11 @@ def _from_shared(shared: Mapping[str, str]) -> tuple[dict[str, _Given], list[str
 
 
 def _check_shareable(name: str) -> None:
-    """Raises ``ConfigError`` for settings that only the host itself decides."""
+    """Raise ``ConfigError`` for settings that only the host itself may decide."""
     _check_name(name, "etcd")
     if reason := why_local(name):
         raise ConfigError(
-            f"{name} is not taken from etcd: it {reason}",
+            f"{name} cannot be set in etcd: it {reason}",
             next_step="set it in the configuration file or in the environment of each host",
         )
 
@@ -354,8 +355,8 @@ def _add(given: dict[str, _Given], name: str, value: Any, origin: str, *, base: 
 
 
 def _read_site_secrets(sites: Any, base: Path) -> Any:
-    """Replace ``heappe_secret_file`` of each site. Anything that is no table of tables is left to
-    the check."""
+    """Replace ``heappe_secret_file`` of each site. Values that are not tables of tables are left to
+    the validation."""
     if not isinstance(sites, dict) or not all(isinstance(site, dict) for site in sites.values()):
         return sites
 
@@ -389,7 +390,7 @@ def _read_secret(name: str, path: Path) -> str:
 
 
 def _decode(name: str, value: Any, origin: str) -> Any:
-    """Decode a table or list that was written as JSON text."""
+    """Decode a table or list that is written as JSON text."""
     section, _, key = name.partition(".")
     default = _KEYS[section][key].get_default()
     if isinstance(value, str) and isinstance(default, dict | tuple):
@@ -436,7 +437,7 @@ def _explain(problem: Any, given: Mapping[str, _Given]) -> str:
     name = ".".join(str(part) for part in problem["loc"][:2])
     item = given[name]
     value = "***" if name in SECRETS else repr(item.value)
-    if name == _SITES:  # it may have secrets
+    if name == _SITES:  # the value may contain secrets
         name = ".".join(str(part) for part in problem["loc"][:3])
         value = type(problem["input"]).__name__
     return f"{name} = {value} from {item.origin}: {problem['msg'].removeprefix('Value error, ')}"

@@ -15,13 +15,13 @@ import structlog
 
 from moorage.common.telemetry.log_context import LOG_SUBJECT
 
-# The component that a line comes from: that of the process, or the part of ``moorage up``.
+# Component that a line comes from: that of the process, or the part of ``moorage up``.
 Component: TypeAlias = Literal["manager", "agent", "proxy", "up", "cli"]
 _OWN_NAMES: Final = ("agent", "manager", "proxy")
 
 
 class _NamedLogger(structlog.PrintLogger):
-    """Writes to stderr. ``name``: of the module that logs, such as
+    """Logger that writes to stderr. ``name``: the module that logs, such as
     ``moorage.agent.kernel.task``."""
 
     def __init__(self, name: str = "moorage") -> None:
@@ -30,7 +30,8 @@ class _NamedLogger(structlog.PrintLogger):
 
 
 def _has_colors() -> bool:
-    """A terminal that shows them, and a user who has not set NO_COLOR (https://no-color.org)."""
+    """Whether the terminal shows colors and the user has not set NO_COLOR
+    (https://no-color.org)."""
     unwanted = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     return sys.stderr.isatty() and not unwanted
 
@@ -40,7 +41,7 @@ def setup(
 ) -> None:
     """Configure structlog and the standard library's loggers. Call once per process.
 
-    ``component``: what the process is, which each line of JSON tells.
+    ``component``: the kind of process, which each line of JSON contains.
     """
     shared: list[structlog.types.Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -90,7 +91,8 @@ def _add_source(
 def _add_subject(
     logger: Any, method: str, event: structlog.types.EventDict
 ) -> structlog.types.EventDict:
-    """The fields of what the task works for. What the line says itself counts."""
+    """Add the fields that describe the subject of the task. Fields of the line itself take
+    precedence."""
     if (subject := LOG_SUBJECT.get()) is not None:
         for name, value in subject.log_fields().items():
             if value:
@@ -99,7 +101,7 @@ def _add_subject(
 
 
 def component_of(name: str, process: Component) -> str:
-    """The component of the logger ``name`` in a process: `moorage up` has all of them in one
+    """Component of the logger ``name`` in a process: `moorage up` runs all components in one
     process."""
     package, _, rest = name.partition(".")
     part = rest.partition(".")[0]

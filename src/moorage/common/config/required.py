@@ -1,4 +1,4 @@
-"""Settings without which a runtime that submits jobs to a site cannot work.
+"""Required settings of runtimes that submit jobs to a site.
 
 Agents import this module: it needs no pydantic.
 """
@@ -18,5 +18,5 @@ def missing_for_heappe(settings: AgentSettings) -> list[str]:
     return [name for name in names if not getattr(settings, name)]
 
 
-# By ``RuntimeTraits.settings``: the names of the settings that are missing.
+# The missing settings by ``RuntimeTraits.settings``.
 MISSING: Mapping[str, Callable[[AgentSettings], list[str]]] = {"heappe_": missing_for_heappe}

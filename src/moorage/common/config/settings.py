@@ -25,12 +25,13 @@ from moorage.common.model.addresses import AddressRule
 from moorage.common.model.runtime_choice import RuntimeChoice
 from moorage.common.model.slots import parse_size
 
-# What a file system with its journal takes.
+# Space that a file system with its journal takes.
 _LEAST_DISK_BYTES = 64 << 20
 
 
 def _join_addresses(value: Any) -> Any:
-    """A list in the configuration file means the same as addresses separated by commas."""
+    """Join a list in the configuration file, which means the same as addresses separated by
+    commas."""
     return (
         ", ".join(value)
         if isinstance(value, list) and all(isinstance(a, str) for a in value)
@@ -145,25 +146,25 @@ class CommonSettings(Section):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Minimum level of log lines."""
     link_token: str | None = Field(None, repr=False)
-    """Shared secret of manager, agents and proxies for gRPC links without TLS. None: generated once
-    and kept in the state directory. Also ``link_token_file``."""
+    """Shared secret of managers, agents and proxies for gRPC links without TLS. None: generated
+    once and stored in the state directory. Also ``link_token_file``."""
     link_tls: Literal["auto", "on", "off"] = "auto"
     """mTLS on the gRPC links. ``auto``: managers use it unless they listen on loopback only; agents
-    and proxies use it once they have joined, and without it connect only to a manager on their host
-    with their state directory, over its Unix socket. ``off`` sends the link token and kernel
-    specifications, secrets included, in clear text, also to whatever listens on loopback: only for
-    trusted networks."""
+    and proxies use it once they have joined. Before that, they connect only to a manager on their
+    host with their state directory, over its Unix socket. ``off`` sends the link token and kernel
+    specifications, including secrets, in clear text, even to an unknown process that listens on
+    loopback: only for trusted networks."""
 
     manager_home: Path | None = None
     """State directory of the manager on this host, with its Unix sockets, for agents and proxies
-    that have not joined and have another one. Its owner is trusted. None: their own."""
+    that have not joined and use a different directory. Its owner is trusted. None: their own."""
 
     tls: Literal["off", "ca"] = "off"
-    """TLS of the REST API and the OpenAI API where no certificate is configured. ``ca``: the
-    manager issues one by its own CA, in the directory tls of its state directory; clients trust
+    """TLS of the REST API and the OpenAI API if no certificate is configured. ``ca``: the manager
+    issues a certificate with its own CA, in the directory tls of its state directory; clients trust
     tls/ca.pem."""
     tls_names: tuple[HostName, ...] = ()
-    """Host names in that certificate beside localhost, the name of the manager's host and its
+    """Host names in that certificate, in addition to localhost and the manager's host name and
     address."""
 
 
@@ -171,36 +172,36 @@ class ManagerSettings(DatabaseSettings, ConsoleSettings, FileServerSettings, Sec
     listen: Address = "127.0.0.1:8700"
     """Address of the REST API."""
     allowed_hosts: tuple[HostName, ...] = ()
-    """Further names in the Host header that the REST API answers to while it listens on loopback;
-    beside them only names of this machine are answered. A name that starts with a dot stands for
-    its subdomains."""
+    """Additional names in the Host header that the REST API accepts while it listens on loopback;
+    otherwise it accepts only names of this machine. A name that starts with a dot includes its
+    subdomains."""
     trusted_proxies: tuple[Network, ...] = ()
-    """Web servers in front of the REST API whose X-Forwarded-For counts: at sign-in and in the
-    audit log."""
+    """Web servers in front of the REST API whose X-Forwarded-For header is trusted, for sign-in and
+    the audit log."""
     tls_certificate: Path | None = None
-    """Certificate of the REST API with its chain, in PEM. It is read again when it changes. None:
-    see ``common.tls``."""
+    """Certificate of the REST API with its chain, in PEM. It is reloaded when it changes. None: see
+    ``common.tls``."""
     tls_key: Path | None = None
     """Key of ``tls_certificate``, in PEM."""
     link_listen: Address = "127.0.0.1:8701"
     """Address of the gRPC link for agents and proxies."""
     link_address: Address | None = None
     """Advertised address of the gRPC link, as host:port, for agents, proxies and other managers.
-    None: the host of link_listen; if that is a wildcard, the host at which a joining peer reached
-    the API, and for other managers the address of this host on the route to Postgres."""
+    None: the host of link_listen. If that is a wildcard: for joining peers, the host at which they
+    reached the API, and for other managers, this host's address on the route to Postgres."""
     ca_secret: str | None = Field(None, repr=False)
-    """Passphrase of the CA key, which is stored in Postgres. All managers of one database need the
-    same. None: generated once and kept in the state directory. Also ``ca_secret_file``."""
+    """Passphrase of the CA key, which is stored in Postgres. All managers of a database need the
+    same one. None: generated once and stored in the state directory. Also ``ca_secret_file``."""
     admin_key: Annotated[str | None, Field(pattern=r"^mg-[A-Za-z0-9_-]{32,}$", repr=False)] = None
-    """The first administrator's key, ``mg-`` and 32 or more letters and digits that nobody can
-    guess. A manager makes it while the database has no key; later it has no effect. None:
-    generated. Also ``admin_key_file``."""
+    """The first administrator's key: ``mg-`` and at least 32 random letters and digits. A manager
+    creates it while the database has no key; later it has no effect. None: generated. Also
+    ``admin_key_file``."""
     secrets_key_file: Path | None = None
     """File with the keys that encrypt stored secrets, one per line, the newest first. All managers
-    of one database need the same. None: ``secrets-keys`` in the state directory, made with the
-    first secret."""
+    of a database need the same keys. None: ``secrets-keys`` in the state directory, created with
+    the first secret."""
     certificate_days: Annotated[float, Field(gt=0, le=3650, allow_inf_nan=False)] = 90
-    """Validity of agent and proxy certificates; they are renewed after a third of it."""
+    """Validity of agent and proxy certificates; they are renewed after a third of that time."""
     dsn: str | None = Field(None, repr=False)
     """Postgres URL, such as postgresql://user:password@one:5432,two:5432/name. None: embedded
     Postgres."""
@@ -208,51 +209,50 @@ class ManagerSettings(DatabaseSettings, ConsoleSettings, FileServerSettings, Sec
     """Directory with ``postgres`` and ``initdb`` for the embedded Postgres. None: search for
     them."""
     agent_addresses: tuple[PeerAddress, ...] = ()
-    """Addresses that agents may report for their kernels, beside the one that their link comes
-    from: such as
-    198.51.100.0/24, node-7.lab, or node-7=198.51.100.7 for one agent only. For agents behind NAT or
-    a load balancer, or with a second network."""
+    """Addresses that agents may report for their kernels, in addition to the source address of
+    their link, such as 198.51.100.0/24, node-7.lab, or node-7=198.51.100.7 for one agent only. For
+    agents behind NAT or a load balancer, or with a second network."""
     proxy_addresses: tuple[PeerAddress, ...] = ()
-    """Addresses that proxies may report as ``proxy.dialout_address``, beside the one that their
-    link comes from: such as 198.51.100.0/24, gate.example.com, or proxy-2=198.51.100.7 for one
-    proxy only. For proxies behind NAT or a load balancer, or with a second network."""
+    """Addresses that proxies may report as ``proxy.dialout_address``, in addition to
+    the source address of their link, such as 198.51.100.0/24, gate.example.com, or
+    proxy-2=198.51.100.7 for one proxy only. For proxies behind NAT or a load balancer, or with a
+    second network."""
     max_body_bytes: Annotated[int, Field(gt=0)] = 1_048_576
-    """Maximum request body of the REST API."""
+    """Maximum size of a REST API request body."""
     openai_url: str = ""
-    """Base URL of the OpenAI-compatible API as clients reach it, such as
-    https://models.example.com/v1: the console shows it, and sends its chats there. Empty: unknown;
-    `moorage up` knows its own."""
+    """Base URL of the OpenAI-compatible API for clients, such as https://models.example.com/v1. The
+    console shows it, and sends its chats there. Empty: unknown; `moorage up` uses its own."""
     suspect_after_s: Annotated[float, Field(gt=0)] = 40
-    """Silence after which an agent is SUSPECT and gets no new work, and at least three of its
+    """Silence after which an agent is SUSPECT and receives no new work, but at least three of its
     report intervals."""
     lost_grace_s: Annotated[float, Field(gt=0)] = 120
     """How long the leader must see an agent SUSPECT before the agent is LOST and its kernels are
     unreachable. Runtimes whose kernels outlive their agent announce a longer time. An agent notices
-    after nine seconds that its manager is frozen: with the time to SUSPECT it must be well above
-    that."""
+    after nine seconds that its manager is frozen; this time plus the time to SUSPECT must be well
+    above that."""
     lost_share: Annotated[float, Field(gt=0, le=1)] = 0.5
-    """Share of a resource group's agents that may be silent at once. While more are, none of them
-    becomes LOST, and an alarm is raised. 1: no limit."""
+    """Share of a resource group's agents that may be silent simultaneously. While more are silent,
+    none of them becomes LOST, and an alarm is raised. 1: no limit."""
     unknown_kernels: Literal["keep", "end"] = "keep"
-    """What becomes of kernels that the database does not know, as after the restore of a backup.
-    keep: they continue, and their agents get no new kernels until they have ended. end: their
+    """Action for kernels that the database does not know, for example after a backup was restored.
+    keep: they continue, and their agents receive no new kernels until they have ended. end: their
     agents end them."""
     stats_kept_days: Annotated[float, Field(gt=0, le=3650, allow_inf_nan=False)] = 7
     """Retention of hourly usage of sessions. Usage per minute is kept for two hours."""
     usage_kept_days: Annotated[float, Field(gt=0, le=3650, allow_inf_nan=False)] = 400
-    """Retention of what requests and sessions used (`moorage usage`). After a day, requests are
-    kept by the hour; after this time, all is kept by the month."""
+    """Retention of the usage of requests and sessions (`moorage usage`). After a day, requests are
+    aggregated by hour; after this time, all usage is aggregated by month."""
     sessions_kept_days: Annotated[float, Field(gt=0, le=3650, allow_inf_nan=False)] = 30
     """Retention of sessions that have ended, with their history and the last lines of their
     logs."""
     outputs_kept_days: Annotated[float, Field(ge=0, le=3650, allow_inf_nan=False)] = 1
-    """How long nodes keep an output for a retry, once no step that may still run needs it."""
+    """How long nodes keep an output for a retry after no step that may still run needs it."""
     audit_kept_days: Annotated[float, Field(ge=1, le=36_500, allow_inf_nan=False)] = 400
     """Retention of the audit log."""
     decisions_kept_days: Annotated[float, Field(ge=0, le=3650, allow_inf_nan=False)] = 7
     """Retention of the decision log (`moorage scheduler log` and `replay`). 0: disabled."""
     expected_starts_kept_days: Annotated[float, Field(gt=0, le=3650, allow_inf_nan=False)] = 30
-    """Retention of the expected starts that `moorage why` told, with what came of them."""
+    """Retention of the estimates that `moorage why` showed, with the actual starts."""
     decisions_max_bytes: Annotated[int, Field(gt=0)] = 1_073_741_824
     """Maximum size of the decision log; the oldest entries are deleted first."""
 
@@ -261,15 +261,16 @@ class AgentSettings(ReachSettings, SlurmSettings, HeappeSettings, CelerySettings
     id: str | None = None
     """Unique name of this agent. None: the host name."""
     manager: Addresses = "127.0.0.1:8701"
-    """gRPC addresses of the managers, separated by commas, or ``etcd://one:2379,two:2379`` where
-    they are registered. A manager that is down, or has lost its database, is left for another."""
+    """gRPC addresses of the managers, separated by commas, or ``etcd://one:2379,two:2379`` if they
+    are registered there. If a manager is down or has lost its database, the agent switches to
+    another."""
     address: str = "127.0.0.1"
     """Host name or IP address on which kernels listen and at which proxies reach them."""
     resource_group: str = "default"
     """Resource group of this agent."""
     inventory: Inventory = "auto"
     """``auto``: cpu, memory and NVIDIA GPUs of this node. ``auto+cpu-slots:4``: on a node without a
-    GPU, jobs that ask for GPUs run on its CPUs, 4 at once; ``auto+cpu-overcommit:4``: each CPU is
+    GPU, jobs that request GPUs run on its CPUs, 4 at a time; ``auto+cpu-overcommit:4``: each CPU is
     offered 4 times. ``fake:8xH100``: that many simulated GPUs; with ``/nvlink`` the GPUs of each
     half are linked."""
     gpus: Annotated[str, Field(pattern=r"^\s*[A-Za-z0-9-]+\s*(,\s*[A-Za-z0-9-]+\s*)*$")] | None = (
@@ -282,8 +283,8 @@ class AgentSettings(ReachSettings, SlurmSettings, HeappeSettings, CelerySettings
     device_free_mem: Size = "1GiB"
     """Memory in use up to which a GPU counts as free for the next kernel."""
     device_free_timeout_s: Annotated[float, Field(ge=0)] = 60
-    """Maximum wait for the memory of GPUs to be released. Then they are fenced and another agent is
-    tried."""
+    """Maximum wait for the memory of GPUs to be released. After it, the GPUs are fenced and another
+    agent is tried."""
     share_quantum: Share = 0.001
     """Granularity of GPU shares: 0.25 allocates quarters, 1 whole GPUs only."""
     share_minimum: Share = 0.001
@@ -297,30 +298,32 @@ class AgentSettings(ReachSettings, SlurmSettings, HeappeSettings, CelerySettings
         "docker",
         "fake",
     )
-    """Runtimes to offer. Kernels of others that run already continue. ``slurm`` and ``heappe``
-    submit jobs to a site; such a runtime is the only one of its agent."""
+    """Runtimes to offer. Running kernels of other runtimes continue. ``slurm`` and ``heappe``
+    submit jobs to a site; an agent with such a runtime can have no other."""
     process_isolation: Literal["members", "all"] = "members"
-    """Whose processes run in a sandbox, under a uid of their own. ``members``: those of everybody
-    but administrators, whose processes run as the user of the agent. ``all``: also those of
-    administrators. What it takes: see docs/security.md; an agent that cannot do it refuses these
-    processes."""
+    """Whose processes run in a sandbox, under a separate uid. ``members``: those of everybody
+    except administrators, whose processes run as the user of the agent. ``all``: those of
+    administrators as well. For the requirements, see docs/security.md; an agent that does not meet
+    them refuses these processes."""
     process_uids: UidRange = "1900000000-1900000999"
-    """Uids for sandboxed processes, one per session. Nothing else on the node may use them, and
-    several agents of one node need different ranges."""
+    """Uids for sandboxed processes, one per session. Nothing else on the node may use them; several
+    agents on one node need different ranges."""
     process_pids: Annotated[int, Field(ge=16)] = 4096
     """Maximum number of processes and threads of a sandboxed kernel."""
     process_disk: Annotated[Size, AfterValidator(_check_disk)] = "50GiB"
-    """Maximum disk space of a sandboxed kernel: its HOME, or the kept workspace of its session. By
-    quotas of users where the file system of the agent's state has them, else by a file system of
-    its own in a file there. An agent that can do neither refuses these processes. 0: no limit."""
+    """Maximum disk space of a sandboxed kernel: its HOME, or the kept workspace of its session.
+    Enforced by user quotas if the file system of the agent's state supports them, otherwise by a
+    separate file system in a file there. An agent that supports neither refuses these processes. 0:
+    no limit."""
     process_ports: tuple[Annotated[int, Field(ge=1, le=65535)], ...] = (53, 8700, 8800)
     """Ports of this node that sandboxed processes may reach: DNS, the REST API and the proxy."""
     process_network: KernelNetwork = "100.80.0.0/12"
-    """IPv4 addresses for sandboxed processes. They are used on this node only, and no network that
-    the node reaches may have them."""
+    """IPv4 addresses for sandboxed processes. They are used on this node only; no network that the
+    node reaches may contain them."""
     process_env: tuple[str, ...] = ()
-    """Variables of the agent that process kernels inherit, such as ``HF_TOKEN`` or ``NCCL_*``,
-    besides PATH, the locale, the time zone, and paths of libraries, certificates and caches."""
+    """Environment variables of the agent that process kernels inherit, such as ``HF_TOKEN`` or
+    ``NCCL_*``, in addition to PATH, the locale, the time zone, and paths of libraries, certificates
+    and caches."""
     reserved_mem: Size = "512MiB"
     """Memory reserved for the node itself."""
     report_interval_s: Annotated[float, Field(gt=0)] = 5
@@ -331,42 +334,43 @@ class AgentSettings(ReachSettings, SlurmSettings, HeappeSettings, CelerySettings
     stats_interval_s: Annotated[float, Field(ge=0)] = 5
     """Interval of usage measurements (`moorage top`). 0: disabled."""
     health_interval_s: Annotated[float, Field(ge=0)] = 10
-    """Interval of health checks of each ready inference kernel, by a real generation. 0:
+    """Interval of health checks of each ready inference kernel; a check generates a real answer. 0:
     disabled."""
     log_max_bytes: Annotated[int, Field(ge=4096)] = 10 * 1024 * 1024
     """Size at which the log file of a kernel is rotated."""
     log_keep_files: Annotated[int, Field(ge=1)] = 3
     """Number of rotated log files per kernel, in addition to the current one."""
     output_max_bytes: Annotated[int, Field(gt=0)] = 10 * 1024**3
-    """Size of all outputs of one step of a pipeline, and of each input that is fetched from another
-    node."""
+    """Maximum size of all outputs of one step of a pipeline, and of each input that is fetched from
+    another node."""
     docker: Annotated[str, AfterValidator(_check_docker)] = "auto"
     """Docker Engine of this node: ``auto`` (DOCKER_HOST, else /var/run/docker.sock),
     ``unix:///path`` of its socket, or ``off``. Container sessions are placed here only while it
-    answers."""
+    responds."""
     docker_images: tuple[str, ...] = ("*",)
-    """Patterns of allowed images, such as ``registry.example.com/team/*``. Registries that are not
-    public must be named for users who are no administrators."""
+    """Patterns of allowed images, such as ``registry.example.com/team/*``. For users who are not
+    administrators, registries that are not public must be named."""
     docker_pull: Literal["never", "if-missing", "always"] = "if-missing"
-    """Pull policy of images. Credentials are those of ``docker login``."""
+    """Pull policy of images. The credentials are those of ``docker login``."""
     docker_mounts: tuple[AbsolutePath, ...] = ()
     """Directories mounted read-only into every container at the same path, such as models and data
     sets."""
     docker_user: Annotated[str, Field(pattern=r"^([0-9]+(:[0-9]+)?)?$")] = ""
     """``uid`` or ``uid:gid`` of containers. Empty: the user of the image, often root."""
     docker_network: str = "isolated"
-    """``isolated``: containers reach external addresses but no container of another session.
-    Otherwise the name of a Docker network, such as ``bridge``, on which containers may reach each
-    other."""
+    """``isolated``: containers reach external addresses but no containers of other sessions. Any
+    other value is the name of a Docker network, such as ``bridge``, on which containers may reach
+    each other."""
     docker_multi_node: Literal["wireguard", "host", "off"] = "wireguard"
-    """Containers of multi-node clusters: ``wireguard`` connects them by an encrypted network of
-    their own (UDP ports 25000 to 28999 between the nodes); ``host`` runs them in the network
-    namespace of the node, with access to everything that listens there; ``off`` refuses them."""
+    """Network of containers in multi-node clusters: ``wireguard`` connects them by an encrypted
+    network of their own (UDP ports 25000 to 28999 between the nodes); ``host`` runs them in the
+    network namespace of the node, with access to everything that listens there; ``off`` refuses
+    them."""
     docker_capabilities: tuple[str, ...] = ()
     """Linux capabilities that containers keep. All others are dropped."""
     docker_gpus: Literal["auto", "nvidia", "cdi"] = "auto"
-    """Method by which containers get GPUs: NVIDIA runtime or CDI. ``auto``: CDI if the engine lists
-    them."""
+    """How containers get GPUs: NVIDIA runtime or CDI. ``auto``: CDI if the engine lists the
+    GPUs."""
     docker_gc: Literal["on", "dry-run", "off"] = "on"
     """Garbage collection of unused images when Docker's disk is full, least recently used first.
     ``dry-run`` logs what would be removed."""
@@ -391,78 +395,81 @@ class AgentSettings(ReachSettings, SlurmSettings, HeappeSettings, CelerySettings
     vllm_command: str = "vllm"
     """Command that starts vLLM on this node, such as ``/opt/vllm/bin/vllm``."""
     stop_kernels_on_exit: bool = False
-    """Also stop the kernels at an orderly stop of the agent: batch sessions with ``retries`` are
-    requeued, without using a retry. Otherwise kernels run on, and the next start adopts them."""
+    """Stop the kernels as well when the agent stops in an orderly way: batch sessions with
+    ``retries`` are requeued without using a retry. Otherwise kernels keep running, and the next
+    start adopts them."""
     labels: dict[str, str] = {}
     """Labels of this node, which sessions may require."""
     plugins: dict[str, dict[str, Any]] = Field({}, repr=False)
     """Settings of the runtimes custom:NAME, in sections [agent.plugins.NAME]."""
     sites: dict[str, dict[str, Any]] = Field({}, repr=False)
-    """Sites that this process submits jobs to, each as an agent of its own, in sections
+    """Sites to which this process submits jobs, each as a separate agent, in sections
     [agent.sites.NAME]. A site has id, runtimes, resource_group, address, port_range, labels, and
-    the settings that begin with heappe_ and slurm_; what it does not say is as in the section
-    agent. Empty: one agent, without sites."""
+    the settings that begin with heappe_ and slurm_; the section agent supplies the others. Empty:
+    one agent, without sites."""
 
 
 class ProxySettings(DialOutSettings, SshSettings, Section):
     listen: Address = "127.0.0.1:8800"
-    """OpenAI-compatible address."""
+    """Address of the OpenAI-compatible API."""
     allowed_hosts: tuple[HostName, ...] = ()
-    """Further names in the Host header that the proxy answers to while it listens on loopback;
-    beside them only names of this machine and of ``apps_domain`` are answered. A name that starts
-    with a dot stands for its subdomains."""
+    """Additional names in the Host header that the proxy accepts while it listens on loopback;
+    otherwise it accepts only names of this machine and of ``apps_domain``. A name that starts with
+    a dot includes its subdomains."""
     tls_certificate: Path | None = None
-    """Certificate of the OpenAI API with its chain, in PEM. It is read again when it changes. None:
+    """Certificate of the OpenAI API with its chain, in PEM. It is reloaded when it changes. None:
     see ``common.tls``."""
     tls_key: Path | None = None
     """Key of ``tls_certificate``, in PEM."""
     trusted_proxies: tuple[Network, ...] = ("127.0.0.0/8", "::1/128")
-    """Addresses of web servers in front of this proxy, whose X-Forwarded-For and X-Forwarded-Proto
-    count."""
+    """Addresses of web servers in front of this proxy whose X-Forwarded-For and X-Forwarded-Proto
+    headers are trusted."""
     internal_listen: Address = "127.0.0.1:8801"
     """Address of health and metrics."""
     manager: Addresses = "127.0.0.1:8701"
-    """gRPC addresses of the managers, separated by commas, or ``etcd://one:2379,two:2379`` where
-    they are registered. A manager that is down, or has lost its database, is left for another."""
+    """gRPC addresses of the managers, separated by commas, or ``etcd://one:2379,two:2379`` if they
+    are registered there. If a manager is down or has lost its database, the proxy switches to
+    another."""
     id: str | None = None
-    """Unique name of this proxy. None: host name, port and random characters, kept in the state
+    """Unique name of this proxy. None: host name, port and random characters, stored in the state
     directory."""
     plane: Literal["asyncio", "simple"] = "asyncio"
-    """Data plane: ``asyncio`` is fast, ``simple`` is a plain one on aiohttp, to compare it with."""
+    """Data plane: ``asyncio`` is fast; ``simple`` is a plain one based on aiohttp, for
+    comparison."""
     auth: Literal["keys", "none"] = "keys"
     """``keys``: clients must send an API key. ``none``: no authentication."""
     credentials_max_age_s: Annotated[float, Field(ge=0)] = 3600
     """How long the proxy honours keys and access tokens without contact to a manager, which would
-    tell it that they were revoked. 0: for ever."""
+    report revocations. 0: without limit."""
     workers: Annotated[int, Field(ge=0, le=15)] = 0
-    """Processes that serve ``listen`` together; SIGHUP replaces them one by one. 0: one process,
-    without a parent."""
+    """Number of processes that serve ``listen`` together; SIGHUP replaces them one by one. 0: one
+    process, without a parent."""
     drain_timeout_s: Annotated[float, Field(ge=0)] = 120
-    """How long requests of a worker may go on when it is replaced, or when the proxy stops."""
+    """How long requests of a worker may continue when it is replaced or the proxy stops."""
     metering: bool = True
     """Count the requests and tokens of each key and model, and send them to the manager."""
     max_body_bytes: Annotated[int, Field(gt=0)] = 8 * 1024 * 1024
-    """Maximum request body."""
+    """Maximum size of a request body."""
     max_hold_s: Annotated[float, Field(ge=0)] = 300
-    """How long a request is held while its model is loaded or woken. Then it gets 503."""
+    """How long a request is held while its model is loaded or woken. After it, the response is
+    503."""
     max_held_requests: Annotated[int, Field(ge=0)] = 1000
-    """Maximum number of requests that are held at one time, of all models."""
+    """Maximum number of requests that are held concurrently, across all models."""
     max_held_bytes: Annotated[int, Field(ge=0)] = 256 * 1024 * 1024
-    """Maximum size of their bodies in all."""
+    """Maximum total size of the bodies of held requests."""
     connect_timeout_s: Annotated[float, Field(gt=0)] = 3
     """Timeout for connecting to a replica."""
     read_idle_timeout_s: Annotated[float, Field(gt=0)] = 300
     """Maximum silence of a replica within a response."""
     provider_hosts: tuple[str, ...] = ()
-    """Host names and networks (CIDR) of outside providers that endpoints may fall back to although
-    their addresses are not public. A name that starts with a dot stands for its subdomains."""
+    """Host names and networks (CIDR) of external providers that endpoints may fall back to although
+    their addresses are not public. A name that starts with a dot includes its subdomains."""
     provider_ca: Path | None = None
-    """Certificates of authorities in PEM that are trusted for providers, beside those of the
-    system."""
+    """CA certificates in PEM that are trusted for providers, in addition to those of the system."""
     apps_domain: Annotated[str, Field(pattern=r"^([a-z0-9-]+(\.[a-z0-9-]+)*)?$")] = ""
-    """Domain for apps at their own host names, NAME--SESSION.DOMAIN; its wildcard must resolve to
-    this proxy. On a local machine use ``localhost``. Empty: apps are served below /apps/, which is
-    one origin to browsers."""
+    """Domain for apps at separate host names, NAME--SESSION.DOMAIN; its wildcard must resolve to
+    this proxy. On a local machine use ``localhost``. Empty: apps are served below /apps/, which
+    browsers treat as a single origin."""
 
 
 class Settings(Section):

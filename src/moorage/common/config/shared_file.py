@@ -1,5 +1,5 @@
-"""Files that the daemons of a host share: each may write at any time, and readers see a whole
-one."""
+"""Files shared by the daemons of a host: each daemon may write at any time, and readers always see
+a complete file."""
 
 from __future__ import annotations
 

@@ -1,20 +1,21 @@
-"""Sharing of settings in etcd: which ones daemons take from there, and why not the others. Pure.
+"""Sharing of settings in etcd: which settings daemons read from there, and why they ignore the
+others. Pure.
 
-Whoever writes etcd is no administrator of the hosts. So a shared setting decides how much, how long
-and how often, never what runs, what is read, who is let in or whom a daemon believes. A setting
-that is in neither table is refused, and fails a test.
+Users who can write to etcd are not administrators of the hosts. So a shared setting decides how
+much, how long and how often, but never what runs, what is read, who is admitted or whom a daemon
+trusts. A setting that is in neither table is refused, and fails a test.
 """
 
 from __future__ import annotations
 
-_SECRET = "is a secret, or may contain one, and whoever reads etcd could read it"
+_SECRET = "is a secret, or may contain one, and anybody who can read etcd could read it"
 _HOST = "differs from host to host"
 _COMMANDS = "decides which programs and images run"
 _FILES = "decides which files of a host are read, written or mounted"
-_ISOLATION = "decides what separates the programs of users from the host and from each other"
-_AUTHENTICATION = "decides who is let in, and to what"
-_TLS = "decides by which certificates daemons and clients know each other"
-_TRUST = "decides whom a daemon believes, or where it sends credentials and data"
+_ISOLATION = "decides how the programs of users are separated from the host and from each other"
+_AUTHENTICATION = "decides who is admitted, and to what"
+_TLS = "decides which certificates identify daemons and clients"
+_TRUST = "decides whom a daemon trusts, or where it sends credentials and data"
 _RECORDS = "decides what is recorded, charged or kept as evidence"
 
 SHARED = frozenset(
@@ -79,7 +80,7 @@ SHARED = frozenset(
         "telemetry.exporter",
     }
 )
-"""Settings that etcd may have: numbers, sizes and choices."""
+"""Settings that may be in etcd: numbers, sizes and choices."""
 
 LOCAL = {
     "common.home": _HOST,
@@ -206,12 +207,13 @@ LOCAL = {
     "telemetry.headers": _SECRET,
     "telemetry.service_name": _HOST,
 }
-"""Settings that only the host itself decides, with the reason."""
+"""Settings that only the host itself may decide, with the reason."""
 
 
 def why_local(name: str) -> str:
     """Why ``name`` cannot be shared, as a predicate: ``decides which programs and images run``.
-    Empty for a setting that can."""
+
+    Empty for a setting that can be shared."""
     if name in SHARED:
         return ""
-    return LOCAL.get(name, "is not in the list of settings that etcd may have")
+    return LOCAL.get(name, "is not in the list of settings that may be in etcd")

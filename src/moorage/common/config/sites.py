@@ -1,6 +1,6 @@
-"""Sites of one agent daemon: ``agent.sites`` as settings of agents, one for each site. Pure.
+"""Sites of one agent daemon: turns ``agent.sites`` into the settings of one agent per site. Pure.
 
-A site takes what it does not say from the section ``agent``.
+The section ``agent`` supplies the settings that a site does not set.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 def site_agents(
     agent: AgentSettings, host_name: Callable[[], str] = socket.gethostname
 ) -> dict[str, AgentSettings]:
-    """The settings of the agent of each site, by the name of the site. Raises ``ConfigError``."""
+    """Settings of each site's agent, by the name of the site. Raises ``ConfigError``."""
     common = agent.model_dump(exclude={"sites"})
     found = {
         name: _site(name, given, common, f"{agent.id or host_name()}-{name}")
@@ -47,7 +47,7 @@ def site_agents(
 
 
 def given_keys(agent: AgentSettings, site: str) -> frozenset[str]:
-    """The settings that the site itself says."""
+    """Settings that the site itself sets."""
     return frozenset(agent.sites[site])
 
 
@@ -63,8 +63,8 @@ def _site(
 ) -> AgentSettings:
     if not _NAME.fullmatch(name):
         raise ConfigError(
-            f"agent.sites.{name}: {name!r} is not a name for a site",
-            next_step="use 1 to 63 letters, digits, dots, - and _, the first a letter or digit",
+            f"agent.sites.{name}: {name!r} is not a valid site name",
+            next_step="use 1 to 63 letters, digits, dots, - and _, starting with a letter or digit",
         )
 
     for key in given:
@@ -77,7 +77,7 @@ def _site(
                 else f"a site has {', '.join(_KEYS[:6])}, and all heappe_ and slurm_ settings",
             )
 
-    # The file of the secret of all sites says nothing about one that has its own.
+    # The file with the secret of all sites does not apply to a site with its own secret.
     own_secret = {f"{SECRET}_file": None} if SECRET in given else {}
     try:
         settings = AgentSettings.model_validate(
@@ -91,7 +91,9 @@ def _site(
     if not _ID.fullmatch(settings.id or ""):
         raise ConfigError(
             f"agent.sites.{name}.id = {settings.id!r} is not a valid agent name",
-            next_step="use 1 to 128 letters, digits, dots, - and _, the first a letter or digit",
+            next_step=(
+                "use 1 to 128 letters, digits, dots, - and _, starting with a letter or digit"
+            ),
         )
 
     _check_runtimes(name, settings)
@@ -108,7 +110,8 @@ def _check_runtimes(name: str, settings: AgentSettings) -> None:
     known = [runtime for runtime, traits in RUNTIMES.items() if traits.settings]
     if others := [runtime for runtime in settings.runtimes if not traits_of(runtime).settings]:
         raise ConfigError(
-            f"agent.sites.{name}.runtimes has {', '.join(others)}; a site has {' or '.join(known)}",
+            f"agent.sites.{name}.runtimes contains {', '.join(others)}; a site supports only "
+            f"{' or '.join(known)}",
             next_step=(
                 f'write runtimes = ["{known[-1]}"] in [agent.sites.{name}], or in [agent] for all'
             ),
@@ -120,7 +123,7 @@ def _check_runtimes(name: str, settings: AgentSettings) -> None:
             raise ConfigError(
                 f"the runtime {runtime} needs "
                 f"{', '.join(f'agent.sites.{name}.{key}' for key in missing)}",
-                next_step="docs/hpc.md says what to ask the site for",
+                next_step="docs/hpc.md explains what to request from the site",
             )
 
 
@@ -130,7 +133,7 @@ def _conflicts(
     if mine.id == theirs.id:
         yield ConfigError(
             f"agent.sites.{one}.id and agent.sites.{other}.id are both {mine.id!r}",
-            next_step="give each site an id of its own, or none",
+            next_step="give each site a different id, or none",
         )
 
     both = {traits_of(runtime).settings for runtime in set(mine.runtimes) & set(theirs.runtimes)}
@@ -140,22 +143,22 @@ def _conflicts(
             "one token" if mine.heappe_auth == "bearer" else f"heappe_user = {mine.heappe_user!r}"
         )
         yield ConfigError(
-            f"agent.sites.{one} and agent.sites.{other} use one HEAppE account: {user} at "
+            f"agent.sites.{one} and agent.sites.{other} use the same HEAppE account: {user} at "
             f"{mine.heappe_url}",
             next_step=(
-                "give each an account of its own, or set heappe_shared_account = true in both"
+                "give each site a separate account, or set heappe_shared_account = true in both"
             ),
         )
 
     if "slurm_" in both and mine.slurm_work_dir and mine.slurm_work_dir == theirs.slurm_work_dir:
         yield ConfigError(
-            f"agent.sites.{other}.slurm_work_dir = {theirs.slurm_work_dir!r} is that of "
+            f"agent.sites.{other}.slurm_work_dir = {theirs.slurm_work_dir!r} is also that of "
             f"agent.sites.{one}",
-            next_step="give each site a directory of its own",
+            next_step="give each site a separate directory",
         )
 
 
 def _account(settings: AgentSettings) -> tuple[str, str | None]:
-    """Who a server takes the agent for."""
+    """Identity of the agent for a server."""
     url = settings.heappe_url.rstrip("/").lower()
     return url, settings.heappe_secret if settings.heappe_auth == "bearer" else settings.heappe_user

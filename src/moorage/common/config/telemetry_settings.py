@@ -1,5 +1,5 @@
-"""Settings of OpenTelemetry traces, which are optional, and the standard variables that also set
-them."""
+"""Settings of OpenTelemetry traces, which are optional, and the standard variables that set them as
+well."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ STANDARD_VARIABLES = {
     "OTEL_SDK_DISABLED": "telemetry.disabled",
     "OTEL_TRACES_EXPORTER": "telemetry.exporter",
 }
-"""Variables of OpenTelemetry, and the settings for which they stand. MOORAGE_TELEMETRY__* win over
-them."""
+"""Variables of OpenTelemetry, and the corresponding settings. MOORAGE_TELEMETRY__* takes
+precedence."""
 
 
 def _check_url(value: str) -> str:
@@ -34,7 +34,7 @@ def _check_url(value: str) -> str:
 
     if not valid or parts.query or parts.fragment:
         raise ValueError(
-            f"{value!r} is no URL of OTLP over HTTP: write it like http://127.0.0.1:4318"
+            f"{value!r} is not a URL of OTLP over HTTP: write it like http://127.0.0.1:4318"
         )
 
     return value
@@ -58,7 +58,7 @@ class TelemetrySettings(BaseModel):
     """Collector of OpenTelemetry traces, OTLP over HTTP, such as ``http://127.0.0.1:4318``;
     ``/v1/traces`` is appended. None: no traces. Also OTEL_EXPORTER_OTLP_ENDPOINT."""
     traces_endpoint: Url | None = None
-    """The same as a whole URL, to which nothing is appended. Also
+    """Complete URL for traces, to which nothing is appended. Also
     OTEL_EXPORTER_OTLP_TRACES_ENDPOINT."""
     headers: Annotated[str, AfterValidator(_check_headers)] = Field("", repr=False)
     """Headers for the collector, such as ``authorization=Bearer%20TOKEN,tenant=a``. Also
@@ -69,22 +69,21 @@ class TelemetrySettings(BaseModel):
     """Name of the service in traces. Empty: moorage-manager, moorage-agent, moorage-proxy. Also
     OTEL_SERVICE_NAME."""
     sampler: Sampler = "parentbased_always_on"
-    """Which traces are recorded, by the names of OpenTelemetry. ``parentbased_``: as the client
-    says, if it does. All components need the same. Also OTEL_TRACES_SAMPLER."""
+    """Sampler, by its OpenTelemetry name. ``parentbased_``: follows the client's decision, if there
+    is one. All components need the same sampler. Also OTEL_TRACES_SAMPLER."""
     sampler_arg: Annotated[float, Field(ge=0, le=1)] = 1.0
-    """Share of traces that the samplers with ``traceidratio`` record. Also
-    OTEL_TRACES_SAMPLER_ARG."""
+    """Share of traces that samplers with ``traceidratio`` record. Also OTEL_TRACES_SAMPLER_ARG."""
     accept_traceparent: bool = True
-    """Continue traces of clients, by their ``traceparent`` header. Otherwise each request is a
-    trace of its own, and engines do not see the header of the client."""
+    """Whether to continue traces of clients, by their ``traceparent`` header. Otherwise each
+    request starts a separate trace, and engines do not see the client's header."""
     disabled: bool = False
-    """No traces, whatever else is set. Also OTEL_SDK_DISABLED."""
+    """Disable traces, whatever else is set. Also OTEL_SDK_DISABLED."""
     exporter: Literal["otlp", "none"] = "otlp"
     """``none``: no traces. Also OTEL_TRACES_EXPORTER."""
 
     @property
     def target(self) -> str | None:
-        """The URL that takes traces; None if they are off."""
+        """The URL that receives traces; None if they are off."""
         if self.disabled or self.exporter == "none" or self.sampler == "always_off":
             return None
         if self.traces_endpoint is not None:

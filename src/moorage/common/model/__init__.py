@@ -1,2 +1,2 @@
-"""Domain model shared by all components: identifiers, statuses, reasons, resource slots, specs and
-errors."""
+"""Domain model shared by all components: identifiers, statuses, reasons, resource slots,
+specifications and errors."""

@@ -1,5 +1,5 @@
-"""LoRA adapters of endpoints: the models that they are, and how a replica is told to load them.
-Pure."""
+"""LoRA adapters of endpoints: the models that they provide, and the arguments that load them in a
+replica. Pure."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _OPTION = "--lora-modules"
 
 
 def adapter_model(endpoint: str, adapter: str) -> str:
-    """What clients send as `model`."""
+    """Name that clients send as `model`."""
     return f"{endpoint}:{adapter}"
 
 
 def adapter_args(endpoint: str, adapters: Sequence[Adapter]) -> list[str]:
-    """Arguments of vLLM. They come last: of two ``--lora-modules``, the last one counts."""
+    """Arguments for vLLM. They come last, because vLLM honours only the last ``--lora-modules``."""
     if not adapters:
         return []
 
@@ -33,7 +33,7 @@ def adapter_args(endpoint: str, adapters: Sequence[Adapter]) -> list[str]:
 
 
 def adapters_in(args: Iterable[str]) -> tuple[str, ...]:
-    """The models that a replica with these arguments serves as adapters of its endpoint."""
+    """Models that a replica with these arguments serves as adapters of its endpoint."""
     words = list(args)
     if _OPTION not in words:
         return ()

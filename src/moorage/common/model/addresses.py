@@ -19,14 +19,15 @@ def split_address(value: str) -> tuple[str, int]:
 
 
 def local_address(address: str) -> str:
-    """Return an address at which this machine reaches the listener; a wildcard becomes loopback."""
+    """Return an address at which this machine can reach the listener; a wildcard becomes
+    loopback."""
     host, port = split_address(address)
     return f"127.0.0.1:{port}" if host in ("0.0.0.0", "::") else address
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach the address. Of host names, only ``localhost``
-    counts."""
+    """Return whether only this machine can reach the address. The only host name that counts is
+    ``localhost``."""
     try:
         return host == "localhost" or ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -34,22 +35,24 @@ def is_loopback(host: str) -> bool:
 
 
 def split_addresses(value: str) -> tuple[str, ...]:
-    """Split ``"one:8701, two:8701"``. Raises ``ValueError`` for an empty list, or one with another
-    form."""
+    """Split ``"one:8701, two:8701"``. Raises ``ValueError`` for an empty list or an address in
+    another form."""
     addresses = tuple(dict.fromkeys(part.strip() for part in value.split(",")))
     for address in addresses:
         split_address(address)
     return addresses
 
 
-# In place of the address of an agent that only dials out: no name server knows this domain (RFC
+# Stands in for the address of an agent that only dials out: no name server knows this domain (RFC
 # 6761).
 _DIAL_OUT = ".agent.invalid"
 
 
 def dial_out_host(agent_id: str, peer_id: str) -> str:
-    """The host at which proxies find the kernels of an agent that only dials out. ``peer_id``: of
-    its certificate, "" without; an agent that joins again with the same name is another host."""
+    """Host name under which proxies address the kernels of an agent that only dials out.
+
+    ``peer_id``: the id in the agent's certificate, "" without one; an agent that joins again with
+    the same name is a different host."""
     return f"{agent_id}{'.' if peer_id else ''}{peer_id}{_DIAL_OUT}".lower()
 
 
@@ -76,9 +79,9 @@ class AddressRule:
         except ValueError:
             if address[:1].isdigit() or "/" in address or not _HOST_NAME.fullmatch(address):
                 raise ValueError(
-                    f"{text!r} is no address, network or host name: write 198.51.100.7, "
-                    "198.51.100.0/24 or node-7.lab; for one agent or proxy only, with its id before it, "
-                    "like node-7=198.51.100.7"
+                    f"{text!r} is not an address, network or host name: write 198.51.100.7, "
+                    "198.51.100.0/24 or node-7.lab; to restrict it to one agent or proxy, prefix its "
+                    "id, as in node-7=198.51.100.7"
                 ) from None
 
             return cls(peer, None, address.lower())

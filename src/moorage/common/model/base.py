@@ -1,4 +1,4 @@
-"""Base of request models, and types of fields that they share."""
+"""Base of request models, and common types of fields."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._/:-]{0,126}[A-Za-z0-9])?")
 
 
 def suggested_name(text: str) -> str:
-    """A valid name like ``text``: without accents, and with - for other characters."""
+    """Derive a valid name from ``text``: without accents, and with - for other characters."""
     letters = (
         one for one in unicodedata.normalize("NFKD", text[:512]) if not unicodedata.combining(one)
     )
@@ -23,19 +23,18 @@ def suggested_name(text: str) -> str:
 def _check_name(value: str) -> str:
     if not _NAME.fullmatch(value):
         raise ValueError(
-            "a name has 1 to 128 letters a to z, digits or characters of . _ - / : and starts and "
-            "ends with "
-            f"a letter or digit, for example {suggested_name(value)!r}"
+            "a name consists of 1 to 128 characters: a to z, digits and . _ - / : with a letter "
+            f"or digit at both ends, for example {suggested_name(value)!r}"
         )
     return value
 
 
 Name = Annotated[str, AfterValidator(_check_name)]
-# Ten years; larger values are mistakes and overflow timestamps.
+# Ten years; larger values are mistakes and would overflow timestamps.
 Seconds = Annotated[float, Field(gt=0, le=315_360_000)]
 
 
 class Model(BaseModel):
-    """Unknown fields are errors, values are immutable."""
+    """Base of request models. Unknown fields are errors; values are immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)

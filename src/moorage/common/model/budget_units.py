@@ -8,7 +8,7 @@ from decimal import Decimal, InvalidOperation
 
 from moorage.common.model.errors import InvalidInput
 
-# What one of a unit as people write it is in the ledger, and how it is called.
+# Amount of the ledger in one unit as people write it, and the name of that unit.
 _SCALES: Mapping[str, tuple[int, str]] = {
     "gpu": (3_600_000, "h"),
     "cpu": (3_600_000, "h"),
@@ -20,8 +20,10 @@ _LARGEST = (1 << 53) - 1
 
 
 def parse_budget_amount(unit: str, text: str) -> int:
-    """``"500"`` of gpu is 500 hours, of money 500 of the currency, of tokens 500. Raises
-    ``InvalidInput``."""
+    """Parse an amount: ``"500"`` means 500 hours for gpu, 500 of the currency for money, 500 for
+    tokens.
+
+    Raises ``InvalidInput``."""
     scale, name = _SCALES.get(unit, (1, ""))
     try:
         number = Decimal(text.removesuffix("h").strip() if name == "h" else text)
@@ -34,7 +36,8 @@ def parse_budget_amount(unit: str, text: str) -> int:
             name, "money" if unit == "money" else "a whole number"
         )
         raise InvalidInput(
-            f"{text!r} is no amount of {unit}", next_step=f"write {kind}, 0 or more, like 500"
+            f"{text!r} is not an amount of {unit}",
+            next_step=f"write {kind}, 0 or more, such as 500",
         )
 
     return int(amount)

@@ -1,5 +1,5 @@
-"""Checkpoint signal of a session as users write it, validated: what its program gets before
-SIGTERM."""
+"""Checkpoint signal of a session as users write it, validated: the signal that its program receives
+before SIGTERM."""
 
 from __future__ import annotations
 
@@ -11,40 +11,40 @@ from moorage.common.model.base import Model
 from moorage.common.model.reload import ReloadSignal
 from moorage.common.model.runtimes import traits_of
 
-# Of resource groups that do not say.
+# Used by resource groups that set no value.
 MAX_GRACE_S = 300.0
 
 
 class Checkpoint(Model):
-    """Signal with which the program is asked to save its state and to end, before it gets
-    SIGTERM."""
+    """Signal that asks the program to save its state and exit before it receives SIGTERM."""
 
     signal: ReloadSignal = Field(
         default="USR1",
         description=(
-            "To the main program of each kernel. A program without a handler gets SIGTERM at once."
+            "Signal sent to the main program of each kernel. A program without a handler "
+            "receives SIGTERM immediately."
         ),
     )
     grace_s: Annotated[float, Field(gt=0, le=3600)] = Field(
         default=60,
-        description="Time between this signal and SIGTERM, if the program does not end before, in "
-        "seconds; "
-        "at most `preemption.max_grace_s` of the resource group.",
+        description=(
+            "Seconds between this signal and SIGTERM, unless the program exits earlier; at most "
+            "`preemption.max_grace_s` of the resource group."
+        ),
     )
 
 
 def granted_grace_s(asked_s: float | None, bound_s: float | None) -> float:
-    """What a session gets to save its state, in seconds. None: it does not ask, or its resource
-    group does not say."""
+    """Seconds that a session gets to save its state. None: it has no checkpoint signal, or its
+    resource group sets no limit."""
     return min(asked_s or 0.0, MAX_GRACE_S if bound_s is None else bound_s)
 
 
 def find_checkpoint_problem(runtime: str) -> str:
-    """Why programs in a runtime get no checkpoint signal, as a sentence; "": they do."""
+    """Explain why programs in a runtime cannot receive a checkpoint signal; "" if they can."""
     if traits_of(runtime).signals:
         return ""
     return (
-        f"`checkpoint.signal`: runtime {runtime!r} sends its programs no signals other than those "
-        "that end "
-        "them; leave `checkpoint` out and handle SIGTERM within `stop_grace_s`"
+        f"`checkpoint.signal`: runtime {runtime!r} cannot send its programs signals other than "
+        "those that end them; omit `checkpoint` and handle SIGTERM within `stop_grace_s`"
     )

@@ -41,5 +41,5 @@ class ClusterMembership:
 
     @property
     def rank(self) -> int:
-        """Rank from 0, which is main1."""
+        """Rank, counted from 0, which is main1."""
         return 0 if self.role == "main" else self.index

@@ -1,4 +1,4 @@
-"""Clusters and dependencies in the specification of sessions."""
+"""Clusters and dependencies in session specifications."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from moorage.common.model.base import Model, Name
 from moorage.common.model.spec_fields import Env, Image, NoNul, Resources
 
 HOSTNAMES_RESOLVE = (
-    "Whether main1, sub1, … of a cluster resolve in its kernels. false: not in kernels that run "
-    "outside a "
-    "sandbox; MOORAGE_CLUSTER_ADDRESSES has the addresses, in the order of MOORAGE_CLUSTER_HOSTS. "
-    "null: no cluster."
+    "Whether the names main1, sub1, … of a cluster resolve in its kernels. false: they do not "
+    "resolve in kernels that run outside a sandbox; MOORAGE_CLUSTER_ADDRESSES lists the "
+    "addresses, in the order of MOORAGE_CLUSTER_HOSTS. null: the session is not a cluster."
 )
 
 
@@ -21,7 +20,7 @@ class Dependency(Model):
     """Dependency on another session of the same project, which must end first."""
 
     session: Name = Field(
-        description="Id or name. A name refers to the live session, else to the most recent one."
+        description="Id or name. A name refers to the live session, or else to the most recent one."
     )
     on: Literal["success", "any", "failure"] = Field(
         default="success", description="Required outcome. success applies to batch sessions only."
@@ -34,7 +33,7 @@ def dependency(value: Any) -> Any:
 
 
 class SubKernels(Model):
-    """Settings of the sub kernels of a cluster. Absent fields are those of main1."""
+    """Settings of the sub kernels of a cluster. Absent fields are taken from main1."""
 
     command: list[NoNul] = Field(default=[])
     image: Image | None = None
@@ -46,16 +45,17 @@ class Cluster(Model):
     """Cluster: several kernels that start and end together: main1, sub1, sub2, …"""
 
     size: Annotated[int, Field(ge=1, le=128)] = Field(
-        description="Number of kernels, main1 included. 1: no cluster."
+        description="Number of kernels, including main1. 1: no cluster."
     )
     mode: Literal["single-node", "multi-node"] = Field(
         default="single-node", description="All kernels on one agent, or each on a different agent."
     )
     on_kernel_loss: Literal["end", "degrade"] = Field(
         default="end",
-        description="When a running sub kernel is lost: end the session, or continue without it. "
-        "The loss of "
-        "main1 always ends the session.",
+        description=(
+            "Action when a running sub kernel is lost: end the session, or continue without the "
+            "kernel. The loss of main1 always ends the session."
+        ),
     )
     sub: SubKernels | None = Field(
         default=None, description="Settings in which the sub kernels differ from main1."
@@ -63,5 +63,5 @@ class Cluster(Model):
 
 
 def drop_single_kernel_cluster(value: Cluster | None) -> Cluster | None:
-    """A cluster of one kernel is an ordinary session."""
+    """Drop a cluster of one kernel, which is an ordinary session."""
     return None if value is not None and value.size == 1 else value

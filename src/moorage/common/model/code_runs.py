@@ -1,5 +1,4 @@
-"""Runs of code in sessions: their statuses, bounds and pages, shared by agents and managers.
-Pure."""
+"""Runs of code in sessions: statuses, limits and pages, shared by agents and managers. Pure."""
 
 from __future__ import annotations
 
@@ -16,18 +15,18 @@ MAX_CODE_BYTES = 256 * 1024
 MAX_OUTPUT_BYTES = 4 * 1024 * 1024  # of a run; more is dropped, and noted
 PAGE_BYTES = 512 * 1024
 MAX_WAITING = 64  # runs that wait for one code kernel
-MAX_RECORDS = 100  # ended runs that are kept for a kernel of a session
+MAX_RECORDS = 100  # finished runs that are kept per kernel of a session
 MAX_WAIT_S = 30.0
 DEFAULT_TIMEOUT_S = 3600.0
 MAX_TIMEOUT_S = 7 * 86_400.0
 RUN_ID = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
 STAGES = ("clean", "build", "exec")
-# What an old agent takes for the program of a command, which no session has.
+# Old agents treat this as the program of a command; no session has such a program.
 PROGRAM = "moorage-run-code"
 
 
 class RunStatus(StrEnum):
-    """State of a run as told by one answer. ``continued``: it goes on, or more of it is there to be
+    """State of a run in one answer. ``continued``: the run is not over, or more of it can be
     read."""
 
     CONTINUED = "continued"
@@ -44,8 +43,8 @@ _STAGE_ENDS = {"clean": RunStatus.CLEAN_FINISHED, "build": RunStatus.BUILD_FINIS
 
 @dataclass(frozen=True, slots=True)
 class RunPage:
-    """Part of a run's record. ``next``: the number of items up to its end, which asks for what
-    follows."""
+    """Part of a run's record. ``next``: the number of items up to its end; send it to request the
+    following items."""
 
     status: RunStatus
     items: Sequence[Item]
@@ -55,8 +54,8 @@ class RunPage:
 
 
 class RunItems:
-    """Items of a run, with an index of their sizes and of where pages end, so that a page costs
-    what it holds and the wait for one nothing."""
+    """Items of a run, with an index of their sizes and of page ends. Reading a page costs time in
+    proportion to its size; waiting for a page costs nothing."""
 
     def __init__(self, items: Iterable[Item] = ()) -> None:
         self.items: list[Item] = []
@@ -76,8 +75,7 @@ class RunItems:
         self.items.append(item)
 
     def is_settled(self, after: int, limit: int = PAGE_BYTES) -> bool:
-        """Whether a reader learns nothing more by waiting for the page ``after`` so many items to
-        grow."""
+        """Whether the page after the first ``after`` items will not grow any more."""
         end, is_marked = self._page_end(after, limit)
         return is_marked or end < len(self.items) or self.wants_input
 
@@ -85,8 +83,8 @@ class RunItems:
         """The items that follow the first ``after`` ones: up to the end of a stage, or ``limit``
         bytes.
 
-        The status is that of the run at the end of the page, so that a client which reads page by
-        page is told each of them. A page has one item at least, if there is one.
+        The status is that of the run at the end of the page, so that a client that reads page by
+        page sees each status. A page has at least one item if any exists.
         """
         end, is_marked = self._page_end(after, limit)
         items = self.items[after:end]
@@ -124,5 +122,5 @@ class RunItems:
 def end(
     exit_code: int | None, reason: str = "", status: RunStatus = RunStatus.FINISHED
 ) -> Mapping[str, Any]:
-    """The last item of a run. ``reason``: why it ended, if not by itself."""
+    """The last item of a run. ``reason``: why the run ended, if it did not end by itself."""
     return {"type": "end", "status": status, "exit_code": exit_code, "reason": reason}

@@ -1,6 +1,6 @@
 """Commands inside sessions: the request and the framing of their WebSocket (decision 12).
 
-The first message is an ``ExecSpec`` as text. Every binary message is one channel byte followed by
+The first message is an ``ExecSpec`` as text. Every binary message consists of a channel byte and
 data, as in Kubernetes' remotecommand v5.
 """
 
@@ -39,9 +39,10 @@ class Size(Model):
 
 
 class CopySpec(Model):
-    """What a command copies between its input or output, a tar stream, and the session. ``path``:
-    in the session. ``name``: of the source of a copy in, whose entry in the stream is called
-    "copy"."""
+    """Files that a command copies as a tar stream between the session and its input or output.
+
+    ``path``: in the session. ``name``: the name of the source when copying in; its entry in the
+    stream is called "copy"."""
 
     direction: Literal["in", "out"]
     path: Annotated[NoNul, Field(max_length=4096)] = "."
@@ -71,13 +72,13 @@ class ExecSpec(Model):
     files: CopySpec | None = Field(
         default=None,
         description=(
-            "What the command copies. Jobs of a site run no commands, and copy it themselves."
+            "Files to copy. Jobs of a site run no commands; their runtime copies the files itself."
         ),
     )
 
 
 class ExecEnd(BaseModel):
-    """End of a command. ``exit_code`` is negative for a signal, None if unknown. ``detail``: the
+    """End of a command. ``exit_code``: negative for a signal, None if unknown. ``detail``: the
     cause."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -96,5 +97,5 @@ def frame(channel: Channel, data: bytes = b"") -> bytes:
 def unframe(message: bytes) -> tuple[Channel, bytes]:
     """Split a message into channel and data. Raises ``ValueError`` if it has no valid channel."""
     if not message:
-        raise ValueError("the message is empty and names no channel")
+        raise ValueError("the message is empty, so it has no channel")
     return Channel(message[0]), message[1:]

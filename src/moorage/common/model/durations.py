@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 
 _UNITS = {"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
-# Each unit at most once, the largest first.
+# Each unit occurs at most once, the largest first.
 _PATTERN = re.compile("(?=.)" + "".join(rf"(?:(\d+(?:\.\d+)?){unit})?" for unit in _UNITS))
 _MAX_S = 315_360_000  # ten years: anything longer is a typing error
 
 
 def parse_duration(text: str) -> float:
-    """Return seconds. Raises ``ValueError`` that names the text and the grammar."""
+    """Return seconds. Raises ``ValueError`` with the text and the grammar."""
     match = _PATTERN.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"{text!r} is not a duration: write it like 90s, 10m, 1h30m or 7d")

@@ -94,7 +94,7 @@ class QuotaExceeded(Conflict):
 
 
 class NeedsNewerManager(Conflict):
-    """A newer manager has stored this, and the one that answers cannot read it."""
+    """A newer manager stored this; the manager that answered cannot read it."""
 
     code = "needs-newer-manager"
 

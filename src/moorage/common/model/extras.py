@@ -1,23 +1,23 @@
-"""Optional dependencies: what a failed import lacks, and what installs it."""
+"""Optional dependencies: what a failed import lacks, and how to install it."""
 
 from __future__ import annotations
 
 import re
 
 _LIBRARY = re.compile(r"(lib[^\s/:]+\.so[\w.]*): cannot open shared object file")
-# Libraries that wheels expect of the system, and their packages. A minimal system may lack them.
+# Libraries that wheels expect from the system, and their packages. A minimal system may lack them.
 PACKAGES = {"libgomp.so.1": ("libgomp1", "libgomp"), "libstdc++.so.6": ("libstdc++6", "libstdc++")}
 
 
 def missing_library(error: ImportError) -> str:
-    """The shared library of the system without which an installed package cannot be imported; "" if
-    the import failed for another reason."""
+    """The shared library of the system that an installed package needs for its import; "" if the
+    import failed for another reason."""
     found = _LIBRARY.search(str(error))
     return found[1] if found else ""
 
 
 def explain_import_error(error: ImportError, extra: str) -> tuple[str, str]:
-    """What is missing, and how to install it. ``extra``: the extra of ours that brings the
+    """Explain what is missing, and how to install it. ``extra``: our extra that includes the
     package."""
     library = missing_library(error)
     if not library:
@@ -28,5 +28,5 @@ def explain_import_error(error: ImportError, extra: str) -> tuple[str, str]:
 
     debian, fedora = PACKAGES.get(library, ("", ""))
     step = f"apt install {debian} (Debian, Ubuntu), or dnf install {fedora}" if debian else ""
-    step = step or f"install the package of the operating system that has {library}"
-    return f"a library that this system does not have: {library}", step
+    step = step or f"install the operating system's package that contains {library}"
+    return f"a library that this system lacks: {library}", step

@@ -1,4 +1,4 @@
-"""Session types and their features: the one table behind validation, the reference and tests.
+"""Session types and their features: the single table behind validation, the reference and tests.
 
 Pure data. A field of a specification belongs to the feature in ``FIELDS``; a type without that
 feature refuses the field.
@@ -37,11 +37,11 @@ class Feature(StrEnum):
 
 TEXTS: Mapping[Feature, str] = {
     Feature.CODE_EXECUTION: (
-        "code runs in a kernel of its language, and its state lasts from call to call"
+        "code runs in a kernel of its language and keeps its state between calls"
     ),
     Feature.SERVICE_PORTS: "`ports`: apps behind the proxy",
     Feature.CLUSTERS: "`cluster`: several kernels, main1, sub1, …",
-    Feature.DEPENDENCIES: "`depends_on`: others must end as required; a pipeline's step",
+    Feature.DEPENDENCIES: "`depends_on`: other sessions must end as required; a pipeline's step",
     Feature.START_AFTER: (
         "`depends_on` orders the start only: nothing can depend on the session's success"
     ),
@@ -49,14 +49,14 @@ TEXTS: Mapping[Feature, str] = {
     Feature.RESULT: "SUCCESS or FAILED, by the exit code of the main program",
     Feature.TIMEOUT: "`timeout_s`: the longest run of the program",
     Feature.RETRIES: "`retries`: a program that failed runs again",
-    Feature.LOST_AGENT: "`on_lost_agent`: what becomes of the program when its agent is lost",
-    Feature.REUSE: "`reuse`: an equal session gives its result, or shares its run",
+    Feature.LOST_AGENT: "`on_lost_agent`: what happens to the program when its agent is lost",
+    Feature.REUSE: "`reuse`: the result or the run of an equal session is used instead",
     Feature.MODEL_ENGINES: "`engine` vllm or llamacpp: serves `model`",
     Feature.DEVICES: "`resources` with GPUs and other devices",
     Feature.IDLE_PROGRAM: "may run without a `command`",
     Feature.IDLE_CRITERIA: "`idle`: ends when nobody uses it",
     Feature.RELOAD: "`reload`: `moorage reload` asks the program to read its settings again",
-    Feature.LEDGER: "what it used is entered in the ledger",
+    Feature.LEDGER: "its usage is recorded in the ledger",
 }
 
 _ALL = frozenset({Feature.SERVICE_PORTS, Feature.CLUSTERS, Feature.RELOAD, Feature.LEDGER})
@@ -78,16 +78,16 @@ FEATURES: Mapping[SessionType, frozenset[Feature]] = {
     SessionType.SYSTEM: _ALL | {Feature.START_AFTER, Feature.IDLE_PROGRAM, Feature.IDLE_CRITERIA},
 }
 
-# Features of the table that this release does not have, with what to use meanwhile.
+# Features of the table that this release lacks, with what to use until then.
 PLANNED: Mapping[Feature, str] = {}
 
-# Fields of a session's specification, each with the feature that it needs and what to do without.
+# Fields of a session's specification, each with the feature that it needs and an alternative.
 FIELDS: Mapping[str, tuple[Feature, str]] = {
     "timeout_s": (Feature.TIMEOUT, "use `max_lifetime_s`"),
     "retries": (Feature.RETRIES, "only they have a result"),
-    "on_lost_agent": (Feature.LOST_AGENT, "others end with their agent"),
+    "on_lost_agent": (Feature.LOST_AGENT, "other sessions end with their agent"),
     "reuse": (Feature.REUSE, "only they have a result"),
-    "starts_at": (Feature.BEGIN_TIME, "create others when they are needed"),
+    "starts_at": (Feature.BEGIN_TIME, "create other sessions when they are needed"),
     "idle": (Feature.IDLE_CRITERIA, "use `max_lifetime_s`"),
 }
 
@@ -98,10 +98,9 @@ def types_with(feature: Feature) -> list[SessionType]:
 
 
 def find_problem(kind: SessionType, given: Iterable[str]) -> str | None:
-    """The first field of ``given`` whose feature the type lacks, as a sentence; None: there is
-    none.
+    """Describe the first field of ``given`` whose feature the type lacks; None if there is none.
 
-    ``given``: the fields that are set to something else than their default.
+    ``given``: the fields that differ from their defaults.
     """
     for field in given:
         feature, instead = FIELDS.get(field, (None, ""))
@@ -113,7 +112,7 @@ def find_problem(kind: SessionType, given: Iterable[str]) -> str | None:
 
 
 def warnings(kind: SessionType, given: Iterable[str]) -> list[str]:
-    """What a field of ``given`` does not mean for this type, although the type accepts it."""
+    """Describe fields of ``given`` that the type accepts, but that have less effect for it."""
     if "depends_on" in given and Feature.START_AFTER in FEATURES[kind]:
         return [
             f"`depends_on` only orders the start of {kind} sessions: they have no result of their "
@@ -122,14 +121,15 @@ def warnings(kind: SessionType, given: Iterable[str]) -> list[str]:
     return []
 
 
-# Computed once: this check is made for every specification that is read.
+# Computed once, because this check runs for every specification that is read.
 _PLANNED_FIELDS = {
     field: PLANNED[feature] for field, (feature, _) in FIELDS.items() if feature in PLANNED
 }
 
 
 def refuse_planned(given: Any) -> Any:
-    """``given``, the fields of a request. Raises ``ValueError`` for a feature that is not built."""
+    """Raise ``ValueError`` if ``given``, the fields of a request, needs a feature that is not
+    built."""
     if not isinstance(given, dict):
         return given
     for field, instead in _PLANNED_FIELDS.items():
@@ -142,7 +142,7 @@ def document() -> Iterator[str]:
     """Lines of the reference page of the session types."""
     yield "# Session types and their features"
     yield ""
-    yield "A specification with a field that its type does not have is refused."
+    yield "A specification with a field that its type does not have is rejected."
     yield ""
     yield f"| feature | {' | '.join(FEATURES)} | |"
     yield f"|---|{'---|' * len(FEATURES)}---|"
@@ -160,9 +160,7 @@ def document() -> Iterator[str]:
         "  preempted and preempt nothing, and cost nothing unless a price names them. A "
         "resource group"
     )
-    yield (
-        "  allows them by name, in `session_types`. They are for programs beside the data of a node"
-    )
+    yield "  allows them by name, in `session_types`. They are for programs near the data of a node"
     yield "  (`docs/ssh.md`)."
     for feature, instead in PLANNED.items():
         yield f"* {feature} is planned, not built: {instead}."

@@ -25,7 +25,7 @@ _SLOT = re.compile(r"[a-z][a-z0-9-]*(\.(device|shares))?")
 def _check_selection(value: str) -> str:
     if value not in SELECTIONS and not (value.startswith(CUSTOM) and value != CUSTOM):
         raise ValueError(
-            f"{value!r} is not a selection: use {', '.join(SELECTIONS)} or {CUSTOM}NAME"
+            f"{value!r} is not an agent selection: use {', '.join(SELECTIONS)} or {CUSTOM}NAME"
         )
     return value
 
@@ -33,7 +33,7 @@ def _check_selection(value: str) -> str:
 def _check_slot(value: str) -> str:
     if not _SLOT.fullmatch(value):
         raise ValueError(
-            f"{value!r} is not a slot: use cpu, mem, or a family such as cuda or cuda.device"
+            f"{value!r} is not a slot: use cpu, mem, or a device family such as cuda or cuda.device"
         )
     return value
 
@@ -63,12 +63,12 @@ class PreemptionOptions(Model):
         default="newest", description="Order of preemption among sessions of the lowest priority."
     )
     min_runtime_s: Annotated[float, Field(ge=0, le=31_536_000)] = Field(
-        default=0, description="Minimum runtime before a session may be preempted, in seconds."
+        default=0, description="Runtime before a session may be preempted, in seconds."
     )
     among: Literal["all", "same-project", "same-user"] = Field(
         default="all",
         description=(
-            "Whose sessions may be preempted for one: anybody's, or those of its project or user."
+            "Sessions that one may preempt: those of anybody, of its project, or of its user."
         ),
     )
     max_grace_s: Annotated[float, Field(ge=0, le=3600)] = Field(
@@ -80,14 +80,14 @@ class PreemptionOptions(Model):
 
 
 class PriorityCeilings(Model):
-    """Ceilings of the priority that the roles of a project may ask for. Administrators of the
-    platform have none."""
+    """Highest priorities that the roles of a project may request. Administrators of the platform
+    have no ceiling."""
 
     member: Annotated[int, Field(ge=0, le=100)] = Field(
-        default=DEFAULT_PRIORITY, description="Highest priority that members may ask for."
+        default=DEFAULT_PRIORITY, description="Highest priority that members may request."
     )
     project_admin: Annotated[int, Field(ge=0, le=100)] = Field(
-        default=100, description="Highest priority that administrators of a project may ask for."
+        default=100, description="Highest priority that administrators of a project may request."
     )
 
 
@@ -96,33 +96,40 @@ class GroupOptions(Model):
 
     strategy: Literal["fifo", "lifo", "drf"] = Field(
         default="fifo",
-        description="Order of the queue. drf: the lowest dominant share divided by weight is next.",
+        description=(
+            "Order of the queue. drf: the session of the user or project with the lowest "
+            "weighted dominant share is next."
+        ),
     )
     hol: Literal["strict", "skip", "backfill"] = Field(
         default="backfill",
-        description="Head-of-line blocking: what happens behind a session that lacks resources. "
-        "strict: the "
-        "others wait. skip: they may start first. backfill: resources are reserved for it, and "
-        "others may "
-        "start first if they do not delay it.",
+        description=(
+            "Head-of-line blocking: how the queue continues behind a session that lacks "
+            "resources. strict: the other sessions wait. skip: they may start first. backfill: "
+            "resources are reserved for it, and other sessions may start first if they do not "
+            "delay it."
+        ),
     )
     num_retries_to_skip: Annotated[int, Field(ge=0, le=1000)] = Field(
         default=1,
-        description="hol=skip: number of failed attempts after which a session is tried after the "
-        "others; "
-        "0: the head of the queue blocks.",
+        description=(
+            "hol=skip: number of failed attempts after which a session is tried after all "
+            "others; 0: the head of the queue blocks."
+        ),
     )
     max_bypasses: Annotated[int, Field(ge=0, le=1_000_000)] | None = Field(
         default=100,
         description=(
-            "Sessions that may start ahead of the blocked head until it is overdue; null: no limit."
+            "Number of sessions that may start ahead of the blocked head before it is overdue; "
+            "null: no limit."
         ),
     )
     max_skip_age_s: Annotated[float, Field(ge=0, le=31_536_000)] | None = Field(
         default=3600,
-        description="Waiting time after which a session is overdue, so that no younger one may "
-        "delay it, "
-        "in seconds; null: no limit.",
+        description=(
+            "Waiting time in seconds after which a session is overdue, so that no younger "
+            "session may delay it; null: no limit."
+        ),
     )
     agent_selection: Selection = Field(
         default="concentrated",
@@ -136,30 +143,36 @@ class GroupOptions(Model):
     )
     fraction: Literal["even", "fill"] = Field(
         default="fill",
-        description="Fractions of devices: on the emptiest device that fits, or on the fullest.",
+        description=(
+            "Placement of fractions of devices: on the emptiest device that fits, or on the "
+            "fullest."
+        ),
     )
     share_by: Literal["user", "project"] = Field(
         default="user", description="drf: whether shares are compared by user or by project."
     )
     weights: Annotated[
         dict[Name, Annotated[int, Field(ge=1, le=1_000_000)]], Field(max_length=10_000)
-    ] = Field(default={}, description="drf: weight by user or project; 1 for all others.")
+    ] = Field(default={}, description="drf: weight by user or project; all others have 1.")
     description: Annotated[str, Field(max_length=1000, pattern=r"^[^\x00]*$")] = Field(
-        default="", description="What the group is for."
+        default="", description="Purpose of the group."
     )
     projects: Annotated[list[Name], Field(max_length=10_000)] | None = Field(
         default=None,
-        description="Projects that may use the group, beside `users`. null for both: all.",
+        description="Projects that may use the group, in addition to `users`. null for both: all.",
     )
     users: Annotated[list[Name], Field(max_length=10_000)] | None = Field(
         default=None, description="Users that may use the group, in any project."
     )
     session_types: Annotated[list[SessionType], Field(min_length=1)] | None = Field(
-        default=None, description="Session types that may be created; null: all but system."
+        default=None, description="Session types that may be created; null: all except system."
     )
     reuse: ReusePolicy = Field(
         default="never",
-        description="Whether an equal batch session takes the place of one that does not say.",
+        description=(
+            "Whether the result of an equal batch session is reused if a session does not "
+            "specify `reuse`."
+        ),
     )
     slot_priority: Annotated[list[Slot], Field(max_length=32)] = Field(
         default=[],
@@ -173,45 +186,50 @@ class GroupOptions(Model):
     container_user: Annotated[str, Field(pattern=r"^([0-9]+(:[0-9]+)?)?$")] = Field(
         default="",
         description=(
-            "uid or uid:gid of containers; empty: the node's setting, else that of the image."
+            "uid or uid:gid of containers; empty: the node's setting, or else that of the image."
         ),
     )
     images: Annotated[list[ImagePattern], Field(max_length=1000)] | None = Field(
         default=None,
-        description="Images that its sessions may name, such as registry.example/team/*; `*` also "
-        "matches "
-        "slashes. null: all.",
+        description=(
+            "Images that sessions may name, such as registry.example/team/*; `*` also matches "
+            "slashes. null: all."
+        ),
     )
     mounts: Annotated[list[Directory], Field(max_length=100)] | None = Field(
         default=None,
-        description=(
-            "Directories of the nodes below which its sessions may name a model. null: all."
-        ),
+        description="Directories on the nodes that may contain the models of sessions. null: all.",
     )
     hpc: HpcOptions | None = Field(
         default=None,
         description=(
-            "Site at which its sessions run as jobs; null: they run on the nodes of its agents."
+            "Site at which the group's sessions run as jobs; null: they run on the nodes of its "
+            "agents."
         ),
     )
     template_defaults: dict[str, Any] = Field(
         default={},
-        description="Fields of the specification of sessions that are made from a template, in "
-        "place of the "
-        "template's; the caller overrides them.",
+        description=(
+            "Specification fields that replace those of the template in sessions created from "
+            "one; the caller may override them."
+        ),
     )
     idle: IdlePolicy | None = Field(
         default=None,
-        description="When its interactive sessions count as unused and end. null: as each chooses.",
+        description=(
+            "When interactive sessions of the group count as idle and end. null: each session "
+            "chooses."
+        ),
     )
     preemption: PreemptionOptions | None = Field(
         default=None, description="Preemption options; null: sessions are never preempted."
     )
     max_priority: PriorityCeilings | None = Field(
         default=None,
-        description="Highest priority of new sessions and endpoints by the role of who asks; "
-        "null: the "
-        "default priority for members, any for administrators of projects.",
+        description=(
+            "Highest priority of new sessions and endpoints by the role of the requester; null: "
+            "the default priority for members, any priority for administrators of projects."
+        ),
     )
 
 
@@ -233,7 +251,8 @@ Limits = Annotated[dict[str, str | int | float], BeforeValidator(_check_limits)]
 
 
 class QuotaLimits(Model):
-    """Quota of a user, project or resource group. 0 allows none; an absent limit is no limit."""
+    """Quota of a user, project or resource group. 0 allows nothing; an absent limit is
+    unlimited."""
 
     slots: Limits = Field(
         default={}, description="Limits by slot, such as {'cuda.device': 4, 'mem': '256GiB'}."
@@ -246,16 +265,18 @@ class QuotaLimits(Model):
     )
     node_hours: Annotated[float, Field(ge=0, le=1_000_000_000)] | None = Field(
         default=None,
-        description="Resource groups of kind hpc: hours that jobs may use nodes in a calendar "
-        "month (UTC). "
-        "What a live job has left of its walltime counts too.",
+        description=(
+            "Resource groups of kind hpc: node-hours that jobs may use in a calendar month "
+            "(UTC). The remaining walltime of live jobs counts as used."
+        ),
     )
 
     system_sessions: Annotated[int, Field(ge=0, le=1_000_000_000)] | None = Field(
         default=None,
-        description="Maximum number of placed system sessions. They count against no other limit "
-        "but "
-        "`pending`.",
+        description=(
+            "Maximum number of placed system sessions. They count against no other limit except "
+            "`pending`."
+        ),
     )
 
     @property

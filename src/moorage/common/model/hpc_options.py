@@ -1,4 +1,5 @@
-"""Options of resource groups of kind hpc: what the jobs of their sessions ask of a site."""
+"""Options of resource groups of kind hpc: the requests that the jobs of their sessions make to a
+site."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ def _check_size(value: str | int) -> str | int:
 
 
 class SiteJob(Model):
-    """What the job of a session asks of its site. An empty text: the default of the agent or the
+    """Request of a session's job to its site. An empty text selects the default of the agent or the
     site."""
 
     cluster: Text = Field(default="", description="Cluster of the site.")
@@ -33,28 +34,28 @@ class SiteJob(Model):
     )
     project: Text = Field(default="", description="Project that the site bills.")
     template: Text = Field(
-        default="", description="Command template that is registered at the site (HEAppE)."
+        default="", description="Command template registered at the site (HEAppE)."
     )
     partition: Text = Field(default="", description="Slurm: partition.")
     qos: Text = Field(default="", description="Slurm: quality of service.")
     account: Text = Field(default="", description="Slurm: account.")
     options: Annotated[dict[Word, Text], Field(max_length=64)] = Field(
-        default={}, description="Further options, as the runtime knows them."
+        default={}, description="Further options that the runtime understands."
     )
 
 
 class HpcOptions(SiteJob):
-    """Makes a resource group one of kind hpc: its sessions run as jobs of a site."""
+    """Marks a resource group as kind hpc: its sessions run as jobs of a site."""
 
     runtime: SiteRuntimeChoice = Field(description="Runtime of the agents of the group.")
-    walltime_s: Seconds = Field(description="Runtime that jobs ask for, in seconds.")
+    walltime_s: Seconds = Field(description="Walltime that jobs request, in seconds.")
     queue_timeout_s: Seconds | None = Field(
         default=None,
         description="Maximum time of a job in the queue of the site, in seconds; null: unlimited.",
     )
     node_cores: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(
         default=None,
-        description="Processors of a node, which a session may not exceed; null: not checked.",
+        description="Processors of a node; a session may not request more. null: not checked.",
     )
     node_memory: Annotated[str | int, AfterValidator(_check_size)] | None = Field(
         default=None, description="Memory of a node, such as 512GiB; null: not checked."
@@ -65,6 +66,6 @@ class HpcOptions(SiteJob):
     successor_at: Annotated[float, Field(gt=0, lt=1)] = Field(
         default=0.9,
         description=(
-            "Part of the walltime after which the successor of a replica starts at the latest."
+            "Fraction of the walltime after which the successor of a replica starts at the latest."
         ),
     )

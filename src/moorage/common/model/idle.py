@@ -16,11 +16,11 @@ Duration = Annotated[float, Field(ge=0, le=315_360_000)]
 
 
 class Utilization(Model):
-    """Utilization of what a session was allocated, as a mean over a window. What is not measured,
-    or not allocated, does not count."""
+    """Utilization of a session's allocation, averaged over a window. Resources that are not
+    measured or not allocated do not count."""
 
     window_s: Annotated[float, Field(ge=60, le=5400)] = Field(
-        default=600, description="Length of the window, in seconds. Usage is known by the minute."
+        default=600, description="Length of the window, in seconds. Usage is recorded per minute."
     )
     cpu: Percent | None = Field(
         default=None, description="Threshold in percent of the allocated processors."
@@ -33,7 +33,10 @@ class Utilization(Model):
     )
     busy_if: Literal["any", "all"] = Field(
         default="any",
-        description="The session is in use if any, or only if all of these reach their thresholds.",
+        description=(
+            "Whether the session counts as used if any, or only if all, of these reach their "
+            "thresholds."
+        ),
     )
 
     @model_validator(mode="after")
@@ -44,17 +47,23 @@ class Utilization(Model):
 
 
 class Bounds(Model):
-    """A limit that administrators set, and within which users choose their own."""
+    """Limit that administrators set, and the bounds within which users choose their own."""
 
     default_s: Seconds | None = Field(
         default=None,
-        description="For sessions that choose none; null: `max_s`, and with that null no limit.",
+        description=(
+            "Limit for sessions that choose none; null: `max_s`, or no limit if that is null as "
+            "well."
+        ),
     )
     min_s: Duration = Field(
-        default=0, description="The shortest that a session may choose, in seconds."
+        default=0, description="The smallest limit that a session may choose, in seconds."
     )
     max_s: Seconds | None = Field(
-        default=None, description="The longest that a session may choose; null: any, and `never`."
+        default=None,
+        description=(
+            "The largest limit that a session may choose, in seconds; null: any, including `never`."
+        ),
     )
 
     @model_validator(mode="after")
@@ -73,15 +82,17 @@ class IdleRules(Model):
     traffic: Bounds | None = Field(
         default=None,
         description=(
-            "Time without traffic to its apps and without `moorage exec`. null: as it chooses."
+            "Time without traffic to the session's apps and without `moorage exec`. null: as the "
+            "session chooses."
         ),
     )
     lifetime: Bounds | None = Field(
         default=None,
-        description="Time that it runs, whatever it does. null: as the session chooses.",
+        description="Total runtime, regardless of use. null: as the session chooses.",
     )
     utilization: Utilization | None = Field(
-        default=None, description="Use of what it was allocated. null: as the session chooses."
+        default=None,
+        description="Utilization of the session's allocation. null: as the session chooses.",
     )
     grace_s: Duration = Field(
         default=0, description="Time after the start that never counts as idle, in seconds."
@@ -89,19 +100,25 @@ class IdleRules(Model):
     warning_s: Annotated[float, Field(ge=0, le=86_400)] = Field(
         default=300,
         description=(
-            "How long before its end a session is warned. It never ends earlier than warned."
+            "Time between the warning and the end of a session, in seconds. A session never ends "
+            "without this warning."
         ),
     )
     end_when: Literal["any", "all"] = Field(
         default="any",
-        description="A session ends when any of its criteria is met, or only when all of them are.",
+        description=(
+            "Whether a session ends when any of its criteria is met, or only when all are met."
+        ),
     )
     extension_s: Duration = Field(
         default=3600,
-        description="The longest that an extension keeps a session; 0: none is allowed.",
+        description=(
+            "Longest time by which one extension keeps a session, in seconds; 0: extensions are "
+            "not allowed."
+        ),
     )
     extensions: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
-        default=3, description="How often a session may be extended."
+        default=3, description="Number of times that a session may be extended."
     )
 
 
@@ -110,7 +127,7 @@ class IdlePolicy(IdleRules):
 
     projects: Annotated[dict[Name, IdleRules], Field(max_length=10_000)] = Field(
         default={},
-        description="Rules for sessions of these projects, in place of those of the group.",
+        description="Rules for sessions of these projects, which replace those of the group.",
     )
 
     def rules(self, project: str) -> IdleRules:
@@ -125,15 +142,16 @@ class IdleChoice(Model):
 
     traffic_s: Choice | None = Field(
         default=None,
-        description="End it after so long without traffic to its apps and without `moorage exec`; "
-        "never: do "
-        "not. null: as its resource group says.",
+        description=(
+            "End the session after this time without traffic to its apps and without `moorage "
+            "exec`; never: do not end it. null: as its resource group specifies."
+        ),
     )
     lifetime_s: Choice | None = Field(
         default=None,
-        description="End it when it has run so long. null: as its resource group says.",
+        description="End the session after this runtime. null: as its resource group specifies.",
     )
     utilization: Utilization | None = Field(
         default=None,
-        description="Only where its resource group has no thresholds. null: as the group says.",
+        description="Only if the resource group sets no thresholds. null: as the group specifies.",
     )

@@ -1,4 +1,4 @@
-"""Identifiers. All are strings; those of sessions, kernels and endpoints are UUIDv7 and sort by
+"""Identifiers. All are strings; ids of sessions, kernels and endpoints are UUIDv7 and sort by
 age."""
 
 from __future__ import annotations

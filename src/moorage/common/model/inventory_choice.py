@@ -13,7 +13,7 @@ _FAKE = re.compile(r"fake:([0-9]{1,4})x([A-Za-z0-9][A-Za-z0-9_-]{0,31})(/nvlink)
 
 @dataclass(frozen=True, slots=True)
 class FakeGpus:
-    """Simulated GPUs. ``nvlink``: those of each half are linked."""
+    """Simulated GPUs. ``nvlink``: the GPUs of each half are linked."""
 
     count: int
     model: str
@@ -22,15 +22,17 @@ class FakeGpus:
 
 @dataclass(frozen=True, slots=True)
 class OwnDevices:
-    """The devices of the node. On a node without a GPU: this many ``cpu_slots`` as GPUs, 0 for
-    none, and each CPU offered ``cpu_factor`` times."""
+    """The devices of the node.
+
+    On a node without a GPU, ``cpu_slots`` is the number of slots offered as GPUs (0: none), and
+    each CPU is offered ``cpu_factor`` times."""
 
     cpu_slots: int = 0
     cpu_factor: int = 1
 
 
 def parse_inventory(setting: str) -> FakeGpus | OwnDevices:
-    """Raises ``InvalidInput``."""
+    """Parse the setting. Raises ``InvalidInput``."""
     if match := _FAKE.fullmatch(setting):
         return FakeGpus(int(match[1]), match[2], bool(match[3]))
     if match := _AUTO.fullmatch(setting):

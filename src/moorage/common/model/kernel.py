@@ -3,7 +3,8 @@
 A kernel is one running instance of a session's program (a pod in Kubernetes, a task in Slurm), not
 the operating system's kernel.
 
-Plain dataclasses without validation: agents import them, and do not carry pydantic.
+These are plain dataclasses without validation, because agents import them and do not install
+pydantic.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ class DeviceGrant:
 
 @dataclass(frozen=True, slots=True)
 class HpcJob:
-    """What a kernel's job asks of a site. An empty text and 0 mean the default of the agent or its
-    site.
+    """Request of a kernel's job to a site. An empty text and 0 select the default of the agent or
+    its site.
 
     ``cluster``, ``node_type`` and ``project``: by the site's own names. ``template``: the
-    registered command that starts it (HEAppE). ``partition``, ``qos`` and ``account``: of Slurm.
+    registered command that starts it (HEAppE). ``partition``, ``qos`` and ``account``: Slurm only.
     ``options``: for the runtime.
     """
 
@@ -58,8 +59,10 @@ ReloadOutcome = Literal["reloaded", "failed", "timed-out"]
 
 @dataclass(frozen=True, slots=True)
 class KernelReload:
-    """How a kernel's program is asked to read its settings again: by ``signal``, such as HUP, or by
-    a POST of ``path`` at the service port ``port``, "": the only one. The other one is ""."""
+    """How a kernel's program is asked to read its settings again.
+
+    Either by ``signal``, such as HUP, or by a POST of ``path`` at the service port ``port`` ("":
+    the only one). The unused field is ""."""
 
     signal: str = ""
     path: str = ""
@@ -70,7 +73,7 @@ class KernelReload:
 
 @dataclass(frozen=True, slots=True)
 class Reloaded:
-    """The outcome of the reload with this generation, the newest that the kernel has ended."""
+    """Outcome of the reload with this generation, the newest that the kernel has finished."""
 
     generation: int
     outcome: ReloadOutcome
@@ -79,11 +82,10 @@ class Reloaded:
 
 @dataclass(frozen=True, slots=True)
 class DoubtfulJob:
-    """A job for which a site may bill although no kernel is known to run in it, or that may not
-    exist.
+    """Job that a site may bill although no kernel is known to run in it, or that may not exist.
 
-    ``name``: as the site's own tools show it. ``job_id``: of the site, "" while it is unknown.
-    ``since``: unix seconds. ``why`` it is in doubt, and what was ``tried``.
+    ``name``: as the site's own tools show it. ``job_id``: the site's id, "" while it is unknown.
+    ``since``: Unix seconds. ``why``: the cause of the doubt. ``tried``: what was tried.
     """
 
     runtime: str
@@ -97,7 +99,8 @@ class DoubtfulJob:
 @dataclass(frozen=True, slots=True)
 class SiteNodes:
     """Nodes of a site that jobs can get: those of a node type or partition called ``name``.
-    ``used``: by jobs of anybody, or not in service."""
+
+    ``used``: nodes with jobs of anybody, or out of service."""
 
     name: str
     used: int
@@ -106,7 +109,7 @@ class SiteNodes:
 
 @dataclass(frozen=True, slots=True)
 class KernelInput:
-    """Output of a session that has succeeded, found read-only at ``path`` of the working
+    """Output of a session that has succeeded, available read-only at ``path`` in the working
     directory."""
 
     session_id: SessionId
@@ -142,9 +145,9 @@ class KernelSpec:
     cluster: ClusterMembership | None = None  # None: the only kernel of its session
     workspace: str = ""  # keep, drop, or "": the default of the runtime
     ports: tuple[ServicePort, ...] = ()
-    # its node ends it after so many seconds without contact with a manager; 0: never
+    # seconds without contact with a manager after which its node ends it; 0: never
     lease_s: float = 0.0
-    # its owner is no administrator: its processes must not run as the agent's user
+    # its owner is not an administrator: its processes must not run as the agent's user
     isolated: bool = False
 
     hpc: HpcJob | None = None  # None: its resource group is not of kind hpc
@@ -160,7 +163,7 @@ class KernelSpec:
 
     @property
     def stop_s(self) -> float:
-        """How long it may take to stop, in seconds."""
+        """Seconds that the kernel may take to stop."""
         return self.stop_grace_s + (self.checkpoint_grace_s if self.checkpoint_signal else 0.0)
 
     @property

@@ -26,7 +26,7 @@ _BARE = re.compile(r"\s*(!?)\s*([^\s,()=!]+)\s*")
 
 
 def find_key_problem(key: str) -> str | None:
-    """Why ``key`` is no key of a label; None: it is one."""
+    """Explain why ``key`` is not a valid label key; None if it is."""
     prefix, slash, name = key.rpartition("/")
     if len(name) > NAME_LENGTH:
         return (
@@ -43,18 +43,18 @@ def find_key_problem(key: str) -> str | None:
 
     if len(prefix) > PREFIX_LENGTH:
         return (
-            f"label key {_shown(key)} has a prefix of {len(prefix)} characters; the most is "
-            f"{PREFIX_LENGTH}"
+            f"label key {_shown(key)} has a prefix of {len(prefix)} characters; {PREFIX_LENGTH} "
+            "are allowed"
         )
 
     if slash and not _PREFIX.fullmatch(prefix):
-        return f"label key {_shown(key)} has a prefix that is no DNS name like example.com"
+        return f"label key {_shown(key)} has a prefix that is not a DNS name such as example.com"
 
     return None
 
 
 def find_value_problem(key: str, value: str) -> str | None:
-    """Why ``value`` is no value of label ``key``; None: it is one."""
+    """Explain why ``value`` is not a valid value of label ``key``; None if it is."""
     if len(value) > VALUE_LENGTH:
         return (
             f"the value of label {_shown(key)} has {len(value)} characters; {VALUE_LENGTH} are "
@@ -93,21 +93,22 @@ UserLabels = Annotated[
     AfterValidator(_check),
     Field(
         description=(
-            "Labels to find it by, as of Kubernetes: {'team': 'vision'}. They do not place it."
+            "Labels by which sessions and endpoints can be selected, as in Kubernetes: {'team': "
+            "'vision'}. They do not affect placement."
         )
     ),
 ]
 LabelChanges = Annotated[
     dict[str, str | None],
     AfterValidator(_check_changes),
-    Field(description="Labels to set; null removes one; others stay."),
+    Field(description="Labels to set; null removes a label; all others stay."),
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
     """One condition on a label. ``in`` and ``notin`` compare with ``values``. As in Kubernetes,
-    ``notin`` also holds where the label is absent."""
+    ``notin`` also matches if the label is absent."""
 
     key: str
     operator: Literal["in", "notin", "exists", "absent"]
@@ -125,7 +126,7 @@ Selector = tuple[Requirement, ...]
 
 
 def matches(selector: Selector, labels: Mapping[str, str]) -> bool:
-    """Whether all requirements hold."""
+    """Whether all requirements match."""
     return all(requirement.holds(labels) for requirement in selector)
 
 
@@ -141,7 +142,7 @@ def parse_selector(text: str) -> Selector:
         if match is None or (match.end() < len(text) and text[match.end()] != ","):
             rest = _shown(text[at:])
             raise ValueError(
-                f"the selector has {rest}; write it like team=vision,tier!=test,stage in (a,b)"
+                f"the selector has {rest}; write it as in team=vision,tier!=test,stage in (a,b)"
             )
 
         found.append(_requirement(match))

@@ -1,5 +1,5 @@
-"""Values that a newer release has stored, as in the middle of an upgrade or before a downgrade: the
-part of them that this one knows. Pure."""
+"""Values stored by a newer release, during an upgrade or before a downgrade, reduced to the part
+that this release knows. Pure."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from pydantic import BaseModel, ValidationError, ValidationInfo, ValidatorFuncti
 M = TypeVar("M", bound=BaseModel)
 
 NEEDS = "needs a newer manager"
-# Context of a validation that takes what it knows of values with fields of a newer release, as a
-# client does.
+# Validation context that accepts the known part of values with fields of a newer release, as
+# clients do.
 KNOWN_FIELDS = {"known_fields": True}
-# Longest text that says what is not known.
+# Length of the longest text that names the unknown parts.
 _LONGEST = 300
-# Fields are left out in so many rounds at most, to find those that are known.
+# Number of rounds in which unknown fields are removed in order to find the known ones.
 _ROUNDS = 20
 
 
 def why_unreadable(error: Exception) -> str:
-    """One line for people: which part of a stored value is not known."""
+    """One line for people: the part of a stored value that is not known."""
     if not isinstance(error, ValidationError):
         return f"{NEEDS}: {type(error).__name__}: {error}"[:_LONGEST]
     first, *more = error.errors(include_url=False, include_context=False, include_input=False)
@@ -34,8 +34,10 @@ def why_unreadable(error: Exception) -> str:
 def known_part(
     model: type[M], stored: Mapping[str, Any], minimal: Mapping[str, Any]
 ) -> tuple[M, str]:
-    """``stored`` without the fields that this release does not know, and what these are; "": there
-    are none. ``minimal``: what is taken in place of it if the rest is not valid either."""
+    """``stored`` without the fields that this release does not know, and a text that names those
+    fields; "" if there are none.
+
+    ``minimal``: replaces the value if the rest is not valid either."""
     left = dict(stored)
     why = ""
     for _ in range(_ROUNDS):
@@ -55,8 +57,8 @@ def known_part(
 
 
 def known_fields(value: Any, validate: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
-    """For ``WrapValidator``: in the context ``KNOWN_FIELDS``, fields that this release does not
-    know are left out, at any depth."""
+    """For ``WrapValidator``: in the context ``KNOWN_FIELDS``, remove fields at any depth that this
+    release does not know."""
     if not info.context or not info.context.get("known_fields"):
         return validate(value)
     try:
@@ -76,6 +78,6 @@ def _without_unknown(value: Any, error: ValidationError) -> Any:
                     inner = inner[part]
                 inner.pop(name, None)
             except (KeyError, IndexError, TypeError, AttributeError):
-                continue  # below a union, whose places are no keys
+                continue  # below a union, whose places are not keys
 
     return left

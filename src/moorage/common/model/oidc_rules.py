@@ -1,4 +1,4 @@
-"""Rules that give people of an OpenID provider their roles. Pure."""
+"""Rules that map groups and e-mail domains of an OpenID provider to roles. Pure."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _PLATFORM_RANK: tuple[PlatformRole, ...] = get_args(PlatformRole)
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Gives who is in a ``group``, or whose verified e-mail address is in a ``domain``, a role in
-    ``project``; on the platform if that is ""."""
+    """Gives members of ``group``, or users with a verified e-mail address in ``domain``, a role in
+    ``project``; "" means the platform."""
 
     group: str
     domain: str
@@ -24,13 +24,17 @@ class Rule:
 
     @staticmethod
     def parse(text: str) -> Rule:
-        """From ``group:NAME = WHAT`` or ``domain:NAME = WHAT``; ``WHAT`` is ``PROJECT:ROLE``,
-        ``auditor`` or ``admin``. Raises ``ValueError``."""
+        """Parse ``group:NAME = WHAT`` or ``domain:NAME = WHAT``; ``WHAT`` is ``PROJECT:ROLE``,
+        ``auditor`` or ``admin``.
+
+        Raises ``ValueError``."""
         left, equals, right = (part.strip() for part in text.rpartition("="))
         kind, _, name = (part.strip() for part in left.partition(":"))
         project, colon, role = (part.strip() for part in right.rpartition(":"))
         if not equals or kind not in ("group", "domain") or not name:
-            raise ValueError(f"{text!r} is no rule: write group:NAME = WHAT, or domain:NAME = WHAT")
+            raise ValueError(
+                f"{text!r} is not a rule: write group:NAME = WHAT, or domain:NAME = WHAT"
+            )
 
         allowed: tuple[str, ...] = _RANK if colon else _PLATFORM_RANK
         if role not in allowed or (colon and not project):
@@ -41,7 +45,9 @@ class Rule:
             )
 
         if kind == "domain" and not colon:
-            raise ValueError(f"{text!r} gives a whole domain a role on the platform: name a group")
+            raise ValueError(
+                f"{text!r} gives a whole domain a role on the platform: name a group instead"
+            )
 
         return Rule(
             name if kind == "group" else "", name.lower() if kind == "domain" else "", project, role
@@ -50,7 +56,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Grants:
-    """The roles that rules give somebody."""
+    """Roles that rules give a user."""
 
     platform_role: PlatformRole | None = None
     projects: Mapping[str, MemberRole] = field(default_factory=dict)
@@ -60,7 +66,8 @@ class Grants:
 
 
 def grants(rules: Iterable[Rule], claims: Mapping[str, Any], groups_claim: str) -> Grants:
-    """What ``rules`` give a person with these claims: the highest role wherever several match."""
+    """Evaluate ``rules`` for a user with these claims: wherever several rules match, the highest
+    role wins."""
     given = claims.get(groups_claim)
     groups = (
         {given}
@@ -89,7 +96,7 @@ def grants(rules: Iterable[Rule], claims: Mapping[str, Any], groups_claim: str) 
 
 
 def verified_email(claims: Mapping[str, Any]) -> str:
-    """The e-mail address that the provider has verified; "" for none."""
+    """E-mail address that the provider has verified; "" if there is none."""
     email = claims.get("email")
     is_verified = claims.get("email_verified") is True
     return email if is_verified and isinstance(email, str) and email.count("@") == 1 else ""

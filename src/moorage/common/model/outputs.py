@@ -1,4 +1,4 @@
-"""Outputs of steps: directories that a step leaves to later ones, and where these find them."""
+"""Outputs of steps: directories that a step leaves for later steps, and where those find them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pydantic import AfterValidator, Field
 
 from moorage.common.model.base import Model
 
-MAX_OUTPUTS = 32  # of a step
-MAX_INPUTS = 1000  # of a session, with each element of an array
-FOLDER = "inputs"  # in which inputs are found by default
+MAX_OUTPUTS = 32  # outputs of a step
+MAX_INPUTS = 1000  # inputs of a session, counting each element of an array
+FOLDER = "inputs"  # directory of inputs by default
 
 
 def check_folder(value: str) -> str:
-    """A directory below the working directory. Raises ``ValueError``."""
+    """Check a directory below the working directory. Raises ``ValueError``."""
     parts = value.split("/")
     if (
         len(value.encode()) > 1024
@@ -23,8 +23,8 @@ def check_folder(value: str) -> str:
         or not value.isprintable()
     ):
         raise ValueError(
-            f"{value[:80]!r} is no directory of the working directory: use a relative path such as "
-            "models/best, of at most 1024 bytes, without empty parts, . and .."
+            f"{value[:80]!r} is not a valid directory: use a path relative to the working "
+            "directory, such as models/best, of at most 1024 bytes, without empty parts, . and .."
         )
 
     return value
@@ -38,18 +38,19 @@ class Input(Model):
 
     step: Annotated[str, Field(max_length=63)]
     output: Folder | None = Field(
-        default=None, description="May be left out if the step has one output."
+        default=None, description="May be omitted if the step has one output."
     )
     path: Folder | None = Field(
         default=None,
-        description="Where it is found, read-only, in the working directory; default: "
-        "inputs/STEP/OUTPUT. Of "
-        "an array, each element at PATH/INDEX.",
+        description=(
+            "Where the output is mounted read-only, relative to the working directory; default: "
+            "inputs/STEP/OUTPUT. Elements of an array are at PATH/INDEX."
+        ),
     )
 
 
 def expand_input(value: Any) -> Any:
-    """A bare ``STEP`` or ``STEP/OUTPUT``."""
+    """Expand a bare ``STEP`` or ``STEP/OUTPUT``."""
     if not isinstance(value, str):
         return value
     step, slash, output = value.partition("/")
@@ -57,7 +58,7 @@ def expand_input(value: Any) -> Any:
 
 
 def overlap(paths: Iterable[str]) -> tuple[str, str] | None:
-    """Two paths of which one is, or contains, the other; None: there are none."""
+    """Find two paths of which one equals or contains the other; None if there are none."""
     before: list[str] = []
     for path in sorted(paths, key=lambda one: one.split("/")):
         if before and (path == before[-1] or path.startswith(before[-1] + "/")):

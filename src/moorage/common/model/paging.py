@@ -1,4 +1,4 @@
-"""Pages of listings: which one a caller wants."""
+"""Pages of listings: the page that a caller requests."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ MAX_LIMIT = 1000
 
 @dataclass(frozen=True, slots=True)
 class Paging:
-    """``cursor``: the ``next`` of the page before; None: the first page. ``sort``: a field of the
-    listing, with "-" in front for descending order; "": the order that the listing has by
-    default."""
+    """``cursor``: the ``next`` of the previous page; None: the first page. ``sort``: a field of the
+    listing, prefixed with "-" for descending order; "": the listing's default order."""
 
     limit: int = 50
     cursor: str | None = None
@@ -23,7 +22,7 @@ FIRST = Paging()
 
 
 class SessionMatch(TypedDict, total=False):
-    """Fields of the sessions of a listing, with the value that each must have."""
+    """Values that fields of the sessions in a listing must have."""
 
     resource_group: str | None
     type: str | None

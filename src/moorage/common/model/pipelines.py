@@ -26,7 +26,7 @@ from moorage.common.model.templates import Value
 
 MAX_STEPS = 10_000
 MAX_EDGES = 100_000
-MAX_BYTES = 16 << 20  # of a submission: 1.6 KiB for each step
+MAX_BYTES = 16 << 20  # bytes of a submission: 1.6 KiB for each step
 MAX_VALUES = 60 * MAX_STEPS  # JSON values and names of a submission
 _STEP = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _ARRAY = re.compile(r"(\d{1,9})-(\d{1,9})(?:%(\d{1,9}))?")
@@ -46,9 +46,8 @@ class StepState(StrEnum):
 def _check_step(value: str) -> str:
     if not _STEP.fullmatch(value):
         raise ValueError(
-            f"{value[:80]!r} is not a step's name: 1 to 63 letters, digits or characters of . _ "
-            "-, with a "
-            "letter or digit first and last"
+            f"{value[:80]!r} is not a valid step name: use 1 to 63 letters, digits and . _ - with "
+            "a letter or digit at both ends"
         )
     return value
 
@@ -66,7 +65,7 @@ class Array(Model):
 
     @classmethod
     def parse(cls, text: str) -> Array:
-        """``0-99%10``, as Slurm writes it. Raises ``ValueError``."""
+        """Parse ``0-99%10``, the notation of Slurm. Raises ``ValueError``."""
         found = _ARRAY.fullmatch(text)
         if found is None:
             raise ValueError(
@@ -99,7 +98,10 @@ class After(Model):
     step: StepName
     on: Literal["success", "failure", "any"] = Field(
         default="success",
-        description="Of an array, every element must end so. success: of batch sessions only.",
+        description=(
+            "Required outcome. Every element of an array must end so. success applies to batch "
+            "sessions only."
+        ),
     )
 
 
@@ -111,7 +113,7 @@ def _after(value: Any) -> Any:
 
 
 def conditions(after: list[After], inputs: list[Input]) -> list[After]:
-    """``after``, and the success of each step that has one of ``inputs``."""
+    """``after``, plus the success of each step named in ``inputs``."""
     if not inputs:
         return after
     succeeding = {one.step for one in after if one.on == "success"}
@@ -120,34 +122,36 @@ def conditions(after: list[After], inputs: list[Input]) -> list[After]:
 
 
 def _unless_valid(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
-    """Pydantic takes a valid model as it is, but calls its validators again."""
+    """Keep a valid model as it is. Pydantic would accept it, but call its validators again."""
     return value if isinstance(value, SessionSpec) else validate(value)
 
 
 class Step(Model):
-    """Step of a pipeline: a session of its own, or one for each element of its array."""
+    """Step of a pipeline: one session, or one session for each element of its array."""
 
     name: StepName
     after: Annotated[list[Annotated[After, BeforeValidator(_after)]], Field(max_length=1000)] = (
-        Field(default=[], description="Steps that must end first. A bare name means their success.")
+        Field(default=[], description="Steps that must end first. A bare name requires success.")
     )
     array: Annotated[str, AfterValidator(_check_array)] | None = Field(
         default=None,
-        description="FIRST-LAST%AT_ONCE: one session for each number, which it finds in the "
-        "variable "
-        "JOB_COMPLETION_INDEX.",
+        description=(
+            "FIRST-LAST%AT_ONCE: one session for each number, which the program finds in the "
+            "variable JOB_COMPLETION_INDEX."
+        ),
     )
     spec: Annotated[SessionSpec, WrapValidator(_unless_valid)] | None = Field(
-        default=None, description="What the step runs, unless `template` says it."
+        default=None, description="What the step runs, unless `template` is set."
     )
     template: NoNul | None = Field(
-        default=None, description="NAME or NAME@VERSION, in place of `spec`."
+        default=None, description="NAME or NAME@VERSION, instead of `spec`."
     )
     outputs: Annotated[list[Folder], Field(max_length=MAX_OUTPUTS)] = Field(
         default=[],
-        description="Directories of its working directory that later steps may have. The step "
-        "fails if one "
-        "is missing when its program has ended with code 0.",
+        description=(
+            "Directories in the working directory that later steps may use. The step fails if "
+            "one is missing when its program has exited with code 0."
+        ),
     )
     inputs: Annotated[
         list[Annotated[Input, BeforeValidator(expand_input)]], Field(max_length=100)
@@ -161,13 +165,13 @@ class Step(Model):
         default={}, description="Values of the template's parameters."
     )
     overrides: dict[str, Any] = Field(
-        default={}, description="Fields of the specification, over the template."
+        default={}, description="Fields of the specification that override the template."
     )
 
     @model_validator(mode="after")
     def _check_program(self) -> Self:
         if (self.spec is None) == (self.template is None):
-            raise ValueError(f"step {self.name!r} has either `spec` or `template`")
+            raise ValueError(f"step {self.name!r} needs either `spec` or `template`")
         return self
 
     @model_validator(mode="after")
@@ -178,7 +182,7 @@ class Step(Model):
 
     @property
     def conditions(self) -> list[After]:
-        """``after``, and the success of each step that has one of its inputs."""
+        """``after``, plus the success of each step named in its inputs."""
         return conditions(self.after, self.inputs)
 
 
@@ -192,8 +196,11 @@ class PipelineSpec(Model):
     @model_validator(mode="before")
     @classmethod
     def _validate_equal_specs_once(cls, given: Any) -> Any:
-        """Steps of large pipelines often differ in nothing but their names. An invalid
-        specification stays as it is, so that the error names its step."""
+        """Validate equal specifications once: steps of large pipelines often differ only in their
+        names.
+
+        An invalid specification is left to the step's own validation, so that the error names the
+        step."""
         steps = given.get("steps") if isinstance(given, dict) else None
         if not isinstance(steps, list) or len(steps) < 2:
             return given
@@ -228,8 +235,9 @@ class _StoredSteps(BaseModel):
 
 
 def stored_conditions(text: str) -> dict[str, list[After]]:
-    """By step, of a pipeline that was validated before it was stored as ``text``. What the steps
-    run is not read."""
+    """Conditions by step, from a pipeline that was validated before it was stored as ``text``.
+
+    The specifications of the steps are not read."""
     return {
         step.name: conditions(step.after, step.inputs)
         for step in _StoredSteps.model_validate_json(text).steps

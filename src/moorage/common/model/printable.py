@@ -1,12 +1,12 @@
-"""Text of others that is shown on a terminal. Pure."""
+"""Untrusted text that is shown on a terminal. Pure."""
 
 from __future__ import annotations
 
 import re
 
-# What controls a terminal (C0, DEL, C1), breaks lines in other programs, or is half a character;
-# and what reverses the reading direction of the text behind it, so that one name could pose as
-# another.
+# Characters that control a terminal (C0, DEL, C1), break lines in other programs, or are half a
+# character; and characters that reverse the reading direction of the following text, so that one
+# name could pose as another.
 CONTROL = re.compile(
     "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069"
     "\\ud800-\\udfff\\ufeff]"
@@ -14,8 +14,7 @@ CONTROL = re.compile(
 
 
 def printable(text: str, *, one_line: bool = False) -> str:
-    """``text`` with the characters that control a terminal escaped, like ``\\x1b`` and
-    ``\\u202e``."""
+    """``text`` with characters that control a terminal escaped, like ``\\x1b`` and ``\\u202e``."""
     if one_line:
         text = " ".join(text.split())
     return CONTROL.sub(_escaped, text)

@@ -26,23 +26,27 @@ class Port(Model):
     ]
     port: Annotated[int, Field(ge=1, le=65535)] | None = Field(
         default=None,
-        description="Port on which the program listens; containers only. If absent, a port is "
-        "assigned and "
-        "passed as MOORAGE_PORT_<NAME> and `{port:NAME}`. Processes always get an assigned port.",
+        description=(
+            "Port on which the program listens; containers only. If absent, a port is assigned "
+            "and passed as MOORAGE_PORT_<NAME> and `{port:NAME}`. Processes always get an "
+            "assigned port."
+        ),
     )
     protocol: Literal["http", "tcp"] = Field(default="http", description="http includes WebSocket.")
     base_path: bool = Field(
         default=False,
-        description="The program serves below /apps/SESSION/NAME (MOORAGE_PATH_<NAME>, "
-        "`{path:NAME}`), so "
-        "the proxy keeps this prefix. Otherwise the proxy removes it.",
+        description=(
+            "The program serves paths below /apps/SESSION/NAME (MOORAGE_PATH_<NAME>, "
+            "`{path:NAME}`), so the proxy keeps this prefix. Otherwise the proxy removes it."
+        ),
     )
 
     guarded: bool = Field(
         default=False,
-        description="The proxy adds `Authorization: Bearer` with the session's key, which the "
-        "program finds "
-        "in MOORAGE_SECRET. The program can then refuse other users of the node.",
+        description=(
+            "The proxy adds `Authorization: Bearer` with the session's key, which the program "
+            "finds in MOORAGE_SECRET. The program can then reject other users of the node."
+        ),
     )
 
     def declared(self) -> ServicePort:

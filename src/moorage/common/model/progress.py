@@ -1,8 +1,8 @@
-"""Variables of a kernel's environment by which its program reports its progress."""
+"""Environment variables with which a kernel's program reports its progress."""
 
 from __future__ import annotations
 
-# Names the file to which the program appends lines of JSON.
+# Path of the file to which the program appends lines of JSON.
 PROGRESS_VAR = "MOORAGE_PROGRESS"
-# Set by the user to "log": progress is read from the log, bars of tqdm included.
+# Set by the user to "log": progress is then read from the log, including tqdm bars.
 PROGRESS_FROM = "MOORAGE_PROGRESS_FROM"

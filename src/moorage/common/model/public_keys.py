@@ -1,4 +1,4 @@
-"""Public keys of users, as OpenSSH writes them into ``.pub`` files. Pure."""
+"""Public keys of users, as OpenSSH writes them to ``.pub`` files. Pure."""
 
 from __future__ import annotations
 
@@ -32,20 +32,21 @@ class PublicKey:
 
 
 def parse_public_key(line: str) -> PublicKey:
-    """Raises ``ValueError`` with the reason for anything but one public key that may log in."""
+    """Parse a public key. Raises ``ValueError`` with the reason unless it is a single public key
+    that may log in."""
     text = line.strip()
     if "PRIVATE KEY" in text:
         raise ValueError(
-            "it is a private key, which must stay secret; give the file with .pub at its end"
+            "it is a private key, which must stay secret; send the file whose name ends in .pub"
         )
 
     if "\n" in text or len(text) > MAX_LENGTH:
-        raise ValueError("it has to be one line, as in ~/.ssh/id_ed25519.pub")
+        raise ValueError("it must be one line, as in ~/.ssh/id_ed25519.pub")
 
     kind, _, rest = text.partition(" ")
     encoded, _, comment = rest.strip().partition(" ")
     if kind.endswith("-cert-v01@openssh.com"):
-        raise ValueError("it is a certificate; give the public key that it certifies")
+        raise ValueError("it is a certificate; send the public key that it certifies")
     if kind not in _KINDS:
         raise ValueError(f"the key type {kind[:60]!r} is not one of {', '.join(KEY_TYPES)}")
 
@@ -61,13 +62,12 @@ def parse_public_key(line: str) -> PublicKey:
 
 
 def fingerprint_of(blob: bytes) -> str:
-    """As ``ssh-keygen -l`` shows it."""
+    """Fingerprint as ``ssh-keygen -l`` shows it."""
     return "SHA256:" + base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
 
 
 def read_strings(blob: bytes) -> list[bytes]:
-    """The strings of which a key or a signature consists, as SSH writes them. Raises
-    ``ValueError``."""
+    """Read the strings in the SSH encoding of a key or signature. Raises ``ValueError``."""
     fields = []
     at = 0
     while at < len(blob):
@@ -76,21 +76,21 @@ def read_strings(blob: bytes) -> list[bytes]:
         at += 4 + size
 
     if at != len(blob) or not fields:
-        raise ValueError("the key is cut off")
+        raise ValueError("the key is truncated")
 
     return fields
 
 
 def _check(kind: str, fields: list[bytes]) -> None:
     if fields[0] != kind.encode():
-        raise ValueError(f"the key is not of the type {kind} that is written before it")
+        raise ValueError(f"the key is not of type {kind}, which precedes it")
 
     curve, size = _KINDS[kind]
     expected = 3 if size is None or curve else 2
     if kind.startswith("sk-"):
         expected += 1  # the application
     if len(fields) != expected:
-        raise ValueError(f"the key has {len(fields)} parts, and one of type {kind} has {expected}")
+        raise ValueError(f"the key has {len(fields)} parts; keys of type {kind} have {expected}")
 
     if size is None:
         bits = int.from_bytes(fields[2]).bit_length()
@@ -102,4 +102,4 @@ def _check(kind: str, fields: list[bytes]) -> None:
     if curve and fields[1] != curve.encode():
         raise ValueError(f"the curve of the key is not {curve}")
     if len(fields[2 if curve else 1]) != size:
-        raise ValueError("the key is cut off")
+        raise ValueError("the key is truncated")

@@ -1,7 +1,6 @@
 """Reason codes of sessions and kernels: a closed set, each with a text and a next step.
 
-A code of another release stays what it is: an unnamed ``Reason``, which ``REASONS`` describes as
-unknown.
+A code of another release is kept as an unnamed ``Reason``, which ``REASONS`` describes as unknown.
 """
 
 from __future__ import annotations
@@ -76,7 +75,8 @@ class Reason(StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> Reason | None:
-        """An unnamed member for a well-formed code of another release; None for anything else."""
+        """Return an unnamed member for a well-formed code of another release; None for anything
+        else."""
         if not isinstance(value, str) or not _CODE.fullmatch(value):
             return None
         unknown = str.__new__(cls, value)
@@ -98,11 +98,11 @@ class ReasonInfo:
 
 class _Reasons(dict[Reason, ReasonInfo]):
     def __missing__(self, reason: Reason) -> ReasonInfo:
-        """Of an unknown code: a failure, because a success has a code that every release knows; and
-        not retryable, because nothing is known about it."""
+        """Describe an unknown code: a failure, because every release knows the codes of success;
+        and not retryable, because nothing is known about it."""
         return ReasonInfo(
-            "another release of Moorage gave a reason that this one does not know",
-            "read the detail and the log; upgrade all components to one release",
+            "another release of Moorage reported a reason that this one does not know",
+            "read the detail and the log; upgrade all components to the same release",
             failure=True,
         )
 
@@ -114,43 +114,42 @@ REASONS: dict[Reason, ReasonInfo] = _Reasons(
             "no agent has enough free resources now", "wait, stop another session, or request less"
         ),
         Reason.INFEASIBLE: ReasonInfo(
-            "no agent of the resource group could ever hold it, even when empty",
-            "request less, or choose another resource group; `moorage agents` lists what the "
-            "agents have",
+            "no agent of the resource group could ever hold the session, even when empty",
+            "request less, or choose another resource group; `moorage agents` lists the "
+            "resources of the agents",
             failure=True,
         ),
         Reason.NO_ELIGIBLE_AGENT: ReasonInfo(
-            "no live agent of the resource group can run it",
-            "`moorage agents` lists the agents: `moorage agents uncordon AGENT` lets one take "
-            "work again, "
-            "`moorage agent` starts another",
+            "no live agent of the resource group can run the session",
+            "`moorage agents` lists the agents: `moorage agents uncordon AGENT` lets one accept "
+            "work again, `moorage agent` starts another",
         ),
         Reason.BACKOFF: ReasonInfo(
-            "its program failed, and the next run waits for the backoff to end",
-            "wait, or stop it; its log shows why the program failed",
+            "the program failed, and the next run waits for the backoff to end",
+            "wait, or stop the session; the log shows why the program failed",
         ),
         Reason.RESERVED: ReasonInfo(
-            "the resources that it needs are reserved for a session that has waited longer",
+            "the required resources are reserved for a session that has waited longer",
             "wait; a session whose timeout_s ends before that reservation begins may start first",
         ),
         Reason.QUOTA: ReasonInfo(
-            "its user, project or resource group has reached its quota",
+            "the user, the project or the resource group has reached its quota",
             "wait, stop another session, or ask an administrator for a larger quota",
         ),
         Reason.NODE_HOURS: ReasonInfo(
-            "its job could use more node-hours than a quota has left this month",
+            "the job could use more node-hours than a quota has left this month",
             "wait for the next month (UTC) or for jobs that end early, set a shorter walltime_s, "
             "or ask an "
             "administrator for a larger quota",
         ),
         Reason.EARLIER_ATTEMPT: ReasonInfo(
-            "its earlier attempt may still run",
-            "wait until its agent has seen it end; if that node is gone for good, an "
-            "administrator runs "
-            "`moorage agents forget AGENT --destroyed`",
+            "an earlier attempt may still be running",
+            "wait until the agent reports its end; if that node is gone for good, an "
+            "administrator runs `moorage agents forget AGENT --destroyed`",
         ),
         Reason.DEPENDENCY: ReasonInfo(
-            "it waits for other sessions to end", "wait; `moorage describe` lists its dependencies"
+            "the session waits for other sessions to end",
+            "wait; `moorage describe` lists its dependencies",
         ),
         Reason.DEPENDENCY_FAILED: ReasonInfo(
             "a session that it depends on did not end as required",
@@ -158,7 +157,7 @@ REASONS: dict[Reason, ReasonInfo] = _Reasons(
             failure=True,
         ),
         Reason.BEGIN_TIME: ReasonInfo(
-            "its start time has not come yet", "wait until its starts_at"
+            "the start time has not been reached", "wait until starts_at"
         ),
         Reason.NOT_ALLOWED: ReasonInfo(
             "the resource group does not allow this kind of session",
@@ -176,12 +175,13 @@ REASONS: dict[Reason, ReasonInfo] = _Reasons(
         ),
         Reason.IMAGE_NOT_ALLOWED: ReasonInfo(
             "the node does not allow this container image",
-            "use another image, or ask for it to be added to agent.docker_images on that node",
+            "use another image, or ask for the image to be added to agent.docker_images on that "
+            "node",
             failure=True,
             retryable=True,
         ),
         Reason.MOUNT_NOT_ALLOWED: ReasonInfo(
-            "containers on the node may not mount the files that it needs",
+            "containers on the node may not mount the files that the session needs",
             "move the files below one of the directories in agent.docker_mounts on that node",
             failure=True,
             retryable=True,
@@ -218,11 +218,10 @@ REASONS: dict[Reason, ReasonInfo] = _Reasons(
             retryable=True,
         ),
         Reason.NOT_ISOLATED: ReasonInfo(
-            "it belongs to no administrator, and processes of others need an agent that isolates "
-            "them",
+            "the owner is not an administrator, so the session needs an agent that isolates its "
+            "processes",
             "use an image (runtime docker), or ask an administrator: `moorage agent doctor` on "
-            "the node says "
-            "what it takes",
+            "the node shows what isolation requires",
             failure=True,
             retryable=True,
         ),
@@ -233,9 +232,8 @@ REASONS: dict[Reason, ReasonInfo] = _Reasons(
             retryable=True,
         ),
         Reason.INPUT_UNAVAILABLE: ReasonInfo(
-            "an output of an earlier step is no longer on the node that had it, or did not arrive "
-            "unchanged",
-            "retry the pipeline: it also makes the output again",
+            "an output of an earlier step is no longer on its node, or did not arrive unchanged",
+            "retry the pipeline, which also produces the output again",
             failure=True,
         ),
         Reason.ENGINE_MISSING: ReasonInfo(
@@ -252,25 +250,26 @@ REASONS: dict[Reason, ReasonInfo] = _Reasons(
             retryable=True,
         ),
         Reason.DEVICE_BUSY: ReasonInfo(
-            "the memory of its GPU is in use by other processes",
-            "end the processes that the detail names on that node; the GPU stays fenced until then",
+            "other processes use the memory of the GPU",
+            "end the processes on that node that the detail names; the GPU stays fenced until then",
             failure=True,
             retryable=True,
         ),
         Reason.START_TIMEOUT: ReasonInfo(
-            "it did not become ready within start_timeout_s",
-            "read its log; raise start_timeout_s if it only needs more time",
+            "the program did not become ready within start_timeout_s",
+            "read the log; raise start_timeout_s if the program only needs more time",
             failure=True,
             retryable=True,
         ),
         Reason.QUEUE_TIMEOUT: ReasonInfo(
-            "its job waited in the site's queue for longer than queue_timeout_s",
+            "the job waited in the site's queue for longer than queue_timeout_s",
             "raise queue_timeout_s of the session or its resource group, or use another resource "
             "group",
             failure=True,
         ),
         Reason.PENDING_TIMEOUT: ReasonInfo(
-            "it waited longer than pending_timeout_s", "submit it again later, or request less"
+            "the session waited longer than pending_timeout_s",
+            "submit it again later, or request less",
         ),
         Reason.CREATE_FAILED: ReasonInfo(
             "the agent could not create the kernel",
@@ -278,95 +277,100 @@ REASONS: dict[Reason, ReasonInfo] = _Reasons(
             failure=True,
             retryable=True,
         ),
-        Reason.EXIT_ZERO: ReasonInfo("its main program exited with code 0", ""),
+        Reason.EXIT_ZERO: ReasonInfo("the main program exited with code 0", ""),
         Reason.OUTPUT_FAILED: ReasonInfo(
-            "its main program exited with code 0, but an output is missing or cannot be kept",
-            "the detail names it; correct `outputs` of the step or its program, and retry the "
-            "pipeline",
+            "the main program exited with code 0, but an output is missing or cannot be kept",
+            "the detail names the output; correct `outputs` of the step or its program, and "
+            "retry the pipeline",
             failure=True,
         ),
         Reason.EXIT_NONZERO: ReasonInfo(
-            "its main program exited with an error",
-            "read the last lines of its log",
+            "the main program exited with an error",
+            "read the last lines of the log",
             failure=True,
             retryable=True,
         ),
         Reason.KILLED: ReasonInfo(
-            "a signal from outside killed its main program",
+            "a signal from outside killed the main program",
             "read the system log of the node",
             failure=True,
             retryable=True,
         ),
         Reason.OOM: ReasonInfo(
-            "it used more memory than it was allocated", "request more memory", failure=True
-        ),
-        Reason.TIMEOUT: ReasonInfo(
-            "it ran longer than its timeout_s",
-            "raise it: `--timeout`, timeout_s in a spec",
+            "the program used more memory than it was allocated",
+            "request more memory",
             failure=True,
         ),
-        Reason.MAX_LIFETIME: ReasonInfo("it reached its max_lifetime_s", "start it again"),
+        Reason.TIMEOUT: ReasonInfo(
+            "the session ran longer than its timeout_s",
+            "raise the limit: `--timeout`, or timeout_s in a specification",
+            failure=True,
+        ),
+        Reason.MAX_LIFETIME: ReasonInfo("the session reached its max_lifetime_s", "start it again"),
         Reason.IDLE_TIMEOUT: ReasonInfo(
-            "nobody used it: an idle criterion of its own or of its resource group was met",
-            "start it again; `moorage extend` keeps a session that was warned",
+            "nobody used the session: an idle criterion of its own or of its resource group was "
+            "met",
+            "start it again; `moorage extend` extends a session after its warning",
         ),
         Reason.BUDGET_EXHAUSTED: ReasonInfo(
-            "a budget of its project, user or key is used up, and stops what runs",
-            "wait until its period ends, or ask an administrator for a larger one",
+            "a budget of the project, the user or the key is exhausted, which stops running work",
+            "wait until the budget's period ends, or ask an administrator for a larger budget",
         ),
         Reason.WALLTIME: ReasonInfo(
-            "the walltime of its job is over",
+            "the job reached its walltime",
             "start it again; a replica of an endpoint has a successor",
         ),
         Reason.STOP_TIMEOUT: ReasonInfo(
-            "it did not end in time after a stop", "check its agent's node"
+            "the program did not end in time after it was asked to stop", "check the agent's node"
         ),
         Reason.KERNEL_GONE: ReasonInfo(
-            "its kernel disappeared from the node, for example because the node restarted",
+            "the kernel disappeared from the node, for example because the node restarted",
             "start it again; a batch session with `retries` restarts by itself",
             failure=True,
             retryable=True,
         ),
         Reason.AGENT_LOST: ReasonInfo(
-            "its agent did not report for too long",
-            "check that node; `on_lost_agent` says what becomes of a batch session then",
+            "the agent did not report for too long",
+            "check that node; `on_lost_agent` determines what then happens to a batch session",
             failure=True,
             retryable=True,
         ),
         Reason.LEASE_EXPIRED: ReasonInfo(
-            "its node had no contact with a manager until the lease ran out, which ended the "
+            "the node had no contact with a manager until the lease expired, which ended the "
             "program",
             "check that node and its network; a batch session with `retries` restarts by itself",
             failure=True,
             retryable=True,
         ),
         Reason.AGENT_SHUTDOWN: ReasonInfo(
-            "its agent was shut down together with its kernels", "start it again", retryable=True
+            "the agent was shut down together with its kernels", "start it again", retryable=True
         ),
         Reason.AGENT_DRAINED: ReasonInfo(
-            "an administrator drained its agent",
+            "an administrator drained the agent",
             "start it again, on another agent; a batch session with `retries` restarts by itself",
         ),
         Reason.PREEMPTED: ReasonInfo(
-            "it released its resources to a session of higher priority",
+            "the session released its resources to a session of higher priority",
             "wait if it is back in the queue; otherwise start it again, or with a higher priority",
         ),
-        Reason.SCALED_DOWN: ReasonInfo("its endpoint needs fewer replicas", ""),
+        Reason.SCALED_DOWN: ReasonInfo("the endpoint needs fewer replicas", ""),
         Reason.REVISION_REPLACED: ReasonInfo(
-            "a replica of another revision of its endpoint replaced it", ""
+            "a replica of another revision of the endpoint replaced this one", ""
         ),
         Reason.GROUP_FULL: ReasonInfo(
-            "its resource group had no room; one in another group replaces it", ""
+            "the resource group had no room; a replica in another group replaces this one", ""
         ),
         Reason.PREFERRED_GROUP: ReasonInfo(
-            "a resource group that its endpoint prefers has room again; one there replaces it", ""
+            "a resource group that the endpoint prefers has room again; a replica there replaces "
+            "this one",
+            "",
         ),
         Reason.UNHEALTHY: ReasonInfo(
-            "its engine no longer answered health checks",
-            "read its log; the endpoint has started another replica",
+            "the engine no longer answered health checks",
+            "read the log; the endpoint has started another replica",
             failure=True,
         ),
-        Reason.ENDPOINT_DELETED: ReasonInfo("its endpoint was deleted", ""),
-        Reason.USER_REQUESTED: ReasonInfo("a user stopped it", ""),
+        Reason.ENDPOINT_DELETED: ReasonInfo("the endpoint was deleted", ""),
+        Reason.USER_REQUESTED: ReasonInfo("a user stopped the session", ""),
     }
 )

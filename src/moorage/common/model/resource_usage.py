@@ -58,9 +58,9 @@ class DeviceUse:
 
 @dataclass(frozen=True, slots=True)
 class EngineUse:
-    """Requests at the engine of one kernel, as it counts them; zeros while it cannot be reached.
-    ``kv_cache``: use of its KV cache in 1/1000. ``max_model_len``: the most tokens of a prompt with
-    its answer; None: it does not say."""
+    """Requests in the engine of one kernel, as the engine counts them; zeros while it cannot be
+    reached. ``kv_cache``: use of its KV cache in 1/1000. ``max_model_len``: the maximum of tokens
+    in a prompt and its answer; None: not reported."""
 
     kernel_id: KernelId
     running: int
@@ -71,9 +71,10 @@ class EngineUse:
 
 @dataclass(frozen=True, slots=True)
 class KernelProgress:
-    """Progress that the program of a kernel reported last: a ``fraction`` from 0 to 1, the ``step``
-    that it has done ``of`` so many, and a ``message``. ``problem``: why what it reported since was
-    ignored."""
+    """Latest progress that the program of a kernel reported.
+
+    ``fraction``: 0 to 1. ``step`` and ``of``: the finished and the total number of steps.
+    ``problem``: why later reports were ignored."""
 
     kernel_id: KernelId
     fraction: float | None = None
@@ -85,12 +86,12 @@ class KernelProgress:
 
 @dataclass(frozen=True, slots=True)
 class UsageReport:
-    """Usage report of an agent, sent with a state report, or apart from them to managers of earlier
+    """Usage report of an agent, sent with a state report, or separately to managers of earlier
     releases. A lost report is not sent again.
 
     ``cpu`` and ``memory`` are those of the whole node. ``minutes`` are the minutes that ended since
-    the last report; a minute may be sent twice. ``engines``, ``progress``: those that changed since
-    the last report that was sent.
+    the last report; a minute may be sent twice. ``engines`` and ``progress`` contain only changes
+    since the last report that was sent.
     """
 
     agent_id: AgentId

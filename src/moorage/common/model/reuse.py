@@ -1,4 +1,5 @@
-"""Reuse of equal batch sessions: which ones count, and which fields make requests equal. Pure.
+"""Reuse of equal batch sessions: which sessions qualify, and which fields make requests equal.
+Pure.
 
 Two requests are equal if they would run the same program with the same input: by the fields in
 ``MEANING``, within one project. When, where and how often a program runs makes no difference.
@@ -11,8 +12,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Literal
 
-# never: run. success: take the result of an equal session that succeeded. live: share the run of an
-# equal one that has not ended. both: either.
+# never: always run. success: reuse the result of an equal session that succeeded. live: share the
+# run of an equal session that has not ended. both: either.
 ReusePolicy = Literal["never", "success", "live", "both"]
 
 MEANING = frozenset(
@@ -38,8 +39,9 @@ MEANING = frozenset(
 
 
 def request_hash(spec: Mapping[str, Any], project: str) -> str:
-    """SHA-256 of what a session of ``project`` means. ``spec``: its specification as JSON, with
-    defaults. The order of keys makes no difference."""
+    """SHA-256 of the meaning of a session in ``project``.
+
+    ``spec``: the specification as JSON, with defaults. The order of keys makes no difference."""
     meaning = {name: spec.get(name) for name in sorted(MEANING)}
     canonical = json.dumps(
         {"project": project, "spec": meaning}, sort_keys=True, separators=(",", ":")

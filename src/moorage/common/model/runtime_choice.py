@@ -1,4 +1,4 @@
-"""Choice of a runtime in specs and settings: one that ships, or one of a plug-in."""
+"""Choice of a runtime in specifications and settings: a built-in runtime, or that of a plug-in."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _one_of(names: list[str]) -> Callable[[str], str]:
         if name in names or is_custom(name):
             return name
         expected = ", ".join(f"'{one}'" for one in names) + " or 'custom:NAME'"
-        # As of a ``Literal``, which it would be without plug-ins.
+        # The message of a ``Literal``, which the type would be without plug-ins.
         raise PydanticCustomError(
             "literal_error", "Input should be {expected}", {"expected": expected}
         )
@@ -33,5 +33,5 @@ def _schema(names: list[str]) -> WithJsonSchema:
 _ALL: list[str] = list(RUNTIMES)
 _SITES: list[str] = [name for name in _ALL if traits_of(name).site_jobs]
 RuntimeChoice = Annotated[str, AfterValidator(_one_of(_ALL)), _schema(_ALL)]
-# Those whose kernels may be jobs of a site.
+# Runtimes whose kernels may be jobs of a site.
 SiteRuntimeChoice = Annotated[str, AfterValidator(_one_of(_SITES)), _schema(_SITES)]

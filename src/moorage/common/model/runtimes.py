@@ -1,10 +1,10 @@
-"""The table of runtimes: what the manager and its clients know of each, before an agent is asked.
+"""Table of runtimes: what the manager and its clients know about each before an agent is asked.
 
-Whoever needs to know something about a runtime reads a trait here, and never compares names. What
-the runtimes of an agent can do is theirs to tell: ``Capabilities`` in ``moorage.agent.runtimes``.
+Code that depends on a runtime's properties reads a trait here and never compares names. The
+abilities of an agent's runtimes are in ``Capabilities`` of ``moorage.agent.runtimes``.
 
-A runtime of another package is named ``custom:NAME``; the manager learns of it when an agent offers
-it.
+A runtime of another package is named ``custom:NAME``; the manager learns about it when an agent
+offers it.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ RuntimeName = Literal["process", "docker", "slurm", "heappe", "celery", "fake"]
 
 @dataclass(frozen=True, slots=True)
 class RuntimeTraits:
-    """``images``: kernels run in container images, which bring the engine along. ``own_network``:
-    kernels listen on addresses of their own, so that they choose their ports. ``isolated_as``: what
-    an agent offers beside the runtime if it isolates kernels from its own user and from each other;
-    "" where kernels do not run as processes of the agent's node. ``site_jobs``: kernels may be jobs
-    of a site, with its queue. ``settings``: how the settings of an agent that submits to such a
-    site begin; "" for runtimes of a node. ``service_ports``: the proxy reaches more ports of a
-    kernel than the one that serves requests. ``job_fields``: those of ``SiteJob`` that the runtime
-    knows, beside ``options``. ``simulated``: nothing runs, for tests and demonstrations.
-    ``outputs``: agents find what a kernel leaves in its working directory. ``signals``: it can send
-    a program a signal that does not end it. ``hostnames``: where main1, sub1, … of clusters
-    resolve; None: nowhere, or nothing is known."""
+    """``images``: kernels run in container images, which contain the engine. ``own_network``:
+    kernels listen on addresses of their own, so that they choose their ports. ``isolated_as``: the
+    name that an agent offers in addition to the runtime if it isolates kernels from its own user
+    and from each other; "" where kernels do not run as processes of the agent's node.
+    ``site_jobs``: kernels may be jobs of a site, with its queue. ``settings``: prefix of the
+    settings of an agent that submits to such a site; "" for runtimes of a node. ``service_ports``:
+    the proxy reaches more ports of a kernel than the one that serves requests. ``job_fields``:
+    fields of ``SiteJob`` that the runtime supports in addition to ``options``. ``simulated``:
+    nothing runs; for tests and demonstrations. ``outputs``: agents find files that a kernel leaves
+    in its working directory. ``signals``: the runtime can send a program a signal that does not end
+    it. ``hostnames``: where the names main1, sub1, … of clusters resolve; None: nowhere, or
+    unknown."""
 
     images: bool = False
     own_network: bool = False
@@ -67,19 +68,19 @@ RUNTIMES: Mapping[RuntimeName, RuntimeTraits] = MappingProxyType(
     }
 )
 DEFAULT_RUNTIME: RuntimeName = "process"
-# For a spec that names an image and no runtime.
+# For a specification that names an image and no runtime.
 IMAGE_RUNTIME: RuntimeName = next(name for name, traits in RUNTIMES.items() if traits.images)
-# Traits by name, for placement. Agents may offer names that are not in the table.
+# Traits by name, for placement. Agents may offer names that the table lacks.
 WITH_IMAGES: frozenset[str] = frozenset(name for name, traits in RUNTIMES.items() if traits.images)
 
-# Begins the name of a runtime that another package brings.
+# Prefix of the name of a runtime from another package.
 CUSTOM = "custom:"
 _CUSTOM_NAME = re.compile(r"custom:[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 _ISOLATED = "isolated-"
 
 
 def is_runtime(name: str) -> bool:
-    """Whether it is a name of the table or of a plug-in, installed anywhere or not."""
+    """Whether the name is in the table or that of a plug-in, installed anywhere or not."""
     return name in RUNTIMES or is_custom(name)
 
 
@@ -88,30 +89,31 @@ def is_custom(name: str) -> bool:
 
 
 def traits_of(name: str) -> RuntimeTraits:
-    """Raises ``KeyError`` for what is not a name of a runtime.
+    """Traits of a runtime. Raises ``KeyError`` if the name is not that of a runtime.
 
-    Nothing is known of a plug-in before an agent is asked. Until an agent says that it isolates
-    kernels, they are taken for processes of the agent's user."""
+    Nothing is known about a plug-in before an agent is asked. Until an agent reports that it
+    isolates kernels, they are assumed to be processes of the agent's user."""
     if is_custom(name):
         return RuntimeTraits(isolated_as=f"{_ISOLATED}{name}", site_jobs=True, signals=True)
     return _BY_NAME[name]
 
 
 def offered_runtimes(offered: Iterable[str]) -> list[str]:
-    """The runtimes among what agents offer, isolated or not: those of the table in its order, then
-    those of plug-ins."""
+    """Runtimes among the names that agents offer, isolated or not: those of the table in its order,
+    then those of plug-ins."""
     names = {unisolated(name) or name for name in offered}
     return [*(name for name in RUNTIMES if name in names), *sorted(filter(is_custom, names))]
 
 
 def required_runtime(runtime: str, isolated: bool) -> str:
-    """What an agent must offer for a kernel of this runtime. ``isolated``: see ``KernelSpec``."""
+    """Name that an agent must offer for a kernel of this runtime. ``isolated``: see
+    ``KernelSpec``."""
     return (isolated and isolated_name(runtime)) or runtime
 
 
 def isolated_name(runtime: str) -> str:
-    """What an agent offers beside the runtime if it isolates its kernels; "" if it need not say
-    so."""
+    """Name that an agent offers in addition to the runtime if it isolates its kernels; "" if it
+    need not report this."""
     return traits_of(runtime).isolated_as if is_runtime(runtime) else ""
 
 

@@ -1,5 +1,5 @@
 """Names of environment variables that hold secrets, and the mask that replaces their values in
-answers."""
+responses."""
 
 from __future__ import annotations
 
@@ -28,5 +28,5 @@ def is_secret_name(name: str) -> bool:
 
 
 def mask_secrets(env: Mapping[str, str]) -> dict[str, str]:
-    """``env`` with the values of variables that look like secrets replaced by ``MASK``."""
+    """``env`` with the values of variables whose names suggest secrets replaced by ``MASK``."""
     return {name: MASK if is_secret_name(name) and value else value for name, value in env.items()}

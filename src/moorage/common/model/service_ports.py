@@ -18,11 +18,11 @@ Protocol = Literal["http", "tcp"]
 NAME_PATTERN = r"^[a-z][a-z0-9]*(-[a-z0-9]+)*$"
 NAME_LENGTH = 24
 MAX_PORTS = 16
-# Label by which an image declares its service ports.
+# Label in which an image declares its service ports.
 IMAGE_LABEL = "moorage.service-ports"
 
-# Tunnel over WebSocket: binary messages carry the bytes of a TCP connection. The text message marks
-# the end of one direction, since TCP can be half-closed and WebSocket cannot.
+# Tunnel over WebSocket: binary messages carry the bytes of a TCP connection. A text message marks
+# the end of one direction, because TCP can be half-closed and WebSocket cannot.
 TUNNEL_PROTOCOL = "moorage.tcp.v1"
 TUNNEL_EOF = "eof"
 
@@ -48,8 +48,8 @@ class ServicePort:
 
 @dataclass(frozen=True, slots=True)
 class AppPort:
-    """Assigned service port: the program listens on ``inner``, published as ``port`` by the agent.
-    Both are 0 while only the program's own node could know them."""
+    """Assigned service port: the program listens on ``inner``, which the agent publishes as
+    ``port``. Both are 0 while only the program's own node could know them."""
 
     name: str
     port: int
@@ -144,7 +144,7 @@ def app_path(session_id: str, name: str) -> str:
 
 
 def port_token(name: str) -> str:
-    """Stands for the number of a service port that is picked where the program starts."""
+    """Placeholder for the number of a service port that is chosen where the program starts."""
     return f"@MOORAGE_PORT_{_variable_part(name)}@"
 
 

@@ -1,5 +1,5 @@
-"""Serving options of endpoints: how many replicas, how a new revision replaces an old one, and
-limits of requests."""
+"""Serving options of endpoints: the number of replicas, the rollout of a new revision, and request
+limits."""
 
 from __future__ import annotations
 
@@ -17,37 +17,46 @@ _Target = Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)]
 
 
 class Autoscale(Model):
-    """Automatic scaling. Each rule that is set asks for a number of replicas; the largest counts,
+    """Automatic scaling. Each configured rule computes a number of replicas; the largest applies,
     within ``min`` and ``max``."""
 
     min: _Count = Field(
-        default=1, description="Least number of replicas. 0: stops when idle, wakes by a request."
+        default=1,
+        description=(
+            "Minimum number of replicas. 0: the endpoint stops when idle, and a request wakes it."
+        ),
     )
     max: Annotated[int, Field(ge=1, le=1000)] = Field(
-        default=1, description="Greatest number of replicas."
+        default=1, description="Maximum number of replicas."
     )
-    waiting: _Target | None = Field(default=None, description="Waiting requests per replica.")
-    running: _Target | None = Field(default=None, description="Running requests per replica.")
+    waiting: _Target | None = Field(
+        default=None, description="Target number of waiting requests per replica."
+    )
+    running: _Target | None = Field(
+        default=None, description="Target number of running requests per replica."
+    )
     kv_cache: Annotated[float, Field(gt=0, le=1)] | None = Field(
-        default=None, description="Use of the KV cache, averaged over the replicas: 0 to 1."
+        default=None, description="Target use of the KV cache, averaged over the replicas: 0 to 1."
     )
     request_rate: _Target | None = Field(
-        default=None, description="Requests per second and replica."
+        default=None, description="Target number of requests per second and replica."
     )
     first_token_s: _Target | None = Field(
-        default=None, description="Time to the first token in seconds, p90."
+        default=None, description="Target time to the first token in seconds, p90."
     )
     idle_timeout_s: Seconds = Field(
         default=IDLE_TIMEOUT_S,
-        description="With `min` 0: time without a request after which it stops.",
+        description="With `min` 0: time without a request after which the endpoint stops.",
     )
     up_cooldown_s: Annotated[float, Field(ge=0, le=86_400)] = Field(
         default=15,
-        description="Least time between two changes upward, and between a change and one upward.",
+        description="Minimum time before scaling up after any earlier change.",
     )
     down_delay_s: Annotated[float, Field(ge=0, le=86_400)] = Field(
         default=300,
-        description="How long fewer replicas must have been enough before one is stopped.",
+        description=(
+            "How long a smaller number of replicas must have sufficed before a replica is stopped."
+        ),
     )
 
     @model_validator(mode="after")
@@ -58,7 +67,7 @@ class Autoscale(Model):
 
 
 class Adapter(Model):
-    """LoRA adapter that the replicas of an endpoint load beside their model."""
+    """LoRA adapter that the replicas of an endpoint load in addition to their model."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?$")] = (
         Field(description="Clients send ENDPOINT:NAME as `model`.")
@@ -69,16 +78,16 @@ class Adapter(Model):
 
 
 class Fallback(Model):
-    """Where requests go that an endpoint cannot serve: to another model, or to an outside
+    """Where requests go that an endpoint cannot serve: to another model, or to an external
     provider."""
 
     model: Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]*$")] = (
-        Field(description="Another endpoint; with `url`, what the provider calls the model.")
+        Field(description="Another endpoint; with `url`, the provider's name of the model.")
     )
     url: Annotated[str, Field(max_length=2048)] | None = Field(
         default=None,
         description=(
-            "Base URL of an outside provider of OpenAI's API, such as https://api.example.com/v1."
+            "Base URL of an external provider of OpenAI's API, such as https://api.example.com/v1."
         ),
     )
     secret: Name | None = Field(
@@ -96,7 +105,7 @@ class Fallback(Model):
                 raise ValueError("`secret` is the API key of a provider; it requires `url`")
             return self
 
-        # Imported here: the command line reads specs without it.
+        # Imported here, because the command line reads specifications without it.
         from moorage.common.http.destinations import DestinationPolicy, parse
 
         try:
@@ -111,33 +120,36 @@ class Fallback(Model):
 
 
 class Routing(Model):
-    """How the proxies route requests for an endpoint. A change needs no new replicas."""
+    """How the proxies route requests for an endpoint. Changes take effect without new replicas."""
 
     fallbacks: Annotated[list[Fallback], Field(max_length=8)] = Field(
         default=[],
-        description="Where a request goes when no replica is ready, can be reached or has room: "
-        "each once, "
-        "in this order. Those of another model are not followed.",
+        description=(
+            "Where a request goes when no replica is ready, reachable or has room: each fallback "
+            "is tried once, in this order. Fallbacks of another model are not followed."
+        ),
     )
     fallback_after_s: Annotated[float, Field(ge=0, le=86_400)] = Field(
-        default=5, description="How long a request waits for a ready replica before it falls back."
+        default=5,
+        description="How long a request waits for a ready replica before it uses a fallback.",
     )
     affinity: Literal["none", "prefix"] = Field(
         default="none",
         description=(
-            "prefix: requests that begin alike go to the same replica, which has them cached."
+            "prefix: requests with the same beginning go to the same replica, which has it in "
+            "its cache."
         ),
     )
     max_load: Annotated[float, Field(ge=1, le=100)] = Field(
         default=1.25,
         description=(
-            "Affinity: how many times its share of the requests in flight a replica gets at most."
+            "Affinity: a replica gets at most this multiple of its share of the requests in flight."
         ),
     )
 
 
 class ModelLimits(Model):
-    """Limits of all requests for the model together, in any 60 seconds and at one time; null: no
+    """Limits of all requests for the model together, in any 60 seconds and concurrently; null: no
     limit."""
 
     requests_per_minute: Rate | None = None
@@ -149,23 +161,27 @@ class Rollout(Model):
     """Rolling update: how replicas of a new revision replace those of the old one."""
 
     max_surge: _Count = Field(
-        default=1, description="Replicas that may exist beyond the wanted number."
+        default=1, description="Replicas that may exist beyond the desired number."
     )
     max_unavailable: _Count = Field(
-        default=0, description="Replicas that may be missing from the wanted number."
+        default=0, description="Replicas that may be missing from the desired number."
     )
     max_failures: Annotated[int, Field(ge=1, le=20)] = Field(
         default=3,
-        description="Replicas of a new revision that may fail in a row before it is rolled back.",
+        description=(
+            "Consecutive failures of a new revision's replicas after which the revision is "
+            "rolled back."
+        ),
     )
     canary: Annotated[int, Field(ge=0, le=99)] = Field(
         default=0,
-        description="Percentage of the requests that a new revision gets, until it is promoted or "
-        "undone. "
-        "0: it replaces the one before at once.",
+        description=(
+            "Percentage of requests that a new revision receives until it is promoted or rolled "
+            "back. 0: it replaces the earlier revision immediately."
+        ),
     )
     drain_timeout_s: Annotated[float, Field(ge=0, le=86_400)] = Field(
-        default=120, description="How long a replica that is to stop may finish its requests."
+        default=120, description="Time that a stopping replica gets to finish its requests."
     )
 
     @model_validator(mode="after")

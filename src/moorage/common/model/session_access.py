@@ -1,9 +1,9 @@
 """Access to sessions: what a caller may do with one, by its role, its relation to it and its kind.
 Pure.
 
-The one rule of every door: the manager's REST API with its WebSockets, service ports at the
-proxies, SSH and SFTP. Tools of the MCP server and commands go through one of these.
-docs/security.md shows it as a table, and tests/store/test_doors.py asks every door.
+This single rule applies to every door: the manager's REST API with its WebSockets, service ports at
+the proxies, SSH and SFTP. Tools of the MCP server and commands use one of these. docs/security.md
+shows the rule as a table, and tests/store/test_doors.py tests every door.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class Action(StrEnum):
     """Stop, extend, reload, rename, label and remove it, revoke access tokens, delete its
     workspace."""
     EXEC = "exec"
-    """Run a command in it, or a terminal, or connect from it to an address; copy files."""
+    """Run a command or a terminal in it, connect from it to an address, or copy files."""
     CODE = "code"
-    """Run code in it, answer and interrupt a run, follow one over a WebSocket."""
+    """Run code in it, send input to a run, interrupt it, or follow it over a WebSocket."""
     RESULTS = "results"
-    """Read what runs of code have printed."""
+    """Read the output of code runs."""
     FILES = "files"
     """Read and write its files over SFTP."""
     PORTS = "ports"
@@ -41,43 +41,43 @@ class Action(StrEnum):
 
 
 class Relation(StrEnum):
-    """Of a caller to a session."""
+    """Relation of a caller to a session."""
 
     OWN = "own"
-    """Its user started it, in a project that the caller reads."""
+    """The caller started it, in a project that the caller may read."""
     PROJECT = "project"
-    """Another user did."""
+    """Another user started it, in a project that the caller may read."""
     FOREIGN = "foreign"
-    """It is of a project that the caller does not read."""
+    """It belongs to a project that the caller may not read."""
 
 
 class SessionKind(StrEnum):
-    """Of a session: as whom its programs run."""
+    """Kind of a session: the user as which its programs run."""
 
     ISOLATED = "isolated"
-    """As a user of their own, in a container or as a job."""
+    """A separate user, in a container or as a job."""
     AS_AGENT = "as-agent"
-    """As the user of the agent, with all that it may do: an administrator started it."""
+    """The user of the agent, with all that user's rights: an administrator started it."""
 
 
 class Verdict(StrEnum):
-    """Whether a caller may do it, and if not, why not."""
+    """Whether a caller may perform an action, and if not, why."""
 
     ALLOWED = "allowed"
     SCOPES = "scopes"
-    """The key lacks the scope, whatever session it names."""
+    """The key lacks the scope, whichever session it names."""
     ROLE = "role"
-    """The role never allows it, whatever session is named."""
+    """The role never allows the action, whichever session is named."""
     UNKNOWN = "unknown"
     """The caller may not know that the session exists."""
     OTHERS = "others"
     """It belongs to another user."""
     AS_AGENT = "as-agent"
-    """Its programs run as the user of the agent, and the caller is no administrator."""
+    """Its programs run as the user of the agent, and the caller is not an administrator."""
 
     @property
     def http(self) -> int:
-        """The status of the answer; 200 for what is allowed."""
+        """Status of the response; 200 if the action is allowed."""
         return {Verdict.ALLOWED: 200, Verdict.UNKNOWN: 404}.get(self, 403)
 
 
@@ -91,11 +91,11 @@ MAY: Mapping[Role, Mapping[Relation, frozenset[Action]]] = {
     Role.AUDITOR: {Relation.OWN: _SEE, Relation.PROJECT: _SEE, Relation.FOREIGN: _NONE},
     Role.ADMIN: {Relation.OWN: _ALL, Relation.PROJECT: _ALL, Relation.FOREIGN: _NONE},
 }
-"""Administrators and auditors read every project, so that to them no session is foreign."""
+"""Administrators and auditors read every project, so no session is foreign to them."""
 
 INSIDE = frozenset({Action.EXEC, Action.CODE, Action.RESULTS, Action.FILES, Action.PORTS})
-"""What acts with the rights of the session's programs. In a session of the kind ``AS_AGENT`` these
-are the rights of the agent's user, so it is for administrators only."""
+"""Actions with the rights of the session's programs. In a session of the kind ``AS_AGENT`` these
+are the rights of the agent's user, so only administrators may perform them."""
 
 _READS = frozenset({Action.SEE, Action.LOGS, Action.TOKENS, Action.RESULTS})
 NEEDS: Mapping[Action, KeyScope] = {
@@ -106,8 +106,8 @@ NEEDS: Mapping[Action, KeyScope] = {
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """``projects``: those that it reads; None: all. ``scopes``: of its key; None: no
-    restriction."""
+    """``projects``: the projects that the caller reads; None: all. ``scopes``: the scopes of its
+    key; None: no restriction."""
 
     role: Role
     user: str
@@ -117,7 +117,8 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A session, as far as the rule goes. It travels with the routes of the session."""
+    """The properties of a session that the rule needs. They travel with the routes of the
+    session."""
 
     user: str
     project: str
@@ -125,7 +126,8 @@ class Subject:
 
 
 def kind_of(runtime: str, *, isolated: bool) -> SessionKind:
-    """``isolated``: of the session, whose user is no administrator."""
+    """Kind of a session. ``isolated``: whether it runs isolated because its user is not an
+    administrator."""
     return (
         SessionKind.AS_AGENT
         if traits_of(runtime).isolated_as and not isolated
@@ -134,7 +136,8 @@ def kind_of(runtime: str, *, isolated: bool) -> SessionKind:
 
 
 def relation_of(user: str, projects: Collection[str] | None, owner: str, project: str) -> Relation:
-    """Of ``user``, who reads ``projects`` (None: all), to what ``owner`` has in ``project``."""
+    """Relation of ``user``, who reads ``projects`` (None: all), to a session of ``owner`` in
+    ``project``."""
     if projects is not None and project not in projects:
         return Relation.FOREIGN
     return Relation.OWN if user == owner else Relation.PROJECT
@@ -142,15 +145,17 @@ def relation_of(user: str, projects: Collection[str] | None, owner: str, project
 
 def refused_at_once(role: Role, scopes: Collection[str] | None, action: Action) -> Verdict | None:
     """The verdict on a caller that may do this with no session at all; None: it depends on the
-    session. It is given before a session is looked up, and so tells nothing about one."""
+    session.
+
+    It is given before a session is looked up, so it reveals nothing about any session."""
     if scopes is not None and NEEDS[action] not in scopes:
         return Verdict.SCOPES
     return None if action in MAY[role][Relation.OWN] else Verdict.ROLE
 
 
 def decide(caller: Caller, session: Subject | None, action: Action) -> Verdict:
-    """Whether ``caller`` may do this with ``session``; None: there is none, or the door does not
-    know it."""
+    """Decide whether ``caller`` may do this with ``session``; None: the session does not exist, or
+    the door does not know it."""
     if (refused := refused_at_once(caller.role, caller.scopes, action)) is not None:
         return refused
     if session is None:

@@ -1,7 +1,7 @@
 """Resource slots: exact vectors of integers in base units.
 
 Units: ``cpu`` in milli-cpu; ``mem`` in bytes; ``<family>.device`` in whole devices;
-``<family>.shares`` in 1/1000 of a device. A slot left out counts as zero.
+``<family>.shares`` in 1/1000 of a device. An omitted slot counts as zero.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ Slots = Mapping[str, int]
 # One whole device, in the units of device capacity and of ``.shares``.
 WHOLE_DEVICE = 1000
 
-# Begins the id of a device that is none: a slot of a node without GPUs, for GPU jobs on its CPUs.
+# Prefix of the id of a pseudo-device: a slot of a node without GPUs, for GPU jobs on its CPUs.
 CPU_SLOT = "cpu-slot-"
 
-# The slot of a batch runtime: jobs that its site takes at once.
+# The slot of a batch runtime: the number of jobs that its site accepts concurrently.
 JOBS = "jobs"
 
-# Largest amount: the sum of two still fits in a 64-bit integer of the database.
+# Largest amount: the sum of two amounts still fits in a 64-bit integer of the database.
 MAX_AMOUNT = 2**62
 
 _NAME = re.compile(r"(cpu|mem|jobs|[a-z][a-z0-9]*(-[a-z0-9]+)*\.(device|shares))")

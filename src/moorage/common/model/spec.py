@@ -1,6 +1,6 @@
 """Specifications of sessions and endpoints as users write them, validated.
 
-``model.kernel`` has the specification that agents receive.
+``model.kernel`` defines the specification that agents receive.
 """
 
 from __future__ import annotations
@@ -69,9 +69,10 @@ class Workload(Model):
     )
     runtime: RuntimeChoice = Field(
         default=DEFAULT_RUNTIME,
-        description="Runtime on the node. docker requires `image`, except for engine vllm; "
-        "custom:NAME is "
-        "one of a plug-in. Resource groups of kind hpc have their own.",
+        description=(
+            "Runtime on the node. docker requires `image`, except for engine vllm; custom:NAME "
+            "selects a plug-in. Resource groups of kind hpc have their own."
+        ),
     )
     image: Image | None = Field(
         default=None,
@@ -88,7 +89,8 @@ class Workload(Model):
     start_timeout_s: Annotated[float, Field(gt=0, le=86_400)] = Field(
         default=900,
         description=(
-            "Maximum time from SCHEDULED to RUNNING. Then another agent is tried, finally ERROR."
+            "Maximum time from SCHEDULED to RUNNING. After it, another agent is tried; the last "
+            "failure is an ERROR."
         ),
     )
     stop_grace_s: Annotated[float, Field(ge=0, le=3600)] = Field(
@@ -108,13 +110,17 @@ class Workload(Model):
     )
     preemptible: bool | None = Field(
         default=None,
-        description="Whether the session may be preempted, if its resource group allows "
-        "preemption. null: "
-        "unless somebody works in it, that is, not if it is interactive.",
+        description=(
+            "Whether the session may be preempted, if its resource group allows preemption. "
+            "null: true, except for interactive sessions."
+        ),
     )
     reload: Reload | None = Field(
         default=None,
-        description="How `moorage reload` asks the program to read its settings again; null: not.",
+        description=(
+            "How `moorage reload` asks the program to read its settings again; null: reloads are "
+            "not supported."
+        ),
     )
     overlap: Literal["allowed", "never"] | None = Field(
         default=None,
@@ -129,14 +135,14 @@ class Workload(Model):
 
     @property
     def secrets(self) -> frozenset[str]:
-        """Stored secrets that it refers to."""
+        """Stored secrets that the workload refers to."""
         return frozenset(self.secret_env.values())
 
     @model_validator(mode="after")
     def _check_secret_env(self) -> Self:
         if twice := sorted(self.env.keys() & self.secret_env.keys()):
             raise ValueError(
-                f"`env` and `secret_env` both set {twice[0]}; leave it out of one of them"
+                f"`env` and `secret_env` both set {twice[0]}; remove it from one of them"
             )
         return self
 
@@ -183,23 +189,25 @@ class SessionSpec(Workload):
         default=None, description="Maximum runtime of any session, per run, in seconds."
     )
     idle: IdleChoice | None = Field(
-        default=None, description="Interactive: when it counts as unused and ends."
+        default=None, description="Interactive: when the session counts as idle and ends."
     )
     queue_timeout_s: Seconds | None = Field(
         default=None,
-        description="Resource groups of kind hpc: maximum time in the queue of the site, in "
-        "seconds. null: "
-        "as the group says.",
+        description=(
+            "Resource groups of kind hpc: maximum time in the queue of the site, in seconds. "
+            "null: as the group specifies."
+        ),
     )
     job: SiteJob | None = Field(
         default=None,
-        description="What its job asks of a site. Set from its resource group, not by requests.",
+        description="Request of its job to the site. Set by the resource group, not by requests.",
     )
     walltime_s: Seconds | None = Field(
         default=None,
-        description="Resource groups of kind hpc: runtime that is asked of the site, in seconds, "
-        "at most "
-        "that of the group. null: as the group says.",
+        description=(
+            "Resource groups of kind hpc: walltime requested from the site, in seconds, at most "
+            "that of the group. null: as the group specifies."
+        ),
     )
     retries: Annotated[int, Field(ge=0, le=20)] = Field(
         default=0,
@@ -209,19 +217,19 @@ class SessionSpec(Workload):
     )
     on_lost_agent: Literal["requeue", "wait", "fail"] | None = Field(
         default=None,
-        description="Batch: what happens when its agent is LOST. requeue: the node ends the "
-        "program when "
-        "`lease_s` has passed without contact, then it runs again; requires `retries`. wait: it "
-        "runs on, and "
-        "the session waits for the agent. fail: the session ends in ERROR. null: requeue with "
-        "`retries`, "
-        "else fail.",
+        description=(
+            "Batch: action when the agent is LOST. requeue: the node ends the program after "
+            "`lease_s` without contact, then the session runs again; requires `retries`. wait: "
+            "the program keeps running, and the session waits for the agent. fail: the session "
+            "ends in ERROR. null: requeue with `retries`, else fail."
+        ),
     )
     lease_s: Annotated[float, Field(ge=5, le=604_800)] | None = Field(
         default=None,
-        description="on_lost_agent requeue: how long the program runs without contact between "
-        "its node and "
-        f"a manager, in seconds. null: {LEASE_S:.0f}.",
+        description=(
+            "on_lost_agent requeue: seconds that the program may run without contact between its "
+            f"node and a manager. null: {LEASE_S:.0f}."
+        ),
     )
     retry_backoff_s: Annotated[float, Field(gt=0, le=300)] = Field(
         default=5,
@@ -234,7 +242,9 @@ class SessionSpec(Workload):
     )
     dependency_failed: Literal["end", "wait"] = Field(
         default="end",
-        description="When a dependency ends otherwise: cancel this session, or keep it pending.",
+        description=(
+            "Action when a dependency ends otherwise: cancel this session, or keep it pending."
+        ),
     )
     starts_at: Timestamp | None = Field(
         default=None,
@@ -242,11 +252,11 @@ class SessionSpec(Workload):
     )
     reuse: ReusePolicy | None = Field(
         default=None,
-        description="Batch: whether an equal session of the project takes its place. success: one "
-        "that has "
-        "succeeded gives its result. live: one that has not ended shares its run. both, or never. "
-        "null: as "
-        "the resource group says.",
+        description=(
+            "Batch: whether the result of an equal session of the project is reused. success: "
+            "the result of one that succeeded. live: the run of one that has not ended is "
+            "shared. both, or never. null: as the resource group specifies."
+        ),
     )
     cluster: Annotated[Cluster | None, AfterValidator(drop_single_kernel_cluster)] = Field(
         default=None,
@@ -259,17 +269,19 @@ class SessionSpec(Workload):
 
     workspace: Literal["keep", "drop"] | None = Field(
         default=None,
-        description="Working directory on the node (/workspace in containers). drop: removed with "
-        "the "
-        "kernel. keep: stays on the node, also for retries there, until it is deleted.",
+        description=(
+            "Working directory on the node (/workspace in containers). drop: removed with the "
+            "kernel. keep: kept on the node, where retries find it, until it is deleted."
+        ),
     )
 
     checkpoint: Checkpoint | None = Field(
         default=None,
-        description="How the program is asked to save its state before it is stopped: when the "
-        "session is "
-        "preempted, its agent drained, its time over, or on request. null: SIGTERM is all that it "
-        "gets.",
+        description=(
+            "How the program is asked to save its state before it is stopped: when the session "
+            "is preempted, its agent is drained, its time is over, or on request. null: it "
+            "receives only SIGTERM."
+        ),
     )
 
     def _devices(self) -> list[str]:
@@ -297,8 +309,7 @@ class SessionSpec(Workload):
         if named is not None and not traits_of(self.runtime).own_network:
             raise ValueError(
                 f"ports: {named.name!r} sets port {named.port}, but runtime {self.runtime!r} "
-                "shares the "
-                "ports of the node: leave it out and let the program listen on "
+                "shares the ports of the node: omit the port and let the program listen on "
                 f"`{{port:{named.name}}}`"
             )
 
@@ -313,7 +324,7 @@ class SessionSpec(Workload):
         return self
 
     def reload_problem(self, reload: Reload) -> str:
-        """Why it cannot be reloaded so; "": it can."""
+        """Explain why the session cannot be reloaded this way; "" if it can."""
         serves = self.type is SessionType.INFERENCE or self.probe is not None
         ports = [port.declared() for port in self.ports]
         return find_reload_problem(
@@ -338,7 +349,7 @@ class SessionSpec(Workload):
 
         if not self._has(features.Feature.DEVICES) and (held := self._devices()):
             raise ValueError(
-                f"{self.type} sessions hold no devices: leave {held[0]!r} out of `resources`"
+                f"{self.type} sessions hold no devices: remove {held[0]!r} from `resources`"
             )
 
         if self.engine != "custom" and not self._has(features.Feature.MODEL_ENGINES):
@@ -380,12 +391,12 @@ class SessionSpec(Workload):
 
     @property
     def lost_agent_policy(self) -> Literal["requeue", "wait", "fail"]:
-        """``on_lost_agent``, with its default."""
+        """``on_lost_agent``, with its default applied."""
         return self.on_lost_agent or ("requeue" if self.retries else "fail")
 
     @property
     def stop_s(self) -> float:
-        """How long its programs may take to stop, in seconds."""
+        """Seconds that its programs may take to stop."""
         return self.stop_grace_s + (self.checkpoint.grace_s if self.checkpoint is not None else 0)
 
     @property
@@ -404,7 +415,7 @@ class EndpointSpec(Workload):
 
     name: Name = Field(description="Unique name, which clients send as `model`.")
     replicas: Annotated[int, Field(ge=0, le=1000)] = Field(
-        default=1, description="Number of replicas; with `autoscale`, the number to begin with."
+        default=1, description="Number of replicas; with `autoscale`, the initial number."
     )
     autoscale: Autoscale | None = Field(
         default=None, description="null: the number of replicas is fixed."
@@ -413,19 +424,21 @@ class EndpointSpec(Workload):
     routing: Routing = Routing()
     resource_groups: Annotated[list[Name], Field(max_length=16)] = Field(
         default=[],
-        description="Resource groups in order of preference, in place of `resource_group`: a "
-        "replica that "
-        "finds no room in one is placed in the next.",
+        description=(
+            "Resource groups in order of preference, instead of `resource_group`: a replica that "
+            "finds no room in one group is placed in the next."
+        ),
     )
     adapters: Annotated[list[Adapter], Field(max_length=256)] = Field(
         default=[],
-        description="LoRA adapters, served as ENDPOINT:NAME. A change rolls out. vllm only.",
+        description="LoRA adapters, served as ENDPOINT:NAME. Changes are rolled out. vllm only.",
     )
     limits: ModelLimits | None = Field(
-        default=None, description="Of all requests for it; null: none."
+        default=None, description="Limits on all requests for the endpoint; null: none."
     )
     max_lifetime_s: Seconds | None = Field(
-        default=None, description="Maximum runtime of a replica; a successor serves before it ends."
+        default=None,
+        description="Maximum runtime of a replica; a successor becomes ready before it ends.",
     )
 
     @model_validator(mode="before")
@@ -454,7 +467,7 @@ class EndpointSpec(Workload):
         return self.resource_groups or [self.resource_group]
 
     def in_groups(self) -> list[Self]:
-        """What may run in each of its groups."""
+        """The workload that would run in each of its groups."""
         return [self.model_copy(update={"resource_group": group}) for group in self.groups]
 
     @model_validator(mode="after")
@@ -478,7 +491,7 @@ class EndpointSpec(Workload):
         if names and self.engine != "vllm":
             raise ValueError(f"`adapters` requires engine 'vllm', not {self.engine!r}")
         if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"`adapters` has two of the name {twice[0]!r}")
+            raise ValueError(f"`adapters` has two entries with the name {twice[0]!r}")
 
         if any(
             fallback.url is None and fallback.model == self.name
@@ -489,7 +502,7 @@ class EndpointSpec(Workload):
         return self
 
     def session(self, name: str, group: str | None = None) -> SessionSpec:
-        """Return the specification of one replica. ``group``: in place of the first one."""
+        """Return the specification of one replica. ``group``: replaces the first group."""
         fields = self.template() | {"resource_group": group or self.groups[0]}
         fields.pop("adapters", None)
         fields["args"] += adapter_args(self.name, self.adapters)
@@ -497,14 +510,14 @@ class EndpointSpec(Workload):
 
     @property
     def secrets(self) -> frozenset[str]:
-        """Stored secrets that it refers to."""
+        """Stored secrets that the endpoint refers to."""
         keys = (
             fallback.secret for fallback in self.routing.fallbacks if fallback.secret is not None
         )
         return frozenset((*super().secrets, *keys))
 
     def template(self) -> dict[str, Any]:
-        """What a replica runs: a change of it makes a new revision."""
+        """The part that a replica runs: a change to it creates a new revision."""
         left_out = {
             "name",
             "replicas",

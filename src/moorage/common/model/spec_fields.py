@@ -1,4 +1,4 @@
-"""Types of fields in specifications."""
+"""Types of specification fields."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def check_env(value: dict[str, str]) -> dict[str, str]:
-    """Names and values of environment variables. Raises ``ValueError``."""
+    """Check names and values of environment variables. Raises ``ValueError``."""
     for name, text in value.items():
         if not _ENV_NAME.fullmatch(name):
             raise ValueError(f"{name!r} is not an environment variable name")
@@ -54,7 +54,7 @@ NoNul = Annotated[str, Field(pattern=r"^[^\x00]*$", max_length=32_768)]
 Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9](?:[A-Za-z0-9._/-]{0,126}[A-Za-z0-9])?$")]
 
 
-# Wider than the OCI grammar of image references; the container engine has the final say.
+# Wider than the OCI grammar of image references; the container engine decides.
 Image = Annotated[
     str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*(@sha256:[0-9a-f]{64})?$", max_length=512)
 ]

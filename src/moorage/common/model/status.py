@@ -1,9 +1,8 @@
 """Statuses, results and types of sessions, kernels, agents and endpoints.
 
 Sets of statuses list their members explicitly, so that a new status joins none of them by accident.
-They are defined here only: statements of SQL name them
-(``manager/store/database/queries.py``), and tests in ``tests/tidy`` compare the tables of the
-command line and of the console with them.
+They are defined only here: SQL statements name them (``manager/store/database/queries.py``), and
+tests in ``tests/tidy`` compare the tables of the command line and the console with them.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from enum import StrEnum
 
 
 class Status(StrEnum):
-    """Status of a session, and of each of its kernels. ``manager/lifecycle`` has its
+    """Status of a session and of each of its kernels. ``manager/lifecycle`` defines its
     transitions."""
 
     PENDING = "PENDING"  # waiting for the scheduler
@@ -31,22 +30,21 @@ class Status(StrEnum):
 TERMINAL = frozenset({Status.TERMINATED, Status.CANCELLED, Status.ERROR})
 STARTING = frozenset({Status.SCHEDULED, Status.PREPARING, Status.QUEUED, Status.CREATING})
 LIVE = frozenset({Status.PENDING, *STARTING, Status.RUNNING, Status.TERMINATING})
-# Of a session: it has an agent, and counts against quotas.
+# Session statuses with an agent; they count against quotas.
 PLACED = LIVE - {Status.PENDING}
-# Statuses in which the agent must keep the kernel. TERMINATING is not among them: its order is
-# withdrawn.
+# Statuses in which the agent must keep the kernel. TERMINATING is excluded: its order is withdrawn.
 IN_ORDERS = frozenset({*STARTING, Status.RUNNING})
 BEFORE_RUNNING = frozenset({Status.PENDING, *STARTING})
-# What an agent reports of a start.
+# Statuses that an agent reports during a start.
 STARTING_STEPS = STARTING - {Status.SCHEDULED}
-# For the scheduler, or in the queue of a batch system.
+# Waiting for the scheduler, or in the queue of a batch system.
 WAITING = frozenset({Status.PENDING, Status.QUEUED})
-# A deadline waits for what an agent does.
+# Statuses in which a deadline waits for the agent.
 AWAITING_AGENT = frozenset({*STARTING, Status.TERMINATING})
 
 
 def in_order(statuses: Collection[Status]) -> tuple[Status, ...]:
-    """The statuses in the order in which a session passes them."""
+    """Return the statuses in the order in which a session passes through them."""
     return tuple(status for status in Status if status in statuses)
 
 
@@ -59,7 +57,7 @@ class Result(StrEnum):
 
 
 class Outcome(StrEnum):
-    """What people read, and filter by, in place of TERMINATED where there is a result."""
+    """Status that people read and filter by in place of TERMINATED if there is a result."""
 
     SUCCEEDED = "SUCCEEDED"
     FAILED = "FAILED"
@@ -75,15 +73,15 @@ class SessionType(StrEnum):
     SYSTEM = "system"  # moves files near the data of a node: no devices, a quota of its own
 
 
-# Of a resource group that names none.
+# For sessions that name no resource group.
 ORDINARY = frozenset({SessionType.INTERACTIVE, SessionType.BATCH, SessionType.INFERENCE})
-# People work in these, so that they can be idle.
+# People work in these sessions, so they can be idle.
 ATTENDED = frozenset({SessionType.INTERACTIVE, SessionType.SYSTEM})
 
 
 class AgentStatus(StrEnum):
     ALIVE = "ALIVE"
-    SUSPECT = "SUSPECT"  # has not reported recently; gets no new work
+    SUSPECT = "SUSPECT"  # has not reported recently; receives no new work
     LOST = "LOST"  # silent beyond the grace period; its kernels are unreachable, its devices fenced
 
 
@@ -96,7 +94,7 @@ class ObservedState(StrEnum):
     CREATING = "CREATING"
     RUNNING = "RUNNING"
     STOPPING = "STOPPING"
-    EXITED = "EXITED"  # ended; exit code and reason as far as they can be known
+    EXITED = "EXITED"  # ended; exit code and reason as far as they are known
     GONE = "GONE"  # absent: no part of it remains on the node
     UNKNOWN = "UNKNOWN"
 
@@ -104,7 +102,7 @@ class ObservedState(StrEnum):
 class EndpointStatus(StrEnum):
     """Status of an endpoint, computed from its replicas and never stored."""
 
-    NOT_LOADED = "not_loaded"  # no replica desired, and none serves; the last one may drain
+    NOT_LOADED = "not_loaded"  # no replica is desired and none serves; the last one may be draining
     QUEUED = "queued"  # replicas wait for the scheduler, or in the queue of a batch system
     LOADING = "loading"  # replicas are starting
     READY = "ready"

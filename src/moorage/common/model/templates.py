@@ -1,4 +1,5 @@
-"""Session templates: versioned parameter sets, and requests to start a session from one."""
+"""Session templates: versioned parameter sets, and requests that start a session from a
+template."""
 
 from __future__ import annotations
 
@@ -22,14 +23,18 @@ _PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 
 class Parameter(Model):
-    """Parameter of a template. Without a default, the caller must give it."""
+    """Parameter of a template. Without a default, the caller must provide a value."""
 
     type: Literal["string", "integer", "number", "boolean"] = "string"
     default: Value | None = None
-    min: float | None = Field(default=None, description="integer and number: the least value.")
-    max: float | None = Field(default=None, description="integer and number: the largest value.")
+    min: float | None = Field(
+        default=None, description="integer and number: the smallest allowed value."
+    )
+    max: float | None = Field(
+        default=None, description="integer and number: the largest allowed value."
+    )
     choices: Annotated[list[Value], Field(min_length=1, max_length=100)] | None = Field(
-        default=None, description="The only values that are allowed; null: any."
+        default=None, description="The only allowed values; null: any."
     )
     description: NoNul = ""
 
@@ -49,18 +54,18 @@ class Parameter(Model):
         return self
 
     def find_problem(self, value: object) -> str | None:
-        """Why ``value`` is not allowed; None: it is."""
+        """Explain why ``value`` is not allowed; None if it is."""
         is_kind = isinstance(value, _KINDS[self.type]) and isinstance(value, bool) == (
             self.type == "boolean"
         )
         if not is_kind or (isinstance(value, float) and not math.isfinite(value)):
             return f"is {value!r}; it must be a {self.type}"
         if self.choices is not None and value not in self.choices:
-            return f"is {value!r}; allowed is {', '.join(map(repr, self.choices))}"
+            return f"is {value!r}; allowed values are {', '.join(map(repr, self.choices))}"
         if isinstance(value, int | float) and self.min is not None and value < self.min:
-            return f"is {value!r}; the least value is {self.min:g}"
+            return f"is {value!r}; the smallest allowed value is {self.min:g}"
         if isinstance(value, int | float) and self.max is not None and value > self.max:
-            return f"is {value!r}; the largest value is {self.max:g}"
+            return f"is {value!r}; the largest allowed value is {self.max:g}"
 
         return None
 
@@ -69,17 +74,17 @@ def _check_parameter_names(value: dict[str, Parameter]) -> dict[str, Parameter]:
     for name in value:
         if not _PARAMETER.fullmatch(name):
             raise ValueError(
-                f"{name!r} is not a parameter name: letters, digits and _, no digit first"
+                f"{name!r} is not a parameter name: use letters, digits and _, and no digit first"
             )
     return value
 
 
 class Role(Model):
-    """Kernels of one role: what differs from `spec`. Values may be strings with `{{ parameter
-    }}`."""
+    """Kernels of one role: the fields that differ from `spec`. Values may be strings with
+    `{{ parameter }}`."""
 
     count: int | str = Field(
-        default=1, description="Number of kernels of the role; of main always 1."
+        default=1, description="Number of kernels with this role; always 1 for main."
     )
     command: list[NoNul] | None = None
     image: NoNul | None = None
@@ -110,12 +115,14 @@ class TemplateSpec(Model):
     description: NoNul = ""
     base: NoNul | None = Field(
         default=None,
-        description="NAME or NAME@VERSION of a template on which this one is merged, as it is now.",
+        description=(
+            "NAME or NAME@VERSION of a template on which this one is based, as that is now."
+        ),
     )
     parameters: Annotated[
         dict[str, Parameter], Field(max_length=100), AfterValidator(_check_parameter_names)
     ] = Field(default={})
-    spec: dict[str, Any] = Field(default={}, description="Fields of a session's specification.")
+    spec: dict[str, Any] = Field(default={}, description="Fields of the session specification.")
     roles: Roles | None = Field(
         default=None,
         description=(
@@ -128,21 +135,23 @@ class TemplateRun(Model):
     """The body of ``POST /v1/templates/{name}/sessions``."""
 
     version: Annotated[int, Field(ge=1, le=2_147_483_647)] | None = Field(
-        default=None, description="null: the latest."
+        default=None, description="Version of the template. null: the latest."
     )
     parameters: dict[str, Value] = Field(
         default={}, description="Values of the template's parameters."
     )
     overrides: dict[str, Any] = Field(
         default={},
-        description="Fields of a session's specification, merged over the template: objects "
-        "deeply, lists "
-        "replaced; null removes a field.",
+        description=(
+            "Fields of the session specification that are merged over the template: objects "
+            "deeply, lists replaced; null removes a field."
+        ),
     )
 
 
 def split_version(ref: str) -> tuple[str, int | None]:
-    """``NAME@VERSION`` or ``NAME``. Raises ``ValueError`` for a version that is no number."""
+    """Split ``NAME@VERSION`` or ``NAME``. Raises ``ValueError`` for a version that is not a
+    number."""
     name, at, version = ref.partition("@")
     if at and not (version.isascii() and version.isdigit() and 0 < int(version) < 2**31):
         raise ValueError(

@@ -21,5 +21,5 @@ def _in_utc(value: datetime) -> datetime:
 
 
 Timestamp = Annotated[AwareDatetime, AfterValidator(_in_utc)]
-"""RFC 3339 with its offset, in UTC from then on. Years that no clock shows are refused: with their
-offset, they may lie outside of what a ``datetime`` holds."""
+"""RFC 3339 with an offset, converted to UTC. Years that no clock shows are rejected: with their
+offset, they may exceed the range of a ``datetime``."""

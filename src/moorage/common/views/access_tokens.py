@@ -1,6 +1,6 @@
 """REST models of apps (the service ports of sessions) and access tokens to them.
 
-The secret of an access token appears once, in the answer that creates it.
+The secret of an access token appears only once, in the response that creates it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MONTH_S = 2_592_000.0
 
 
 class AppView(BaseModel):
-    """A service port of a session. ``ready``: the session runs, so proxies have a route to it."""
+    """Service port of a session. ``ready``: the session runs, so proxies have a route to it."""
 
     model_config = ConfigDict(frozen=True, defer_build=True)
 
@@ -54,12 +54,12 @@ class AccessTokenView(BaseModel):
 
 
 class NewAccessTokenView(AccessTokenView):
-    """The only answer with the secret: the manager keeps only its hash."""
+    """The only response with the secret: the manager stores only its hash."""
 
     access_token: str = Field(
         description=(
-            "The secret: sent once as `?access_token=` (browsers get a cookie), or as a "
-            "bearer token."
+            "The secret: sent once as `?access_token=` (browsers get a cookie), or as a bearer "
+            "token."
         )
     )
     protocol: Protocol

@@ -1,4 +1,4 @@
-"""REST model of the audit log: administrative writes, with their actors and what they changed."""
+"""REST model of the audit log: administrative writes, with their actors and changes."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from moorage.common.views.resources import View
 class AuditEntry(View):
     id: int
     at: datetime
-    actor: str = Field(description="Such as key:NAME or user:NAME.")
+    actor: str = Field(description="Actor, such as key:NAME or user:NAME.")
     user: str
     project: str
     from_address: str = Field(description="Address from which the request came.")
     request_id: str
-    action: str = Field(description="The operation, as operationId in /openapi.json has it.")
+    action: str = Field(description="Operation, by its operationId in /openapi.json.")
     resource: str = Field(description="Kind of the resource, such as groups.")
-    name: str = Field(description="Its name, or that of what was created; empty: none.")
-    status: int | None = Field(description="Status of the answer; null: the outcome is not known.")
-    code: str = Field(default="", description="Code of the error with which it was refused.")
+    name: str = Field(description="Name of the resource, or of the created one; empty: none.")
+    status: int | None = Field(description="Status of the response; null: the outcome is unknown.")
+    code: str = Field(default="", description="Code of the error, if the write was refused.")
     before: dict[str, Any] | None = Field(
-        default=None, description="The resource before the write; null: none."
+        default=None, description="The resource before the write; null: there was none."
     )
     after: dict[str, Any] | None = Field(
-        default=None, description="The answer to the write, without secrets."
+        default=None, description="The response to the write, without secrets."
     )

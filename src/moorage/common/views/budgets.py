@@ -25,36 +25,39 @@ Level = Literal["ok", "soft", "hard"]
 LARGEST = (1 << 53) - 1
 Amount = Annotated[int, Field(ge=0, le=LARGEST)]
 _UNITS = (
-    "GPU, CPU and node milliseconds, MiB seconds of memory, requests, tokens, or millionths "
-    "of money."
+    "GPU, CPU and node milliseconds, MiB seconds of memory, requests, tokens, or millionths of "
+    "money."
 )
 
 
 class BudgetSpec(Model):
-    """What a project, a user or a key may use in each day, week, month or year (UTC) of one
-    unit."""
+    """Amount of one unit that a project, a user or a key may use in each day, week, month or year
+    (UTC)."""
 
     soft: Amount | None = Field(
-        default=None, description=f"From here on it is marked and warned about. {_UNITS}"
+        default=None,
+        description=f"Amount from which the budget is marked and a warning is sent. {_UNITS}",
     )
     hard: Amount | None = Field(
         default=None,
         description=(
-            "From here on there are no new sessions and no requests, until the period ends."
+            "Amount from which new sessions and requests are refused until the period ends."
         ),
     )
     policy: Policy = Field(
         default="continue",
-        description="What becomes of what runs or waits then. stop: sessions end, and "
-        "endpoints have no replicas until the period ends or `hard` is raised.",
+        description=(
+            "What happens then to running and pending work. stop: sessions end, and endpoints "
+            "have no replicas until the period ends or `hard` is raised."
+        ),
     )
 
     @model_validator(mode="after")
     def _check(self) -> BudgetSpec:
         if self.soft is None and self.hard is None:
-            raise ValueError("give `soft`, `hard` or both")
+            raise ValueError("set `soft`, `hard` or both")
         if self.soft is not None and self.hard is not None and self.soft > self.hard:
-            raise ValueError(f"soft = {self.soft} is above hard = {self.hard}; give a lower `soft`")
+            raise ValueError(f"soft = {self.soft} is above hard = {self.hard}; set a lower `soft`")
         return self
 
 
@@ -66,7 +69,7 @@ class BudgetView(View):
     soft: int | None
     hard: int | None
     policy: Policy
-    used: int = Field(description="In this period, as last summed up.")
+    used: int = Field(description="Used in this period, as of the last aggregation.")
     level: Level = Field(description="hard: exhausted until `resets_at`.")
     resets_at: datetime
     measured_at: datetime | None
@@ -75,14 +78,18 @@ class BudgetView(View):
 
 
 class PriceSpec(Model):
-    """The price of an hour (gpu, cpu, node), a GiB for an hour (memory), or a million (requests,
+    """Price of an hour (gpu, cpu, node), of a GiB for an hour (memory), or of a million (requests,
     tokens)."""
 
     unit: Unit
     device: NoNul = Field(default="", description='Model of the GPU; "": any.', max_length=200)
     resource_group: NoNul = Field(default="", description='"": any.', max_length=200)
     since: Timestamp | None = Field(
-        default=None, description="A full hour, not in the past. Default: this hour."
+        default=None,
+        description=(
+            "First hour to which the price applies: a full hour, not in the past. Default: this "
+            "hour."
+        ),
     )
     price: Amount = Field(description="In millionths of the currency.")
 
@@ -98,15 +105,16 @@ class PriceView(View):
 
 
 class CorrectionSpec(Model):
-    """A record that corrects the ledger. It changes no other one."""
+    """Record that corrects the ledger. It does not change other records."""
 
     unit: Unit
     amount: Annotated[int, Field(ge=-LARGEST, le=LARGEST)] = Field(
         description=(
-            "Negative: it was too much. GPU, CPU and node milliseconds, MiB seconds, or a number."
+            "Amount to add; negative if too much was recorded. GPU, CPU and node milliseconds, "
+            "MiB seconds, or a number."
         )
     )
-    at: Timestamp = Field(description="When it was used; not in the future.")
+    at: Timestamp = Field(description="Time of the usage; not in the future.")
     reason: NoNul = Field(min_length=1, max_length=1000)
     project: NoNul = Field(max_length=200)
     user: NoNul = Field(default="", max_length=200)
@@ -118,4 +126,4 @@ class CorrectionSpec(Model):
 
 
 class CorrectionView(View):
-    id: int = Field(description="Its number in the ledger.")
+    id: int = Field(description="Number of the record in the ledger.")

@@ -15,7 +15,7 @@ Password = Annotated[str, Field(min_length=8, max_length=1024, repr=False)]
 
 
 class SignIn(Model):
-    """The body of ``POST /v1/session``: a user with its password, or a key."""
+    """The body of ``POST /v1/session``: a user name with a password, or a key."""
 
     user: Name | None = None
     password: Annotated[str, Field(min_length=1, max_length=1024)] | None = Field(
@@ -24,7 +24,7 @@ class SignIn(Model):
     key: Annotated[str, Field(min_length=1, max_length=512)] | None = Field(
         default=None,
         repr=False,
-        description="An API key: the console session may do what the key may.",
+        description="API key: the console session has the rights of the key.",
     )
 
     @model_validator(mode="after")
@@ -33,7 +33,7 @@ class SignIn(Model):
         if with_password not in ((True, True), (False, False)) or with_password[0] == (
             self.key is not None
         ):
-            raise ValueError("give user and password, or key alone")
+            raise ValueError("send user and password, or key alone")
         return self
 
 
@@ -70,26 +70,26 @@ class WhoAmI(View):
         default="", description="Name of the key; empty for a user that signed in without one."
     )
     csrf_token: str = Field(
-        default="", description="Of a console session: sent as X-CSRF-Token with each write."
+        default="", description="For console sessions: sent as X-CSRF-Token with each write."
     )
     expires_at: datetime | None = Field(
-        default=None, description="End of the console session, whatever happens."
+        default=None, description="End of the console session, even if it is used."
     )
     idle_s: int | None = Field(
-        default=None, description="Seconds without a request until a console session ends."
+        default=None, description="Seconds without a request after which a console session ends."
     )
-    now: datetime = Field(description="The manager's time.")
+    now: datetime = Field(description="Current time of the manager.")
 
 
 class SignedOut(View):
-    ended: int = Field(description="Number of console sessions that ended.")
+    ended: int = Field(description="Number of console sessions that were ended.")
     continue_at: str = Field(
         default="",
-        description="Where the browser signs out of the OpenID provider; empty: nowhere.",
+        description="URL at which the browser signs out of the OpenID provider; empty: none.",
     )
 
 
 class SignInWays(View):
     oidc: str = Field(
-        description="Text of the button for single sign-on at /v1/session/oidc; empty: none."
+        description="Label of the button for single sign-on at /v1/session/oidc; empty: no button."
     )

@@ -10,12 +10,12 @@ from moorage.common.views.resources import View
 
 
 class SegmentView(View):
-    """A segment of the log: the decisions of about one second, encoded as stored."""
+    """Segment of the log: the decisions of about one second, encoded as stored."""
 
     from_at: datetime
     to_at: datetime
     term: int = Field(description="Leadership term of the manager that decided.")
-    whole: bool = Field(description="Readable without the segment before it.")
+    whole: bool = Field(description="Whether it can be read without the preceding segment.")
     passes: int
     dropped: int = Field(description="Number of passes before it that were not stored.")
     size: int = Field(description="Length of the body in bytes.")
@@ -27,14 +27,16 @@ class SegmentView(View):
 
 
 class DecisionPage(View):
-    """Oldest first. ``next`` goes into ``cursor`` for the following page."""
+    """Page of segments, oldest first. Pass ``next`` as ``cursor`` for the following page."""
 
     items: list[SegmentView]
     next: str | None = None
     kept_since: datetime | None = Field(
         default=None, description="Time of the oldest stored decision of the group."
     )
-    kept_until: datetime | None = Field(default=None, description="Time of the newest one.")
+    kept_until: datetime | None = Field(
+        default=None, description="Time of the newest stored decision of the group."
+    )
 
 
 class TakeView(View):
@@ -44,7 +46,7 @@ class TakeView(View):
 
 
 class RunView(View):
-    """A kernel and the resources it held. ``released_at``: null while it still holds them."""
+    """Kernel and the resources that it held. ``released_at``: null while it still holds them."""
 
     kernel_id: str
     session_id: str
@@ -57,7 +59,7 @@ class RunView(View):
     taken_at: datetime
     released_at: datetime | None
     limit_s: float | None = Field(
-        default=None, description="Longest run in seconds, stop included; null: unlimited."
+        default=None, description="Longest run in seconds, including the stop; null: unlimited."
     )
     preemptible: bool = True
     takes: list[TakeView]

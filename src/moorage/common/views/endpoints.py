@@ -23,7 +23,8 @@ class ReplicaView(View):
     state: str = Field(
         default="",
         description=(
-            "queued, loading, ready, busy (requests wait there), draining; empty once it ends."
+            "queued, loading, ready, busy (requests wait there), draining; empty once the "
+            "replica ends."
         ),
     )
     revision: int = 1
@@ -32,8 +33,8 @@ class ReplicaView(View):
     agent_id: str | None
     status_since: datetime
     log_tail: str = ""
-    running: int = Field(default=0, description="Requests that run at its engine.")
-    waiting: int = Field(default=0, description="Requests that wait at its engine.")
+    running: int = Field(default=0, description="Requests that run in its engine.")
+    waiting: int = Field(default=0, description="Requests that wait in its engine.")
     kv_cache: float | None = Field(
         default=None, description="Use of its KV cache, 0 to 1. null: unknown."
     )
@@ -41,55 +42,59 @@ class ReplicaView(View):
         default="", description="Host and port of its engine; empty until it listens."
     )
     unhealthy: str = Field(
-        default="", description="Why its engine fails its health checks; empty: it does not."
+        default="", description="Why its engine fails its health checks; empty: it passes them."
     )
 
 
 class RolloutView(View):
-    """State of the newest change of what the replicas run."""
+    """Progress of the newest change to what the replicas run."""
 
     state: Literal["complete", "progressing", "canary", "waiting", "failed"] = Field(
-        description="canary: the revision gets its share of the requests, until it is promoted or "
-        "undone. "
-        "waiting: no replica is wanted. failed: a revision was rolled back, and nothing was "
-        "changed since."
+        description=(
+            "canary: the revision receives its share of the requests until it is promoted or "
+            "rolled back. waiting: no replica is desired. failed: a revision was rolled back, "
+            "and nothing has changed since."
+        )
     )
-    revision: int = Field(description="The revision that all replicas shall have.")
+    revision: int = Field(description="Revision that all replicas should have.")
     newest: int = Field(description="The newest revision.")
     updated: int = Field(description="Replicas of the revision.")
-    ready: int = Field(description="Those of them that are ready.")
+    ready: int = Field(description="Ready replicas of the revision.")
     old: int = Field(description="Replicas of other revisions.")
     canary: int = Field(
-        default=0, description="Percentage of the requests that the revision gets; 0: no canary."
+        default=0,
+        description="Percentage of the requests that the revision receives; 0: no canary.",
     )
     rolled_back: int | None = Field(
         default=None,
-        description="The revision whose failure has returned the endpoint to this one.",
+        description="Revision whose failure returned the endpoint to this one.",
     )
-    reason: Reason = Field(default=Reason.NONE, description="Why it was rolled back.")
+    reason: Reason = Field(default=Reason.NONE, description="Why that revision was rolled back.")
     detail: str = ""
 
 
 class ScalingDecision(View):
-    """A change of the wanted number of replicas by autoscaling."""
+    """Change of the desired number of replicas by autoscaling."""
 
     at: datetime
     from_replicas: int
     to_replicas: int
-    rule: str = Field(description="The rule that decided; idle, wake, min or max.")
+    rule: str = Field(description="Rule that decided; idle, wake, min or max.")
     detail: str
-    inputs: dict[str, float] = Field(description="The load that it was decided from.")
+    inputs: dict[str, float] = Field(description="Load on which the decision is based.")
 
 
 class RevisionView(View):
-    """What the replicas of an endpoint run, or ran. It never changes."""
+    """What the replicas of an endpoint run or ran. A revision never changes."""
 
     revision: int
     created_at: datetime
     created_by: str
     current: bool
     state: Literal["complete", "failed", ""] = Field(
-        description="complete: all replicas had it and were ready. failed: it was rolled back."
+        description=(
+            "complete: all replicas had the revision and were ready. failed: it was rolled back."
+        )
     )
     reason: Reason = Reason.NONE
     detail: str = ""
@@ -97,15 +102,16 @@ class RevisionView(View):
 
 
 class LateSuccessor(View):
-    """A replica whose walltime ends before enough others are expected to be ready."""
+    """Replica whose walltime ends before enough other replicas are expected to be ready."""
 
-    session_id: str = Field(description="The replica that ends.")
+    session_id: str = Field(description="Replica that ends.")
     ends_at: datetime
     expected_at: datetime | None = Field(
         description="When the next replica is expected to be ready. null: unknown."
     )
     reason: Reason = Field(
-        default=Reason.NONE, description="`node-hours` if a quota of them holds the next replica."
+        default=Reason.NONE,
+        description="`node-hours` if a node-hour quota holds back the next replica.",
     )
 
 
@@ -118,22 +124,23 @@ class EndpointView(View):
     reason: Reason = Field(
         default=Reason.NONE,
         description=(
-            "Reason of the last failed replica, while it is failing; or `budget-exhausted`."
+            "Reason of the last failed replica, while the endpoint is failing; or "
+            "`budget-exhausted`."
         ),
     )
     detail: str = ""
     failures: int = Field(
-        default=0, description="Replicas that failed in a row since the last ready one."
+        default=0, description="Consecutive failures of replicas since the last ready one."
     )
     retry_at: datetime | None = None
     suspended_until: datetime | None = Field(
         default=None,
         description=(
-            "A budget is exhausted and stops its replicas, until then or until it is raised."
+            "An exhausted budget stops the replicas until this time, or until it is raised."
         ),
     )
-    revision: int = Field(default=1, description="The revision that all replicas shall have.")
-    version: int = Field(default=1, description="Changes with every change by a user; its ETag.")
+    revision: int = Field(default=1, description="Revision that all replicas should have.")
+    version: int = Field(default=1, description="Changes with every change by a user; the ETag.")
     rollout: RolloutView | None = None
     created_at: datetime
     user: str = Field(default="", description="Owner: the user of the API key that created it.")
@@ -147,38 +154,44 @@ class EndpointView(View):
     ) = Field(
         default=None, description="null for viewers, and for projects that it is shared with."
     )
-    running: int = Field(default=0, description="Requests that run at the engines of its replicas.")
+    running: int = Field(default=0, description="Requests that run in the engines of its replicas.")
     waiting: int = Field(
-        default=0, description="Requests that wait there, and that proxies hold for a replica."
+        default=0,
+        description=(
+            "Requests that wait in those engines, and requests that proxies hold for a replica."
+        ),
     )
     kv_cache: float | None = Field(
         default=None, description="Mean use of the KV caches, 0 to 1. null: unknown."
     )
     late_successor: LateSuccessor | None = Field(
         default=None,
-        description="Set while a walltime is expected to end before its successor is ready.",
+        description="Set while a walltime is expected to end before a successor is ready.",
     )
     warnings: list[str] = Field(
-        default=[], description="Set in the answer to its creation or change only."
+        default=[], description="Set only in the response to its creation or change."
     )
     start_times: list[StartTimes] = Field(
-        default=[], description="Of its jobs, by resource group of kind hpc."
+        default=[], description="Start times of its jobs, by resource group of kind hpc."
     )
     needs_newer_manager: str = Field(
         default="",
-        description="What this manager does not know of it, and leaves out: one of the release "
-        "that has "
-        "stored it must carry on with it. Empty: nothing.",
+        description=(
+            "Part of the endpoint that this manager does not know and omits; a manager of the "
+            "release that stored it must continue to handle it. Empty: none."
+        ),
     )
     expected_at: datetime | None = Field(
         default=None,
-        description="When the next replica is expected to be ready. null: none starts, or unknown.",
+        description=(
+            "When the next replica is expected to be ready. null: none is starting, or unknown."
+        ),
     )
     scalings: int = Field(
-        default=0, description="Changes of the number of replicas by autoscaling so far."
+        default=0, description="Number of changes of the desired number of replicas by autoscaling."
     )
     sessions: list[ReplicaView] = Field(
-        default=[], description="Live replicas, and the last ones that ended."
+        default=[], description="Live replicas, and those that ended most recently."
     )
 
 
@@ -202,7 +215,7 @@ class RolloutUndo(Model):
 
     revision: Annotated[int, Field(ge=1)] | None = Field(
         default=None,
-        description="The revision to return to. null: the one that was served before.",
+        description="The revision to return to. null: the previously served one.",
     )
 
 
@@ -211,8 +224,8 @@ _Patch = dict[str, Any]
 
 class EndpointPatch(Model):
     """The body of ``PATCH /v1/endpoints/{name}``: a JSON merge patch (RFC 7396) of the endpoint's
-    spec. Objects are merged, null removes or resets a field, and what is absent stays. What changes
-    the replicas rolls out."""
+    spec. Objects are merged, null removes or resets a field, and absent fields stay. Changes that
+    affect the replicas are rolled out."""
 
     engine: Literal["llamacpp", "vllm", "custom"] | None = None
     model: NoNul | None = None
@@ -246,7 +259,7 @@ class EndpointPatch(Model):
     user_labels: LabelChanges | None = None
 
     def merged(self, spec: EndpointSpec, replicas: int) -> EndpointSpec:
-        """``spec`` with these changes; ``replicas``: the wanted number now. Raises
+        """``spec`` with these changes; ``replicas``: the currently desired number. Raises
         ``ValidationError``."""
         changes = self.model_dump(
             mode="json", exclude_unset=True, exclude={"shared_with", "user_labels"}
@@ -263,7 +276,7 @@ class EndpointPatch(Model):
 
 
 def merge(target: Any, patch: Any) -> Any:
-    """RFC 7396."""
+    """Merge as RFC 7396 specifies."""
     if not isinstance(patch, dict):
         return patch
 

@@ -1,5 +1,5 @@
-"""REST models of watching: changes as server-sent events, the overview of a platform, and who holds
-which device."""
+"""REST models of watching: changes as server-sent events, the overview of a platform, and the
+holders of devices."""
 
 from __future__ import annotations
 
@@ -32,9 +32,11 @@ class SessionChange(View):
     revision: int
     status_since: datetime
     endpoint_id: str | None = None
-    pipeline: StepRef | None = Field(default=None, description="Its place in a pipeline.")
-    progress: ProgressView | None = Field(default=None, description="Of its main kernel.")
-    reload: ReloadView | None = Field(default=None, description="Of its main kernel.")
+    pipeline: StepRef | None = Field(
+        default=None, description="Place of the session in a pipeline."
+    )
+    progress: ProgressView | None = Field(default=None, description="Progress of its main kernel.")
+    reload: ReloadView | None = Field(default=None, description="Reload of its main kernel.")
 
 
 class AgentChange(View):
@@ -45,7 +47,7 @@ class AgentChange(View):
     cordon: str
     draining: bool
     ready: bool
-    gone: bool = Field(default=False, description="The agent was forgotten.")
+    gone: bool = Field(default=False, description="The agent was deleted (forgotten).")
 
 
 class EndpointChange(View):
@@ -64,7 +66,7 @@ class GroupChange(View):
 
 
 class BudgetAlert(View):
-    """A limit of a budget was reached: once for each threshold in each period."""
+    """A limit of a budget was reached; sent once for each threshold in each period."""
 
     kind: Literal["budget"] = "budget"
     id: str
@@ -80,10 +82,12 @@ class BudgetAlert(View):
 
 
 class StreamStart(View):
-    """The data of the event ``ready``, the first of a stream."""
+    """Data of the event ``ready``, the first of a stream."""
 
     now: datetime = Field(
-        description="The manager's time: ages follow from it, whatever the client's clock."
+        description=(
+            "Current time of the manager: ages are computed from it, whatever the client's clock."
+        )
     )
     version: str
     resumed: bool = Field(description="Whether every change since Last-Event-ID follows.")
@@ -91,10 +95,12 @@ class StreamStart(View):
 
 class Capacity(View):
     capacity: int = Field(
-        description="Offered by agents that are not LOST, in base units; devices in 1/1000."
+        description=(
+            "Capacity offered by agents that are not LOST, in base units; devices in 1/1000."
+        )
     )
     used: int
-    unhealthy: int = Field(description="The part of `capacity` that is withheld as unhealthy.")
+    unhealthy: int = Field(description="Part of `capacity` that is withheld as unhealthy.")
 
 
 class GroupOverview(View):
@@ -110,7 +116,7 @@ class GroupOverview(View):
 
 
 class Overview(View):
-    """Counts of what the caller may see, by resource group."""
+    """Counts of the resources that the caller may see, by resource group."""
 
     now: datetime
     sessions: dict[str, int] = Field(default={}, description="Live sessions by status.")
@@ -118,7 +124,7 @@ class Overview(View):
 
 
 class Holder(View):
-    """A kernel that holds a part of a device or slot."""
+    """Kernel that holds a part of a device or slot."""
 
     amount: int
     kernel_id: str = ""
@@ -128,7 +134,8 @@ class Holder(View):
     user: str = ""
     endpoint_id: str | None = None
     hidden: bool = Field(
-        default=False, description="It belongs to another project, so its names are left out."
+        default=False,
+        description="The kernel belongs to another project, so its names are omitted.",
     )
 
 
@@ -138,10 +145,10 @@ class OccupiedSlot(View):
     model: str
     healthy: bool
     unhealthy_reason: str = ""
-    capacity: int = Field(description="In base units; a whole device is 1000.")
+    capacity: int = Field(description="Amount in base units; a whole device is 1000.")
     used: int
     holders: list[Holder] = Field(
-        default=[], description="In the order in which they took their parts."
+        default=[], description="Holders in the order in which they took their parts."
     )
 
 
@@ -159,11 +166,11 @@ Step = Literal["minute", "hour", "day"]
 
 
 class SlotHistory(View):
-    """A column for each value; base units, devices in 1/1000."""
+    """One column for each value; base units, devices in 1/1000."""
 
     at: list[int] = Field(
         default=[],
-        description="Begin of each step, in Unix seconds. Steps without a sample are absent.",
+        description="Beginning of each step, in Unix seconds. Steps without a sample are absent.",
     )
     capacity: list[float] = Field(default=[], description="Mean over the step.")
     used: list[float] = Field(default=[], description="Mean over the step.")
@@ -173,14 +180,14 @@ class SlotHistory(View):
 class QueueHistory(View):
     at: list[int] = Field(
         default=[],
-        description="Begin of each step, in Unix seconds. Steps without a sample are absent.",
+        description="Beginning of each step, in Unix seconds. Steps without a sample are absent.",
     )
     pending: list[float] = Field(
-        default=[], description="Pending sessions of all projects, the mean over the step."
+        default=[], description="Pending sessions of all projects, averaged over the step."
     )
     pending_peak: list[int] = Field(default=[])
     running: list[float] = Field(
-        default=[], description="Running sessions of all projects, the mean over the step."
+        default=[], description="Running sessions of all projects, averaged over the step."
     )
 
 
@@ -191,7 +198,7 @@ class GroupHistory(View):
 
 
 class OccupancyHistory(View):
-    """What groups offered, what of it was in use, and what waited, over time."""
+    """Capacity of groups, its use and the number of pending sessions over time."""
 
     since: datetime
     until: datetime

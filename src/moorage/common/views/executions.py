@@ -16,7 +16,9 @@ Code = Annotated[str, Field(max_length=code_runs.MAX_CODE_BYTES)]
 Language = Annotated[NoNul, Field(min_length=1, max_length=64)]
 WaitS = Annotated[float, Field(ge=0, le=code_runs.MAX_WAIT_S)]
 Hostname = Annotated[NoNul, Field(max_length=64)]
-_LANGUAGE = "Name of a kernelspec of the session, or a language: the first kernelspec of it."
+_LANGUAGE = (
+    "Name of a kernelspec of the session, or a language, which selects its first kernelspec."
+)
 _KERNEL = "Kernel of a cluster session to run in, such as sub1."
 
 
@@ -25,13 +27,14 @@ class ExecutionSpec(Model):
 
     mode: Literal["query", "batch"] = Field(
         default="query",
-        description="query: `code` in the code kernel of `language`. batch: the commands `clean`, "
-        "`build` "
-        "and `exec`, each by a shell in the workspace.",
+        description=(
+            "query: `code` runs in the code kernel of `language`. batch: the commands `clean`, "
+            "`build` and `exec` run in the workspace, each in a shell."
+        ),
     )
     code: Code = ""
     language: Language = Field(default="python", description=_LANGUAGE)
-    clean: Code = Field(default="", description="Command of a batch run that comes first.")
+    clean: Code = Field(default="", description="First command of a batch run.")
     build: Code = Field(
         default="", description="Command of a batch run; if it fails, `exec` is not run."
     )
@@ -40,65 +43,73 @@ class ExecutionSpec(Model):
     )
     run_id: RunId | None = Field(
         default=None,
-        description="Makes the request safe to repeat: the same id is the same run. Default: new.",
+        description=(
+            "Makes the request safe to repeat: the same id denotes the same run. Default: a new "
+            "run."
+        ),
     )
     timeout_s: Annotated[float, Field(gt=0, le=code_runs.MAX_TIMEOUT_S)] = Field(
         default=code_runs.DEFAULT_TIMEOUT_S,
         description=(
-            "After this time the run is interrupted, and if that does not help, its kernel killed."
+            "Time after which the run is interrupted. If that has no effect, its kernel is killed."
         ),
     )
     wait_s: WaitS = Field(
         default=2.0,
-        description="Longest wait for an end, a wish for input or the end of a stage, in seconds.",
+        description=(
+            "Longest wait, in seconds, for an end, a request for input or the end of a stage."
+        ),
     )
-    stdin: bool = Field(default=True, description="Whether the code may ask for input.")
+    stdin: bool = Field(default=True, description="Whether the code may request input.")
     kernel: Hostname = Field(default="main1", description=_KERNEL)
 
     @model_validator(mode="after")
     def _matches_mode(self) -> ExecutionSpec:
         commands = [name for name in code_runs.STAGES if getattr(self, name)]
         if self.mode == "query" and commands:
-            raise ValueError(f"`{commands[0]}` belongs to mode batch; mode is query")
+            raise ValueError(f"`{commands[0]}` applies to mode batch, but mode is query")
         if self.mode == "batch" and (self.code or not commands):
-            raise ValueError("mode batch takes `clean`, `build` or `exec`, and no `code`")
+            raise ValueError(
+                "mode batch requires `clean`, `build` or `exec`, and does not take `code`"
+            )
         return self
 
 
 class ExecutionInput(Model):
-    """An answer to a run that waits for input."""
+    """Input for a run that waits for it."""
 
     text: Annotated[str, Field(max_length=code_runs.MAX_CODE_BYTES)]
     after: Annotated[int, Field(ge=0)] = Field(
-        default=0, description="`next` of the previous answer."
+        default=0, description="`next` of the previous response."
     )
     wait_s: WaitS = 2.0
     kernel: Hostname = Field(default="main1", description=_KERNEL)
 
 
 class ExecutionView(View):
-    """A part of what a run has printed, and its status at the end of this part.
+    """Part of the output of a run, and its status at the end of this part.
 
-    Read on with `after` set to `next` until the status is finished or exec-timeout.
+    Continue with `after` set to `next` until the status is finished or exec-timeout.
     """
 
     run_id: str
-    kernel: str = Field(description="The kernelspec that runs it, or batch.")
+    kernel: str = Field(description="Kernelspec that runs it, or batch.")
     status: RunStatus
     console: list[dict[str, Any]] = Field(
-        description="Items by `type`: stream (`name`, `text`); display and result (`data`: text "
-        "by MIME "
-        "type, binary data in base64); error (`name`, `message`, `traceback`); input (`prompt`, "
-        "`password`); "
-        "answered; clear; stage (`stage`, `exit_code`); truncated, gap: output was dropped; end."
+        description=(
+            "Items by `type`: stream (`name`, `text`); display and result (`data`: text by MIME "
+            "type, binary data in base64); error (`name`, `message`, `traceback`); input "
+            "(`prompt`, `password`); answered; clear; stage (`stage`, `exit_code`); truncated, "
+            "gap: output was dropped; end."
+        )
     )
     next: int
     exit_code: int | None = Field(
-        default=None, description="0: the code ran to its end. Null: not known."
+        default=None, description="0: the code ran to its end. null: unknown."
     )
-    reason: str = Field(default="", description="Why it has ended, if not by itself.")
+    reason: str = Field(default="", description="Why the run ended, if not by itself.")
     waiting_for: int = Field(
-        default=0, description="So many runs come before it, the one that runs not counted."
+        default=0, description="Number of queued runs before this one, without the running one."
     )
 
     @property
@@ -107,7 +118,7 @@ class ExecutionView(View):
 
 
 class CompletionSpec(Model):
-    """A request for completions of code."""
+    """Request for completions of code."""
 
     code: Code
     cursor: Annotated[int | None, Field(ge=0)] = Field(
@@ -126,7 +137,7 @@ class CompletionView(View):
 
 
 class CodeKernelView(View):
-    """A kernelspec of a session, and the state of its code kernel."""
+    """Kernelspec of a session, and the state of its code kernel."""
 
     name: str
     language: str

@@ -1,4 +1,4 @@
-"""REST models of changes of resource groups."""
+"""REST models of changes to resource groups."""
 
 from __future__ import annotations
 
@@ -10,4 +10,4 @@ from moorage.common.model.spec import Model, Name
 class GroupRename(Model):
     """The body of ``PATCH /v1/groups/{name}``."""
 
-    name: Name = Field(description="The new name. The former one becomes an alias.")
+    name: Name = Field(description="New name. The former name becomes an alias.")

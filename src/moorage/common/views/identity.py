@@ -20,14 +20,14 @@ Status = Literal["active", "disabled"]
 
 
 class UserPatch(Model):
-    """The body of ``PATCH /v1/users/{name}``: the fields that it has are replaced."""
+    """The body of ``PATCH /v1/users/{name}``; its fields replace the stored ones."""
 
     email: Email = ""
-    status: Status = Field(default="active", description="The keys of a disabled user are refused.")
+    status: Status = Field(default="active", description="Keys of a disabled user are refused.")
     platform_role: PlatformRole | None = Field(
         default=None,
         description=(
-            "admin: everything. auditor: reads everything but logs and secrets. null: neither."
+            "admin: all rights. auditor: reads everything except logs and secrets. null: neither."
         ),
     )
 
@@ -48,9 +48,9 @@ class UserView(View):
         default={}, description="The user's role in each of its projects."
     )
     subject: str | None = Field(
-        default=None, description="Its subject at the OpenID provider; null: it is not linked."
+        default=None, description="Subject of the user at the OpenID provider; null: not linked."
     )
-    version: int = Field(default=0, description="Another one after each change: the ETag.")
+    version: int = Field(default=0, description="Different after each change: the ETag.")
     created_at: datetime
     created_by: str = ""
 
@@ -62,27 +62,27 @@ class UserSubject(Model):
 
 
 class ProjectPatch(Model):
-    """The body of ``PATCH /v1/projects/{name}``: the fields that it has are replaced."""
+    """The body of ``PATCH /v1/projects/{name}``; its fields replace the stored ones."""
 
-    status: Status = Field(
-        default="active", description="The keys of a disabled project are refused."
-    )
+    status: Status = Field(default="active", description="Keys of a disabled project are refused.")
     max_priority: Annotated[int, Field(ge=0, le=100)] | None = Field(
         default=None, description="Highest priority of its sessions and endpoints; null: any."
     )
     resource_groups: Annotated[list[Name], Field(max_length=1000)] | None = Field(
-        default=None, description="Resource groups that it may name; null: all."
+        default=None, description="Resource groups that the project may name; null: all."
     )
     requests_per_minute: Rate | None = Field(
-        default=None, description="Of all its keys together, for models; null: no limit."
+        default=None,
+        description="Limits on model requests of all its keys together; null: no limit.",
     )
     tokens_per_minute: Rate | None = None
     concurrent_requests: Rate | None = None
     reuse: ReusePolicy | None = Field(
         default=None,
-        description="Whether an equal batch session takes the place of one that does not say; "
-        "null: as its "
-        "resource group says.",
+        description=(
+            "Whether the result of an equal batch session is reused if a session does not "
+            "specify `reuse`; null: as the resource group specifies."
+        ),
     )
 
 
@@ -103,7 +103,7 @@ class ProjectView(View):
     concurrent_requests: int | None = None
     reuse: ReusePolicy | None = None
     members: int = Field(description="Number of members.")
-    version: int = Field(default=0, description="Another one after each change: the ETag.")
+    version: int = Field(default=0, description="Different after each change: the ETag.")
     created_at: datetime
     created_by: str = ""
 

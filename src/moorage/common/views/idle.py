@@ -13,29 +13,38 @@ from moorage.common.views.resources import View
 class CriterionView(View):
     name: str = Field(description="traffic, utilization or lifetime.")
     remaining_s: float | None = Field(
-        description="Seconds until it is met; 0 or less: it is. null: never, or not observed now."
+        description=(
+            "Seconds until the criterion is met; 0 or less: it is met. null: never, or currently "
+            "not observed."
+        )
     )
 
 
 class IdleView(View):
-    """When an interactive session ends because nobody uses it, as the manager saw last."""
+    """When an interactive session will end because of inactivity, as last observed by the
+    manager."""
 
     session_id: str
     criteria: list[CriterionView]
     end_when: str = Field(
-        description="any: the first criterion that is met ends it. all: the last one."
+        description="any: the first criterion that is met ends the session. all: the last one."
     )
-    criterion: str = Field(default="", description="The criterion that decides; empty: none does.")
+    criterion: str = Field(default="", description="Criterion that decides; empty: none.")
     ends_in_s: float | None = Field(
         default=None,
-        description="Seconds until it ends, extensions included; null: nothing ends it.",
+        description=(
+            "Seconds until the session ends, including extensions; null: no criterion will end it."
+        ),
     )
     warned: bool = Field(
-        default=False, description="It was warned: it ends unless it is used or extended."
+        default=False,
+        description="The session has been warned: it ends unless it is used or extended.",
     )
-    extensions: int = Field(default=0, description="How often it was extended.")
+    extensions: int = Field(default=0, description="Number of extensions so far.")
     max_extensions: int
-    max_extension_s: float = Field(description="The longest that an extension keeps it.")
+    max_extension_s: float = Field(
+        description="Longest time by which one extension keeps the session."
+    )
 
 
 class Extension(Model):
@@ -43,5 +52,8 @@ class Extension(Model):
 
     seconds: Annotated[float, Field(gt=0, le=315_360_000)] | None = Field(
         default=None,
-        description="It does not end before so long from now. null: as long as is allowed.",
+        description=(
+            "The session does not end before this many seconds from now. null: the longest time "
+            "allowed."
+        ),
     )

@@ -1,4 +1,4 @@
-"""REST models of API keys. A secret appears once, in the answer that creates it."""
+"""REST models of API keys. A secret appears only once, in the response that creates it."""
 
 from __future__ import annotations
 
@@ -16,20 +16,22 @@ Names = Annotated[list[Name], Field(max_length=1000)]
 
 
 class KeyLimits(Model):
-    """What a key may do of all that its role allows; null: all of it. ``PATCH /v1/keys/{name}``
-    replaces the fields that its body has."""
+    """Restrictions of a key within the rights of its role; null: unrestricted.
+
+    ``PATCH /v1/keys/{name}`` replaces the fields that its body contains."""
 
     scopes: Annotated[list[KeyScope], Field(max_length=4)] | None = Field(
-        default=None, description="What the key is for. null: everything that its role allows."
+        default=None, description="Purposes of the key. null: everything that its role allows."
     )
     models: Names | None = Field(
-        default=None, description="Models that it may send requests to. null: all it sees."
+        default=None,
+        description="Models that the key may send requests to. null: all that it sees.",
     )
     resource_groups: Names | None = Field(
-        default=None, description="Resource groups that it may name. null: all."
+        default=None, description="Resource groups that the key may name. null: all."
     )
     max_priority: Annotated[int, Field(ge=0, le=100)] | None = Field(
-        default=None, description="Highest priority of sessions and endpoints that it creates."
+        default=None, description="Highest priority of sessions and endpoints that the key creates."
     )
     requests_per_minute: Rate | None = None
     tokens_per_minute: Rate | None = None
@@ -47,9 +49,10 @@ class KeySpec(KeyLimits):
     )
     user: Name | None = Field(
         default=None,
-        description="Owner of everything created with the key. Default: the key's name for "
-        "administrators, "
-        "else the caller.",
+        description=(
+            "Owner of everything created with the key. Default: the key's name for "
+            "administrators, otherwise the caller."
+        ),
     )
     project: Name | None = Field(
         default=None,
@@ -57,9 +60,10 @@ class KeySpec(KeyLimits):
     )
     role: Role | None = Field(
         default=None,
-        description="At most the user's. auditor and admin: of the platform. Default: the user's "
-        "role in the "
-        "project, or member.",
+        description=(
+            "At most the user's role. auditor and admin apply to the platform. Default: the "
+            "user's role in the project, or member."
+        ),
     )
 
 
@@ -81,18 +85,19 @@ class KeyView(BaseModel):
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
     concurrent_requests: int | None = None
-    version: int = Field(default=0, description="Another one after each change: the ETag.")
+    version: int = Field(default=0, description="Different after each change: the ETag.")
     created_at: datetime
     created_by: str = ""
     expires_at: datetime | None = None
     last_used_at: datetime | None = Field(
         default=None,
         description=(
-            "Last use of the management API, to the minute. Requests through proxies do not count."
+            "Last use of the management API, with a resolution of a minute. Requests through "
+            "proxies do not count."
         ),
     )
     previous_until: datetime | None = Field(
-        default=None, description="After a rotation: until when the secret before it is valid."
+        default=None, description="After a rotation: until when the previous secret is valid."
     )
 
 
@@ -100,11 +105,11 @@ class Rotation(Model):
     """The body of ``POST /v1/keys/{name}/rotate``."""
 
     grace_s: Annotated[int, Field(ge=0, le=2_592_000)] = Field(
-        default=0, description="How long the secret before stays valid, in seconds."
+        default=0, description="How long the previous secret stays valid, in seconds."
     )
 
 
 class NewKeyView(KeyView):
-    """The only answer with the secret: the manager keeps only its hash."""
+    """The only response with the secret: the manager stores only its hash."""
 
     secret: str

@@ -8,21 +8,21 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class ManagerView(BaseModel):
-    """A manager that shows signs of life. One that has stopped is listed for three seconds more."""
+    """Manager that shows signs of life. A stopped one is listed for three more seconds."""
 
     model_config = ConfigDict(frozen=True, defer_build=True)
 
     id: str
     link: str = Field(
         description=(
-            "gRPC address, `manager.link_address`: agents, proxies and other managers "
-            "reach it there."
+            "gRPC address, `manager.link_address`, at which agents, proxies and other managers "
+            "reach it."
         )
     )
     version: str
     started_at: datetime
-    leader: bool = Field(description="Whether it holds the lease: it alone schedules.")
+    leader: bool = Field(description="Whether it holds the lease; only the holder schedules.")
     term: int | None = Field(description="Term of its lease; null unless it leads.")
-    agents: int = Field(description="How many agents are connected to it.")
-    proxies: list[str] = Field(description="Names of the proxies that are connected to it.")
-    answers: bool = Field(description="Whether this manager answers this request.")
+    agents: int = Field(description="Number of agents connected to it.")
+    proxies: list[str] = Field(description="Names of the proxies connected to it.")
+    answers: bool = Field(description="Whether this manager answered this request.")

@@ -12,20 +12,24 @@ from moorage.common.model.timestamps import Timestamp
 
 PeerKind = Literal["agent", "proxy"]
 RotationState = Literal["steady", "distributing", "reissuing"]
-# The grammar of agent ids. No colon: it separates the names in a certificate.
+# Same grammar as agent ids. It excludes colons, which separate the names in a certificate.
 PeerName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
 
 
 class JoinTokenSpec(Model):
     """The body of ``POST /v1/join-tokens``."""
 
-    kind: PeerKind = Field(default="agent", description="What may join with it.")
+    kind: PeerKind = Field(
+        default="agent", description="Kind of peer that may join with the token."
+    )
     resource_group: Name | None = Field(
         default=None,
-        description="Resource group of agents that join with it; overrides their own setting.",
+        description=(
+            "Resource group of agents that join with the token; overrides their own setting."
+        ),
     )
     uses: Annotated[int, Field(ge=1, le=100_000)] = Field(
-        default=1, description="How many peers may join with it."
+        default=1, description="Number of peers that may join with the token."
     )
     expires_at: Timestamp | None = Field(default=None, description="Default: one hour from now.")
 
@@ -46,13 +50,13 @@ class JoinTokenView(BaseModel):
 
 
 class NewJoinTokenView(JoinTokenView):
-    """The only answer with the secret: the manager keeps only what verifies it."""
+    """The only response with the secret: the manager stores only what verifies it."""
 
     secret: str
 
 
 class JoinRequest(Model):
-    """The body of ``POST /v1/join``. It needs no API key: the join token signs it."""
+    """The body of ``POST /v1/join``. It requires no API key: the join token signs it."""
 
     kind: PeerKind
     name: PeerName
@@ -67,7 +71,7 @@ class JoinRequest(Model):
 
 
 class JoinReply(BaseModel):
-    """The identity of a new peer, for it to store."""
+    """Identity of a new peer, for the peer to store."""
 
     model_config = ConfigDict(frozen=True, defer_build=True)
 
@@ -78,7 +82,7 @@ class JoinReply(BaseModel):
     certificate: str = Field(description="The peer's certificate, in PEM.")
     authority: str = Field(description="Certificate of the CA for the links, in PEM.")
     other_authorities: list[str] = Field(
-        default=[], description="Those to trust beside it, while it is rotated."
+        default=[], description="Further CA certificates to trust during a rotation."
     )
     link: str = Field(
         description="Address of the gRPC link. Without a host: the host of the REST API."
@@ -90,8 +94,7 @@ class JoinReply(BaseModel):
 
 
 class PeerView(BaseModel):
-    """An agent or proxy that has joined. ``certificate_until``: expiry of its newest
-    certificate."""
+    """Agent or proxy that has joined. ``certificate_until``: expiry of its newest certificate."""
 
     model_config = ConfigDict(frozen=True, defer_build=True)
 
@@ -102,13 +105,11 @@ class PeerView(BaseModel):
     joined_at: datetime
     certificate_until: datetime
     token: str | None = Field(
-        description="Id of the join token it used; null when that was deleted."
+        description="Id of the join token that it used; null if that was deleted."
     )
     manager: str | None = Field(
         default=None,
-        description=(
-            "gRPC address of the manager it is connected to; null: it is connected to none."
-        ),
+        description="gRPC address of the manager that it is connected to; null: none.",
     )
 
 
@@ -117,7 +118,7 @@ class RotateCa(Model):
 
     force: Literal["distributing", "reissuing"] | None = Field(
         default=None,
-        description="End this state without the peers that it waits for: they must join again.",
+        description="End this state without the peers that it waits for; they must join again.",
     )
 
 
@@ -138,10 +139,14 @@ class CaView(BaseModel):
         "next one "
         "issues, and peers renew their certificates."
     )
-    since: datetime | None = Field(description="Since when; null if it was never rotated.")
+    since: datetime | None = Field(
+        description="Beginning of this state; null if the CA was never rotated."
+    )
     issuer: str = Field(description="SHA-256 of the issuing CA's certificate, in hex.")
-    other: str | None = Field(description="That of the CA trusted beside it, while it is rotated.")
+    other: str | None = Field(
+        description="SHA-256 of the other trusted CA's certificate during a rotation."
+    )
     waiting_for: list[PeerRef] = Field(description="Peers that the rotation waits for.")
     join_again: list[PeerRef] = Field(
-        default=[], description="Peers that must join again, because it was forced."
+        default=[], description="Peers that must join again, because the rotation was forced."
     )

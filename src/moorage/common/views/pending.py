@@ -12,36 +12,39 @@ from moorage.common.views.resources import DeviceView, View
 
 
 class Condition(View):
-    """A condition that must hold before agents are considered."""
+    """Condition that must hold before agents are considered."""
 
     kind: str
     met: bool
     text: str
 
 
-# What an expected start rests on: there is capacity now; capacity is reserved for the session;
-# known ends, behind other sessions; the begin time that its user set, or the end of its retry
-# backoff; the known ends of the sessions that it depends on.
+# Basis of an estimate: capacity that is available now; capacity reserved for the session; known
+# ends, behind other sessions; the begin time that its user set, or the end of its retry backoff;
+# the known ends of the sessions that it depends on.
 StartKind = Literal["capacity-now", "reserved", "earliest", "begin-time", "dependency"]
 
 
 class StartCalibration(View):
-    """How far expected starts were off, earlier or later, by what then happened. The errors are
-    those that are left after the correction."""
+    """Accuracy of past estimates, compared with the actual starts. The errors are those that remain
+    after the correction."""
 
     resource_group: str
     kind: StartKind
-    starts: int = Field(
-        description="Number of expected starts that this is computed from: the latest ones."
-    )
+    starts: int = Field(description="Number of recent estimates on which this is based.")
     share_p50: float = Field(
         default=1.0,
-        description="Share of the time until the known end after which half of them had started, "
-        "by which an "
-        "expected start is corrected. 1: it is not.",
+        description=(
+            "Factor that corrects an estimate: the share of the time until the known end after "
+            "which half of the sessions had started. 1: no correction."
+        ),
     )
-    error_p50_s: float = Field(description="Half of them were off by at most this many seconds.")
-    error_p90_s: float = Field(description="Nine of ten were off by at most this many seconds.")
+    error_p50_s: float = Field(
+        description="Half of the estimates were off by at most this many seconds."
+    )
+    error_p90_s: float = Field(
+        description="Nine of ten estimates were off by at most this many seconds."
+    )
 
 
 class PendingExplanation(View):
@@ -55,7 +58,7 @@ class PendingExplanation(View):
         default=[], description="One line per kind of refusal, with the number of agents."
     )
     fenced: list[str] = Field(
-        default=[], description="Fenced devices: unhealthy, so not allocated."
+        default=[], description="Fenced devices: unhealthy, and therefore not allocated."
     )
     position: int | None = Field(
         default=None, description="Place in the queue of its resource group; 1 is next."
@@ -63,10 +66,10 @@ class PendingExplanation(View):
     waiting: int | None = Field(default=None, description="Length of that queue.")
     blockers: list[str] = Field(default=[], description="Sessions that it waits for.")
     expected_start: datetime | None = Field(
-        default=None, description="Estimated start; null when there is no basis for one."
+        default=None, description="Estimated start; null if there is no basis for an estimate."
     )
     expected_kind: StartKind | None = Field(default=None, description="Kind of that estimate.")
-    basis: str = Field(default="", description="Basis of the expected start, or why there is none.")
+    basis: str = Field(default="", description="Basis of the estimate, or why there is none.")
     calibration: StartCalibration | None = Field(
         default=None,
         description=(
@@ -90,7 +93,7 @@ class KernelPlaceView(View):
 
 
 class PlanView(PendingExplanation):
-    """Placement that a session would get if it were created now. Nothing was created."""
+    """Placement that a session would get if it were created now. Nothing is created."""
 
     fits: bool
     resource_group: str

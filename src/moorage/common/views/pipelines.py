@@ -11,10 +11,10 @@ from moorage.common.views.progress import ProgressView
 
 
 class StepView(BaseModel):
-    """Step, or one element of its array. ``run``: 1, and one more with each retry."""
+    """Step, or one element of its array. ``run``: 1, plus one for each retry."""
 
     name: str
-    index: int | None = Field(default=None, description="Of an element of an array.")
+    index: int | None = Field(default=None, description="Index of the element in its array.")
     state: StepState
     after: list[After] = Field(default=[])
     run: int
@@ -23,15 +23,15 @@ class StepView(BaseModel):
     reason: str = ""
     detail: str = ""
     adopted_from: str | None = Field(
-        default=None, description="Session whose run it shares, or whose result it took."
+        default=None, description="Session whose run it shares, or whose result it reused."
     )
     progress: ProgressView | None = Field(
-        default=None, description="Of the main kernel of its session."
+        default=None, description="Progress of the main kernel of its session."
     )
 
 
 class PipelineView(BaseModel):
-    """Pipeline. Its state is derived from its steps; only a single pipeline shows its steps."""
+    """Pipeline. Its state is derived from its steps; listings omit the steps."""
 
     id: str
     name: str
@@ -42,7 +42,7 @@ class PipelineView(BaseModel):
     state: StepState
     counts: dict[StepState, int] = Field(description="Number of steps and elements by state.")
     steps: list[StepView] = Field(default=[])
-    warnings: list[str] = Field(default=[], description="Set in the answer to its creation only.")
+    warnings: list[str] = Field(default=[], description="Set only in the response to its creation.")
 
 
 class PlannedPipeline(PipelineView):

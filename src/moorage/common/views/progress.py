@@ -8,11 +8,11 @@ from pydantic import BaseModel, Field
 
 
 class ProgressView(BaseModel):
-    """What a program reported last of its progress."""
+    """Latest progress that a program reported."""
 
-    fraction: float | None = Field(default=None, description="0 to 1.")
+    fraction: float | None = Field(default=None, description="Fraction, 0 to 1.")
     step: int | None = None
-    of: int | None = Field(default=None, description="Number of all steps.")
+    of: int | None = Field(default=None, description="Total number of steps.")
     message: str = ""
-    problem: str = Field(default="", description="Why what the program reported since was ignored.")
-    at: datetime = Field(description="When the manager received it.")
+    problem: str = Field(default="", description="Why a later report of the program was ignored.")
+    at: datetime = Field(description="When the manager received the report.")

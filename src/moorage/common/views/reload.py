@@ -13,9 +13,11 @@ ReloadState = ReloadOutcome | Literal["requested", "ended"]
 
 
 class ReloadView(BaseModel):
-    """The newest reload that was asked of a kernel, and how it or the one before ended."""
+    """Newest reload request of a kernel, and the outcome of it or of the one before."""
 
-    generation: int = Field(description="Of the newest request; grows with each.")
+    generation: int = Field(
+        description="Generation of the newest request; grows with each request."
+    )
     state: ReloadState = Field(
         description=(
             "requested: not acknowledged yet. ended: the kernel ended before it acknowledged."
@@ -28,5 +30,5 @@ class ReloadView(BaseModel):
         default=0, description="Generation of the newest reload that has ended; 0: none."
     )
     ended_at: datetime | None = Field(
-        default=None, description="When the manager received its outcome."
+        default=None, description="When the manager received the outcome."
     )

@@ -1,7 +1,7 @@
 """REST models of sessions, agents, groups and quotas: the schemas in ``/openapi.json``.
 
-Specs of sessions and endpoints are in ``common.model.spec``. Times are RFC 3339 in UTC. Slots are
-in base units (``common.model.slots``).
+Specifications of sessions and endpoints are in ``common.model.spec``. Times are RFC 3339 in UTC.
+Slots are in base units (``common.model.slots``).
 """
 
 from __future__ import annotations
@@ -38,23 +38,24 @@ T = TypeVar("T")
 
 
 class View(BaseModel):
-    """Base of answers. Clients ignore unknown fields, so a newer manager may add some."""
+    """Base of responses. Clients ignore unknown fields, so a newer manager may add some."""
 
     model_config = ConfigDict(frozen=True, defer_build=True)
 
 
 def masked_spec(spec: Workload) -> dict[str, Any]:
-    """The spec as answers show it: without the values of variables that look like secrets."""
+    """The specification as responses show it: without the values of variables that look like
+    secrets."""
     return masked(spec.model_dump(mode="json", exclude={"user_labels"}))
 
 
 def _checked_once(spec: Any, validate: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
-    """A spec passes as it is: pydantic would run all checks of the model again."""
+    """Keep a valid specification as it is: pydantic would run all checks of the model again."""
     return spec if isinstance(spec, SessionSpec) else known_fields(spec, validate, info)
 
 
 def masked(fields: dict[str, Any]) -> dict[str, Any]:
-    """A copy without the values of variables that look like secrets. ``fields``: of a
+    """A copy without the values of variables that look like secrets. ``fields``: those of a
     specification, which need not be valid."""
     shown = dict(fields)
     env = shown.get("env")
@@ -69,7 +70,8 @@ def masked(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 class Problem(View):
-    """An error as RFC 9457 problem JSON. ``code`` is stable; ``next_step`` says what to do."""
+    """Error as RFC 9457 problem JSON. ``code`` is stable; ``next_step`` is the recommended
+    action."""
 
     type: str = "about:blank"
     title: str
@@ -83,20 +85,20 @@ class Problem(View):
 
 
 class UnreadableRow(View):
-    """One item of a list that a manager of a newer release has stored, and this one cannot read."""
+    """Item of a list that a manager of a newer release has stored and that this one cannot read."""
 
     kind: str
     name: str
-    detail: str = Field(description="Which part of it this manager does not know.")
+    detail: str = Field(description="Part of the item that this manager does not know.")
 
 
 class Page(View, Generic[T]):
-    """One page of a list, newest first. Pass ``next`` as ``cursor`` for the next page."""
+    """Page of a list, newest first. Pass ``next`` as ``cursor`` for the next page."""
 
     items: list[T]
     next: str | None = None
     unreadable: list[UnreadableRow] = Field(
-        [], description="Items of this page that need a newer manager than the one that answers."
+        [], description="Items of this page that need a newer manager than the one that answered."
     )
 
 
@@ -126,7 +128,7 @@ class KernelView(View):
     devices: list[DeviceView] = []
     status_since: datetime
     expected_start: datetime | None = Field(
-        None, description="QUEUED: as its site expects; null: unknown."
+        None, description="QUEUED: start expected by the site; null: unknown."
     )
     ends_at: datetime | None = Field(
         None, description="End of the walltime of its job; null: unknown."
@@ -134,11 +136,12 @@ class KernelView(View):
     unreachable_since: datetime | None = Field(
         None,
         description=(
-            "Last report of its agent, which is LOST: the kernel may still run. null: reachable."
+            "Time of the last report of its agent, which is LOST: the kernel may still be "
+            "running. null: reachable."
         ),
     )
-    progress: ProgressView | None = Field(None, description="Of its program, if that reports it.")
-    reload: ReloadView | None = Field(None, description="Of its program, if one was asked.")
+    progress: ProgressView | None = Field(None, description="Progress of its program, if reported.")
+    reload: ReloadView | None = Field(None, description="State of the last reload request, if any.")
 
 
 class Hold(View):
@@ -175,39 +178,43 @@ class SessionView(View):
     isolated: bool = Field(
         False,
         description=(
-            "Its processes never run as the user of an agent: it belongs to no administrator."
+            "Its processes never run as the user of an agent, because its owner is not an "
+            "administrator."
         ),
     )
-    requeues: int = Field(0, description="How often the program of a batch session was rerun.")
+    requeues: int = Field(
+        0, description="Number of times that the program of a batch session was rerun."
+    )
     not_before: datetime | None = Field(
-        None, description="End of the backoff before the next run; null outside of one."
+        None, description="End of the backoff before the next run; null if there is none."
     )
     slots: dict[str, int]
     spec: Annotated[SessionSpec, WrapValidator(_checked_once), PlainSerializer(masked_spec)]
     template: str | None = Field(
-        None, description="NAME@VERSION of the template that it was made from."
+        None, description="NAME@VERSION of the template from which it was created."
     )
-    pipeline: StepRef | None = Field(None, description="Its place in a pipeline.")
+    pipeline: StepRef | None = Field(None, description="Place of the session in a pipeline.")
     adopted_from: str | None = Field(
-        None, description="The equal session whose run it shares; its status and result are shown."
+        None, description="Equal session whose run it shares and whose status and result are shown."
     )
     kernels: list[KernelView] = []
     hostnames_resolve: bool | None = Field(None, description=HOSTNAMES_RESOLVE)
     hold: Hold | None = None
     needs_newer_manager: str = Field(
         "",
-        description="What this manager does not know of it, and leaves out of `spec`: one of the "
-        "release "
-        "that has stored it must carry on with it. Empty: nothing.",
+        description=(
+            "Part of the session that this manager does not know and omits from `spec`; a "
+            "manager of the release that stored it must continue to handle it. Empty: none."
+        ),
     )
-    warnings: list[str] = Field([], description="Set in the answer to its creation only.")
+    warnings: list[str] = Field([], description="Set only in the response to its creation.")
 
 
 class SessionPatch(Model):
     """The body of ``PATCH /v1/sessions/{ref}``."""
 
     user_labels: LabelChanges = Field(default_factory=dict)
-    name: Name | None = Field(None, description="The new name. Its program keeps the former one.")
+    name: Name | None = Field(None, description="New name. Its program keeps the former name.")
 
 
 class HistoryEntry(View):
@@ -222,8 +229,9 @@ class HistoryEntry(View):
 
 
 class StoppedSessions(View):
-    """Sessions of ``user`` that were asked to stop, at ``asked_at``. Those that do not stop yet
-    (``remaining``) stop soon, without another request."""
+    """Sessions of ``user`` that were asked to stop, at ``asked_at``.
+
+    Those that have not begun to stop (``remaining``) stop soon, without another request."""
 
     user: str
     asked_at: datetime
@@ -248,20 +256,19 @@ class OfferView(View):
 
 
 class UnknownKernelView(View):
-    """A kernel that an agent runs and the database does not know, as after the restore of a
-    backup."""
+    """Kernel that an agent runs and the database does not know, for example after a backup was
+    restored."""
 
     kernel_id: str
     session_id: str
 
 
 class DoubtfulJobView(View):
-    """A job for which a site may bill although no kernel is known to run in it, or that may not
-    exist."""
+    """Job that a site may bill although no kernel is known to run in it, or that may not exist."""
 
     runtime: str
     name: str = Field(description="As the site's own tools show it.")
-    job_id: str = Field("", description="Of the site; empty while it is unknown.")
+    job_id: str = Field("", description="Id at the site; empty while it is unknown.")
     since: datetime
     why: str
     tried: str = ""
@@ -271,7 +278,7 @@ class SiteNodesView(View):
     """Nodes of a site that jobs can get: those of the node type or partition called ``name``."""
 
     name: str
-    used: int = Field(description="In use by jobs of anybody, or not in service.")
+    used: int = Field(description="Used by jobs of anybody, or out of service.")
     total: int
 
 
@@ -285,19 +292,22 @@ class AgentView(View):
     runtimes: list[str]
     engines: list[str]
     labels: dict[str, str]
-    draining: bool = Field(description="Takes no new work: it is shutting down, or was cordoned.")
+    draining: bool = Field(
+        description="Whether it accepts no new work because it is shutting down or was cordoned."
+    )
     ready: bool = Field(
         True,
-        description="False: it takes no new work, because it has not reported since a backup was "
-        "restored, "
-        "refuses its orders, runs kernels that the database does not know, or says why "
-        "(`not_ready`).",
+        description=(
+            "false: it accepts no new work, because it has not reported since a backup was "
+            "restored, refuses its orders, runs kernels that the database does not know, or "
+            "reports a reason (`not_ready`)."
+        ),
     )
     restored_at: datetime | None = Field(
-        None, description="When a backup was restored, until the agent's next report."
+        None, description="Time at which a backup was restored, until the agent's next report."
     )
     refuses_orders: bool = False
-    not_ready: str = Field("", description="Why it takes no new work, as it says itself.")
+    not_ready: str = Field("", description="Why it accepts no new work, as it reports.")
     unknown_kernels: list[UnknownKernelView] = []
     doubtful_jobs: list[DoubtfulJobView] = []
     site_nodes: list[SiteNodesView] = Field(
@@ -307,7 +317,7 @@ class AgentView(View):
     cordoned_by: str = ""
     cordoned_at: datetime | None = None
     stop_at: datetime | None = Field(
-        None, description="End of a drain: the rest is then stopped or requeued."
+        None, description="End of a drain: remaining sessions are then stopped or requeued."
     )
     connected_since: datetime
     last_seen: datetime
@@ -317,14 +327,13 @@ class AgentView(View):
     loss_held_since: datetime | None = Field(
         None,
         description=(
-            "It is silent with too many agents of its group, and does not become LOST for now."
+            "It is silent together with too many agents of its group, so it does not become LOST "
+            "for now."
         ),
     )
     manager: str | None = Field(
         None,
-        description=(
-            "gRPC address of the manager it is connected to; null: it is connected to none."
-        ),
+        description="gRPC address of the manager that it is connected to; null: none.",
     )
     reach: Literal["direct", "dial-out"] = Field(
         "direct",
@@ -335,7 +344,7 @@ class AgentView(View):
     reach_reason: str = Field("", description="Why it is reached over its own connections.")
     unreached_by: list[str] = Field(
         [],
-        description="Proxies that try its address, and get no answer there. Only some proxies try.",
+        description="Proxies that tried its address and got no answer. Only some proxies try.",
     )
     undialed: dict[str, str] = Field(
         {},
@@ -348,11 +357,16 @@ class Cordon(Model):
 
     drain: bool = Field(
         False,
-        description="Also replace its replicas elsewhere, and stop or requeue the rest at the end.",
+        description=(
+            "Replace its replicas on other agents as well, and stop or requeue the remaining "
+            "sessions at the end."
+        ),
     )
     stop_after_s: Annotated[float, Field(ge=0, le=31_536_000, allow_inf_nan=False)] | None = Field(
         None,
-        description="For a drain: seconds until the rest is stopped or requeued. Default: never.",
+        description=(
+            "For a drain: seconds until remaining sessions are stopped or requeued. Default: never."
+        ),
     )
 
     @model_validator(mode="after")
@@ -363,7 +377,7 @@ class Cordon(Model):
 
 
 class ForgottenAgent(AgentView):
-    """An agent as it was when it was forgotten, and what that released."""
+    """Agent as it was when it was deleted (forgotten), and what was released."""
 
     ended_kernels: int = Field(0, description="Kernels that were declared to have ended.")
     ended_sessions: list[str] = Field([], description="The sessions of those kernels.")
@@ -373,7 +387,7 @@ class ForgottenAgent(AgentView):
 
 
 class AgentEvent(View):
-    """An administrative change of an agent, and its actor."""
+    """Administrative change of an agent, and its actor."""
 
     at: datetime
     event: str
@@ -382,20 +396,23 @@ class AgentEvent(View):
 
 
 class StartTimes(View):
-    """How long the latest jobs of a site waited and loaded, in seconds."""
+    """Queue and loading times of a site's latest jobs, in seconds."""
 
     resource_group: str
-    starts: int = Field(
-        description="Number of jobs that were measured, the latest that became ready."
-    )
+    starts: int = Field(description="Number of measured jobs: the latest that became ready.")
     queue_wait_p50_s: float = Field(
         description="Half of the jobs of the group left the queue in this time."
     )
-    queue_wait_p90_s: float = Field(description="Nine of ten left it in this time.")
+    queue_wait_p90_s: float = Field(description="Nine of ten jobs left the queue in this time.")
     load_p50_s: float = Field(
-        description="Half were ready in this time after that; of an endpoint: its own."
+        description=(
+            "Half of the jobs were ready in this time after leaving the queue; for an endpoint: "
+            "half of its own jobs."
+        )
     )
-    load_p90_s: float = Field(description="Nine of ten were ready in this time after that.")
+    load_p90_s: float = Field(
+        description="Nine of ten jobs were ready in this time after leaving the queue."
+    )
 
 
 class GroupView(View):
@@ -406,39 +423,42 @@ class GroupView(View):
     running: int
     version: int = Field(1, description="Grows with each change: the ETag.")
     retired_at: datetime | None = Field(
-        None, description="Since then nothing new is created in it."
+        None, description="Time of retirement: nothing new can be created in the group since then."
     )
     changed_at: datetime | None = None
     changed_by: str = ""
     start_times: StartTimes | None = Field(
         None,
         description=(
-            "Of jobs of its site, in the answer for one group. null: none has become ready."
+            "Start times of its site's jobs, in the response for a single group. null: no job "
+            "has become ready."
         ),
     )
     site_nodes: list[SiteNodesView] = Field(
-        [], description="Of its sites, in the answer for one group."
+        [], description="Nodes of its sites, in the response for a single group."
     )
     runtimes: list[RuntimeChoice] = Field([], description="Runtimes that its live agents offer.")
-    aliases: list[str] = Field(
-        [], description="Former names, which still stand for it where it is named."
+    aliases: list[str] = Field([], description="Former names, which still refer to the group.")
+    warnings: list[str] = Field(
+        [], description="Set only in the response to its creation or change."
     )
-    warnings: list[str] = Field([], description="Set in the answer to its creation or change only.")
 
 
 class RuntimeView(View):
-    """What a runtime is like, wherever an agent offers it."""
+    """Properties of a runtime, whichever agent offers it."""
 
     name: RuntimeChoice
-    images: bool = Field(description="Kernels run in container images: a spec needs `image`.")
+    images: bool = Field(
+        description="Kernels run in container images: a specification requires `image`."
+    )
     own_network: bool = Field(
-        description="Kernels choose their ports: a port of a spec may have a number."
+        description="Kernels choose their ports: a port in a specification may have a number."
     )
     site_jobs: bool = Field(
-        description="Kernels may be jobs of a site: `hpc` of a resource group takes it."
+        description="Kernels may be jobs of a site: `hpc` of a resource group accepts the runtime."
     )
     job_fields: list[str] = Field(
-        description="Fields of `hpc` that it knows, of those for some runtimes."
+        description="Runtime-specific fields of `hpc` that the runtime supports."
     )
     simulated: bool = Field(description="Nothing runs: for tests and demonstrations.")
 
@@ -461,7 +481,7 @@ class Assignment(Model):
 
 
 class QuotaView(View):
-    """A quota: its limits, and current use."""
+    """Quota: its limits and current use."""
 
     scope: QuotaScope
     name: str
@@ -469,18 +489,20 @@ class QuotaView(View):
     sessions: int | None
     pending: int | None
     used: dict[str, int] = Field(
-        description="In use by sessions that are placed and have not ended."
+        description="Amounts used by sessions that are placed and have not ended."
     )
-    running: int = Field(description="Number of those sessions.")
+    running: int = Field(description="Number of placed sessions that have not ended.")
     system_sessions: int | None = Field(None, description="Limit on placed system sessions.")
-    system_running: int = Field(0, description="Number of them.")
+    system_running: int = Field(0, description="Number of placed system sessions.")
     waiting: int = Field(description="Number of pending sessions.")
     node_hours: float | None = Field(
-        None, description="Limit on what jobs use in a calendar month (UTC); 0 allows nothing."
+        None, description="Limit on node-hours of jobs in a calendar month (UTC); 0 allows nothing."
     )
-    node_hours_used: float = Field(0, description="Used this month. 0 where `node_hours` is null.")
-    node_hours_reserved: float = Field(0, description="What live jobs may still use this month.")
-    version: int = Field(0, description="Another one after each change: the ETag.")
+    node_hours_used: float = Field(0, description="Used this month. 0 if `node_hours` is null.")
+    node_hours_reserved: float = Field(
+        0, description="Node-hours that live jobs may still use this month."
+    )
+    version: int = Field(0, description="Different after each change: the ETag.")
     changed_at: datetime
     changed_by: str
 

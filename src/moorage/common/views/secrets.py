@@ -1,4 +1,4 @@
-"""REST models of stored secrets. No answer contains a value."""
+"""REST models of stored secrets. No response contains a value."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class SecretSpec(Model):
         max_length=65_536,
         pattern=r"^[^\x00]*$",
         repr=False,
-        description="Never shown again.",
+        description="Value of the secret, which is never shown again.",
     )
 
 
@@ -28,7 +28,7 @@ class SecretView(BaseModel):
 
     name: str
     project: str
-    version: int = Field(description="Grows each time that the secret is set.")
+    version: int = Field(description="Grows each time the secret is set.")
     created_at: datetime
     created_by: str
     changed_at: datetime

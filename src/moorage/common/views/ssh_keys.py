@@ -1,4 +1,4 @@
-"""REST models of the public keys by which users log in over SSH."""
+"""REST models of the public keys with which users log in over SSH."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from moorage.common.model.public_keys import MAX_LENGTH
 from moorage.common.model.spec import Model, Name
 
-# Of signatures by ``ssh-keygen -Y sign``: what was signed for another purpose proves nothing here.
+# Namespace of signatures by ``ssh-keygen -Y sign``: a text signed for another purpose proves
+# nothing here.
 SSH_KEY_NAMESPACE = "moorage"
 _MAX_SIGNATURE = 16_384
 
@@ -24,32 +25,34 @@ class SshKeySpec(Model):
     name: Name | None = Field(
         default=None,
         description=(
-            "Unique among the user's. Default: the comment, else the type and a fingerprint."
+            "Unique among the user's keys. Default: the comment, or else the type and a "
+            "fingerprint."
         ),
     )
     challenge: Annotated[str, Field(max_length=1024)] | None = Field(
-        default=None, description="Of `GET /v1/ssh-keys/challenge`, as it was signed."
+        default=None, description="Challenge from `GET /v1/ssh-keys/challenge`, as it was signed."
     )
     signature: Annotated[str, Field(max_length=_MAX_SIGNATURE)] | None = Field(
         default=None,
         description=(
-            "Of the challenge by the private key, as `ssh-keygen -Y sign -n moorage` writes it."
+            "Signature of the challenge by the private key, as `ssh-keygen -Y sign -n moorage` "
+            "writes it."
         ),
     )
 
 
 class SshKeyChallenge(BaseModel):
-    """What the holder of a private key signs to register its public half."""
+    """Text that the holder of a private key signs to register its public key."""
 
     model_config = ConfigDict(frozen=True)
 
-    challenge: str = Field(description="One line, without a line feed at its end.")
-    namespace: str = Field(description="Of the signature.")
+    challenge: str = Field(description="Text to sign: one line, without a line feed at its end.")
+    namespace: str = Field(description="Namespace of the signature.")
     expires_at: datetime
 
 
 class SshKeyView(BaseModel):
-    """A public key of a user."""
+    """Public key of a user."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -59,17 +62,23 @@ class SshKeyView(BaseModel):
     public_key: str
     key: str | None = Field(
         default=None,
-        description="The API key that registered it, as which it acts and with which it ends.",
+        description=(
+            "API key that registered it. The public key has the rights of that key and ends with "
+            "it."
+        ),
     )
     project: str | None = Field(
-        default=None, description="Of that API key; null: all projects of the user."
+        default=None, description="Project of that API key; null: all projects of the user."
     )
     created_at: datetime
     created_by: str = ""
-    last_used_at: datetime | None = Field(default=None, description="Last login, to the minute.")
+    last_used_at: datetime | None = Field(
+        default=None, description="Last login, with a resolution of a minute."
+    )
     proved: bool = Field(
         default=False,
-        description="Whether its user has proved to hold the private key. False: it is of an "
-        "earlier "
-        "release, and whoever proves it may register it instead.",
+        description=(
+            "Whether its user has proved possession of the private key. false: it was registered "
+            "by an earlier release; anybody who proves possession may register it instead."
+        ),
     )

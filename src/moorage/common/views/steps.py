@@ -6,10 +6,10 @@ from pydantic import BaseModel, Field
 
 
 class StepRef(BaseModel):
-    """Step, or element of an array, whose run a session is."""
+    """Step, or element of an array, that a session runs."""
 
     id: str = Field(description="Id of the pipeline.")
     name: str = Field(description="Name of the pipeline.")
     step: str
-    index: int | None = Field(default=None, description="Of an element of an array.")
-    run: int = Field(description="1, and one more with each retry of the step.")
+    index: int | None = Field(default=None, description="Index of the element in its array.")
+    run: int = Field(description="1, plus one for each retry of the step.")

@@ -21,24 +21,25 @@ def _masked_template(template: TemplateSpec) -> dict[str, object]:
 
 
 class TemplateView(View):
-    """One version of a template, which never changes."""
+    """Version of a template, which never changes."""
 
     name: str
     version: int
-    project: str = Field(description="Empty: for the sessions of all projects.")
+    project: str = Field(description="Project of the template. Empty: shared by all projects.")
     template: Annotated[
         TemplateSpec, WrapValidator(known_fields), PlainSerializer(_masked_template)
     ]
-    bases: list[str] = Field(description="The versions on which it is merged, the nearest first.")
+    bases: list[str] = Field(description="Versions on which it is based, the nearest first.")
     created_at: datetime
     created_by: str
     isolated: bool = Field(
         default=False,
-        description="Who wrote it, or what it is based on, is no administrator: its sessions run "
-        "isolated, "
-        "whoever starts them.",
+        description=(
+            "The author of the template, or of one of its bases, is not an administrator, so its "
+            "sessions run isolated, whoever starts them."
+        ),
     )
-    warnings: list[str] = Field(default=[], description="Set in the answer to its creation only.")
+    warnings: list[str] = Field(default=[], description="Set only in the response to its creation.")
 
     @property
     def ref(self) -> str:

@@ -16,7 +16,7 @@ from moorage.common.views.resources import View
 
 class UsageView(View):
     cpu: int = Field(description="1/1000 of a processor.")
-    memory: int = Field(description="Bytes, without the page cache.")
+    memory: int = Field(description="Bytes, excluding the page cache.")
     rx: int | None = Field(default=None, description="Bytes received per second.")
     tx: int | None = Field(default=None, description="Bytes sent per second.")
     gpu: int | None = Field(
@@ -30,8 +30,8 @@ class LatestUsage(UsageView):
 
 
 class UsageSpan(View):
-    at: datetime = Field(description="Start of the span.")
-    seconds: int = Field(description="Length: 60 or 3600.")
+    at: datetime = Field(description="Start of the interval.")
+    seconds: int = Field(description="Length of the interval: 60 or 3600.")
     samples: int
     mean: UsageView
     peak: UsageView
@@ -56,7 +56,7 @@ class SessionStats(View):
 
 
 class SessionUsage(View):
-    """Current use of a session, summed over its kernels."""
+    """Current usage of a session, summed over its kernels."""
 
     id: str
     name: str
@@ -74,8 +74,8 @@ class DeviceStats(View):
     device_id: str
     slot: str
     model: str
-    memory_bytes: int = Field(description="Size of its memory in bytes.")
-    memory: int | None = Field(default=None, description="Bytes in use, by any process.")
+    memory_bytes: int = Field(description="Size of the device's memory in bytes.")
+    memory: int | None = Field(default=None, description="Bytes in use by any process.")
     gpu: int | None = Field(default=None, description="Utilization in 1/1000.")
     temperature: int | None = Field(default=None, description="Degrees Celsius.")
     power: int | None = Field(default=None, description="Milliwatts.")

@@ -10,7 +10,7 @@ from moorage.common.views.resources import View
 
 
 class WorkspaceView(View):
-    """A directory that a session has kept on a node."""
+    """Directory that a session has kept on a node."""
 
     session_id: str
     session: str = Field(
@@ -25,5 +25,6 @@ class WorkspaceView(View):
 class WorkspaceList(View):
     items: list[WorkspaceView]
     silent: list[str] = Field(
-        default=[], description="Agents that did not answer; their workspaces are missing here."
+        default=[],
+        description="Agents that did not answer; their workspaces are missing from the list.",
     )

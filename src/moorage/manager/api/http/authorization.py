@@ -64,7 +64,7 @@ async def check_leader_reads(call: AnyCall, stored: Workload) -> None:
         raise Conflict(
             (
                 "the leading manager runs an earlier release that does not know "
-                f"{', '.join(newer)}and would stop placing sessions"
+                f"{', '.join(newer)} and would stop placing sessions"
             ),
             next_step=(
                 "stop the managers of that release, and repeat: `moorage managers` shows the leader"
