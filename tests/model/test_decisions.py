@@ -385,7 +385,7 @@ def test_missing_segment_is_detected() -> None:
     )
     worlds = [Snapshot("g", (AGENT,), others[: n + 1]) for n in range(4)]
     assert len(recorded(*worlds)) == 4
-    with pytest.raises(CorruptDecisionLog, match="does not add up"):
+    with pytest.raises(CorruptDecisionLog, match="is inconsistent"):
         recorded(*worlds, skip=1)
 
 

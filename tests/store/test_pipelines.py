@@ -252,8 +252,8 @@ async def test_nothing_is_created_for_a_pipeline_that_is_refused(store: Store) -
     wrong: list[tuple[str, dict[str, Any], int, str]] = [
         ("ann", body(step("a", "b"), step("b", "a")), 422, "wait for each other: "),
         ("ann", body(step("a", "a")), 422, "wait for each other: a after a"),
-        ("ann", body(step("a"), step("a")), 422, "'a' is there twice"),
-        ("ann", body(step("a", "none")), 422, "'none', which is no step"),
+        ("ann", body(step("a"), step("a")), 422, "'a' occurs twice"),
+        ("ann", body(step("a", "none")), 422, "'none', which is not a step"),
         ("ann", body(step("a", array="0-10000")), 422, "has 10001 steps"),
         (
             "ann",

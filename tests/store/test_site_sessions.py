@@ -387,7 +387,7 @@ async def test_why_says_when_a_job_in_the_queue_of_its_site_is_expected_to_start
     await store.database.fetch("UPDATE sessions SET status_since = status_since - interval '2 h'")
     view = await explain.why(SYSTEM, second)
     assert view.expected_start is None
-    assert view.basis.startswith("unknown: it has waited longer than most")
+    assert view.basis.startswith("unknown: it has already waited longer than most")
 
 
 async def test_late_successor_is_told_once_and_shown_everywhere(store: Store) -> None:

@@ -115,18 +115,21 @@ async def test_a_key_is_registered_by_whoever_holds_it_only(store: Store) -> Non
         nothing = {"public_key": good["public_key"]}
         for body, message in (
             (nothing, "`challenge` and `signature`"),
-            (good | {"public_key": SshSigner(2).public_key}, "with another key than public_key"),
-            (good | {"signature": (await proved(api, "ann", 2))["signature"]}, "with another key"),
+            (good | {"public_key": SshSigner(2).public_key}, "with a key other than public_key"),
+            (
+                good | {"signature": (await proved(api, "ann", 2))["signature"]},
+                "with a key other than",
+            ),
             (
                 good | {"challenge": good["challenge"].replace("ann", "mate")},
-                "none that this installation",
+                "not issued by this installation",
             ),
         ):
             status, text = await api.call("ann", "POST", "/v1/ssh-keys", body)
             assert (status, message in text) == (422, True), text
 
         status, text = await api.call("mate", "POST", "/v1/ssh-keys", good)
-        assert (status, "none that this installation has given to user 'mate'" in text) == (
+        assert (status, "not issued by this installation to user 'mate'" in text) == (
             422,
             True,
         ), text

@@ -100,7 +100,7 @@ async def test_the_ca_is_rotated_without_joining_again(
             assert not watch.done()
             assert await go_on(site, clock) == "steady"
             assert await stream.end() is grpc.StatusCode.UNAVAILABLE
-            assert "connect again" in await stream.call.details()
+            assert "reconnect" in await stream.call.details()
 
         for dialer in dialers:
             await dialer.maintain()
@@ -184,7 +184,7 @@ async def test_a_peer_of_the_previous_release_is_waited_for_and_named(
                 await peers.Hello(peers_pb2.HelloRequest())
 
             assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
-            assert "CA that was replaced: join again" in str(refused.value.details())
+            assert "CA that has been replaced: join again" in str(refused.value.details())
 
         assert await hello(former) is grpc.StatusCode.UNAVAILABLE
         await site.client.revoke_peer("agent", "node-1")

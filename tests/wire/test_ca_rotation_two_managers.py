@@ -172,7 +172,7 @@ async def test_agents_and_proxies_stay_connected_to_both_managers(
 
         # The links that were opened with the former certificates end, and open again at the other
         # manager.
-        assert all("connect again" in reason for reason in await asyncio.gather(*cluster.links))
+        assert all("reconnect" in reason for reason in await asyncio.gather(*cluster.links))
         cluster = Cluster((two, one))
         await cluster.connect(stack, "2")
         while not await cluster.is_whole():

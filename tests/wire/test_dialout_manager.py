@@ -45,7 +45,7 @@ async def test_agent_is_sent_to_the_proxies_that_take_its_connections(site: Site
     host = f"node-1.{identity.id}.agent.invalid"
 
     for reach in ("auto", "direct"):
-        with pytest.raises(grpc.aio.AioRpcError, match="is not where this connection comes from"):
+        with pytest.raises(grpc.aio.AioRpcError, match="is not the source of this connection"):
             async with attached(site, reach):
                 pass
 
@@ -79,7 +79,7 @@ async def test_agent_is_sent_to_the_proxies_that_take_its_connections(site: Site
             agent.reach_reason
             == "its link comes from 127.0.0.1, not from agent.address = 192.0.2.7"
         )
-        with pytest.raises(grpc.aio.AioRpcError, match="is not where this connection comes from"):
+        with pytest.raises(grpc.aio.AioRpcError, match="is not the source of this connection"):
             async with attached(site, "direct"):
                 pass
 

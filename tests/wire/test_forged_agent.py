@@ -271,7 +271,7 @@ async def test_a_kernel_is_at_the_address_of_its_agent(scene: Scene) -> None:
         seen = Observation(kernel.kernel_id, kernel.session_id, state=RUNNING, host=host, port=port)
         async with reporting(scene.site, INFO, seen) as call:
             assert await call.code() is DENIED
-            assert "its own address only" in await call.details()
+            assert "only its own address" in await call.details()
 
     seen = Observation(kernel.kernel_id, kernel.session_id, state=RUNNING, host="", port=80)
     async with reporting(scene.site, INFO, seen) as call:

@@ -152,7 +152,7 @@ async def test_times_of_a_log_are_asked_of_the_agent(
         if timed:
             assert await reading == b"one\n"
         else:
-            with pytest.raises(ApiError, match="too old to tell times of logs"):
+            with pytest.raises(ApiError, match="too old to report the times of log lines"):
                 await reading
 
 

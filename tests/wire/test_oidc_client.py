@@ -135,7 +135,7 @@ async def test_a_way_back_after_signing_out_is_that_of_the_browser(provider: Pro
     [
         (
             {"description": {"issuer": "https://other.example.com"}},
-            "calls itself 'https://other.example.com'",
+            "names itself 'https://other.example.com'",
         ),
         ({"description": {"jwks_uri": ""}}, "no usable address for keys"),
         ({"description": {"token_endpoint": "file:///etc/passwd"}}, "no usable address for token"),
@@ -147,7 +147,7 @@ async def test_a_way_back_after_signing_out_is_that_of_the_browser(provider: Pro
         ({"told": {"sub": "s-2"}}, "another person"),
         ({"token_status": 400}, "it was used before"),
         ({"token_status": 401}, "answers 401"),
-        ({"claims": {"nonce": "other"}}, "another attempt"),
+        ({"claims": {"nonce": "other"}}, "another sign-in attempt"),
     ],
 )
 async def test_what_is_wrong_is_said(
@@ -164,7 +164,7 @@ async def test_a_provider_that_is_away_is_not_asked_for_each_who_comes(provider:
     oidc = client(provider)
     provider.description = {"issuer": "wrong"}
     for _ in range(5):
-        with pytest.raises(MoorageError, match="calls itself"):
+        with pytest.raises(MoorageError, match="names itself"):
             await oidc.begin(ATTEMPT, BACK)
     assert len(provider.asked) == 1
     provider.description = {}

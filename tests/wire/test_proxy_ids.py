@@ -66,7 +66,7 @@ async def test_second_process_with_an_id_is_refused_while_the_first_is_there(
         return (
             "the manager refuses the reports of this proxy" in logged
             and "proxy refused" in logged
-            and "give this one a proxy.id of its own" in logged
+            and "give this one a different proxy.id" in logged
         )
 
     async with AsyncExitStack() as copies:

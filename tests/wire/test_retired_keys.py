@@ -101,7 +101,7 @@ async def test_a_link_does_not_outlive_its_certificate_by_long(
             clock.by = timedelta(hours=2)
             await site.client.revoke_peer("agent", "node-2")  # makes the manager look at all peers
             assert await stream.end() is grpc.StatusCode.UNAVAILABLE
-            assert "was renewed: connect again" in await stream.call.details()
+            assert "was renewed: reconnect" in await stream.call.details()
 
 
 async def test_a_revoked_peer_cannot_join_again_by_its_token(site: Site) -> None:

@@ -263,7 +263,7 @@ async def test_no_agent_gets_an_output_that_is_no_input_of_its_kernels(
     stolen = agents["right"].outputs.fetch(
         KernelId(kernel), SessionId(one(view, "make").session_id), "data"
     )
-    with pytest.raises(NotFound, match="is no input of that kernel"):
+    with pytest.raises(NotFound, match="is not an input of that kernel"):
         [piece async for piece in stolen]
 
     (tmp_path / "go").touch()

@@ -1,4 +1,5 @@
-"""Prometheus metrics of the slots of resource groups, and of how long their sessions wait."""
+"""Prometheus metrics of the slots of resource groups, and of the waiting times of their
+sessions."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ class CapacityMetrics:
         }
         self._oldest = Gauge(
             "moorage_oldest_pending_seconds",
-            "How long the session that waits longest has been pending.",
+            "How long the longest-waiting session has been pending.",
             ("resource_group",),
             registry=registry,
         )
@@ -37,14 +38,14 @@ class CapacityMetrics:
         )
 
     def sessions_placed(self, group: str, waits_s: Iterable[float]) -> None:
-        """``waits_s``: how long each has been pending."""
+        """Observe placements. ``waits_s``: how long each session was pending."""
         series = self._wait_seconds.labels(group)
         for wait_s in waits_s:
             series.observe(wait_s)
 
     def set_slots(self, rows: Iterable[tuple[str, str, Mapping[str, int]]]) -> None:
-        """``rows``: resource group, slot, and what is offered, unhealthy and allocated: memory in
-        bytes, the rest but for jobs in 1/1000."""
+        """Set the slots. ``rows``: resource group, slot, and the offered, unhealthy and allocated
+        amounts: memory in bytes, jobs as numbers, all others in 1/1000."""
         for gauge in self._slots.values():
             gauge.clear()
         for group, slot, amounts in rows:
@@ -53,7 +54,7 @@ class CapacityMetrics:
                 gauge.labels(group, slot).set(amounts[name] / base)
 
     def set_oldest_pending(self, seconds: Mapping[str, float]) -> None:
-        """``seconds``: how long the oldest pending session waits, by resource group."""
+        """Set ``seconds``, how long the oldest pending session has waited, by resource group."""
         self._oldest.clear()
         for group, wait_s in seconds.items():
             self._oldest.labels(group).set(wait_s)

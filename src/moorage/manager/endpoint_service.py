@@ -1,4 +1,4 @@
-"""Endpoint service for the API: endpoints of the store, with the status that follows from their
+"""Endpoint service for the API: endpoints of the store, with the status derived from their
 replicas."""
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ class EndpointService:
         user_labels: Mapping[str, str] = MappingProxyType({}),
         idempotency_key: IdempotencyKey | None = None,
     ) -> tuple[EndpointView, bool]:
-        """The endpoint, and whether an earlier request under ``idempotency_key`` has created it.
+        """Create an endpoint. Returns it, and whether an earlier request under ``idempotency_key``
+        created it.
+
         Raises ``Conflict`` for a name in use, ``NotFound`` for an unknown group."""
         record, repeated = await self._store.create_once(
             scope,
@@ -85,7 +87,7 @@ class EndpointService:
         user: str | None = None,
         project: str | None = None,
     ) -> Page[EndpointView]:
-        """Ordered by name by default."""
+        """Page of endpoints, ordered by name by default."""
         records, following = await self._store.page(
             scope, paging, selector=selector, user=user, project=project
         )
@@ -103,10 +105,10 @@ class EndpointService:
         idempotency_key: IdempotencyKey | None = None,
         check: Callable[[EndpointSpec, EndpointSpec, bool], Awaitable[None]],
     ) -> tuple[EndpointView, bool]:
-        """Apply a patch. ``if_match``: the versions that it may be applied to; None: any. ``check``
-        raises for a spec that the caller may not run; it is told that of before, and whether it is
-        new work. Returns as ``create`` does. Raises ``PreconditionFailed``, and ``ValidationError``
-        for a patch that makes an invalid spec."""
+        """Apply a patch. ``if_match``: the versions to which it may be applied; None: any.
+        ``check`` raises for a specification that the caller may not run; it also receives the
+        previous one, and whether the change is new work. Returns the same as ``create``. Raises
+        ``PreconditionFailed``, and ``ValidationError`` for a patch with an invalid result."""
         request = f"patch {name} {patch.model_dump_json(exclude_unset=True)}"
         for _ in range(_ATTEMPTS):
             before = await self._store.get(scope, name)
@@ -118,8 +120,8 @@ class EndpointService:
             if not matches and idempotency_key is None:
                 raise _changed(before)
 
-            # A request that was applied before is recognised by its key, although the version
-            # differs now.
+            # A request that was applied before is recognised by its key, although the version now
+            # differs.
             against = before if matches else replace(before, version=-1)
             labels = _changed_labels(before, patch)
             made = await self._store.update(
@@ -136,11 +138,13 @@ class EndpointService:
             if not matches:
                 raise _changed(before)
 
-        raise Conflict(f"endpoint {name!r} changes all the time", next_step="try again")
+        raise Conflict(f"endpoint {name!r} keeps changing", next_step="try again")
 
     async def scale(self, scope: Scope, name: str, replicas: int) -> EndpointView:
-        """Also restarts an endpoint that was given up after repeated failures. Raises
-        ``InvalidInput`` for a number outside the limits of its autoscaling."""
+        """Set the number of replicas. This also restarts an endpoint that was given up after
+        repeated failures.
+
+        Raises ``InvalidInput`` for a number outside the limits of its autoscaling."""
         scaling = (await self._store.get(scope, name)).snapshot.spec.autoscale
         if scaling is not None and not scaling.min <= replicas <= scaling.max:
             raise InvalidInput(
@@ -158,8 +162,9 @@ class EndpointService:
         return await self._store.revisions(scope, name, paging)
 
     async def undo(self, scope: Scope, name: str, revision: int | None) -> EndpointView:
-        """Return to an earlier revision; None: what was served before. Raises ``Conflict`` if there
-        is none, ``NotFound`` for an unknown one."""
+        """Return to an earlier revision; None: the previously served one.
+
+        Raises ``Conflict`` if there is none, ``NotFound`` for an unknown one."""
         for _ in range(_ATTEMPTS):
             record = await self._store.get(scope, name)
             stable = record.snapshot.stable
@@ -182,16 +187,16 @@ class EndpointService:
 
             if target == record.snapshot.revision:
                 raise Conflict(
-                    f"endpoint {name!r} has revision {target} already", next_step="name another"
+                    f"endpoint {name!r} already has revision {target}", next_step="name another"
                 )
 
             if (made := await self._store.undo(scope, record, target)) is not None:
                 return self._view(scope, made)
 
-        raise Conflict(f"endpoint {name!r} changes all the time", next_step="try again")
+        raise Conflict(f"endpoint {name!r} keeps changing", next_step="try again")
 
     async def promote(self, scope: Scope, name: str) -> EndpointView:
-        """Let the canary replace the stable revision. Raises ``Conflict`` if there is none."""
+        """Promote the canary to the stable revision. Raises ``Conflict`` if there is none."""
         record = await self._store.get(scope, name)
         made = (
             await self._store.promote(scope, record) if record.snapshot.stable is not None else None
@@ -200,7 +205,8 @@ class EndpointService:
             raise Conflict(
                 f"endpoint {name!r} has no canary",
                 next_step=(
-                    f"`moorage endpoints set {name} rollout.canary=10` makes the next revision one"
+                    f"`moorage endpoints set {name} rollout.canary=10` makes the next revision a "
+                    "canary"
                 ),
             )
 
@@ -213,7 +219,7 @@ class EndpointService:
         return await self._loads.decisions(scope, name, paging)
 
     async def delete(self, scope: Scope, name: str) -> EndpointView:
-        """The name is free at once; the replicas stop soon after."""
+        """Delete the endpoint. Its name is free immediately; the replicas stop soon afterwards."""
         view = self._view(scope, await self._store.delete(scope, name))
         return view.model_copy(update={"status": EndpointStatus.STOPPED, "replicas": 0})
 
@@ -222,26 +228,27 @@ class EndpointService:
 
 
 def _changed_labels(before: EndpointRecord, patch: EndpointPatch) -> dict[str, str]:
-    """Raises ``InvalidInput`` for too many labels."""
+    """Changed labels. Raises ``InvalidInput`` if there are too many."""
     changed = before.user_labels | (patch.user_labels or {})
     labels = {key: value for key, value in changed.items() if value is not None}
     if len(labels) > MAX_LABELS:
         raise InvalidInput(
             f"the endpoint would have {len(labels)} labels; {MAX_LABELS} are allowed",
-            next_step="remove some: null as the value removes a label",
+            next_step="remove some: a value of null removes a label",
         )
     return labels
 
 
 def _changed(before: EndpointRecord) -> PreconditionFailed:
     return PreconditionFailed(
-        f'endpoint {before.snapshot.name!r} has changed: its ETag is "{before.version}" now',
+        f'endpoint {before.snapshot.name!r} has changed: its ETag is now "{before.version}"',
         next_step="read it again, and send the change with the new ETag",
     )
 
 
 def visible_part(scope: Scope, view: EndpointView) -> EndpointView:
-    """Its name, state and numbers, for viewers and for projects that it is shared with. Pure."""
+    """The part that viewers, and projects that it is shared with, may see: its name, state and
+    numbers. Pure."""
     if scope.reads(view.project) and scope.role is not Role.VIEWER:
         return view
     return view.model_copy(
@@ -250,7 +257,7 @@ def visible_part(scope: Scope, view: EndpointView) -> EndpointView:
 
 
 def endpoint_view(record: EndpointRecord, now: datetime) -> EndpointView:
-    """Pure."""
+    """The view of an endpoint. Pure."""
     snapshot = record.snapshot
     replicas = [_shown(*pair) for pair in zip(record.replicas, snapshot.replicas, strict=True)]
     loads = [r.load for r in snapshot.replicas if r.serves and r.load is not None]
@@ -294,7 +301,7 @@ def endpoint_view(record: EndpointRecord, now: datetime) -> EndpointView:
 
 
 def _why(snapshot: EndpointSnapshot, failed: ReplicaView | None) -> dict[str, Any]:
-    """Why it does not serve as wanted. ``failed``: its last replica, if that failed."""
+    """Why the endpoint does not serve as desired. ``failed``: its last replica, if that failed."""
     if (stopped_by := snapshot.stopped_by) is not None:
         detail = (
             f"the budget of {stopped_by.budget} is exhausted until "

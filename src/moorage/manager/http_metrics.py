@@ -1,11 +1,11 @@
-"""Prometheus metrics of the REST API, by route. A path of no route has the label ``-``."""
+"""Prometheus metrics of the REST API, by route. A path without a route has the label ``-``."""
 
 from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Histogram
 
 NO_ROUTE = "-"
-"""Label of requests whose path is no route. It is not a valid path."""
+"""Label of requests whose path has no route. It is not a valid path."""
 
 
 class HttpMetrics:
@@ -22,6 +22,6 @@ class HttpMetrics:
         )
 
     def observe(self, method: str, route: str, code: int, seconds: float) -> None:
-        """``route``: the path of the route with the names of its parts, as
+        """Observe a request. ``route``: the path of the route with the names of its parts, such as
         ``/v1/sessions/{ref}``."""
         self._seconds.labels(method, route, str(code)).observe(seconds)

@@ -1,7 +1,7 @@
-"""Prometheus metrics of the ledger: what projects used, and how far budgets are used up.
+"""Prometheus metrics of the ledger: usage of projects, and used shares of budgets.
 
-They have names of tenants, which not everybody may read who reaches the manager: they are no part
-of its ``/metrics``.
+They contain names of tenants, which not everybody who can reach the manager may read, so they are
+not part of its ``/metrics``.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class LedgerMetrics:
         )
         self._gpu = gauge("moorage_ledger_gpu_seconds", f"GPU time used {today}.", "project")
         self._cpu = gauge("moorage_ledger_cpu_seconds", f"CPU time allocated {today}.", "project")
-        self._cost = gauge("moorage_ledger_cost", f"Cost of what was used {today}.", "project")
+        self._cost = gauge("moorage_ledger_cost", f"Cost of usage {today}.", "project")
         self._budgets = gauge(
             "moorage_budget_used_ratio",
-            "Used part of a budget in its period, of its hard limit, or of its soft one if it has "
-            "no other.",
+            "Used share of a budget in its period, relative to its hard limit, or to its soft "
+            "limit if it has no hard one.",
             "scope",
             "name",
             "unit",
@@ -48,11 +48,11 @@ class LedgerMetrics:
         )
 
     def render(self) -> bytes:
-        """Prometheus text format."""
+        """Render in the Prometheus text format."""
         return generate_latest(self._registry)
 
     def set_used(self, projects: Iterable[ModelUsage]) -> None:
-        """``projects``: what was used today, split by project."""
+        """Set ``projects``: the usage of today, split by project."""
         for gauge in (self._requests, self._tokens, self._gpu, self._cpu, self._cost):
             gauge.clear()
 
@@ -71,7 +71,7 @@ class LedgerMetrics:
             self._cost.labels(project).set(one.cost / _MILLIONTHS)
 
     def set_budgets(self, budgets: Iterable[tuple[tuple[str, str, str, str], float]]) -> None:
-        """``budgets``: scope, name, unit and period, and the used part."""
+        """Set ``budgets``: scope, name, unit and period, and the used share."""
         self._budgets.clear()
         for labels, ratio in budgets:
             self._budgets.labels(*labels).set(ratio)

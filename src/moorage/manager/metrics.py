@@ -1,4 +1,4 @@
-"""Prometheus metrics of the manager, in a registry of their own. Every label has few, bounded
+"""Prometheus metrics of the manager, in a separate registry. Every label has few, bounded
 values."""
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class ManagerMetrics:
         self._agents = gauge("moorage_agents", "Registered agents, by status.", *by_status)
         self._held_losses = gauge(
             "moorage_agents_held",
-            "Silent agents that do not become LOST because too many of their group are silent at "
-            "once.",
+            "Silent agents that do not become LOST because too many agents of their group are "
+            "silent simultaneously.",
             "resource_group",
         )
         self._leader, self._terms, self._managers = _leadership(registry)
@@ -87,7 +87,7 @@ class ManagerMetrics:
         self._scalings = _scalings(registry)
 
     def set_start_errors(self, errors: Iterable[tuple[str, str, float, float]]) -> None:
-        """``errors``: resource group, kind, and the errors at p50 and p90 in seconds."""
+        """Set ``errors``: resource group, kind, and the errors at p50 and p90 in seconds."""
         self._start_errors.clear()
         for group, kind, p50, p90 in errors:
             self._start_errors.labels(group, kind, "0.5").set(p50)
@@ -99,7 +99,7 @@ class ManagerMetrics:
         self._outcomes.labels("held").inc(held)
 
     def show_leader(self, is_leader: Callable[[], bool]) -> None:
-        """Read it when metrics are asked for."""
+        """Source of the leader's state, read when metrics are requested."""
         self._leader.set_function(lambda: float(is_leader()))
 
     def term_begun(self) -> None:
@@ -116,11 +116,12 @@ class ManagerMetrics:
         self._decisions.labels("dropped").inc(passes)
 
     def usage_received(self, *, dropped: bool) -> None:
-        """``dropped``: this report superseded one that had not been written yet, or was refused."""
+        """Count a usage report. ``dropped``: it superseded one that had not been written yet, or
+        was refused."""
         self._usage.labels("dropped" if dropped else "kept").inc()
 
     def set_usage(self, totals: Iterable[tuple[str, Mapping[str, int]]]) -> None:
-        """Usage by resource group: ``cpu`` and ``gpu`` in 1/1000, memory in bytes."""
+        """Set the usage by resource group: ``cpu`` and ``gpu`` in 1/1000, memory in bytes."""
         for gauge in self._used.values():
             gauge.clear()
         for group, used in totals:
@@ -139,13 +140,14 @@ class ManagerMetrics:
         self._repaired.labels(check).inc()
 
     def set_drift(self, found: Mapping[str, int]) -> None:
-        """``found``: by check, the rows that violate it and were not repaired."""
+        """Set ``found``: the number of rows that violate a check and were not repaired, by
+        check."""
         self._drift.clear()
         for check, rows in found.items():
             self._drift.labels(check).set(rows)
 
     def set_unreadable(self, counts: Mapping[str, int]) -> None:
-        """``counts``: by kind, the rows that this manager has left out lately."""
+        """Set ``counts``: the number of rows that this manager has recently left out, by kind."""
         self._unreadable.clear()
         for kind, count in counts.items():
             self._unreadable.labels(kind).set(count)
@@ -157,7 +159,8 @@ class ManagerMetrics:
         self._heartbeat.set(seconds)
 
     def set_held_losses(self, held: Mapping[str, int]) -> None:
-        """``held``: by resource group, the silent agents that would be LOST."""
+        """Set ``held``: the number of silent agents that would otherwise be LOST, by resource
+        group."""
         self._held_losses.clear()
         for group, count in held.items():
             self._held_losses.labels(group).set(count)
@@ -200,7 +203,7 @@ def _leadership(registry: CollectorRegistry) -> tuple[Gauge, Counter, Gauge]:
 def _unreadable_rows(registry: CollectorRegistry) -> Gauge:
     return Gauge(
         "moorage_unreadable_rows",
-        "Rows that need a newer manager, and that this one leaves out, by kind.",
+        "Rows that need a newer manager and that this one leaves out, by kind.",
         ["kind"],
         registry=registry,
     )
@@ -218,8 +221,8 @@ def _doubtful_jobs(registry: CollectorRegistry) -> Gauge:
 def _heartbeat_interval(registry: CollectorRegistry) -> Gauge:
     return Gauge(
         "moorage_agent_heartbeat_interval_seconds",
-        "Longest pause between two reports that this manager asks of its agents; 0: as they are "
-        "set.",
+        "Longest pause between two reports that this manager requests of its agents; 0: their "
+        "own setting.",
         registry=registry,
     )
 
@@ -227,7 +230,7 @@ def _heartbeat_interval(registry: CollectorRegistry) -> Gauge:
 def _start_errors(registry: CollectorRegistry) -> Gauge:
     return Gauge(
         "moorage_expected_start_error_seconds",
-        "How far the latest expected starts were off, by kind of estimate and quantile.",
+        "Error of the latest expected starts, by kind of estimate and quantile.",
         ("resource_group", "kind", "quantile"),
         registry=registry,
     )
@@ -236,7 +239,7 @@ def _start_errors(registry: CollectorRegistry) -> Gauge:
 def _scalings(registry: CollectorRegistry) -> Counter:
     return Counter(
         "moorage_endpoint_scalings_total",
-        "Changes of the number of replicas by autoscaling.",
+        "Changes of the desired number of replicas by autoscaling.",
         ("rule",),
         registry=registry,
     )

@@ -18,7 +18,7 @@ from moorage.manager.store.database.lineage import LineageGuard
 async def open_store(
     settings: ManagerSettings, home: Path, clock: Clock, stack: AsyncExitStack
 ) -> tuple[Store, LineageGuard]:
-    """The store, entered on ``stack``, and the guard of its connections."""
+    """Open the store, entered on ``stack``, and return it with the guard of its connections."""
     dsn = settings.dsn
     if dsn is None:
         embedded = EmbeddedPostgres(

@@ -1,6 +1,6 @@
-"""Scrape of the manager's metrics: reads what is counted in the database when somebody asks for it.
+"""Scrape of the manager's metrics: counts rows in the database when metrics are requested.
 
-A manager that nobody scrapes counts nothing. Counting takes at most a hundredth of the time,
+A manager that nobody scrapes counts nothing. Counting takes at most one percent of the time,
 however often metrics are read.
 """
 
@@ -21,12 +21,12 @@ from moorage.manager.store import Store
 
 log = structlog.get_logger("moorage.metrics")
 
-# Counts are at least so old before they are made again, and a hundred times as old as making them
+# Minimum age of counts before they are repeated, and its minimum multiple of the time that they
 # took.
 LEAST_AGE_S = 2.0
 COST = 0.01
-# The same of the sums of the ledger, which may take so long at most; and of so many projects
-# and budgets, the most used ones.
+# The same for the sums of the ledger, with their timeout and the maximum number of projects and
+# budgets, the most used first.
 LEDGER_AGE_S = 30.0
 LEDGER_WITHIN_S = 3.0
 PROJECTS = 500
@@ -41,13 +41,14 @@ class Scrape:
         self._due_at = {"counts": 0.0, "ledger": 0.0}
 
     async def render(self) -> bytes:
-        """Prometheus text format. Without a database, the counts stay as they are."""
+        """Render in the Prometheus text format. Without a database, the counts stay as they are."""
         await self._refresh("counts", LEAST_AGE_S, self._count)
         self._metrics.set_unreadable(self._store.unreadable.counts())
         return self._metrics.render()
 
     async def render_tenants(self) -> bytes:
-        """What projects use, and budgets. Without a database, they stay as they are."""
+        """Render the usage of projects and the budgets. Without a database, they stay as they
+        are."""
         await self._refresh("ledger", LEDGER_AGE_S, self._sum_up)
         return self._metrics.ledger.render()
 

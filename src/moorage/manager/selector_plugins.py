@@ -22,14 +22,14 @@ GROUP = "moorage.agent_selectors"
 
 
 class SelectorPlugins:
-    """Loaded selectors. One that cannot be loaded refuses every session, with the reason."""
+    """Loaded selectors. A selector that cannot be loaded refuses every session, with the reason."""
 
     def __init__(self) -> None:
         self._loaded: dict[str, Selector] = {}
 
     def load(self, name: str | None) -> Mapping[str, Selector]:
-        """The selector under its name, as the planner takes it. Empty for None, or if it is not
-        installed."""
+        """Load the selector, and return it under its name for the planner. Empty for None, or if it
+        is not installed."""
         if name is None:
             return {}
 
@@ -52,7 +52,7 @@ def installed() -> dict[str, EntryPoint]:
 
 
 def check(options: GroupOptions) -> None:
-    """Raises ``InvalidInput`` for a custom selector that is not installed beside this manager."""
+    """Raise ``InvalidInput`` for a custom selector that is not installed with this manager."""
     given = options.agent_selection
     names = sorted(installed())
     if given.startswith(CUSTOM) and given.removeprefix(CUSTOM) not in names:

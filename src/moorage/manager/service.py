@@ -94,11 +94,11 @@ _RENEWAL_S = 60.0
 
 class Manager:
     """A manager process. ``home`` is its state directory. ``link_token`` is the shared secret of
-    agents and proxies for links without TLS; see ``common.link_tls``. ``tracer``: None while traces
-    are off.
+    agents and proxies for links without TLS; see ``common.link_tls``. ``tracer``: None while
+    tracing is off.
 
-    Without TLS, it also listens on Unix sockets in ``home``, which prove it to clients on this
-    host.
+    Without TLS, it also listens on Unix sockets in ``home``, which prove its identity to clients on
+    this host.
 
     Available after entering: ``api_address`` and ``link_address`` with the actual ports,
     ``api_socket`` ("": none), ``dsn``, and ``first_key``: the first admin key in plain text if this
@@ -126,7 +126,7 @@ class Manager:
         self._link_token = link_token
         self._home = home
 
-        # A loopback address is reachable from this machine only. All other links use TLS unless it
+        # A loopback address is reachable only from this machine. All other links use TLS unless it
         # is turned off.
         loopback = is_loopback(split_address(settings.link_listen)[0])
         self.has_tls = link_tls == "on" or (link_tls == "auto" and not loopback)
@@ -153,8 +153,8 @@ class Manager:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        # First what others wait for: a new leader, and agents and proxies that go to another
-        # manager.
+        # Begin with what others wait for: a new leader, and agents and proxies that switch to
+        # another manager.
         if self._leader is not None and self._link_server is not None:
             await self._leader.resign()
             await self._link_server.stop()
@@ -343,7 +343,7 @@ class Manager:
     def _make_registration(
         self, store: Store, authorities: Authorities | None, presence: Presence
     ) -> Registration | None:
-        """None without TLS, where peers need no certificate."""
+        """Create the registration; None without TLS, because peers then need no certificate."""
         if authorities is None:
             return None
 
@@ -545,14 +545,14 @@ class Manager:
         self._plain_senders.note_peer("proxies", name, peer, has_tls=self.has_tls)
 
     def _reserve(self, kind: ListenerKind, port: int) -> str | None:
-        """Where to listen on a Unix socket, until the manager has stopped; None if that cannot
-        be."""
+        """Reserve a place to listen on a Unix socket until the manager has stopped; None if this is
+        impossible."""
         path = socket_path(self._home, kind, port)
         try:
             return self._stack.enter_context(reserved(path))
         except StartupError as error:
             log.warning(
-                "no Unix socket: clients on this host cannot know this manager",
+                "no Unix socket: clients on this host cannot verify this manager",
                 why=error.message,
                 next_step=error.next_step,
             )

@@ -1,7 +1,7 @@
 """Session termination: stops sessions on request, one or many, and preempts victims of a plan.
 
-``manager.lifecycle`` decides each transition. One that lost a race is decided again from the
-current state.
+``manager.lifecycle`` decides each transition. A transition that lost a race is decided again from
+the current state.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from moorage.manager.store.sessions.stops import SessionStop
 
 # Each attempt after the first means that another writer moved the session, so there was progress.
 _MAX_ATTEMPTS = 20
-# So many are stopped together: reading more of them would block the event loop.
+# Number of sessions stopped together: reading more of them would block the event loop.
 TOGETHER = 200
-# For so long a request stops sessions before it answers. The leader's loop stops the others.
+# Seconds for which a request stops sessions before it answers. The leader's loop stops the others.
 ANSWER_S = 2.0
 
 
 class StopState(Enum):
-    """What has become of a stop of many sessions. It waits while nothing can be stopped: the
-    sessions that are left need a newer manager, or other writers move them."""
+    """Progress of a stop of many sessions. It waits while nothing can be stopped: the remaining
+    sessions need a newer manager, or other writers move them."""
 
     DONE = auto()
     GOES_ON = auto()
@@ -50,8 +50,9 @@ class SessionTerminator:
         term: int | None = None,
         detail: str = "",
     ) -> SessionView:
-        """Accepted in every status; a session that is terminating or has ended stays as it is.
-        ``term``: of the leader that stops it; a former leader stops nothing. Raises
+        """Stop a session in any status; a session that is terminating or has ended stays as it is.
+
+        ``term``: that of the leader that stops it; a former leader stops nothing. Raises
         ``NotFound``."""
         session_id = await self._store.sessions.find(scope, ref)
         for _ in range(_MAX_ATTEMPTS if term is None else 1):
@@ -80,8 +81,9 @@ class SessionTerminator:
         term: int | None = None,
         detail: str = "",
     ) -> int:
-        """As ``stop`` of each, in their order. Returns how many were stopped: one that another
-        writer moved meanwhile is left as it is."""
+        """Stop each session like ``stop``, in order. Returns the number of stopped sessions.
+
+        A session that another writer moved in the meantime is left as it is."""
         stopped = 0
         for start in range(0, len(sessions), TOGETHER):
             some = sessions[start : start + TOGETHER]
@@ -109,14 +111,14 @@ class SessionTerminator:
         return stopped
 
     async def stop_pipeline(self, scope: Scope, pipeline_id: str, clock: Clock) -> None:
-        """All its steps. Returns when they stop, or after ``ANSWER_S``: the others stop soon,
-        whatever happens."""
+        """Stop all steps of a pipeline. Returns when they stop, or after ``ANSWER_S``; the others
+        then stop soon, in any case."""
         await self.carry_out(
             await self._store.session_stops.ask_for_pipeline(scope, pipeline_id), clock
         )
 
     async def stop_user(self, scope: Scope, user: str, clock: Clock) -> StoppedSessions:
-        """All sessions of a user that are no replicas, in the projects of the scope; as
+        """Stop all sessions of a user that are not replicas, in the projects of the scope, like
         ``stop_pipeline``."""
         stop = await self._store.session_stops.ask_for_user(scope, user)
         asked = len(await self._store.session_stops.remaining(stop))
@@ -127,8 +129,8 @@ class SessionTerminator:
     async def carry_out(
         self, stop: SessionStop, clock: Clock, *, for_s: float = ANSWER_S, term: int | None = None
     ) -> StopState:
-        """Stop what is left of a stop that was asked for; after ``for_s`` seconds it may be a part
-        of it."""
+        """Complete a stop that was requested; after ``for_s`` seconds, possibly only a part of
+        it."""
         until = clock.monotonic() + for_s
         while remaining := await self._store.session_stops.remaining(stop):
             stopped = 0
@@ -145,8 +147,10 @@ class SessionTerminator:
         return StopState.DONE
 
     async def preempt(self, victims: Sequence[Victim], term: int) -> int:
-        """Requeue or end the victims under the leader's term. One that ended or moved meanwhile is
-        left as it is. Returns how many were preempted."""
+        """Requeue or end the victims under the leader's term. Returns the number of preempted
+        sessions.
+
+        A session that ended or moved in the meantime is left as it is."""
         causes = {victim.session_id: victim for victim in victims}
         sessions, _ = await self._store.lifecycle.unsettled(list(causes))
         transitions = []
@@ -159,7 +163,7 @@ class SessionTerminator:
                 transitions.append(transition)
 
         preempted = await self._store.lifecycle.apply_all(transitions, term=term)
-        # Their capacity is about to be freed, so the planner must not preempt more sessions for it.
+        # Their capacity will soon be freed, so the planner must not preempt more sessions for it.
         agents = {
             kernel.agent_id for session in sessions for kernel in session.kernels if kernel.agent_id
         }

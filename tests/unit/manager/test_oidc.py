@@ -90,11 +90,11 @@ REFUSED = {
     "without an end": (signed(exp=None), "exp"),
     "of the future": (signed(iat=int(NOW) + 120), "future"),
     "not valid yet": (signed(nbf=int(NOW) + 120), "not yet"),
-    "nonce of another attempt": (
+    "nonce of another sign-in attempt": (
         signed(nonce=SignInAttempt.of("mg-other").nonce),
-        "another attempt",
+        "another sign-in attempt",
     ),
-    "no nonce": (signed(nonce=None), "another attempt"),
+    "no nonce": (signed(nonce=None), "another sign-in attempt"),
     "nobody": (signed(sub=""), "sub"),
     "no subject": (signed(sub=None), "sub"),
     "unsigned": (by_hand("none", "one"), "not signed"),

@@ -266,7 +266,7 @@ def test_answer_does_not_call_free_what_goes_to_those_ahead() -> None:
     assert view.refusals == [
         "needs 4 cuda.device; best agent gpu-01 has 0 free after those ahead of it"
     ]
-    assert view.basis == "unknown: what is free goes to sessions ahead of it now"
+    assert view.basis == "unknown: the free capacity goes to sessions ahead of it now"
 
 
 def test_answer_does_not_call_free_what_is_reserved() -> None:
@@ -274,5 +274,5 @@ def test_answer_does_not_call_free_what_is_reserved() -> None:
     view = explain(agents, [pending_session("big", 4, 1), pending_session("it", 1, 2)], "it")
     assert view.basis == "unknown: the capacity for it is reserved, and it starts after big!"
     assert view.refusals[0].startswith(
-        "needs 1 cuda.device; best agent gpu-02 has 0 free besides what is reserved"
+        "needs 1 cuda.device; best agent gpu-02 has 0 free besides reserved capacity"
     )

@@ -36,7 +36,9 @@ def test_only_sites_whose_nodes_the_proxy_reaches_have_service_ports() -> None:
     assert find_problem(notebook, "hpc", SITE) is None
     problem = find_problem(notebook, "hpc", SITE.model_copy(update={"runtime": "heappe"}))
     assert isinstance(problem, Conflict)
-    assert "ports in resource_group 'hpc': its runtime 'heappe' reaches one port" in str(problem)
+    assert "ports in resource_group 'hpc': its runtime 'heappe' reaches only one port" in str(
+        problem
+    )
 
 
 @pytest.mark.parametrize(
@@ -51,7 +53,7 @@ def test_only_sites_whose_nodes_the_proxy_reaches_have_service_ports() -> None:
         (batch(walltime_s=3601), Conflict, "walltime_s = 3601 is above 3600"),
         (batch(walltime_s=60), None, ""),
         (batch(cluster={"size": 2}), Conflict, "cluster.size = 2"),
-        (batch(job=SiteJob(account="other")), InvalidInput, "job is set"),
+        (batch(job=SiteJob(account="other")), InvalidInput, "`job` is set"),
         (
             batch(checkpoint={"signal": "USR1"}),
             Conflict,

@@ -127,9 +127,9 @@ def test_a_proof_is_of_the_user_the_installation_and_the_moment() -> None:
     assert refusal(spec(ann, challenge, hashed_with="sha256"), ann) == ""
     by_editor = good.model_copy(update={"signature": ann.armored(f"{challenge}\n")})
     assert refusal(by_editor, ann) == ""
-    assert "another key" in refusal(spec(eve, challenge), ann)
-    assert "none that this installation has given to user 'eve'" in refusal(good, ann, user="eve")
-    assert "none that this installation" in refusal(good, ann, place=PLACE.replace("6", "7"))
+    assert "a key other than" in refusal(spec(eve, challenge), ann)
+    assert "not issued by this installation to user 'eve'" in refusal(good, ann, user="eve")
+    assert "not issued by this installation" in refusal(good, ann, place=PLACE.replace("6", "7"))
     assert "namespace" in refusal(spec(ann, challenge, namespace="git"), ann)
     assert "not one of this challenge" in refusal(
         good.model_copy(
@@ -145,8 +145,8 @@ def test_a_proof_is_of_the_user_the_installation_and_the_moment() -> None:
 
     for strange in ("", "2026-11-27", "2026-11-27T12:00:00", "x" * 900):
         text = challenge_of("ann", PLACE, NOW)[: -len("2026-11-27T12:00:00+00:00")] + strange
-        assert "none that this installation" in refusal(spec(ann, text), ann)
+        assert "not issued by this installation" in refusal(spec(ann, text), ann)
     for missing in ({"challenge": None}, {"signature": None}):
         assert "is missing" in refusal(good.model_copy(update=missing), ann)
 
-    assert "proves nothing" in refusal(good.model_copy(update={"signature": "none"}), ann)
+    assert "is not valid" in refusal(good.model_copy(update={"signature": "none"}), ann)

@@ -59,10 +59,10 @@ def test_an_input_waits_for_the_success_of_its_step() -> None:
     [
         (["make"], "whose outputs are: 'data', 'models/best'"),
         (["make/other"], "takes the output 'other' of step 'make'"),
-        (["none/data"], "is after 'none', which is no step"),
-        (["make/data", "make/data"], "are in each other"),
+        (["none/data"], "is after 'none', which is not a step"),
+        (["make/data", "make/data"], "overlap"),
         ([{"step": "make", "output": "data", "path": "a"}, {"step": "make", "output": "models/best",
-                                                           "path": "a/b"}], "are in each other"),
+                                                           "path": "a/b"}], "overlap"),
     ],
 )  # fmt: skip
 def test_an_input_that_cannot_be_is_refused(inputs: Any, told: str) -> None:
@@ -81,8 +81,8 @@ def test_an_output_is_a_directory_of_the_working_directory(path: str) -> None:
     [
         ({"runtime": "slurm"}, "runtime 'slurm' keeps working directories elsewhere"),
         ({"runtime": "custom:mine"}, "runtime 'custom:mine'"),
-        ({"type": "interactive"}, "has no end with a result"),
-        ({"cluster": {"size": 2}}, "a cluster has a working directory for each kernel"),
+        ({"type": "interactive"}, "have no result"),
+        ({"cluster": {"size": 2}}, "each kernel of a cluster has its own working directory"),
         ({"runtime": "process"}, ""),
         ({"runtime": "docker", "image": "x"}, ""),
     ],

@@ -88,15 +88,15 @@ def test_wrong_parameters_and_unknown_overrides_are_named(
     ("template", "message"),
     [
         ({"spec": {"commands": ["x"]}}, "spec.commands"),
-        ({"spec": {"command": ["{{ x }}"]}}, "names no parameter"),
+        ({"spec": {"command": ["{{ x }}"]}}, "is not a parameter"),
         (
             {"spec": {"command": ["{{ x + 1 }}"]}, "parameters": {"x": {"default": "1"}}},
-            "names no parameter",
+            "is not a parameter",
         ),
         ({"spec": {"command": ["x"], "timeout_s": -1}}, "timeout_s"),
         (
             {"spec": {"cluster": {"size": 2}}, "roles": {"main": {"command": ["x"]}}},
-            "both say how many",
+            "both set the number",
         ),
     ],
 )

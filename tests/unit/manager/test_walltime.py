@@ -301,9 +301,9 @@ def test_what_successors_cost(walltime_s: int, queue: float, load_s: float) -> N
         (
             120,
             30,
-            "its model loads for 30s, so a job serves for 1m18s of it; a longer hpc.walltime_s",
+            "its model takes 30s to load, so a job serves for 1m18s of it; a longer hpc.walltime_s",
         ),
-        (600, 600, "its model loads for 10m00s, so a job may not serve at all"),
+        (600, 600, "its model takes 10m00s to load, so a job may not serve at all"),
     ],
 )
 def test_a_walltime_that_is_short_for_its_model_is_told(

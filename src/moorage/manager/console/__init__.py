@@ -1,7 +1,7 @@
 """Web console: the built files of ``console/``, served below ``/console``.
 
-The build is committed in ``bundle/``, so that running it needs no Node.js; ``make console`` builds
-it anew.
+The build is committed in ``bundle/``, so that running it requires no Node.js; ``make console``
+rebuilds it.
 """
 
 from moorage.manager.console.chat import ModelAddress as ModelAddress

@@ -1,7 +1,7 @@
-"""Chat of the console: passes a request for a model on to a proxy, and its answer back as it comes.
+"""Chat of the console: forwards a request for a model to a proxy, and streams the response back.
 
-A page may only connect to the origin that it is from, and the proxies are another. The request has
-a key of its own, which the proxy checks: the cookie of the console goes no further.
+A page may only connect to its own origin, and the proxies have another one. The request carries its
+own key, which the proxy checks; the console's cookie is not forwarded.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class ProxyUnreachable(MoorageError):
 
 @dataclass
 class ModelAddress:
-    """Base URL of the OpenAI-compatible API, as clients reach it; "" if it is not known.
+    """Base URL of the OpenAI-compatible API for clients; "" if it is not known.
 
-    ``ca_file``: the CA of its certificate, if it is not one that the system trusts."""
+    ``ca_file``: the CA of its certificate, if the system does not trust it."""
 
     url: str = ""
     ca_file: str = ""
@@ -56,7 +56,8 @@ def add_chat(app: web.Application, prefix: str, address: ModelAddress) -> None:
 
         if request.content_length is None or request.content_length > _MAX_BODY:
             raise InvalidInput(
-                f"a chat of the console has at most {_MAX_BODY} bytes", next_step="begin a new chat"
+                f"a chat in the console is limited to {_MAX_BODY} bytes",
+                next_step="start a new chat",
             )
 
         return await _relay(request, address, key, await request.read())

@@ -1,7 +1,8 @@
 """Static files of the web console, with their cache headers and Content-Security-Policy.
 
-Files in ``assets/`` have a hash of their content in their name, and are cached for good. The page
-itself is made anew for each answer, with a nonce for the styles that its component library adds.
+Files in ``assets/`` have a hash of their content in their name, and are cached permanently. The
+page itself is generated for each response, with a nonce for the styles that its component library
+adds.
 """
 
 from __future__ import annotations
@@ -60,13 +61,15 @@ def _read(path: Path) -> _File:
 def add_console(
     app: web.Application, clock: Clock, models: ModelAddress, bundle: Path = BUNDLE
 ) -> None:
-    """Add the routes of the console. ``clock``: gives the nonces. ``models``: where its chat
-    goes."""
+    """Add the routes of the console. ``clock``: source of the nonces. ``models``: address of the
+    API for its chat."""
 
     async def page(request: web.Request) -> web.StreamResponse:
         index = bundle / "index.html"
         if not index.is_file():
-            raise NotFound("this checkout has no built console", next_step="make console builds it")
+            raise NotFound(
+                "this checkout has no built console", next_step="`make console` builds it"
+            )
 
         nonce = clock.secret(16)
         template = (await asyncio.to_thread(_read, index)).body.decode()

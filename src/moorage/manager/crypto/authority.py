@@ -67,11 +67,11 @@ class CertificateAuthority:
 
     @staticmethod
     def create(secret: str, now: datetime) -> EncryptedAuthority:
-        """A new authority, encrypted with ``secret``."""
+        """Create a new authority, encrypted with ``secret``."""
         key = ec.generate_private_key(ec.SECP256R1())
 
-        # A name of its own: TLS finds the CA of a certificate by its name, and trusts two during a
-        # rotation.
+        # A distinct name: TLS finds the CA of a certificate by its name, and trusts two CAs during
+        # a rotation.
         serial = x509.random_serial_number()
         name = x509.Name(
             [x509.NameAttribute(NameOID.COMMON_NAME, f"Moorage links {serial:x}"[:32])]
@@ -122,8 +122,9 @@ class CertificateAuthority:
         now: datetime,
         lifetime: timedelta,
     ) -> str:
-        """A client certificate in PEM that binds the requested key to a peer. Proxies may serve,
-        too: agents that they cannot reach connect to them."""
+        """Sign a client certificate in PEM that binds the requested key to a peer.
+
+        Proxies may also serve: agents that they cannot reach connect to them."""
         usage = [ExtendedKeyUsageOID.CLIENT_AUTH]
         if kind == "proxy":
             usage.append(ExtendedKeyUsageOID.SERVER_AUTH)
@@ -132,8 +133,9 @@ class CertificateAuthority:
         return self._sign(request.key, name, names=[uri], usage=usage, now=now, lifetime=lifetime)
 
     def issue_manager_certificate(self, now: datetime) -> tuple[str, str, datetime]:
-        """A manager's key and certificate, in PEM, and the time at which to renew them. It is a
-        server to its peers, and a client of other managers."""
+        """Issue a manager's key and certificate, in PEM, and the time at which to renew them.
+
+        A manager is a server to its peers, and a client of other managers."""
         key = ec.generate_private_key(ec.SECP256R1())
         lifetime = timedelta(days=_MANAGER_CERTIFICATE_DAYS)
         name = x509.DNSName(MANAGER_NAME)
@@ -155,9 +157,10 @@ class CertificateAuthority:
     def issue_server_certificate(
         self, names: Sequence[str], now: datetime, lifetime: timedelta
     ) -> tuple[str, str]:
-        """Key and certificate, in PEM, of an HTTP server with these host names and IP addresses.
+        """Issue key and certificate, in PEM, of an HTTP server with these host names and IP
+        addresses.
 
-        No peer takes it for a manager on the links: these have a name of their own.
+        No peer accepts it as a manager on the links, because managers have a distinct name.
         """
         if MANAGER_NAME in (name.lower().rstrip(".") for name in names):
             raise ConfigError(
@@ -224,7 +227,7 @@ def _builder(
 
 
 def read_csr(csr: str) -> SigningRequest:
-    """The key of a signing request; names in it are ignored, since the manager assigns them.
+    """Read the key of a signing request. Names in it are ignored, because the manager assigns them.
 
     Raises ``InvalidInput`` for an unreadable request, for one that its key has not signed, and for
     a key that is not P-256.

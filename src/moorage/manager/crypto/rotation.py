@@ -1,8 +1,8 @@
-"""Rotation of the CA of the links: when it may go on. Pure.
+"""Rotation of the CA of the links: when it may continue. Pure.
 
 A rotation has two states. While it is ``distributing``, the current CA issues, and peers learn to
-trust the next one. While it is ``reissuing``, the next one has become the current one and issues;
-the one before is still trusted, until every peer has a new certificate. So peers and managers
+trust the next one. While it is ``reissuing``, the next CA has become the current one and issues;
+the previous one is still trusted until every peer has a new certificate. So peers and managers
 always trust each other.
 """
 
@@ -22,8 +22,8 @@ SETTLE = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True)
 class StoredAuthorities:
-    """``retiring``: certificate of the CA before, in PEM. ``since``: when the rotation last went
-    on."""
+    """``retiring``: certificate of the previous CA, in PEM. ``since``: when the rotation last
+    advanced."""
 
     current: EncryptedAuthority
     next: EncryptedAuthority | None = None
@@ -49,9 +49,8 @@ class StoredAuthorities:
 
 @dataclass(frozen=True, slots=True)
 class PeerTrust:
-    """``trusts``: fingerprints of the CAs that the peer has said it trusts, none if it is of a
-    release that does not say so. ``issuer``: that of the CA of the certificate that it used
-    last."""
+    """``trusts``: fingerprints of the CAs that the peer reported to trust; none if its release does
+    not report them. ``issuer``: fingerprint of the CA of the certificate that it used last."""
 
     kind: PeerKind
     name: str
@@ -60,7 +59,7 @@ class PeerTrust:
 
 
 def find_waiting(authorities: StoredAuthorities, peers: Iterable[PeerTrust]) -> list[PeerTrust]:
-    """The peers that would have to join again if the rotation went on now."""
+    """Peers that would have to join again if the rotation advanced now."""
     newest = certificate_fingerprint(authorities.newest.certificate)
     match authorities.state:
         case "distributing":
@@ -72,7 +71,7 @@ def find_waiting(authorities: StoredAuthorities, peers: Iterable[PeerTrust]) -> 
 
 
 def may_go_on(authorities: StoredAuthorities, peers: Iterable[PeerTrust], now: datetime) -> bool:
-    """Whether the rotation may go to its next state."""
+    """Whether the rotation may advance to its next state."""
     if authorities.state == "steady":
         return False
     if authorities.since is not None and now < authorities.since + SETTLE:

@@ -1,5 +1,5 @@
-"""Signatures made with SSH keys: of messages by ``ssh-keygen -Y sign``, and of logins. None with
-SHA-1."""
+"""Signatures made with SSH keys: of messages by ``ssh-keygen -Y sign``, and of logins. SHA-1 is not
+accepted."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ _CURVES = {
 
 
 def signer_of(armored: str, message: bytes, namespace: str) -> bytes | None:
-    """The public key with which ``ssh-keygen -Y sign -n namespace`` has signed ``message``; None:
-    it is a signature of something else. Raises ``ValueError`` with the reason for what is none."""
+    """Return the public key with which ``ssh-keygen -Y sign -n namespace`` has signed ``message``;
+    None: it signed something else.
+
+    Raises ``ValueError`` with the reason if it is not a signature."""
     text = "".join(armored.split("\n")).strip().replace("\r", "")
     if not (text.startswith(_BEGIN) and text.endswith(_END)):
         raise ValueError(f"it does not begin with {_BEGIN} and end with {_END}")
@@ -32,7 +34,7 @@ def signer_of(armored: str, message: bytes, namespace: str) -> bytes | None:
     try:
         blob = base64.b64decode(text[len(_BEGIN) : -len(_END)], validate=True)
         if not blob.startswith(_MAGIC + _VERSION):
-            raise ValueError("it is no signature of version 1")
+            raise ValueError("it is not a signature of version 1")
 
         key, given_namespace, reserved, hashed_with, signature = read_strings(
             blob[len(_MAGIC + _VERSION) :]
@@ -55,7 +57,9 @@ def signer_of(armored: str, message: bytes, namespace: str) -> bytes | None:
 
 def proves_login(login: str, key: bytes, signed: bytes, signature: bytes) -> bool:
     """Whether ``signature`` is that of an SSH client that logs in as ``login`` with ``key`` (RFC
-    4252, 7). ``signed``: what it has signed, which begins with the identifier of its connection."""
+    4252, 7).
+
+    ``signed``: the signed data, which begins with the identifier of its connection."""
     try:
         session, _ = _first_string(signed)
         algorithm, _ = _first_string(signature)
@@ -78,8 +82,8 @@ def proves_login(login: str, key: bytes, signed: bytes, signature: bytes) -> boo
 
 
 def verify(key: bytes, signature: bytes, data: bytes) -> bool:
-    """Whether ``signature`` of ``data`` was made with the private half of ``key``: all as SSH
-    writes them."""
+    """Whether ``signature`` of ``data`` was made with the private key of ``key``, all in SSH's
+    encoding."""
     from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 
     try:
@@ -139,10 +143,10 @@ def _check_rsa(fields: list[bytes], algorithm: bytes, value: bytes, data: bytes)
 
 
 def _first_string(data: bytes) -> tuple[bytes, bytes]:
-    """The first string, and what follows it. Raises ``ValueError``."""
+    """The first string, and the rest. Raises ``ValueError``."""
     end = 4 + int.from_bytes(data[:4])
     if len(data) < max(4, end):
-        raise ValueError("it is cut off")
+        raise ValueError("it is truncated")
     return data[4:end], data[end:]
 
 

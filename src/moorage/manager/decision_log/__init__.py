@@ -1,4 +1,4 @@
-"""Decision log: every scheduling pass in a compact form that can be read and planned again. Pure.
+"""Decision log: every scheduling pass in a compact form that can be read and replanned. Pure.
 
 The loop that writes it is ``manager.loops.decision_recorder``; the rows are the store's.
 """

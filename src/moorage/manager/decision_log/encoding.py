@@ -1,8 +1,8 @@
 """JSON encoding of the parts of a snapshot, and back.
 
-Pending sessions mostly differ in their ids and times only, agents from one pass to the next in what
-is free. The rest of each is a template, which is written once and then referred to by number. The
-stored names of the templates are ``kinds`` (sessions) and ``makes`` (agents).
+Most pending sessions differ only in their ids and times, and agents differ between passes only in
+their free amounts. The rest is a template, which is written once and then referred to by number.
+The stored names of the templates are ``kinds`` (sessions) and ``makes`` (agents).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _TEMPLATE_FIELDS = (
 
 
 def session_template_key(item: Pending) -> Key:
-    """Equal for sessions with equal templates."""
+    """Key that is equal for sessions with equal templates."""
     return (
         item.user,
         tuple(item.slots.items()),
@@ -76,7 +76,7 @@ def session_template(item: Pending) -> Json:
 
 
 def session_extras(item: Pending) -> Json:
-    """The fields that are in neither the template nor the row, where they differ from their
+    """Fields that are neither in the template nor in the row, if they differ from their
     defaults."""
     found: Json = {}
     if item.retries:
@@ -104,7 +104,8 @@ def session_extras(item: Pending) -> Json:
 
 
 def decode_pending(row: list[Any], template: Json, base: int) -> Pending:
-    """``row``: as ``Writer`` encodes it, with times relative to ``base``."""
+    """Decode a pending session. ``row``: as ``Writer`` encodes it, with times relative to
+    ``base``."""
     session_id, kernel_id, _, revision, created, since, *extras = row
     given: Json = dict(extras[0]) if extras else {}
     sub_kernels = zip(given.pop("kernels", ()), template["others"], strict=True)
@@ -230,7 +231,7 @@ def decode_agent(
 
 
 def decode_devices(template: Json) -> tuple[DeviceState, ...]:
-    """The devices when the template was written."""
+    """Decode the devices as they were when the template was written."""
     return tuple(
         DeviceState(
             DeviceId(name),
@@ -252,7 +253,7 @@ def decode_devices(template: Json) -> tuple[DeviceState, ...]:
 def apply_free_devices(
     known: tuple[DeviceState, ...], changes: list[int]
 ) -> tuple[DeviceState, ...]:
-    """``changes``: as returned by ``changed_free_devices``."""
+    """Apply ``changes``, the result of ``changed_free_devices``."""
     if not changes:
         return known
     found = list(known)
@@ -268,8 +269,8 @@ def decode_allocations(rows: list[list[Any]]) -> tuple[Allocation, ...]:
 def decode_running(
     row: list[Any], held: tuple[Allocation, ...], owner: list[Any], base: int
 ) -> Running:
-    """``row``: kernel, session, allocations, owner, start, end, whether it terminates. ``owner``:
-    with the stop time of its kernels."""
+    """Decode a running kernel. ``row``: kernel, session, allocations, owner, start, end, whether it
+    terminates. ``owner``: with the stop time of its kernels."""
     kernel_id, session_id, _, _, started_at, ends_at, terminating = row
     priority, user, project, endpoint, preemptible, stop_time = owner
     return Running(
@@ -293,7 +294,7 @@ def encode_policy(policy: Policy) -> Json:
     found["session_types"] = None if policy.session_types is None else sorted(policy.session_types)
     found["exclusive"] = [sorted(families) for families in policy.exclusive]
     if policy.preemption is not None and policy.preemption.among == "all":
-        del found["preemption"]["among"]  # as the release before has it
+        del found["preemption"]["among"]  # as in the previous release
     return found
 
 
@@ -320,12 +321,12 @@ def encode_quota(quota: Quota) -> list[Any]:
 
 
 def encode_elsewhere(quota: Quota) -> list[Any]:
-    """A line of its own: older readers skip it."""
+    """Encode a separate line, which older readers skip."""
     return [dict(quota.used_elsewhere), quota.running_elsewhere]
 
 
 def encode_node_hours(quota: Quota) -> list[Any]:
-    """Likewise."""
+    """Encode a separate line, which older readers skip."""
     return [quota.node_seconds, quota.node_seconds_used, quota.month_ends]
 
 

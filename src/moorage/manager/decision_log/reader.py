@@ -1,4 +1,4 @@
-"""Decision log reader: restores the exact snapshots that the planner got, with its decisions."""
+"""Decision log reader: restores the planner's exact snapshots, with its decisions."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class RecordedPass:
     """One recorded scheduling pass. Times in microseconds.
 
     ``placed``: how many of ``places`` were committed; the others were stale. ``held``: the number
-    of sessions on hold, by reason. ``idle_passes``: the passes before this one that saw no change
-    and changed nothing.
+    of sessions on hold, by reason. ``idle_passes``: the number of passes before this one that saw
+    no change and changed nothing.
     """
 
     at: int
@@ -44,7 +44,7 @@ class RecordedPass:
 
 
 class SegmentReader:
-    """Reads the segments of one group in their order. The first must be whole: readable without
+    """Reads the segments of one group in order. The first one must be complete: readable without
     others."""
 
     def __init__(self) -> None:
@@ -140,9 +140,8 @@ class SegmentReader:
         pending = tuple(self._sessions.values())
         if [len(agents), len(pending)] != line["of"] or self._policy is None:
             raise CorruptDecisionLog(
-                f"the decision log does not add up: {len(agents)} agents and {len(pending)} "
-                "sessions "
-                f"instead of {line['of'][0]} and {line['of'][1]}"
+                f"the decision log is inconsistent: {len(agents)} agents and {len(pending)} "
+                f"sessions instead of {line['of'][0]} and {line['of'][1]}"
             )
 
         places = tuple(map(self._place, line.get("places", ())))

@@ -39,7 +39,7 @@ def decisions(
 ) -> Iterator[RecordedPass | Gap]:
     """Decisions and gaps from ``begin`` to ``end`` (unix microseconds, inclusive), in order.
 
-    ``segments``: as the manager lists them for that range. Raises ``CorruptDecisionLog``.
+    ``segments``: the list from the manager for that range. Raises ``CorruptDecisionLog``.
     """
     reader = SegmentReader()
     before = None

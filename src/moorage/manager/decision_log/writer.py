@@ -1,12 +1,12 @@
-"""Decision log writer: encodes each pass as its difference to the one before, as compressed lines
-of JSON.
+"""Decision log writer: encodes each pass as its difference from the previous one, as compressed
+lines of JSON.
 
-Two steps, because a pass must not wait for its record. ``note`` compares the snapshot with the one
-before, mostly by identity, and keeps references. ``write`` encodes them later and yields after each
-line, so that the caller can let other tasks run in between.
+It works in two steps, because a pass must not wait for its record. ``note`` compares the snapshot
+with the previous one, mostly by identity, and keeps references. ``write`` encodes them later and
+yields after each line, so that the caller can let other tasks run in between.
 
-What follows from the inputs is not stored: ``plan`` explains a refusal when it is asked again.
-Neither is what the reader knows already: placed sessions leave the queue, templates are numbers.
+Facts that follow from the inputs are not stored: ``plan`` explains a refusal when it is repeated.
+Nor are facts that the reader already knows: placed sessions leave the queue, templates are numbers.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from moorage.manager.scheduling.core.model import Allocation, Quota, Running
 from moorage.manager.scheduling.core.results import KernelPlace
 
 FORMAT = 2
-# Items per line, so that encoding a line takes a few milliseconds at most: sessions, or agents and
+# Items per line, so that encoding a line takes at most a few milliseconds: sessions, or agents and
 # the kernels that run there.
 _SESSIONS = 1_000
 _AGENTS = 200
 
 Usage = Mapping[str, Mapping[str, int]] | None
-_Change = tuple[AgentState | None, AgentState]  # before, now
+_Change = tuple[AgentState | None, AgentState]  # previous, current
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
@@ -53,7 +53,8 @@ class Segment:
 
 @dataclass(slots=True)
 class PassDelta:
-    """One pass, as its difference to the pass before. ``whole``: as the difference to nothing."""
+    """One pass, as its difference from the previous pass. ``whole``: complete, independent of
+    earlier passes."""
 
     at: int
     took: int
@@ -65,7 +66,7 @@ class PassDelta:
     counts: tuple[int, int]  # agents and pending sessions in the snapshot
     plan: Plan
     placed: int
-    idle_passes: int  # passes before it that saw no change and changed nothing
+    idle_passes: int  # number of passes before it that saw no change and changed nothing
     policy: Policy | None = None
     quotas: tuple[Quota, ...] | None = None
     cursors: Mapping[str, AgentId] | None = None
@@ -91,7 +92,7 @@ class _NotedState:
     agents_number: int | None = None
 
     def update_agents(self, snapshot: Snapshot) -> tuple[list[_Change], list[AgentId]]:
-        """Returns the agents that changed or are new, and those that are gone."""
+        """Update the agents. Returns those that changed or are new, and those that are gone."""
         known = self.agents
         changes = snapshot.agent_changes
         number = self.agents_number
@@ -112,7 +113,7 @@ class _NotedState:
         return [(old, new) for old, new in found if old is not new], gone
 
     def update_pending(self, snapshot: Snapshot) -> tuple[list[Pending], list[SessionId]]:
-        """Returns the sessions that changed or are new, and those that are gone."""
+        """Update the sessions. Returns those that changed or are new, and those that are gone."""
         known = self.pending
         changes = snapshot.changes
         number = self.number
@@ -135,7 +136,7 @@ class _NotedState:
 
 @dataclass(slots=True)
 class _Numbering:
-    """The numbers by which later lines refer to what has been written."""
+    """Numbers by which later lines refer to values that have been written."""
 
     serials: dict[SessionId, int] = field(default_factory=dict)
     next_serial: int = 0
@@ -153,7 +154,7 @@ class Writer:
         self._noted: _NotedState | None = None
         self._numbers = _Numbering()
         self._idle_passes = 0
-        # The reason of each held session. Incremental planners do not repeat holds.
+        # Reason of each held session. Incremental planners do not repeat holds.
         self._reasons: dict[SessionId, str] = {}
         self._held: Counter[str] = Counter()
 
@@ -165,7 +166,8 @@ class Writer:
     def note(
         self, snapshot: Snapshot, policy: Policy, made: Plan, at: int, *, took: int, placed: int
     ) -> PassDelta | None:
-        """The pass to be written; None if nothing changed and nothing was placed."""
+        """Note a pass, and return it if it must be written; None if nothing changed and nothing was
+        placed."""
         noted = self._noted
         whole = noted is None
         if noted is None:
@@ -210,14 +212,14 @@ class Writer:
             changed = True
 
         for place in made.places:
-            # Placed: it is not pending any more, or will be encoded again.
+            # Placed: no longer pending, or it will be encoded again.
             noted.pending.pop(place.session_id, None)
 
         self._idle_passes = 0 if changed else self._idle_passes + 1
         return passed if changed else None
 
     def write(self, passes: list[PassDelta], header: Mapping[str, Any]) -> Iterator[bytes]:
-        """The body of a segment in pieces. Only the first of ``passes`` may be whole."""
+        """Write the body of a segment in pieces. Only the first of ``passes`` may be whole."""
         if passes[0].whole:
             self._numbers = _Numbering()
 

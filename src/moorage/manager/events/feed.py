@@ -1,8 +1,8 @@
-"""Event feed: gathers which rows changed, reads them once for all watchers, and wakes the watchers.
+"""Event feed: collects the changed rows, reads them once for all watchers, and wakes the watchers.
 
-Changes of the same row that arrive shortly after each other become one event, with what the row
-holds at that moment: few watchers are told at once, many at most every quarter of a second. Nothing
-is read while nobody watches.
+Changes of the same row in quick succession become one event, with the row's content at that moment:
+few watchers are woken immediately, many at most every quarter of a second. Nothing is read while
+nobody watches.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from moorage.manager.store import Store
 from moorage.manager.store.database.notifier import Topic
 from moorage.manager.store.platform.overviews import OverviewChange
 
-# To write an event to one watcher takes about so long.
+# Approximate time to write an event to one watcher.
 WRITE_EACH_S = 0.000_1
 HEARTBEAT_S = 15.0
-# So long after the last watcher has left, changes are still gathered: it may come back and resume.
+# Seconds after the last watcher has left during which changes are still collected: it may come back
+# and resume.
 RESUMABLE_S = 60.0
 MAX_STREAMS = 2_000
 RESET = b"event: reset\ndata: {}\n\n"
@@ -112,13 +113,15 @@ class EventFeed:
             await asyncio.sleep(AFTER_EVENTS.after(took_s))
 
     def _restart(self) -> None:
-        """Changes were missed: a new log, so that every watcher reads everything again."""
+        """Start a new log because changes were missed, so that every watcher reads everything
+        again."""
         self._lost = False
         self._log = EventLog(self._clock.new_id())
         self._wake()
 
     def _on_keys(self) -> None:
-        """The rights of watchers may have changed: a heartbeat makes them look."""
+        """Send a heartbeat, which makes watchers check their rights, because they may have
+        changed."""
         self._rights += 1
         self._wake()
 
@@ -132,11 +135,13 @@ class EventFeed:
         self._wake()
 
     async def stream(self, audience: Audience, last_event_id: str) -> AsyncGenerator[bytes]:
-        """The text of an event stream until ``close``: events, and a heartbeat each ``HEARTBEAT_S``
-        and when keys have changed. Raises ``StoreUnavailable`` for too many streams."""
+        """Yield the text of an event stream until ``close``: events, and a heartbeat every
+        ``HEARTBEAT_S`` and when keys have changed.
+
+        Raises ``StoreUnavailable`` for too many streams."""
         if self._streams >= MAX_STREAMS:
             raise StoreUnavailable(
-                f"{MAX_STREAMS} clients watch this manager already",
+                f"{MAX_STREAMS} clients already watch this manager",
                 next_step="poll, or watch another manager",
             )
 

@@ -1,7 +1,7 @@
 """Bounded log of encoded events, from which every watcher reads at its own position. Pure.
 
-An event is encoded once. Watchers with the same rights who are at the same position share the same
-bytes. A watcher that falls behind the oldest event is told to read everything again.
+An event is encoded once. Watchers with the same rights at the same position share the same bytes. A
+watcher that falls behind the oldest event must read everything again.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ CAPACITY = 10_000
 @dataclass(frozen=True, slots=True)
 class EncodedEvent:
     """``projects``: only their watchers see it; None: all do. ``group``: only watchers who may name
-    this resource group see it; empty: all do. ``about``: ids that a watcher may follow alone.
-    ``user``: sees it whatever its projects; empty: none."""
+    this resource group see it; empty: all do. ``about``: ids that a watcher may follow
+    individually. ``user``: sees it in any project; empty: nobody."""
 
     kind: str
     data: str
@@ -51,7 +51,7 @@ class EventLog:
         return f"{self._epoch}-{position}"
 
     def position_after(self, event_id: str) -> int | None:
-        """The position after an event; None if not every later event is known."""
+        """Position after an event; None if not every later event is known."""
         epoch, _, number = event_id.rpartition("-")
         if epoch != self._epoch or not (number.isascii() and number.isdigit() and len(number) < 16):
             return None

@@ -1,5 +1,5 @@
-"""Candidate sessions: specs as the planner sees them, for questions about sessions that do not
-exist."""
+"""Candidate sessions: specifications as the planner sees them, for questions about sessions that do
+not exist."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CANDIDATE_ID = SessionId("ffffffff-ffff-ffff-ffff-ffffffffffff")
 
 
 def candidate(spec: SessionSpec, owner: Owner = NOBODY, now: int = 0) -> Pending:
-    """``spec`` as a pending session that was created at ``now`` (Unix microseconds)."""
+    """``spec`` as a pending session created at ``now`` (Unix microseconds)."""
     limits = [
         limit
         for limit in (spec.timeout_s, spec.max_lifetime_s, spec.walltime_s)

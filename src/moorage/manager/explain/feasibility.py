@@ -1,8 +1,8 @@
 """Feasibility check: whether any agent could ever run a session, answered when it is created.
 
 It asks the planner about this session alone, so its answer is the one that the session would get.
-Answers are cached for a short time, because sessions that arrive in large numbers mostly request
-the same.
+Answers are cached for a short time, because most sessions that arrive in large numbers request the
+same.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class FeasibilityCheck:
         self._answers: dict[tuple[object, ...], tuple[float, list[str]]] = {}
 
     async def refusals(self, spec: SessionSpec) -> list[str]:
-        """Why no agent of the group could run it even when empty, one line per kind of refusal.
-        Empty if an agent could, if the group has no agents yet, or if the database is
-        unavailable."""
+        """Explain why no agent of the group could run the session even when empty, one line per
+        kind of refusal. Empty if an agent could, if the group has no agents yet, or if the database
+        is unavailable."""
         key = _cache_key(spec)
         now = self._clock.monotonic()
         expires_at, lines = self._answers.get(key, (0.0, []))
@@ -52,7 +52,8 @@ class FeasibilityCheck:
         return lines
 
     async def _ask(self, spec: SessionSpec, now: float) -> list[str]:
-        """The capacity of agents rarely changes, so only a refusal is worth reading them again."""
+        """Ask the planner. The capacity of agents rarely changes, so only a refusal justifies
+        reading them again."""
         read_at, agents = self._agents.get(spec.resource_group, (0.0, ()))
         lines = _refusals(spec, agents)
         if agents and (not lines or now - read_at < CACHED_S):
@@ -64,7 +65,7 @@ class FeasibilityCheck:
 
 
 def _cache_key(spec: SessionSpec) -> tuple[object, ...]:
-    """All that the answer depends on. ``None`` separates fields of variable length."""
+    """Everything that the answer depends on. ``None`` separates fields of variable length."""
     cluster: tuple[object, ...] = ()
     if spec.cluster:
         cluster = spec.cluster.size, spec.cluster.mode, *spec_kernels.sub_slots(spec).items()

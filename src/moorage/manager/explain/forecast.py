@@ -11,7 +11,8 @@ from moorage.manager.scheduling import AgentState, Pending, Place, Policy, Snaps
 from moorage.manager.scheduling.core.model import Running
 from moorage.manager.scheduling.placement.selector_plugin import Selector
 
-# Sessions ahead, and passes, beyond which there is no forecast: it answers a request.
+# Limits of sessions ahead and of passes, beyond which there is no forecast, because it answers a
+# request.
 MAX_AHEAD = 100
 _MAX_PASSES = 200
 
@@ -25,8 +26,8 @@ def forecast_start(
     ahead: Collection[SessionId],
     selectors: Mapping[str, Selector] | None = None,
 ) -> int | None:
-    """When ``session_id`` is placed behind the sessions ``ahead`` (unix microseconds). None:
-    unknown."""
+    """Time at which ``session_id`` is placed behind the sessions ``ahead`` (Unix microseconds).
+    None: unknown."""
     if len(ahead) > MAX_AHEAD:
         return None
 
@@ -81,8 +82,7 @@ def _start(agents: dict[AgentId, AgentState], item: Pending, place: Place, now: 
 
 
 def _changed(agent: AgentState, kernels: Iterable[Running], sign: int) -> AgentState:
-    """With what ``kernels`` hold added to what is free (``sign`` 1: they end) or taken from it
-    (-1)."""
+    """Free capacity after ``kernels`` end (``sign`` 1) or start (-1)."""
     kernels = list(kernels)
     free = dict(agent.free)
     devices = {device.device_id: device.free for device in agent.devices}

@@ -1,4 +1,4 @@
-"""Explanations of pending sessions: what prevents a start, and when it is expected. Pure.
+"""Explanations of pending sessions: what prevents a start, and when the start is expected. Pure.
 
 ``probe_placement`` asks the planner about one session; ``explain_probe`` puts the answer into
 words.
@@ -42,7 +42,7 @@ from moorage.manager.scheduling.core.results import (
 from moorage.manager.scheduling.placement.node_state import NodeState
 from moorage.manager.scheduling.placement.selector_plugin import Selector
 
-_MAX_NAMES = 5  # names of sessions in one line
+_MAX_NAMES = 5  # maximum number of session names in one line
 _KINDS = {
     "dependencies": (UnmetKind.DEPENDENCY, UnmetKind.DEPENDENCY_FAILED),
     "earlier attempt": (UnmetKind.EARLIER_ATTEMPT,),
@@ -81,7 +81,7 @@ class PlacementProbe:
     """The planner's answer about one session.
 
     ``position``: its place among the ``waiting`` sessions that wait for capacity, from 1.
-    ``reservation``: its own, or (``alone``) the one that it would get if no other session were
+    ``reservation``: its own or, if ``alone``, the one that it would get if no other session were
     pending. ``fits_now``: it would start now if no other session were pending. ``unlimited_ahead``:
     how many sessions ahead of it have no time limit. ``dependencies_end``: when all sessions that
     it depends on have ended (Unix microseconds), if nothing else is unmet; None: unknown.
@@ -101,7 +101,7 @@ class PlacementProbe:
     forecast: int | None = None
 
     def mentions(self) -> set[SessionId]:
-        """The sessions that the explanation names."""
+        """Sessions that the explanation names."""
         found = {session_id for fit in self.earliest_fits for session_id in fit.after}
         found |= set(self.reservation.waits_for) if self.reservation else set()
 
@@ -124,7 +124,8 @@ def probe_placement(
     *,
     selectors: Mapping[str, Selector] | None = None,
 ) -> PlacementProbe:
-    """``session_id`` is pending in ``snapshot``. ``now``: Unix microseconds."""
+    """Probe the placement of ``session_id``, which is pending in ``snapshot``. ``now``: Unix
+    microseconds."""
     made = plan(snapshot, policy, now, selectors)
     place = next((place for place in made.places if place.session_id == session_id), None)
     if place is not None:
@@ -176,7 +177,7 @@ def probe_placement(
 def _dependencies_end(
     unmet: Iterable[UnmetCondition], agents: Iterable[AgentState], now: int
 ) -> int | None:
-    """By the limits of the dependencies that run on ``agents``."""
+    """Time at which dependencies end, by the limits of those that run on ``agents``."""
     names: set[str] = set()
     for condition in unmet:
         if condition.kind is not UnmetKind.DEPENDENCY:
@@ -234,7 +235,7 @@ def _earliest_fits(
 def explain_probe(
     found: PlacementProbe, names: Mapping[SessionId, str], now: int
 ) -> PendingExplanation:
-    """For people. ``names``: of the sessions in ``found.mentions()``."""
+    """Explain a probe to people. ``names``: names of the sessions in ``found.mentions()``."""
     if found.place is not None:
         where = ", ".join(dict.fromkeys(kernel.agent_id for kernel in found.place.kernels))
         return PendingExplanation(
@@ -278,7 +279,7 @@ def _expected(
         u.kind is UnmetKind.NODE_HOURS and u.requested <= u.limit for u in hold.unmet
     ):
         until = max(unmet.until for unmet in hold.unmet)
-        when = f"from {_clock(until, now)}, when node-hours count anew, if there is capacity then"
+        when = f"from {_clock(until, now)}, when the node-hours reset, if there is capacity then"
         return until, f"{when}; sooner if jobs end before their walltime"
 
     if found.dependencies_end is not None:
@@ -291,7 +292,7 @@ def _expected(
         )
 
     if hold.unmet:
-        return None, "unknown: a condition is not met, and agents are considered only after that"
+        return None, "unknown: a condition is not met, and agents are considered only afterwards"
     if not _waits_for_capacity(hold):
         return None, f"unknown: waiting does not help; {REASONS[hold.reason].next_step}"
 
@@ -302,7 +303,7 @@ def _expected(
 
     if found.fits_now:
         if hold.blocked_by is None:
-            return None, "unknown: what is free goes to sessions ahead of it now"
+            return None, "unknown: the free capacity goes to sessions ahead of it now"
 
         behind = names.get(hold.blocked_by, hold.blocked_by)
         has = "the capacity for it is reserved" if hold.attempted else "there is capacity for it"
@@ -366,12 +367,12 @@ def _refusals(found: PlacementProbe, names: Mapping[SessionId, str], now: int) -
         line = f"needs {asked} {refusal.slot}; best agent {refusal.best} has {had} free"
         if found.fits_now:
             line += (
-                " besides what is reserved"
+                " besides reserved capacity"
                 if found.hold.blocked_by is not None
                 else " after those ahead of it"
             )
 
-        if fit.at is not None and fit.after:  # without: it is free, and goes to those ahead
+        if fit.at is not None and fit.after:  # free capacity that goes to those ahead
             ends = "session " + _list(fit.after, names)
             line += f", {then} after {ends} ends at about {_clock(fit.at, now)}"
         elif fit.at is None and fit.unlimited:
@@ -401,7 +402,7 @@ def _conditions(
 
 
 def waits_for_time(until: int, now: int, text: str) -> PendingExplanation:
-    """For a session that is not eligible for scheduling before ``until``."""
+    """Outlook for a session that is not eligible for scheduling before ``until``."""
     conditions = [condition for condition in _conditions((), {}) if condition.kind != "time"]
     not_before = f"not before {_clock(until, now)}"
     return PendingExplanation(
@@ -416,8 +417,8 @@ def waits_for_time(until: int, now: int, text: str) -> PendingExplanation:
 def corrected(
     outlook: PendingExplanation, past: StartCalibration, now: datetime
 ) -> PendingExplanation:
-    """With the accuracy of such estimates, and the start expected when half of them had started.
-    Known ends are limits, and most sessions end before."""
+    """Add the accuracy of such estimates, and the time at which half of them had started. Known
+    ends are limits, and most sessions end before."""
     outlook, at, share = (
         outlook.model_copy(update={"calibration": past}),
         outlook.expected_start,

@@ -1,9 +1,7 @@
 """Explanation service: why a session is pending, and where a new one would be placed.
 
-Nothing is written but the expected starts that were told.
-
-It reads the store and asks the planner. The scheduler's caches are used where they are current, and
-never changed.
+It reads the store and asks the planner. It uses the scheduler's caches where they are current, and
+never changes them. It writes only the estimates that it returned.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ from moorage.manager.store import Store
 from moorage.manager.store.groups.repository import policy_of
 from moorage.manager.store.scheduling.expected_starts import ExpectedStart
 
-# In place of the name of a session that the store no longer has, or that the caller may not see.
+# Replaces the name of a session that the store no longer has, or that the caller may not see.
 _GONE = "{}"
 _OTHER = "one of another project"
 
@@ -59,8 +57,9 @@ class ExplanationService:
         return await self._feasibility.refusals(spec)
 
     async def why(self, scope: Scope, ref: str) -> WhyView:
-        """Why a session is pending and until when; its status if it is not. An expected start is
-        kept, to be compared with what comes. Raises ``NotFound``."""
+        """Explain why a session is pending and until when, or return its status if it is not.
+
+        An expected start is stored, to be compared with the actual one. Raises ``NotFound``."""
         session = await self._store.sessions.get(scope, ref)
         outlook = await self._outlook(scope, session)
         if session.status is Status.PENDING:
@@ -68,7 +67,7 @@ class ExplanationService:
 
         outlook = await self._of_site(scope, session, outlook)
         if outlook.expected_start is not None and outlook.expected_kind is not None:
-            # Without the correction, which is computed from what is kept.
+            # Without the correction, which is computed from the stored estimates.
             told = ExpectedStart(
                 SessionId(session.id), outlook.expected_start, outlook.expected_kind
             )
@@ -85,8 +84,10 @@ class ExplanationService:
         )
 
     async def plan_session(self, scope: Scope, spec: SessionSpec) -> PlanView:
-        """Where a session would be placed now, or what prevents it. Raises ``NotFound`` for an
-        unknown group, and for dependencies as ``SessionStore.create`` does."""
+        """Where a session would be placed now, or what prevents it.
+
+        Raises ``NotFound`` for an unknown group, and for dependencies as ``SessionStore.create``
+        does."""
         policy = policy_of((await self._store.groups.get(spec.resource_group)).options)
         now = self._now()
         pending = await self._with_dependencies(scope, candidate(spec, scope.owner, now), spec)
@@ -95,7 +96,7 @@ class ExplanationService:
         probe = await self._probe(snapshot, policy, now, pending.session_id)
         outlook = explain_probe(probe, await self._names(scope, probe.mentions()), now)
         if begin_time > now:
-            outlook = waits_for_time(begin_time, now, "it was asked to start later")
+            outlook = waits_for_time(begin_time, now, "its start time is in the future")
 
         place = probe.place if begin_time <= now else None
         if place is not None:
@@ -115,7 +116,7 @@ class ExplanationService:
     async def _of_site(
         self, scope: Scope, session: SessionView, outlook: PendingExplanation
     ) -> PendingExplanation:
-        """With what is known of the queue of its site, if it is or will be a job of one."""
+        """Add the known state of the site's queue, if the session is or will be a job of a site."""
         if session.spec.walltime_s is None or session.status in TERMINAL:
             return outlook
 
@@ -144,7 +145,7 @@ class ExplanationService:
         return outlook.model_copy(update={"basis": basis})
 
     async def _calibrated(self, outlook: PendingExplanation, group: str) -> PendingExplanation:
-        """Corrected by past estimates of that kind, and with their accuracy."""
+        """Correct the estimate by past estimates of that kind, and add their accuracy."""
         if outlook.expected_kind is None:
             return outlook
         found = await self._store.expected_starts.calibration(group, outlook.expected_kind)
@@ -153,8 +154,8 @@ class ExplanationService:
     async def _of_agents(
         self, outlook: PendingExplanation, group: str, slots: Collection[str]
     ) -> PendingExplanation:
-        """With the fenced devices of the families that the session requests, and what agents say
-        that take nothing new."""
+        """Add the fenced devices of the families that the session requests, and the reasons of
+        agents that accept no new work."""
         families = {slot.partition(".")[0] for slot in slots if "." in slot}
         fenced = await self._store.agents.fenced_devices(group, families)
         said = await self._store.agents.not_ready(group) if outlook.refusals else []
@@ -196,8 +197,8 @@ class ExplanationService:
     async def _probe(
         self, snapshot: Snapshot, policy: Policy, now: int, session_id: SessionId
     ) -> PlacementProbe:
-        """In a thread: planning ten thousand pending sessions would block the event loop for too
-        long."""
+        """Probe in a thread: planning ten thousand pending sessions would block the event loop for
+        too long."""
         selectors = self._selectors.load(policy.custom)
         return await asyncio.to_thread(
             probe_placement, snapshot, policy, now, session_id, selectors=selectors
@@ -214,8 +215,8 @@ class ExplanationService:
         return pending
 
     async def _names(self, scope: Scope, session_ids: Set[SessionId]) -> dict[SessionId, str]:
-        """The name of each; of those that the caller may not see, that they are of another
-        project."""
+        """Names of the sessions; for those that the caller may not see, a text that they belong to
+        another project."""
         found = await self._store.sessions.names(scope, session_ids - {CANDIDATE_ID})
         unseen = _GONE if scope.projects is None else _OTHER
         return {

@@ -1,5 +1,5 @@
-"""Explanation of jobs of a site: when one in its queue is expected to start, and whether the
-successor of one that runs comes too late. Pure."""
+"""Explanation of jobs of a site: when a queued job is expected to start, and whether the successor
+of a running job comes too late. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from moorage.manager.serving.snapshots import EndpointSnapshot, StartHistory
 
 
 def history_text(history: StartHistory) -> str:
-    """Half of the latest jobs, and nine of ten: how long they waited and loaded."""
+    """Waiting and loading times of half of the latest jobs, and of nine of ten."""
     waits = [format_duration(round(s)) for s in (history.queue_p50_s, history.queue_p90_s)]
     loads = [format_duration(round(s)) for s in (history.load_p50_s, history.load_p90_s)]
     return (
@@ -27,7 +27,7 @@ def history_text(history: StartHistory) -> str:
 
 
 def nodes_text(nodes: Sequence[SiteNodesView]) -> str:
-    """``7 of 8 nodes of gpu are in use``; "" if nothing is known of them."""
+    """``7 of 8 nodes of gpu are in use``; "" if nothing is known about them."""
     return ", ".join(
         f"{node.used} of {node.total} nodes of {node.name} are in use" for node in nodes
     )
@@ -41,8 +41,8 @@ def explain_queued(
     *,
     now: datetime,
 ) -> PendingExplanation:
-    """``found`` with the expected start of a session that is QUEUED: as its site says, else by
-    history. ``nodes``: of the site."""
+    """``found`` with the expected start of a QUEUED session: the site's estimate, or else one by
+    history. ``nodes``: nodes of the site."""
     told = max(
         (k.expected_start for k in session.kernels if k.expected_start is not None), default=None
     )
@@ -59,18 +59,21 @@ def explain_queued(
         expected = (session.status_since + timedelta(seconds=wait_s) for wait_s in waits)
         starts_at = next((at for at in expected if at >= now), None)
         basis = (
-            [past] if starts_at is not None else ["unknown: it has waited longer than most", past]
+            [past]
+            if starts_at is not None
+            else ["unknown: it has already waited longer than most", past]
         )
 
     text = "; ".join(part for part in (*basis, nodes_text(nodes)) if part)
-    # Such as the site's own reason, or that the answer to a submit was lost.
+    # Such as the site's own reason, or that the response to a submit was lost.
     said = next((k.detail for k in session.kernels if k.detail and k.detail not in found.text), "")
     why = "; ".join(part for part in (found.text, said) if part)
     return found.model_copy(update={"text": why, "expected_start": starts_at, "basis": text})
 
 
 def explain_late(session: SessionView, endpoint: EndpointSnapshot, now: datetime) -> str:
-    """For people; "" unless the walltime of this replica ends before enough others are expected."""
+    """Explain that the walltime of this replica ends before enough others are expected; "" if it
+    does not."""
     late = late_successor(endpoint, now)
     if session.status is not Status.RUNNING or late is None or late[0].session_id != session.id:
         return ""
@@ -86,7 +89,8 @@ def explain_late(session: SessionView, endpoint: EndpointSnapshot, now: datetime
 
 
 def explain_short(session: SessionView, endpoint: EndpointSnapshot) -> str:
-    """For people; "" unless much of the walltime of this replica is spent on loading its model."""
+    """Explain that much of the walltime of this replica is spent on loading its model; "" if it is
+    not."""
     history = endpoint.starts.get(session.resource_group)
     found = next((r for r in endpoint.replicas if r.session_id == session.id), None)
     if (
@@ -108,7 +112,6 @@ def explain_short(session: SessionView, endpoint: EndpointSnapshot) -> str:
         else "may not serve at all"
     )
     return (
-        f"its walltime of {walltime} is short: its model loads for {load}, so a job {serves}; a "
-        "longer "
-        "hpc.walltime_s costs fewer jobs"
+        f"its walltime of {walltime} is short: its model takes {load} to load, so a job {serves}; "
+        "a longer hpc.walltime_s needs fewer jobs"
     )

@@ -8,7 +8,8 @@ from moorage.common.views.resources import SessionView
 
 
 def explain_unreachable(session: SessionView) -> str:
-    """For people; "" if every kernel of the session is reachable or has ended."""
+    """Explain which kernels are unreachable; "" if every kernel of the session is reachable or has
+    ended."""
     silent = {k.agent_id or "": k.unreachable_since for k in session.kernels if k.unreachable_since}
     if not silent:
         return ""
@@ -26,7 +27,7 @@ def explain_unreachable(session: SessionView) -> str:
 
 def _waits_for(session: SessionView) -> str:
     if session.status is Status.TERMINATING:
-        return "the stop is complete once the program is known to have ended"
+        return "the stop completes once the program is known to have ended"
 
     if session.spec.lost_agent_policy == "requeue":
         lease_s = session.spec.lease_s or LEASE_S

@@ -1,8 +1,8 @@
-"""Limit of attempts to sign in per address, beside the lock of a name: for who tries many names.
-Pure.
+"""Limit of sign-in attempts per address, in addition to the lock per name, against clients that try
+many names. Pure.
 
-Kept in the memory of each manager, for so many addresses at most. What it saves is the hashing of
-passwords, so it must cost less than that itself.
+Each manager keeps it in memory, for a limited number of addresses. It saves the hashing of
+passwords, so it must itself cost less.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class AttemptLimit:
         return len(self._full_at)
 
     def take(self, address: str, now: float) -> int:
-        """Count an attempt at ``now`` (monotonic). Returns 0, or for how many seconds there is none
-        left."""
+        """Count an attempt at ``now`` (monotonic). Returns 0, or the seconds until the next attempt
+        is allowed."""
         address = _network(address)
         full_at = max(self._full_at.get(address, now), now) + self._refill_s
         over = full_at - now - self._burst * self._refill_s
@@ -43,7 +43,7 @@ class AttemptLimit:
         return 0
 
     def give_back(self, address: str, now: float) -> None:
-        """The attempt succeeded, and does not count."""
+        """Undo the count of a successful attempt."""
         address = _network(address)
         full_at = self._full_at.get(address, now) - self._refill_s
         if full_at > now:
@@ -53,7 +53,7 @@ class AttemptLimit:
 
 
 def _network(address: str) -> str:
-    """An IPv6 client has a whole /64 to itself."""
+    """The network of an address: an IPv6 client has a whole /64."""
     try:
         parsed = ip_address(address)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Audience of a stream of changes: what a watcher may see, and wants to. Pure."""
+"""Audience of a stream of changes: what a watcher may see and wants to see. Pure."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class Audience:
     """Projects, resource groups and kinds of events. None: all of them. ``closed``: resource groups
-    that are not for the watcher. ``about``: the session or endpoint that the watcher waits for;
-    empty: any. ``user``: whose own budgets are seen."""
+    that the watcher may not use. ``about``: the session or endpoint that the watcher waits for;
+    empty: any. ``user``: the user whose own budgets are visible."""
 
     projects: frozenset[str] | None = None
     groups: frozenset[str] | None = None

@@ -1,8 +1,8 @@
 """Protection of requests that carry the cookie of a console session. Pure.
 
 A browser sends the cookie with every request to this host, also from a page of an app on another
-port: cookies and SameSite ignore ports. A write therefore comes from a page of this very origin,
-and carries a token that only such a page can read.
+port: cookies and SameSite ignore ports. A write must therefore come from a page of this origin, and
+carry a token that only such a page can read.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ import hmac
 from urllib.parse import urlsplit
 
 COOKIE = "moorage-console"
-# Browsers accept it over TLS only, for this host alone, and no other host or path can set it.
+# Browsers accept the cookie only over TLS and for this host alone, and no other host or path can
+# set it.
 SECURE_COOKIE = f"__Host-{COOKIE}"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _PORTS = {"http": 80, "https": 443}
 
 
 def token_of(secret: str) -> str:
-    """The token of a console session, which follows from the secret in its cookie."""
+    """Token of a console session, derived from the secret in its cookie."""
     return hashlib.sha256(f"csrf:{secret}".encode()).hexdigest()
 
 
@@ -48,8 +49,10 @@ def is_same_origin(origin: str, fetch_site: str, host: str) -> bool:
 def refusal(
     method: str, *, upgrade: bool, token: str, secret: str, origin: str, fetch_site: str, host: str
 ) -> str:
-    """Why a request with the cookie of a console session is refused; "" if it is not. ``upgrade``:
-    it asks for a WebSocket, to which a page of any origin can connect and give no header."""
+    """Explain why a request with the cookie of a console session is refused; "" if it is not.
+
+    ``upgrade``: the request asks for a WebSocket, to which a page of any origin can connect without
+    a header."""
     if method in SAFE_METHODS and not upgrade:
         return ""
     if not is_same_origin(origin, fetch_site, host):

@@ -13,8 +13,8 @@ DEFAULT_PROJECT = "default"
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The user and project to which quotas and fair shares charge a session. ``isolated``: the user
-    is no administrator, so its processes must not run as the user of an agent."""
+    """User and project to which quotas and fair shares charge a session. ``isolated``: the user is
+    not an administrator, so its processes must not run as the user of an agent."""
 
     user: str
     project: str = DEFAULT_PROJECT
@@ -25,14 +25,14 @@ NOBODY = Owner("")
 
 
 def digest_of(secret: str) -> str:
-    """The SHA-256 by which the store knows the secret of a key or a console session, in hex."""
+    """SHA-256 in hex by which the store identifies the secret of a key or a console session."""
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class ConsoleSession:
-    """``key``: the name of the key that opened it; empty: a password did, or single sign-on
-    (``by_oidc``)."""
+    """``key``: the name of the key that opened it; empty: a password or single sign-on
+    (``by_oidc``) did."""
 
     key: str
     expires_at: datetime
@@ -42,14 +42,14 @@ class ConsoleSession:
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """An API key, or a console session, as it is valid now.
+    """API key or console session, with its current rights.
 
-    ``role``: at most that of its user at this moment. ``owner``: of everything that is created with
-    the key. ``scopes``, ``models`` and ``resource_groups``: None: no restriction.
-    ``resource_groups`` and ``max_priority`` are the stricter ones of the key and its project;
-    ``kept_priority``: what it may ask for whatever the ceiling of its role is, since it is older
-    than ceilings. ``restricted``: the key itself has a restriction, so it manages no keys.
-    ``console``: set for a console session, whose ``name`` is its user's.
+    ``role``: at most the current role of its user. ``owner``: owner of everything created with the
+    key. ``scopes``, ``models`` and ``resource_groups``: None: no restriction. ``resource_groups``
+    and ``max_priority`` are the stricter ones of the key and its project; ``kept_priority``:
+    priority that it may request above the ceiling of its role, because it is older than ceilings.
+    ``restricted``: the key itself has a restriction, so it cannot manage keys. ``console``: set for
+    a console session, whose ``name`` is its user's.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""Limits of keys, projects and resource groups on what may be created. Pure."""
+"""Limits of keys, projects and resource groups on new workloads. Pure."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def check_key(scope: Scope, spec: Workload) -> MoorageError | None:
 
 
 def priority_ceiling(role: Role, ceilings: PriorityCeilings) -> int:
-    """The highest priority that a role may ask for."""
+    """Highest priority that a role may request."""
     if role is Role.ADMIN:
         return HIGHEST_PRIORITY
     return ceilings.project_admin if role is Role.PROJECT_ADMIN else ceilings.member
@@ -50,10 +50,11 @@ def check_priority(
     ceilings: PriorityCeilings,
     recorded: int = 0,
 ) -> MoorageError | None:
-    """The error if the caller's role may not ask for a priority. ``field``: which asks. ``group``:
-    the resource group whose ``ceilings`` these are; "": those of the group that allows most.
-    ``recorded``: what was allowed before to what the priority is of; a ceiling takes nothing
-    away."""
+    """The error if the caller's role may not request a priority.
+
+    ``field``: the field with the request. ``group``: the resource group of the ``ceilings``; "":
+    those of the group that allows most. ``recorded``: the priority that the resource already had,
+    which a ceiling does not take away."""
     key = scope.key
     if key is None:
         return None
@@ -70,7 +71,7 @@ def check_priority(
         )
 
     command = f"moorage groups set {group or 'GROUP'} max_priority.{option}={priority}"
-    cures.append(f"an administrator of the platform raises the ceiling: `{command}`")
+    cures.append(f"an administrator of the platform can raise the ceiling: `{command}`")
     where = f"in resource_group {group!r}" if group else "in every resource group"
     return Forbidden(
         f"{field} {priority} is above {ceiling}, the ceiling of the role {str(key.role)!r} {where}",
@@ -81,13 +82,13 @@ def check_priority(
 def unknown_group(name: str) -> NotFound:
     return NotFound(
         f"resource_group {name!r} does not exist, or this key may not use it",
-        next_step="`moorage groups` lists those that it may use",
+        next_step="`moorage groups` lists the groups that it may use",
     )
 
 
 def admits(options: GroupOptions, projects: Collection[str], user: str) -> bool:
-    """Whether a resource group is for one of ``projects``, or for the user in any project.
-    Statements that create sessions ask the same of the session's owner: ``group_admits.sql``."""
+    """Whether one of ``projects``, or the user in any project, may use a resource group. Statements
+    that create sessions check the same for the session's owner: ``group_admits.sql``."""
     if options.projects is None and options.users is None:
         return True
     by_project = any(project in projects for project in options.projects or ())
@@ -95,7 +96,7 @@ def admits(options: GroupOptions, projects: Collection[str], user: str) -> bool:
 
 
 def may_use(scope: Scope, options: GroupOptions) -> bool:
-    """Whether a resource group is for the caller."""
+    """Whether the caller may use a resource group."""
     return scope.projects is None or admits(options, scope.projects, scope.owner.user)
 
 
@@ -109,7 +110,7 @@ def check_group(name: str, options: GroupOptions, spec: Workload) -> MoorageErro
     for image in images:
         if image and options.images is not None and not _matches(image, options.images):
             return Forbidden(
-                f"image {image!r} is not allowed in resource_group {name!r}: allowed is "
+                f"image {image!r} is not allowed in resource_group {name!r}; allowed images: "
                 f"{', '.join(options.images) or 'none'}",
                 next_step="use an allowed image, or another resource group",
             )
@@ -120,9 +121,9 @@ def check_group(name: str, options: GroupOptions, spec: Workload) -> MoorageErro
             path == root or path.startswith(f"{root.rstrip('/')}/") for root in options.mounts
         ):
             return Forbidden(
-                f"model {spec.model!r} is in no directory that resource_group {name!r} allows: "
+                f"model {spec.model!r} is not in a directory that resource_group {name!r} allows: "
                 f"{', '.join(options.mounts) or 'none'}",
-                next_step="name a model below one of them, or one of a hub",
+                next_step="name a model in one of them, or a model of a hub",
             )
 
     return None
@@ -133,5 +134,6 @@ def _matches(image: str, patterns: list[str]) -> bool:
 
 
 def _is_path(model: str) -> bool:
-    """Of an engine's own: a file or directory on the node, no name on a hub."""
+    """Whether the model is a file or directory on the node rather than a name on a hub, by the
+    engine's own rule."""
     return model.startswith(("/", ".", "~")) or model.lower().endswith(".gguf")

@@ -1,4 +1,4 @@
-"""Passwords: argon2id hashes and their verification, off the event loop and a few at a time.
+"""Passwords: argon2id hashes and their verification, outside the event loop and a few at a time.
 
 A hash takes 64 MiB and tens of milliseconds, so guesses cost the manager something as well.
 """
@@ -24,7 +24,7 @@ class Passwords:
             return await asyncio.to_thread(self._hasher.hash, password)
 
     async def verify(self, stored: str | None, password: str) -> bool:
-        """Whether ``password`` has this hash. None takes as long, and is never right."""
+        """Whether ``password`` has this hash. None takes as long, and never matches."""
         if stored is None:
             stored = self._nobody or await self.hash("nobody")
             self._nobody = stored

@@ -1,4 +1,4 @@
-"""Role that a key has now, and rules for who may make which key. Pure."""
+"""Current role of a key, and rules for who may create which key. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _RANK = {Role.VIEWER: 0, Role.MEMBER: 1, Role.PROJECT_ADMIN: 2}
 
 
 def effective_role(granted: Role, membership: str | None, platform: str | None) -> Role | None:
-    """The role of a key that was ``granted`` to a user who now has these roles; None: it is not
+    """Role of a key that was ``granted`` to a user who now has these roles; None: the key is not
     valid."""
     if granted in PLATFORM_ROLES:
         return None if platform is None else granted if platform == "admin" else Role.AUDITOR
@@ -28,7 +28,7 @@ def effective_role(granted: Role, membership: str | None, platform: str | None) 
 
 
 def role_of_user(membership: str | None, platform: str | None) -> Role | None:
-    """The role of a user who has signed in and acts in a project; None: none."""
+    """Role of a user who has signed in and acts in a project; None: none."""
     return (
         Role(platform) if platform is not None else _OF_MEMBER[membership] if membership else None
     )
@@ -37,8 +37,8 @@ def role_of_user(membership: str | None, platform: str | None) -> Role | None:
 def model_access(
     role: Role, scopes: Collection[str] | None, models: Collection[str] | None
 ) -> Collection[str] | None:
-    """The models that a key may ask, of those that its project sees; None: all. A viewer's key asks
-    those that it lists, an auditor's none."""
+    """Models that a key may use, among those that its project sees; None: all. A viewer's key may
+    use those that it lists, an auditor's none."""
     if role is Role.AUDITOR or (scopes is not None and "models:use" not in scopes):
         return ()
     return () if role is Role.VIEWER and models is None else models
@@ -46,7 +46,7 @@ def model_access(
 
 @dataclass(frozen=True, slots=True)
 class UserFacts:
-    """What is stored about the user of a key to be made. ``known``: the user exists."""
+    """Stored facts about the user of a key to be created. ``known``: the user exists."""
 
     known: bool
     platform_role: str | None
@@ -67,10 +67,11 @@ def owner_of_new_key(scope: Scope, spec: KeySpec) -> Owner:
 
 
 def decide_key(scope: Scope, spec: KeySpec, facts: UserFacts) -> NewKey | MoorageError:
-    """Whether the caller may make this key, and with which role.
+    """Whether the caller may create this key, and with which role.
 
-    A member makes keys for itself, a project admin for the members of its project, an administrator
-    for everyone: a user, project or membership that does not exist yet is made with the key.
+    A member creates keys for itself, a project admin for the members of its project, an
+    administrator for everyone: a user, project or membership that does not exist yet is created
+    with the key.
     """
     owner = owner_of_new_key(scope, spec)
     is_admin = scope.role is Role.ADMIN
@@ -82,7 +83,7 @@ def decide_key(scope: Scope, spec: KeySpec, facts: UserFacts) -> NewKey | Moorag
     if not scope.controls(owner.user, owner.project):
         return Forbidden(
             f"a key of user {owner.user!r} requires the role 'project-admin' in {owner.project!r}",
-            next_step="leave the user out for a key of your own, or ask a project admin",
+            next_step="omit the user for a key of your own, or ask a project admin",
         )
 
     role = spec.role or _OF_MEMBER[facts.member_role or "member"]
@@ -91,14 +92,14 @@ def decide_key(scope: Scope, spec: KeySpec, facts: UserFacts) -> NewKey | Moorag
 
     if not is_admin and facts.member_role is None:
         return InvalidInput(
-            f"user {owner.user!r} is no member of project {owner.project!r}",
+            f"user {owner.user!r} is not a member of project {owner.project!r}",
             next_step=f"`moorage projects members set {owner.project} {owner.user} member`",
         )
 
     if not is_admin and (role in PLATFORM_ROLES or _RANK[role] > _RANK.get(scope.role, 0)):
         return Forbidden(
             f"role {role!s} is more than that of your key, {scope.role!s}",
-            next_step=f"give a role up to {scope.role!s}, or ask an administrator",
+            next_step=f"choose a role up to {scope.role!s}, or ask an administrator",
         )
 
     if _exceeds_user(role, facts):
@@ -119,6 +120,7 @@ def decide_key(scope: Scope, spec: KeySpec, facts: UserFacts) -> NewKey | Moorag
 
 
 def _exceeds_user(role: Role, facts: UserFacts) -> bool:
-    """False for a user or a membership that is made with the key."""
+    """Whether the role exceeds that of the user. False for a user or a membership that is created
+    with the key."""
     exists = facts.known if role in PLATFORM_ROLES else facts.member_role is not None
     return exists and effective_role(role, facts.member_role, facts.platform_role) != role

@@ -1,8 +1,8 @@
 """Scope of a call: whose data it may read and change, and as whom.
 
-Made once, at the API's edge, from the caller's key. Every repository method that reads or changes
-tenant data takes it as its first argument, and its SQL filters by it. ``Scope.system`` is for
-loops, ``Scope.all`` for administrators and auditors.
+It is created once, at the API's edge, from the caller's key. Every repository method that reads or
+changes tenant data takes it as its first argument, and its SQL filters by it. ``Scope.system`` is
+for loops, ``Scope.all`` for administrators and auditors.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from moorage.manager.identity.keys import ApiKey, Owner
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """``actor``: the caller's name in histories. ``owner``: of everything that the call creates.
-    ``projects``: whose data it reads; None: everything. ``key``: None for the manager itself.
-    ``trace``: the span of the request, if it is traced: what it creates belongs to that trace."""
+    """``actor``: the caller's name in histories. ``owner``: owner of everything that the call
+    creates. ``projects``: projects whose data it may read; None: all. ``key``: None for the manager
+    itself. ``trace``: the span of the request, if it is traced; created resources belong to that
+    trace."""
 
     actor: str
     owner: Owner
@@ -31,13 +32,13 @@ class Scope:
 
     @staticmethod
     def system(actor: str = "manager", owner: Owner | None = None) -> Scope:
-        """Of a loop of the manager, for all projects. ``owner``: of what it creates for
+        """Scope of a loop of the manager, for all projects. ``owner``: owner of what it creates for
         somebody."""
         return Scope(actor, owner or Owner(actor), Role.ADMIN, None)
 
     @staticmethod
     def all(key: ApiKey) -> Scope:
-        """Of an administrator or auditor, for all projects."""
+        """Scope of an administrator or auditor, for all projects."""
         return Scope(_actor(key), key.owner, role=key.role, projects=None, key=key)
 
     @staticmethod
@@ -47,7 +48,8 @@ class Scope:
         return Scope(_actor(key), key.owner, role=key.role, projects=(key.owner.project,), key=key)
 
     def require_all(self, what: str) -> None:
-        """For what belongs to no project. Raises ``NotFound`` for a scope of some projects."""
+        """Require all projects, for resources that belong to none. Raises ``NotFound`` for a scope
+        of some projects."""
         if self.projects is not None:
             raise NotFound(
                 f"{what} of the platform are visible to administrators and auditors only"
@@ -55,12 +57,12 @@ class Scope:
 
     @property
     def user(self) -> str | None:
-        """The user whose things the call may change in ``projects``; None: everyone's."""
+        """User whose resources the call may change in ``projects``; None: everyone's."""
         return self.owner.user if self.role in (Role.VIEWER, Role.MEMBER) else None
 
     def isolating(self, isolated: bool) -> Scope:
-        """For a program that somebody else has written: what it creates runs isolated if
-        ``isolated``, also an administrator's."""
+        """Scope for a program that somebody else has written: if ``isolated``, what it creates runs
+        isolated, even an administrator's."""
         if not isolated or self.owner.isolated:
             return self
         return replace(self, owner=replace(self.owner, isolated=True))
@@ -69,8 +71,8 @@ class Scope:
         return self.projects is None or project in self.projects
 
     def controls(self, user: str, project: str) -> bool:
-        """Whether the call may change what ``user`` has in ``project``. Sessions have a rule for
-        each action: ``session_access``."""
+        """Whether the call may change workloads of ``user`` in ``project``. Sessions have a rule
+        for each action: ``session_access``."""
         relation = relation_of(self.owner.user, self.projects, user, project)
         return Action.CHANGE in MAY[self.role][relation]
 
@@ -79,5 +81,5 @@ def _actor(key: ApiKey) -> str:
     return f"key:{key.name}" if key.console is None else f"user:{key.name}"
 
 
-# Of a request to an open route: it sees no project.
+# Scope of a request to an open route: it sees no project.
 ANONYMOUS = Scope("anonymous", Owner("anonymous"), Role.VIEWER, ())

@@ -1,7 +1,7 @@
 """Refusals of the manager's doors to sessions, with their texts: REST, WebSockets, SSH and SFTP.
 Pure.
 
-What is decided, is decided by ``common/model/session_access.py``.
+The decisions are made by ``common/model/session_access.py``.
 """
 
 from __future__ import annotations
@@ -48,9 +48,11 @@ def token_opens(
     runtime: str,
     isolated: bool,
 ) -> bool:
-    """Whether an access token opens the session of ``owner``: while whoever made it may open its
-    ports. ``maker``: the role of that user in the project of the session."""
-    # No matter in which other projects the maker reads.
+    """Whether an access token opens the session of ``owner``: it does while its maker may open the
+    session's ports.
+
+    ``maker``: the role of that user in the project of the session."""
+    # In whichever other projects the maker reads.
     caller = Caller(maker, maker_name, None, scopes)
     session = Subject(owner, "", kind_of(runtime, isolated=isolated))
     return decide(caller, session, Action.PORTS) is Verdict.ALLOWED
@@ -59,7 +61,7 @@ def token_opens(
 def refusal(
     scope: Scope, session: SessionView, action: Action, what: str = ""
 ) -> MoorageError | None:
-    """None if the caller may do this with the session. ``what``: how the session is called in the
+    """None if the caller may do this with the session. ``what``: the name of the session in the
     text."""
     verdict = decide(caller_of(scope), subject_of(session), action)
     what = what or f"session {session.name!r}"
@@ -73,14 +75,14 @@ def refusal(
     if verdict is Verdict.AS_AGENT:
         return Forbidden(
             f"the processes of {what} run as the user of the agent: an administrator started it",
-            next_step="use an administrator's key, or start a session of your own",
+            next_step="use an administrator's key, or start your own session",
         )
 
     return refusal_of_key(scope, action)
 
 
 def refusal_of_key(scope: Scope, action: Action) -> Forbidden | None:
-    """Set if the caller may do this with no session."""
+    """The refusal if the caller may do this with no session; otherwise None."""
     key = scope.key
     if key is None:
         return None

@@ -1,6 +1,6 @@
-"""Proof that whoever registers a public key holds its private half: a signature of a challenge,
-which names the user, the installation and the time, so that it proves nothing elsewhere or later.
-Pure."""
+"""Proof that the person who registers a public key holds the private key. Pure. ¶ The proof is a
+signature of a challenge, which names the user, the installation and the time, so that it proves
+nothing elsewhere or later."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ _NEXT = (
 
 
 def parse_key(text: str) -> PublicKey:
-    """Raises ``InvalidInput`` for what is no public key that may log in."""
+    """Parse a public key. Raises ``InvalidInput`` if it may not log in."""
     try:
         return parse_public_key(text)
     except ValueError as error:
         raise InvalidInput(
-            f"public_key is no public key that may log in: {error}",
-            next_step="make one with `ssh-keygen -t ed25519`, and give its .pub file",
+            f"public_key is not a public key that may log in: {error}",
+            next_step="create one with `ssh-keygen -t ed25519`, and send its .pub file",
         ) from None
 
 
 def challenge_of(user: str, installation: str, now: datetime) -> str:
-    """What the user has to sign, within ``VALID`` from ``now``."""
+    """Text that the user has to sign, within ``VALID`` from ``now``."""
     return _prefix(user, installation) + now.isoformat(timespec="seconds")
 
 
 def check_proof(
     spec: SshKeySpec, fingerprint: str, user: str, installation: str, *, now: datetime
 ) -> None:
-    """Raises ``InvalidInput`` unless the key of this fingerprint has signed a challenge of this
+    """Raise ``InvalidInput`` unless the key with this fingerprint has signed a challenge of this
     user."""
     if spec.challenge is None or spec.signature is None:
         raise InvalidInput(
-            "a proof that you hold the private key is missing: `challenge` and `signature`",
+            "proof that you hold the private key is missing: `challenge` and `signature`",
             next_step=_NEXT,
         )
 
@@ -54,11 +54,11 @@ def check_proof(
         age = now - datetime.fromisoformat(spec.challenge.removeprefix(prefix))
     except (ValueError, TypeError):  # TypeError: a time without a zone
         raise InvalidInput(
-            f"challenge is none that this installation has given to user {user!r}", next_step=_NEXT
+            f"challenge was not issued by this installation to user {user!r}", next_step=_NEXT
         ) from None
 
     if not -_SKEW <= age <= VALID:
-        raise InvalidInput("challenge has expired", next_step="ask for another one, and sign that")
+        raise InvalidInput("challenge has expired", next_step="request a new one, and sign that")
 
     # Editors and `echo` put a line feed at the end of the file that is signed.
     messages = [spec.challenge.encode() + end for end in (b"", b"\n")]
@@ -70,14 +70,14 @@ def check_proof(
             )
         )
     except ValueError as error:
-        raise InvalidInput(f"signature proves nothing: {error}", next_step=_NEXT) from None
+        raise InvalidInput(f"signature is not valid: {error}", next_step=_NEXT) from None
     except StopIteration:
         raise InvalidInput(
             "signature is not one of this challenge by its key", next_step=_NEXT
         ) from None
 
     if fingerprint_of(signer) != fingerprint:
-        raise InvalidInput("signature was made with another key than public_key", next_step=_NEXT)
+        raise InvalidInput("signature was made with a key other than public_key", next_step=_NEXT)
 
 
 def _prefix(user: str, installation: str) -> str:

@@ -1,11 +1,11 @@
-"""Jumps of the database's clock, as one process finds them with its own monotonic clock. Pure.
+"""Detection of jumps of the database's clock, by one process with its own monotonic clock. Pure.
 
 Deadlines are timestamps of the database. When its clock is set forward, or a standby with another
 clock takes over, every deadline passes at once although no time has passed. The leader therefore
 acts only on deadlines that it has seen pass, and moves all of them by the jump.
 
-A clock that is set back only makes deadlines late, so that needs no correction. It also cannot be
-told from a monotonic clock that leapt forward, and deadlines must not move back for that.
+A clock that is set back only delays deadlines and needs no correction. It also cannot be
+distinguished from a monotonic clock that leapt forward, for which deadlines must not move back.
 """
 
 from __future__ import annotations
@@ -16,29 +16,31 @@ from datetime import datetime, timedelta
 from moorage.common.model.status import AWAITING_AGENT, Status
 
 TOLERANCE_S = 1.0
-# A new leader learns in this time what has become of sessions while no manager ran: agents
-# reconnect within five seconds, and report. A deadline for an agent's answer does not count before.
+# Within this time, a new leader learns what happened to sessions while no manager ran: agents
+# reconnect within five seconds, and report. Deadlines for an agent's answer do not count earlier.
 SETTLE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The database's time ``at`` some moment between ``sent`` and ``received`` (monotonic
-    seconds)."""
+    """Reading of the database's clock: its time was ``at`` at some moment between ``sent`` and
+    ``received`` (monotonic seconds)."""
 
     at: datetime
     sent: float
     received: float
 
     def estimate(self, monotonic: float) -> datetime:
-        """The database's time at ``monotonic`` if its clock has not jumped; never too late."""
+        """Estimate the database's time at ``monotonic`` if its clock has not jumped. The estimate
+        is never too late."""
         return self.at + timedelta(seconds=monotonic - self.received)
 
 
 def forward_jump_s(earlier: Reading, later: Reading) -> float:
-    """Seconds by which the clock was set forward between two readings, 0 for none. Where the
-    readings leave that open the largest value counts, so that a deadline moved by it is never
-    early."""
+    """Seconds by which the clock was set forward between two readings; 0 for none.
+
+    If the readings leave a range open, the largest value is returned, so that a deadline moved by
+    it is never early."""
     passed = (later.at - earlier.at).total_seconds()
     if passed - (later.received - earlier.sent) <= TOLERANCE_S:
         return 0.0

@@ -19,7 +19,7 @@ APPLY_ORDERS_S = 60.0
 # later one.
 START_MARGIN_S = 30.0
 STOP_MARGIN_S = 30.0
-# A site ends a job at its walltime; the agent sees that later.
+# A site ends a job at its walltime; the agent notices later.
 WALLTIME_MARGIN_S = 300.0
 
 
@@ -32,8 +32,10 @@ class Deadline:
 
 
 def run_limit_s(spec: SessionSpec, ends_in_s: float | None = None) -> float | None:
-    """How long it may run from when it is ready. ``ends_in_s``: until its walltime ends, where that
-    is known; its job has run since before."""
+    """Seconds that the session may run after it became ready.
+
+    ``ends_in_s``: seconds until its walltime ends, if known; its job has been running since
+    before."""
     left_s = spec.walltime_s if ends_in_s is None else ends_in_s
     walltime_s = None if left_s is None else left_s + WALLTIME_MARGIN_S
     limits = (spec.timeout_s, spec.max_lifetime_s, walltime_s)
@@ -41,7 +43,7 @@ def run_limit_s(spec: SessionSpec, ends_in_s: float | None = None) -> float | No
 
 
 def run_limit_reason(spec: SessionSpec) -> Reason:
-    """The reason for which a session ends that has reached its limit."""
+    """Reason with which a session ends that has reached its limit."""
     limits = [limit for limit in (spec.timeout_s, spec.max_lifetime_s) if limit is not None]
     if spec.walltime_s is not None and all(spec.walltime_s < limit for limit in limits):
         return Reason.WALLTIME
@@ -49,8 +51,10 @@ def run_limit_reason(spec: SessionSpec) -> Reason:
 
 
 def _start_limit(spec: SessionSpec, _: float) -> float | None:
-    """Of a job only its agent knows for how long its site was silent, and does not count that. No
-    job outlives its walltime."""
+    """Limit of a start. Only a job's agent knows how long the site was silent, which does not
+    count.
+
+    No job outlives its walltime."""
     limit_s = spec.start_timeout_s + START_MARGIN_S
     if spec.job is None or spec.walltime_s is None:
         return limit_s
@@ -58,9 +62,8 @@ def _start_limit(spec: SessionSpec, _: float) -> float | None:
 
 
 _START_DESCRIPTION = (
-    f"start_timeout_s + {START_MARGIN_S:.0f} s; of a job of a site its walltime + "
-    f"{WALLTIME_MARGIN_S:.0f} s, "
-    "because only its agent knows since when it starts"
+    f"start_timeout_s + {START_MARGIN_S:.0f} s; for a job of a site, its walltime + "
+    f"{WALLTIME_MARGIN_S:.0f} s, because only its agent knows when its start began"
 )
 
 

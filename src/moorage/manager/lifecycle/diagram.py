@@ -22,7 +22,7 @@ session to the queue:
 
 
 def document() -> Iterator[str]:
-    """Lines in Markdown, with the state diagram in Mermaid."""
+    """Render the page as Markdown lines, with the state diagram in Mermaid."""
     grouped: dict[tuple[Status, Status], list[str]] = {}
     for (old, event), new in TRANSITIONS.items():
         grouped.setdefault((old, new), []).append(event)

@@ -1,4 +1,4 @@
-"""Warnings of sessions that count as unused, as entries of their history. Pure."""
+"""History entries of warnings that a session counts as idle. Pure."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from moorage.manager.lifecycle.transitions import Event, Transition, next_status
 
 
 def idle_event(session: SessionSnapshot, detail: str, now: datetime) -> Transition | None:
-    """``detail``: the warning; "": it is void. None for a session that does not run, and for one
-    that tells of no warning that could be void. Its deadline stays, and so does what its detail
-    tells of lost kernels: otherwise their loss would be recorded again."""
+    """The event of a warning. ``detail``: its text; "": the warning is void.
+
+    None for a session that does not run, and for a void warning if none is recorded. The deadline
+    of the session stays, and so does the part of its detail about lost kernels; otherwise their
+    loss would be recorded again."""
     told = with_warning(describe_losses(session), detail)
     if session.status is not Status.RUNNING or (not detail and told == session.detail):
         return None

@@ -1,4 +1,4 @@
-"""Expiry of kernels' leases: which have certainly run out on their nodes. Pure.
+"""Expiry of kernels' leases: finds leases that have certainly expired on their nodes. Pure.
 
 The node counts from when it sent the last report that a manager stored. This side counts from when
 it first saw that no later report was stored, by the monotonic clock of one process, so it is always
@@ -13,17 +13,20 @@ from datetime import datetime
 
 from moorage.common.model.ids import AgentId, KernelId
 
-# For the kill after stop_grace_s, the supervisor's checks, and clocks that run at different rates.
+# Covers the kill after stop_grace_s, the supervisor's checks, and clocks that run at different
+# rates.
 MARGIN_S = 5.0
 MARGIN_RATIO = 0.1
-# A process that has not looked for so long starts again: its clock may have leapt.
+# A process that has not looked for this long starts from scratch: its clock may have leapt.
 LONGEST_PAUSE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class LeasedKernel:
-    """A live kernel with a lease on a silent agent. ``contact``: of the last report that was
-    stored; compared for equality only. ``stop_grace_s``: how long it may take to end after that."""
+    """Live kernel with a lease on a silent agent.
+
+    ``contact``: time of the last report that was stored; compared for equality only.
+    ``stop_grace_s``: how long the kernel may take to end after that."""
 
     kernel_id: KernelId
     agent_id: AgentId
@@ -37,15 +40,15 @@ class LeasedKernel:
 
 
 class KernelLeaseWatch:
-    """Silence of agents as one process has observed it."""
+    """Observes the silence of agents in one process."""
 
     def __init__(self) -> None:
         self._silent_since: dict[AgentId, tuple[datetime, float]] = {}
         self._looked_at = -float("inf")
 
     def expired(self, kernels: Sequence[LeasedKernel], now_s: float) -> list[LeasedKernel]:
-        """Those of ``kernels``, all there are now, whose lease has run out. ``now_s``: monotonic
-        seconds."""
+        """The kernels among ``kernels``, all that exist now, whose lease has expired. ``now_s``:
+        monotonic seconds."""
         paused = now_s - self._looked_at > LONGEST_PAUSE_S
         self._looked_at = now_s
         before = {} if paused else self._silent_since

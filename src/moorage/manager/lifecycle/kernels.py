@@ -18,9 +18,9 @@ from moorage.common.model.status import (
     in_order,
 )
 
-# Kernels move forward in this order, except among ``STARTING_STEPS``, of which the newest
-# observation counts: a site may put a job back into its queue, and an agent may have said what it
-# did not know yet.
+# Kernels move forward in this order, except among ``STARTING_STEPS``, where the newest observation
+# counts: a site may put a job back into its queue, and an agent may have reported something before
+# it knew better.
 STATUS_ORDER = in_order(LIVE)
 _OBSERVED_STATUS = {
     ObservedState.PREPARING: Status.PREPARING,
@@ -35,14 +35,15 @@ _ENDED = (ObservedState.EXITED, ObservedState.GONE)
 
 @dataclass(frozen=True, slots=True)
 class AgentUpdate:
-    """What a report says about an agent and its kernels.
+    """The content of a report about an agent and its kernels.
 
     ``observed``: the kernels that changed; all kernels of the agent if ``whole``. ``absent``:
-    kernels that the agent certainly does not have: it has removed them, was ordered to run them and
-    has not, or must not run them and does not. ``unacknowledged``: kernels in orders that the agent
-    has not acknowledged, so that it may still start them. ``info_changed``: ``info`` or
-    ``draining`` may differ from what is stored. ``refuses_orders``: the agent acknowledges none of
-    its orders. ``contact``: the agent waits until it is stored. ``reach_why``: why it dials out.
+    kernels that the agent certainly does not have: it has removed them, has not started them
+    although ordered to, or must not run them and does not. ``unacknowledged``: kernels in orders
+    that the agent has not acknowledged, so that it may still start them. ``info_changed``: ``info``
+    or ``draining`` may differ from what is stored. ``refuses_orders``: the agent acknowledges none
+    of its orders. ``contact``: the agent waits until this report is stored. ``reach_why``: why it
+    dials out.
     """
 
     info: AgentInfo
@@ -60,7 +61,7 @@ class AgentUpdate:
 
     @classmethod
     def of(cls, report: Report, absent: Iterable[KernelId] = ()) -> Self:
-        """The update of a full report."""
+        """Create the update of a full report."""
         observed = {k.kernel_id: k for k in report.kernels}
         info = report.info
         return cls(
@@ -78,16 +79,16 @@ class AgentUpdate:
 
     @property
     def ended(self) -> set[KernelId]:
-        """The kernels that have ended or are absent."""
+        """Kernels that have ended or are absent."""
         return {*self.absent, *(k for k, seen in self.observed.items() if seen.state in _ENDED)}
 
     @property
     def is_heartbeat(self) -> bool:
-        """Nothing has changed."""
+        """Whether nothing has changed."""
         return not (self.whole or self.info_changed or self.observed or self.absent or self.contact)
 
     def with_unknown(self, kernels: Iterable[KernelId]) -> AgentUpdate:
-        """The update with these kernels UNKNOWN, although it lacks them."""
+        """The update with these kernels set to UNKNOWN, although the report lacks them."""
         unknown = {k: Observation(k, SessionId(""), ObservedState.UNKNOWN) for k in kernels}
         observed = {**self.observed, **unknown}
         absent = self.absent - unknown.keys()
@@ -95,9 +96,11 @@ class AgentUpdate:
 
 
 class StoredKernel(NamedTuple):
-    """``start_detail``: the stored progress text of a kernel that is starting, else None.
-    ``expected_start`` and ``ends_at``: as ``Observation`` has them. ``address``: host and port;
-    None: not known. ``is_silent``: its agent last said UNKNOWN, where that was stored."""
+    """Stored state of a kernel.
+
+    ``start_detail``: the stored progress text of a kernel that is starting, else None.
+    ``expected_start`` and ``ends_at``: as in ``Observation``. ``address``: host and port; None:
+    unknown. ``is_silent``: its agent last reported UNKNOWN, where that was stored."""
 
     kernel_id: KernelId
     session_id: SessionId
@@ -113,7 +116,7 @@ class StoredKernel(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KernelChange:
-    """A kernel's new status, written only if ``old`` still holds."""
+    """New status of a kernel, written only if ``old`` is still current."""
 
     kernel_id: KernelId
     old: Status
@@ -145,11 +148,11 @@ def next_kernel_status(status: Status, observation: Observation) -> Status:
 def kernel_changes(stored: Iterable[StoredKernel], update: AgentUpdate) -> list[KernelChange]:
     """The changes that an update makes to the agent's live kernels among ``stored``.
 
-    A kernel that the agent has had and a full report omits is gone. One that is only ordered may
-    not have arrived yet, and one that is being stopped may not have been withdrawn yet: these are
-    gone once they are listed as absent. A new progress text is a change, and so is the health of a
-    running kernel, even though the status stays the same; and of a job in a queue, that its site or
-    its agent no longer says so.
+    A kernel that the agent has had and a full report omits is gone. An ordered kernel may not have
+    arrived yet, and a kernel that is being stopped may not have been withdrawn yet: these are gone
+    once they are listed as absent. A new progress text counts as a change, as does the health of a
+    running kernel, although the status stays the same. So does a queued job that its site or its
+    agent no longer reports as queued.
     """
     changes = []
     for kernel in stored:
@@ -204,7 +207,7 @@ def _is_silent(observation: Observation) -> bool:
 
 
 def _times_differ(kernel: StoredKernel, observation: Observation) -> bool:
-    """An end that is unknown for a moment stays what it was."""
+    """Whether the times differ. An end that is unknown for a moment keeps its former value."""
     starts = abs(observation.expected_start - kernel.expected_start) >= 1
     return starts or (observation.ends_at > 0 and abs(observation.ends_at - kernel.ends_at) >= 1)
 
@@ -223,8 +226,8 @@ def _is_omitted(kernel: StoredKernel, update: AgentUpdate) -> bool:
 def ended_kernels(
     stored: Iterable[StoredKernel], changes: Iterable[KernelChange], update: AgentUpdate
 ) -> list[KernelId]:
-    """The kernels whose allocations can be freed: those that end now, and those that had been given
-    up (agent lost, stop timed out) and that the agent reports as ended or absent."""
+    """Kernels whose allocations can be freed: those that end now, and those that had been given up
+    (agent lost, stop timed out) and that the agent reports as ended or absent."""
     given_up = [k.kernel_id for k in stored if k.status in TERMINAL]
     return [c.kernel_id for c in changes if c.new in TERMINAL] + [
         k

@@ -1,4 +1,4 @@
-"""Sub kernels that a cluster has lost, and how the detail of its session tells of them. Pure."""
+"""Sub kernels that a cluster has lost, and the part of its session's detail about them. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import TERMINAL, SessionType, Status
 from moorage.manager.lifecycle.snapshots import KernelSnapshot, SessionSnapshot
 
-# Begins the warning of a session that counts as unused, in its detail.
+# Prefix of the warning that a session counts as idle, in its detail.
 IDLE = "idle: "
 
 
@@ -18,7 +18,9 @@ def may_degrade(spec: SessionSpec) -> bool:
 
 def lost_sub_kernels(session: SessionSnapshot) -> list[KernelSnapshot]:
     """Sub kernels of a cluster that ended although they should not have, or without which it may
-    continue. In a batch session a sub kernel may finish before main1 does."""
+    continue.
+
+    In a batch session a sub kernel may finish before main1 does."""
     expected = Reason.EXIT_ZERO if session.spec.type is SessionType.BATCH else None
     degrades = session.status is Status.RUNNING and may_degrade(session.spec)
     subs = [kernel for kernel in session.kernels if kernel.hostname != MAIN]
@@ -37,17 +39,18 @@ def describe_loss(kernel: KernelSnapshot) -> str:
 
 
 def describe_losses(session: SessionSnapshot) -> str:
-    """ "": it has lost none."""
+    """Describe the lost kernels; "" if there are none."""
     lost = lost_sub_kernels(session)
     return f"without {'; without '.join(map(describe_loss, lost))}" if lost else ""
 
 
 def tells_losses(detail: str, losses: str) -> bool:
-    """Whether ``detail`` tells of just these losses, with or without the warning of an unused
-    session."""
+    """Whether ``detail`` describes exactly these losses, with or without the warning about
+    idleness."""
     return detail == losses or detail.startswith(f"{losses}; {IDLE}")
 
 
 def with_warning(losses: str, warning: str) -> str:
-    """The detail of a session that continues without kernels, and is warned. Either may be ""."""
+    """The detail of a session that continues without kernels, combined with its warning. Either may
+    be ""."""
     return "; ".join(part for part in (losses, warning) if part)

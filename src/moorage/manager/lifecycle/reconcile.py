@@ -66,7 +66,7 @@ def preempt_session(
     detail = f"for session {preemptor}, which has a higher priority"
     if (checkpoint := session.spec.checkpoint) is not None and session.status is Status.RUNNING:
         detail += (
-            f"; it asked for SIG{checkpoint.signal} and {checkpoint.grace_s:g} s to save its state"
+            f"; it requested SIG{checkpoint.signal} and {checkpoint.grace_s:g} s to save its state"
         )
 
     return _transition(
@@ -97,7 +97,7 @@ def reconcile_session(
     session: SessionSnapshot, now: datetime, lost_grace_s: float, *, deadlines: bool = True
 ) -> Transition | None:
     """The transition that a session's kernels and deadline call for now. The first rule that
-    matches wins. Not ``deadlines``: a passed deadline does not count."""
+    matches wins. If ``deadlines`` is false, a passed deadline does not count."""
     overdue = deadlines and session.deadline_at is not None and now >= session.deadline_at
     if session.status in TERMINAL:
         return None
@@ -146,8 +146,10 @@ def reconcile_session(
 def may_continue(
     session: SessionSnapshot, move: Transition, now: datetime, lost_grace_s: float
 ) -> bool:
-    """Whether another transition may follow at once, as after the start of a program that has ended
-    by now. What a pending session does next depends on more than its snapshot."""
+    """Whether another transition may follow immediately, for example after the start of a program
+    that has already ended.
+
+    The next step of a pending session depends on more than its snapshot."""
     after = replace(
         session, status=move.new, reason=move.reason, detail=move.detail, deadline_at=None
     )
@@ -155,7 +157,8 @@ def may_continue(
 
 
 def _run_limit_reached(session: SessionSnapshot, now: datetime, lost_grace_s: float) -> Transition:
-    """The end of the walltime may have been unknown, or earlier, when the deadline was set."""
+    """Whether the run limit is reached. The end of the walltime may have been unknown, or earlier,
+    when the deadline was set."""
     limit_s = run_limit_s(session.spec, _ends_in_s(session, now))
     if limit_s is not None and run_limit_reason(session.spec) is Reason.WALLTIME and limit_s > 0:
         moved = _transition(
@@ -169,7 +172,7 @@ def _run_limit_reached(session: SessionSnapshot, now: datetime, lost_grace_s: fl
 
 
 def _ends_in_s(session: SessionSnapshot, now: datetime) -> float | None:
-    """Seconds until the walltime of its main kernel ends, as its agent knows it."""
+    """Seconds until the walltime of its main kernel ends, as far as its agent knows."""
     ends_at = _main_kernel(session.kernels).ends_at
     return None if ends_at is None else (ends_at - now).total_seconds()
 
@@ -205,9 +208,9 @@ def _main_kernel(kernels: Sequence[KernelSnapshot]) -> KernelSnapshot:
 
 
 def _agent_lost(session: SessionSnapshot, lost_grace_s: float) -> Transition | None:
-    """What becomes of a session with kernels on a LOST agent (``on_lost_agent``).
+    """The transition of a session with kernels on a LOST agent (``on_lost_agent``).
 
-    Nothing with `wait` and `requeue`: the program runs again once its lease has ended it. A cluster
+    None with `wait` and `requeue`: the program runs again once its lease has ended it. A cluster
     that may continue without the kernel does so.
     """
     lost = [kernel for kernel in session.kernels if kernel.unreachable]
@@ -235,7 +238,7 @@ def _agent_lost(session: SessionSnapshot, lost_grace_s: float) -> Transition | N
 
 
 def _is_silent(session: SessionSnapshot) -> bool:
-    """Nobody says what has become of a job of it, which may have left the status whose deadline
+    """Whether nobody reports on one of its jobs, which may have left the status whose deadline
     passed."""
     is_job = session.status is Status.QUEUED or session.spec.job is not None
     if not is_job or session.status is Status.SCHEDULED:
@@ -249,8 +252,9 @@ def _silent(agents: Iterable[AgentId | None], rest: str) -> str:
 
 
 def _stop_overdue(session: SessionSnapshot) -> Transition:
-    """Recorded once: the stop is late. Only the end of its kernels ends the session, whoever sees
-    it."""
+    """Record once that the stop is late.
+
+    Only the end of its kernels ends the session, whoever observes it."""
     live = [kernel for kernel in session.kernels if kernel.status not in TERMINAL]
     agents = sorted({kernel.agent_id or "" for kernel in live})
     waits = f"its kernel on agent {', '.join(agents)} is not known to have ended"
@@ -267,8 +271,9 @@ def _stop_overdue(session: SessionSnapshot) -> Transition:
 def _degrade(
     session: SessionSnapshot, lost: Sequence[KernelSnapshot], now: datetime, lost_grace_s: float
 ) -> Transition | None:
-    """The session continues without the lost kernels. Recorded once per loss; its run time limit
-    stays."""
+    """Continue the session without the lost kernels.
+
+    This is recorded once per loss; the run time limit stays."""
     detail = describe_losses(session)
     if tells_losses(session.detail, detail):
         return None
@@ -282,13 +287,14 @@ def _degrade(
 
 
 def ended_without_result(shared: SharedRun) -> bool:
-    """It was stopped, or never placed: a session that shares its run takes its place."""
+    """Whether the session was stopped or never placed: a session that shares its run then takes its
+    place."""
     stopped = shared.status is Status.TERMINATED and shared.result is Result.UNDEFINED
     return stopped or shared.status is Status.CANCELLED
 
 
 def _follow(session: SessionSnapshot, shared: SharedRun, lost_grace_s: float) -> Transition | None:
-    """A session ends as the one whose run it shares, unless that one has no result."""
+    """End a session like the one whose run it shares, unless that one has no result."""
     if shared.status not in TERMINAL or ended_without_result(shared):
         return None
     event = Event.FAILED if shared.status is Status.ERROR else Event.ENDED
@@ -310,7 +316,7 @@ def _reconcile_pending(
         return _transition(session, event, lost_grace_s, reason, detail=session.failed_dependencies)
 
     if session.earlier_lost and session.spec.lost_agent_policy == "fail" and not session.overlap:
-        detail = _silent(session.earlier_lost, "its earlier attempt may still run there")
+        detail = _silent(session.earlier_lost, "an earlier attempt may still be running there")
         return _transition(session, Event.FAIL, lost_grace_s, Reason.AGENT_LOST, detail=detail)
 
     retrying = session.attempt - session.requeued_from > 1
@@ -319,7 +325,7 @@ def _reconcile_pending(
         detail = "; ".join(filter(None, (session.detail, f"{too_few} left to try")))
         return _transition(session, Event.FAIL, lost_grace_s, session.reason, detail=detail)
 
-    # Checked last: the reason of the failed start says more than that there was no time for another
+    # Checked last: the reason of the failed start explains more than the lack of time for another
     # one.
     return (
         _transition(session, Event.EXPIRED, lost_grace_s, Reason.PENDING_TIMEOUT)
@@ -329,8 +335,10 @@ def _reconcile_pending(
 
 
 def _advance(session: SessionSnapshot, now: datetime, lost_grace_s: float) -> Transition | None:
-    """READY needs every kernel. Earlier steps follow the kernel that is furthest ahead, unless a
-    job waits in the queue of its site: then no start counts."""
+    """Advance the session.
+
+    READY needs every kernel. Earlier steps follow the kernel that is furthest ahead, unless a job
+    waits in the queue of its site: then no start counts."""
     if session.status not in STARTING:
         return None
 
@@ -355,8 +363,8 @@ def _kernel_failed(
     *,
     final: Event = Event.FAIL,
 ) -> Transition:
-    """A kernel ended or a start timed out, while other kernels may still be alive. ``final`` is the
-    event if the session is neither requeued nor retried."""
+    """Handle a kernel that ended, or a start that timed out, while other kernels may still be
+    alive. ``final``: the event if the session is neither requeued nor retried."""
     if _was_shut_down(session, reason):
         return _transition(session, Event.PREEMPT, lost_grace_s, reason, detail=detail)
     if may_requeue(session, reason):
@@ -367,15 +375,17 @@ def _kernel_failed(
 
 
 def _was_shut_down(session: SessionSnapshot, reason: Reason) -> bool:
-    """The kernels of its agent were stopped, and its program may run again: that costs neither a
-    retry nor a start attempt."""
+    """Whether the kernels were stopped with their agent and the program may run again. This costs
+    neither a retry nor a start attempt."""
     runs_again = session.spec.type is SessionType.BATCH and session.spec.retries > 0
     return reason is Reason.AGENT_SHUTDOWN and (runs_again or session.status in STARTING)
 
 
 def may_retry(session: SessionSnapshot, reason: Reason) -> bool:
-    """Only a start is retried, only for reasons that another agent may not have, and only while
-    enough other agents exist (one, or as many as a multi-node cluster needs)."""
+    """Whether the session may be retried.
+
+    Only a start is retried, only for reasons that another agent may not have, and only while enough
+    other agents exist (one, or as many as a multi-node cluster needs)."""
     if session.spec.type is SessionType.BATCH and reason in PROGRAM_FAILED:
         return False  # the program ran and ended between two reports: that is the session's result
 
@@ -388,7 +398,9 @@ def may_retry(session: SessionSnapshot, reason: Reason) -> bool:
 
 
 def may_requeue(session: SessionSnapshot, reason: Reason) -> bool:
-    """A batch program that failed, or is known to have ended with its node, is run again up to
+    """Whether the session may be requeued.
+
+    A batch program that failed, or is known to have ended with its node, runs again up to
     ``retries`` times, on any agent. Failed starts are counted separately (``may_retry``)."""
     gone = reason in _ENDED_WITH_NODE and not may_retry(session, reason)
     return (
@@ -423,12 +435,13 @@ def _requeue(
 
 
 def _all_kernels_ended(session: SessionSnapshot, lost_grace_s: float) -> Transition:
-    """Every kernel has ended. In a cluster, main1 determines the reason and the result."""
+    """Handle a session whose kernels have all ended. In a cluster, main1 determines the reason and
+    the result."""
     if _ran_between_reports(session):
         return _transition(session, Event.READY, lost_grace_s, Reason.NONE)
 
     main = _main_kernel(session.kernels)
-    # why it was stopped explains more than how its kernels ended
+    # the cause of the stop explains more than the way in which its kernels ended
     if session.status is Status.TERMINATING:
         reason = session.reason or main.reason
         detail = session.detail
@@ -459,7 +472,8 @@ def _all_kernels_ended(session: SessionSnapshot, lost_grace_s: float) -> Transit
 
 
 def _ran_between_reports(session: SessionSnapshot) -> bool:
-    """The program started and ended between two reports. RUNNING is recorded before its end is."""
+    """Handle a program that started and ended between two reports. RUNNING is recorded before its
+    end is."""
     return (
         session.spec.type is SessionType.BATCH
         and session.status in STARTING
@@ -479,7 +493,7 @@ def _finish(
     result = None
     event = Event.FAILED if failed else Event.ENDED
     if session.spec.type is SessionType.BATCH:
-        failed = failed or reason is Reason.WALLTIME  # its program was cut off
+        failed = failed or reason is Reason.WALLTIME  # its program was interrupted
         result = Result.FAILED if failed else Result.SUCCESS if reason is Reason.EXIT_ZERO else None
         if reason in (Reason.EXIT_NONZERO, Reason.TIMEOUT):
             # the program ran and has a result; ERROR is for sessions that could not run

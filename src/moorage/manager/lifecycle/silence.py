@@ -1,9 +1,11 @@
-"""Silence of agents: which become SUSPECT and LOST, from what the leader itself has observed. Pure.
+"""Silence of agents: decides which become SUSPECT or LOST, from the leader's own observations.
+Pure.
 
-No clock but the leader's monotonic one counts here. The time of an agent's last report is a marker:
-while it stays the same, the agent is silent, and any other value is a sign of life. A jump of the
-database's clock, a failover and a resumed virtual machine therefore mark nobody. The database's
-clock only tells at which agents to look, so that a look costs as much as there are silent ones.
+Only the leader's monotonic clock counts here. The time of an agent's last report is a marker: while
+it stays the same, the agent is silent, and any other value is a sign of life. Therefore neither a
+jump of the database's clock, nor a failover or a resumed virtual machine marks any agent. The
+database's clock only selects the agents to examine, so that the cost is proportional to the number
+of silent agents.
 """
 
 from __future__ import annotations
@@ -22,10 +24,10 @@ MISSED_REPORTS = 3
 @dataclass(frozen=True, slots=True)
 class AgentContact:
     """An agent that is ALIVE or SUSPECT, as stored. ``report_interval_s``: the longest pause
-    between two of its reports, 0 if it did not say. ``grace_s``: the longest silence that the
-    runtimes of its live kernels tolerate, 0 if they leave that to the manager. ``silent_s``: how
-    long the database has not heard from it by its own clock, at most a third of its patience.
-    ``group_agents``: how many agents a SUSPECT one's group has."""
+    between two of its reports, 0 if unknown. ``grace_s``: the longest silence that the runtimes of
+    its live kernels tolerate, 0 if they leave that to the manager. ``silent_s``: how long the agent
+    has been silent by the database's clock, at most a third of its patience. ``group_agents``: for
+    a SUSPECT agent, the number of agents in its group."""
 
     agent_id: AgentId
     group: str
@@ -39,8 +41,8 @@ class AgentContact:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """An agent to be marked, if it was not heard from since ``last_seen``. ``silent_s``: the
-    silence that the database's clock must show as well."""
+    """An agent to be marked if it has been silent since ``last_seen``. ``silent_s``: the silence
+    that the database's clock must show as well."""
 
     agent_id: AgentId
     last_seen: datetime
@@ -50,8 +52,8 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class SilenceVerdict:
-    """``held``: groups in which too many agents are silent at once, with how many of them would be
-    LOST."""
+    """Result of a look. ``held``: groups in which too many agents are silent simultaneously, with
+    the number of agents that would otherwise be LOST."""
 
     marks: tuple[Mark, ...]
     held: Mapping[str, int]
@@ -60,8 +62,8 @@ class SilenceVerdict:
 @dataclass(frozen=True, slots=True)
 class SilenceLimits:
     """``lost_share``: the share of a group's agents that may be silent while silent ones become
-    LOST. One agent always may be. ``longest_pause_s``: a leader that has not looked for so long
-    starts again."""
+    LOST. One agent is always allowed to. ``longest_pause_s``: a leader that has not looked for this
+    long starts from scratch."""
 
     suspect_after_s: float
     lost_grace_s: float
@@ -70,7 +72,7 @@ class SilenceLimits:
 
 
 class SilenceWatch:
-    """The observations of one leader in one term: a new term takes a new watch."""
+    """Observations of one leader in one term: a new term needs a new watch."""
 
     def __init__(self, limits: SilenceLimits) -> None:
         self._limits = limits
@@ -81,7 +83,7 @@ class SilenceWatch:
         self, contacts: Iterable[AgentContact], sent: float, received: float
     ) -> SilenceVerdict:
         """``contacts``: the agents that may have to be marked, as read between ``sent`` and
-        ``received`` (monotonic seconds); any other has been heard from."""
+        ``received`` (monotonic seconds); all others have reported."""
         limits = self._limits
         before = self._observed
         begins = self._looked_at is None or sent - self._looked_at > limits.longest_pause_s
@@ -97,7 +99,7 @@ class SilenceWatch:
         for contact in contacts:
             status, last_seen, since = before.get(contact.agent_id, (None, None, received))
             if (status, last_seen) != (contact.status, contact.last_seen):
-                # A jump of the database's clock may have made up a third of its silence, but no
+                # A jump of the database's clock may account for a third of its silence, but not for
                 # more.
                 counts = contact.status is AgentStatus.ALIVE and not begins
                 since = received - (contact.silent_s if counts else 0.0)

@@ -15,9 +15,8 @@ from moorage.common.model.status import Result, Status
 @dataclass(frozen=True, slots=True)
 class KernelSnapshot:
     """A kernel of a session's current attempt, as stored. ``unreachable``: it is live, and its
-    agent LOST. ``ends_at``: the end of its walltime, where its agent knows it. ``silent``: nobody
-    says at the moment what becomes of it: its agent is silent, or, of a job that waits, its
-    site."""
+    agent is LOST. ``ends_at``: the end of its walltime, if its agent knows it. ``silent``: its
+    state is currently unknown, because its agent is silent or, for a waiting job, its site."""
 
     kernel_id: KernelId
     status: Status
@@ -49,10 +48,11 @@ class SessionSnapshot:
     ``other_agents``: ALIVE agents of its resource group on which this run of its program has not
     failed yet. ``untried_agents``: the same, including SUSPECT agents: while there is one, a retry
     may wait for it. ``requeues``: how often its program was requeued. ``requeued_from``: the last
-    attempt of the run before, or 0. ``failed_dependencies``: dependencies that did not end as
+    attempt of the previous run, or 0. ``failed_dependencies``: dependencies that did not end as
     required, in prose; "" if there are none. ``overlap``: a new attempt may start while an earlier
     one may still run. ``earlier_lost``: LOST agents on which a kernel of an earlier attempt may
-    still run; known for pending sessions. ``shared``: whose run a pending session shares.
+    still run; known for pending sessions. ``shared``: the session whose run a pending session
+    shares.
     """
 
     session_id: SessionId

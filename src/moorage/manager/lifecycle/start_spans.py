@@ -1,8 +1,8 @@
 """Spans of a session's start, made from its history. Pure.
 
-``queue`` and ``placement`` are made by the scheduler's process when the session is placed, the
-others by the process that writes the transition with which the start ends. What happens on the node
-is traced by its agent.
+The scheduler's process creates ``queue`` and ``placement`` when the session is placed; the process
+that writes the last transition of the start creates the others. The agent traces the steps on the
+node.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ENDED = TERMINAL | {Status.TERMINATING}
 
 @dataclass(frozen=True, slots=True)
 class HistoryRow:
-    """An entry of a session's history. ``at``: unix seconds."""
+    """Entry of a session's history. ``at``: Unix seconds."""
 
     revision: int
     at: float
@@ -35,8 +35,8 @@ class HistoryRow:
 
 @dataclass(frozen=True, slots=True)
 class TracedSession:
-    """``stored``: the context below which its start is traced. ``history``: by revision, all of
-    it."""
+    """``stored``: the context under which its start is traced. ``history``: the complete history,
+    by revision."""
 
     session_id: SessionId
     name: str
@@ -49,9 +49,9 @@ class TracedSession:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """``revision``: of the session's history entry, if the placement was committed. ``began``,
-    ``ended``: of the scheduling pass until the commit, unix seconds. ``holds``: the reasons for
-    which the session was not placed before, and since when."""
+    """``revision``: that of the session's history entry, if the placement was committed. ``began``,
+    ``ended``: from the start of the scheduling pass to the commit, in Unix seconds. ``holds``: the
+    reasons for which the session was not placed before, with their start times."""
 
     revision: int
     began: float
@@ -61,7 +61,7 @@ class Placement:
 
 
 def ends_start(transition: Transition) -> bool:
-    """Whether a session is up, or no longer starts."""
+    """Whether a session is up, or will not start any more."""
     old = transition.old
     new = transition.new
     if new is Status.RUNNING:
@@ -113,8 +113,8 @@ def placement_spans(
 def start_spans(
     session: TracedSession, revision: int, new_span_id: Callable[[], int]
 ) -> list[Span]:
-    """The spans of the start that ended with the entry ``revision``: how long orders took to the
-    agent, and the whole start. A session that had been RUNNING before starts again: below its first
+    """The spans of the start that ended with the entry ``revision``: the delivery of orders to the
+    agent, and the whole start. A session that was RUNNING before starts again below its first
     start."""
     history = [one for one in session.history if one.revision <= revision]
     if not history or history[-1].revision != revision:
@@ -190,7 +190,7 @@ def start_spans(
 
 
 def _pending_since(history: Sequence[HistoryRow]) -> float:
-    """When the session that is pending at the end of ``history`` became so."""
+    """Since when the session that is pending at the end of ``history`` has been pending."""
     since = history[-1].at
     for one in reversed(history):
         if one.new is not Status.PENDING:

@@ -1,8 +1,8 @@
-"""Sweep: a look at everything in chunks, round after round, beside the looks at what has changed.
+"""Sweep over all rows in chunks, round after round, in addition to the processing of changed rows.
 Pure.
 
-It finds what no notification announced. A chunk has the same size however much exists, so a sweep
-costs the same; only its rounds take longer.
+It finds changes that no notification announced. Chunks have a fixed size, so the cost per time is
+constant; with more rows, a round only takes longer.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ Cursor = TypeVar("Cursor")
 
 
 class Sweep(Generic[Cursor]):
-    """``cursor``: where the next chunk begins; None: at the start. ``urgent``: this round follows
-    an event after which notifications may be missing, so its chunks follow each other at once."""
+    """``cursor``: the beginning of the next chunk; None: the start. ``urgent``: this round follows
+    an event after which notifications may be missing, so its chunks follow each other
+    immediately."""
 
     def __init__(self) -> None:
         self.cursor: Cursor | None = None
@@ -22,18 +23,18 @@ class Sweep(Generic[Cursor]):
         self._restarted = False
 
     def restart(self) -> None:
-        """Anything may have changed unnoticed, also in the chunk that is being looked at."""
+        """Start a new round: anything may have changed unnoticed, even in the chunk in progress."""
         self.cursor = None
         self.urgent = True
         self._restarted = True
 
     def begin(self) -> Cursor | None:
-        """Begin to look at the next chunk, which ``advance`` follows. Returns ``cursor``."""
+        """Begin the next chunk; ``advance`` ends it. Returns ``cursor``."""
         self._restarted = False
         return self.cursor
 
     def advance(self, cursor: Cursor | None) -> None:
-        """The chunk was looked at. ``cursor``: of the next one; None: it was the last."""
+        """End a chunk. ``cursor``: the beginning of the next one; None: it was the last."""
         if not self._restarted:
             self.cursor = cursor
             self.urgent = self.urgent and cursor is not None

@@ -1,7 +1,7 @@
 """End of kernels on silent agents by the walltime of their jobs. Pure.
 
 A job outlives its agent, but not its walltime, whose end the agent has reported. Two clocks must
-agree that it has passed: a jump of one ends no kernel.
+agree that it has passed, so that a jump of one clock ends no kernel.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ GRACE_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class WalltimeKernel:
-    """A live kernel on a silent agent. ``contact``: of the last report that was stored.
-    ``ends_at``: the end of its walltime. ``now``: by the clock of the database."""
+    """Live kernel on a silent agent. ``contact``: time of the last report that was stored.
+    ``ends_at``: the end of its walltime. ``now``: time by the database's clock."""
 
     kernel_id: KernelId
     agent_id: AgentId
@@ -29,5 +29,5 @@ class WalltimeKernel:
 
 
 def outlived(kernels: Sequence[WalltimeKernel], now: datetime) -> list[WalltimeKernel]:
-    """Those that cannot run any more. ``now``: by the clock of this process."""
+    """Kernels that cannot be running any more. ``now``: time by the clock of this process."""
     return [k for k in kernels if (min(k.now, now) - k.ends_at).total_seconds() >= GRACE_S]

@@ -15,7 +15,7 @@ log = structlog.get_logger("moorage.agents")
 
 
 class AgentMonitor:
-    """``limits`` except ``longest_pause_s``: see ``SilenceLimits``."""
+    """``limits``: except ``longest_pause_s``; see ``SilenceLimits``."""
 
     def __init__(
         self,
@@ -57,7 +57,8 @@ class AgentMonitor:
         for group, held in await self._store.agents.hold_losses(verdict.held, term):
             if held:
                 log.error(
-                    "too many agents of a group are silent at once: none of them becomes LOST",
+                    "too many agents of a group are silent simultaneously: none of them becomes "
+                    "LOST",
                     group=group,
                     overdue=verdict.held[group],
                     share=self._limits.lost_share,

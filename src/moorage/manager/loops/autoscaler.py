@@ -1,8 +1,8 @@
 """Autoscaler: samples the load of autoscaled endpoints, and carries out what ``serving.autoscale``
 decides.
 
-It looks at endpoints whose load has changed, that are new, and whose next decision is due. A new
-leader has seen no load before, so it scales nothing down until it has looked for long enough.
+It examines endpoints that are new, whose load has changed, or whose next decision is due. A new
+leader knows no earlier load, so it scales nothing down until it has observed for long enough.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ log = structlog.get_logger("moorage.autoscale")
 _SCOPE = Scope.system("autoscaler")
 INTERVAL_S = 2.0
 AT_ONCE = 100
-# An endpoint is looked at this often if nothing changes: what nobody reports may have, such as the
-# age of a report. So many in each run, those that were not looked at for longest; with more
-# endpoints it takes longer.
+# Interval at which an endpoint is examined if nothing changes: values that nobody reports may have
+# changed, such as the age of a report. And the number of endpoints per run, longest-waiting first;
+# with more endpoints, the interval is longer.
 LOOK_S = 30.0
 SWEPT = 8
-# Samples closer to each other than this replace the one before.
+# A sample that is closer than this to the previous one replaces it.
 _RESOLUTION_S = 1.0
 
 
 @dataclass
 class _Watched:
-    """What is remembered of one endpoint: samples, oldest first, and the last counters of requests.
-    ``looked_at``: when the last sample was taken, in monotonic seconds."""
+    """Memory of one endpoint: samples, oldest first, and the last request counters. ``looked_at``:
+    time of the last sample, in monotonic seconds."""
 
     looked_at: float = 0.0
     samples: list[LoadSample] = field(default_factory=list)
@@ -88,7 +88,7 @@ class Autoscaler:
 
     def _endpoints_changed(self, endpoints: Collection[EndpointId] | None) -> None:
         if endpoints is None:
-            self._since = None  # look at all
+            self._since = None  # examine all
         else:
             self._changed.update(endpoints)
         self.loop.nudge()

@@ -1,5 +1,7 @@
-"""Budget controller: sums up what counts against budgets, warns at their limits, and stops sessions
-of those that say so. The replica controller stops their endpoints."""
+"""Budget controller: aggregates usage per budget, warns at limits, and stops sessions of exhausted
+budgets that require it.
+
+The replica controller stops their endpoints."""
 
 from __future__ import annotations
 
@@ -16,8 +18,8 @@ from moorage.manager.store import Store, Topic
 from moorage.manager.termination import SessionTerminator
 
 log = structlog.get_logger("moorage.budgets")
-# All budgets are summed up so often; sooner where one will be exhausted before, but never for more
-# than this part of the time.
+# Interval at which all budgets are aggregated; shorter if one will be exhausted before, but never
+# for more than this share of the time.
 INTERVAL_S = 10.0
 LEAST_S = 1.0
 SHARE = 0.1
@@ -69,7 +71,7 @@ class BudgetController:
 
 
 def next_in_s(left_s: Iterable[float | None], took_s: float) -> float:
-    """When to sum up again: when the first budget is exhausted at its present rate. ``took_s``:
-    what it took this time. Pure."""
+    """Seconds until the next aggregation: when the first budget is exhausted at its current rate.
+    ``took_s``: duration of this one. Pure."""
     soonest_s = min((one for one in left_s if one is not None), default=INTERVAL_S)
     return min(max(soonest_s, LEAST_S, took_s / SHARE), INTERVAL_S)

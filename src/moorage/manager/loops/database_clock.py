@@ -1,8 +1,8 @@
 """Deadline clock: the database's time as this manager trusts it, and whether passed deadlines
 count.
 
-The loop follows the database's clock by the monotonic one. After a jump forward, time goes on as if
-there had been none, until the leader has moved all deadlines by the jump.
+The loop tracks the database's clock with the monotonic clock. After a jump forward, time continues
+as if there had been no jump, until the leader has moved all deadlines by it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class DatabaseClock:
 
     @property
     def steady_s(self) -> float:
-        """How long the database's clock has not jumped, as far as this manager has seen."""
+        """Seconds for which the database's clock has not jumped, as far as this manager has
+        observed."""
         return self._clock.monotonic() - self._steady_since
 
     def now(self) -> datetime:
@@ -53,8 +54,9 @@ class DatabaseClock:
         )
 
     def counts(self, status: Status) -> bool:
-        """Whether this manager may act on passed deadlines of a status. The leader may, once it
-        knows what has become of the sessions meanwhile."""
+        """Whether this manager may act on passed deadlines of a status.
+
+        The leader may, once it knows what happened to the sessions before its term."""
         term = self._leading()
         if term is None or term != self._term or self._reading is None:
             return False

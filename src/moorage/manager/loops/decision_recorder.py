@@ -1,9 +1,9 @@
-"""Decision recorder: notes each scheduling pass, and writes the notes to the decision log every
+"""Decision recorder: records each scheduling pass, and writes the records to the decision log every
 second.
 
-Noting costs a comparison with the pass before. The scheduler never waits for the database: passes
-that cannot be written in time are dropped and counted, and the next segment records how many are
-missing.
+Recording costs a comparison with the previous pass. The scheduler never waits for the database:
+passes that cannot be written in time are dropped and counted, and the next segment records how many
+are missing.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ log = structlog.get_logger("moorage.recorder")
 WRITE_EVERY_S = 1.0
 # Interval of complete snapshots, at which reading can begin.
 SNAPSHOT_EVERY_S = 300.0
-# Unwritten agents, sessions and places: write at once above the first number, drop above the
-# second.
+# Limits of unwritten agents, sessions and places: above the first, write immediately; above the
+# second, drop.
 WRITE_NOW_ITEMS = 20_000
 MAX_ITEMS = 200_000
 MAX_UNSENT_BYTES = 16_000_000  # encoded, not yet in the database
@@ -40,7 +40,7 @@ FINAL_WRITE_TIMEOUT_S = 2.0
 @dataclass(slots=True)
 class _Group:
     """``unsent``: encoded segments that are not in the database yet, each with its term and number.
-    ``dropped``: passes lost since the last segment. ``drops``: how often that happened."""
+    ``dropped``: passes lost since the last segment. ``drops``: the number of losses."""
 
     writer: Writer
     term: int = 0
@@ -54,7 +54,8 @@ class _Group:
     drops: int = 0
 
     def drop(self) -> int:
-        """Discard what is not in the database, and restart. Returns the number of passes."""
+        """Discard the unwritten records, and start again. Returns the number of discarded
+        passes."""
         lost = len(self.passes) + sum(segment.passes for segment, _, _ in self.unsent)
         self.dropped += lost + sum(segment.dropped for segment, _, _ in self.unsent)
         self.passes = []
@@ -101,7 +102,7 @@ class DecisionRecorder:
         placed: int,
         term: int,
     ) -> None:
-        """Note a finished pass. ``at``: when it was planned (unix microseconds). ``took``:
+        """Record a finished pass. ``at``: time of its plan (Unix microseconds). ``took``:
         microseconds."""
         group = self._groups.get(snapshot.group)
         if group is None:
@@ -133,7 +134,8 @@ class DecisionRecorder:
         log.warning("decisions dropped", group=name, passes=lost, why=why)
 
     async def write(self) -> None:
-        """Write all notes. What the database does not accept now is tried again the next time."""
+        """Write all records. Those that the database does not accept now are retried the next
+        time."""
         for name, group in list(self._groups.items()):
             if group.passes:
                 await self._encode(group)
@@ -157,12 +159,12 @@ class DecisionRecorder:
                 group.unsent.insert(0, (segment, term, number))
                 if sum(len(one.body) for one, _, _ in group.unsent) > MAX_UNSENT_BYTES:
                     self._drop(name, group, "the database does not accept them")
-            elif not sent:  # its successors have been dropped already
+            elif not sent:  # its successors have already been dropped
                 self._metrics.decisions_dropped(segment.passes)
                 group.dropped += segment.passes + segment.dropped
 
     async def _encode(self, group: _Group) -> None:
-        """Encode the notes as segments, yielding to other tasks."""
+        """Encode the records as segments, yielding to other tasks."""
         passes = group.passes
         terms = group.terms
         drops = group.drops
@@ -192,8 +194,8 @@ class DecisionRecorder:
                 group.number = group.number + 1
         finally:
             if remaining:
-                # Passes noted meanwhile build on what was never written, unless a drop has
-                # restarted the log.
+                # Passes recorded since then build on records that were never written, unless a drop
+                # has restarted the log.
                 lost = group.drop() if group.drops == drops else 0
                 self._metrics.decisions_dropped(lost + remaining)
                 group.dropped += remaining
@@ -212,7 +214,7 @@ class DecisionRecorder:
 def _split_at_snapshots(
     passes: list[PassDelta], terms: list[int]
 ) -> Iterator[tuple[list[PassDelta], int]]:
-    """Batches that begin at complete snapshots, each with its term."""
+    """Split into batches that begin at complete snapshots, each with its term."""
     begins = [number for number, passed in enumerate(passes) if passed.whole or number == 0]
     for begin, end in zip(begins, [*begins[1:], len(passes)], strict=True):
         yield passes[begin:end], terms[begin]

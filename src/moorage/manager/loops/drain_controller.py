@@ -1,5 +1,4 @@
-"""Drain controller: at the deadline of an agent's drain, moves the sessions that are still on
-it."""
+"""Drain controller: moves the sessions that are still on an agent at the deadline of its drain."""
 
 from __future__ import annotations
 
@@ -15,13 +14,13 @@ from moorage.manager.loops.leader import Leader
 from moorage.manager.store import Store
 
 log = structlog.get_logger("moorage.drain")
-# Moved together: reading more of them would block the event loop.
+# Number of sessions moved together: reading more of them would block the event loop.
 TOGETHER = 200
 
 
 class DrainController:
-    """The replica controller replaces replicas before the deadline. Sessions that start after the
-    deadline are moved here, too."""
+    """Moves remaining sessions. The replica controller replaces replicas before the deadline.
+    Sessions that start after the deadline are moved as well."""
 
     def __init__(self, store: Store, leader: Leader, clock: Clock, lost_grace_s: float) -> None:
         self._store = store

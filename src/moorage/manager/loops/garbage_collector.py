@@ -22,9 +22,9 @@ AGENT_HISTORY_DAYS = 365
 INTERVAL_S = 5.0
 DELETE_EVERY_S = 60.0
 DELETE_OTHERS_EVERY_S = 3600.0
-# Deleting yields to the other work of this loop after this time, and goes on in its next iteration.
+# Deleting yields to other work of this loop after this time, and continues in the next iteration.
 DELETE_FOR_S = 2.5
-# Nothing is deleted by age before the clock has been steady for so long.
+# Nothing is deleted by age before the clock has been steady for this long.
 STEADY_S = 3600.0
 COMPACT_EVERY_S = 60.0
 SHRINK_EVERY_S = 300.0
@@ -34,9 +34,9 @@ SAMPLE_EVERY_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """How long rows are kept, in seconds. ``usage_s``: of sessions. ``sessions_s``: ended ones.
-    ``records_s``: usage records of models. ``decisions_s``, ``decisions_bytes``: decision records,
-    in seconds and bytes; None: unlimited."""
+    """Retention of rows, in seconds. ``usage_s``: usage of sessions. ``sessions_s``: ended
+    sessions. ``records_s``: usage records of models. ``decisions_s``, ``decisions_bytes``: decision
+    records, in seconds and bytes; None: unlimited."""
 
     decisions_s: float | None = None
     decisions_bytes: int = 0
@@ -95,7 +95,8 @@ class GarbageCollector:
             if self._kept.decisions_s is not None:
                 await self._store.decisions.trim(self._kept.decisions_s, self._kept.decisions_bytes)
 
-        # What a clock that was set forward has made old may be young again once the clock is right.
+        # Rows that look old because the clock was set forward may be young again once the clock is
+        # right.
         if self._leader.deadlines.steady_s < STEADY_S:
             return
 
@@ -134,9 +135,9 @@ class GarbageCollector:
         self._deleted = 0
 
     async def _delete_expired(self, until: float) -> bool:
-        """Delete ended sessions, idempotency keys and audit entries, batch by batch: as many as
-        have expired, however many that are. Returns whether nothing is left; ``until`` (monotonic)
-        it may be."""
+        """Delete expired sessions, idempotency keys and audit entries in batches.
+
+        Returns whether nothing is left to delete; it stops at ``until`` (monotonic)."""
         retention = self._store.retention
         while deleted := await retention.delete_sessions(self._kept.sessions_s):
             self._deleted += deleted

@@ -1,6 +1,6 @@
 """Idle controller: warns interactive sessions that nobody uses, and stops them.
 
-It counts only time that it has itself observed while leading: neither a gap nor a clock that jumps
+It counts only time that it has itself observed while leading, so neither a gap nor a clock jump
 ends a session.
 """
 
@@ -35,7 +35,7 @@ from moorage.manager.workloads.idle import (
 
 log = structlog.get_logger("moorage.idle")
 INTERVAL_S = 5.0
-# Longer between two looks than this counts as this: nobody looked meanwhile.
+# A longer interval between two looks counts as this one: nobody looked in between.
 LONGEST_S = 3 * INTERVAL_S
 
 
@@ -114,7 +114,7 @@ def _windows(rules: Mapping[SessionId, IdleSettings]) -> dict[SessionId, tuple[f
 def _judge(
     one: IdleSession, elapsed_s: float, settings: IdleSettings, use: MeanUse | None
 ) -> Judgment:
-    """A session whose agents are silent is not observed."""
+    """Judge a session. A session whose agents are silent is not observed."""
     used = {} if use is None else percent_used(one.slots, use.cpu, use.memory, use.gpu)
     look = Look(
         elapsed_s if one.reached else 0.0,

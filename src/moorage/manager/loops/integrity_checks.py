@@ -1,8 +1,8 @@
-"""Integrity checks of live rows, in parts: the garbage collector's look for drift.
+"""Integrity checks of live rows, in parts: how the garbage collector detects drift.
 
-A round begins once a minute at most. Its parts take about equally long, and a part that cannot be
-divided any more and takes longer is followed by a longer pause. More rows make a round longer, not
-the checks more expensive. ``moorage db check`` checks everything at once.
+A round begins at most once a minute. Its parts take about equally long; a longer part that cannot
+be divided is followed by a longer pause. More rows make a round longer, not the checks more
+expensive. ``moorage db check`` checks everything in one run.
 """
 
 from __future__ import annotations
@@ -21,18 +21,17 @@ from moorage.manager.store.platform.integrity import Part
 log = structlog.get_logger("moorage.gc")
 
 ROUND_EVERY_S = 60.0
-# How long a part may take, and the numbers of agents or sessions in it: at first, at least, at
-# most.
+# How long a part may take, and the numbers of agents or sessions in it: initial, minimum, maximum.
 PART_S = 0.005
 FIRST = 4
 LEAST = 1
 MOST = 2_000
-# At most this share of the time is spent on checks.
+# Maximum share of the time that is spent on checks.
 SHARE = 0.002
 
 
 class _Progress:
-    """``cursor``: of the last part; ``count``: the rows of the next one."""
+    """``cursor``: the end of the last part; ``count``: the number of rows in the next one."""
 
     def __init__(self, next_part: Callable[[Any, int], Awaitable[Part]]) -> None:
         self.next_part = next_part
@@ -58,7 +57,7 @@ class IntegrityChecks:
         self._progress = [_Progress(store.integrity.agents), _Progress(store.integrity.sessions)]
         self._began_at = clock.monotonic()
         self._due_at = self._began_at
-        # Violations that could not be repaired, by check: of the round before, and of this one.
+        # Violations that could not be repaired, by check: of the previous round, and of this one.
         self._before: Counter[str] = Counter()
         self._found: Counter[str] = Counter()
 

@@ -22,18 +22,18 @@ log = structlog.get_logger("moorage.leader")
 
 LEASE_S = 2.0
 RENEWAL_S = 0.5
-# The leader stops trusting its lease this long before it ends, so that a slow response cannot
+# The leader stops trusting its lease this long before the end, so that a slow response cannot
 # extend it.
 MARGIN_S = 0.5
-# The longest lease of any release. A lease that claims to last longer has met a jump of the
-# database's clock.
+# The longest lease of any release. A lease that claims to last longer is the result of a jump of
+# the database's clock.
 LONGEST_LEASE_S = 10.0
-# A follower looks at a lease that is about to end at least this often.
+# A follower checks a lease that is about to end at least this often.
 _SHORTEST_LOOK_S = 0.02
 
 
 class LeaseWatch:
-    """A follower's view of the lease: for how long it has not changed. Pure."""
+    """A follower's view of the lease: how long it has been unchanged. Pure."""
 
     def __init__(self) -> None:
         self._last: tuple[str, int, object] | None = None
@@ -50,7 +50,7 @@ class LeaseWatch:
 
 class Leader:
     """``term``: the term of this manager's lease while it is the leader, else None. ``deadlines``:
-    the clock that the leader acts by. ``on_term`` runs when this manager begins a term."""
+    the clock by which the leader acts. ``on_term`` runs when this manager begins a term."""
 
     def __init__(
         self, store: Store, clock: Clock, on_term: Callable[[], None] = lambda: None
@@ -92,11 +92,11 @@ class Leader:
             self._trusted_until = started + LEASE_S - MARGIN_S
             if not was_leading:
                 log.info("leading", term=self._term)
-                # What only the leader does has waited for one.
+                # Work that only the leader does has waited for a leader.
                 self._store.notifier.notify([Topic.SCHEDULE, Topic.ENDPOINTS, Topic.BUDGETS])
 
     async def _stand(self) -> int | None:
-        """Acquire the lease if it is free. Otherwise look again when it ends."""
+        """Acquire the lease if it is free. Otherwise check again when it ends."""
         lease = await self._store.leases.find()
         self.loop.interval_s = RENEWAL_S
         if lease is None or lease.holder == self._holder:
@@ -110,8 +110,10 @@ class Leader:
         return None
 
     async def resign(self) -> None:
-        """Give up the lease, notify the followers, and stand no more. Called first when the manager
-        stops: what follows takes longer than an election."""
+        """Release the lease, notify the followers, and do not stand again.
+
+        Called first when the manager stops, because the remaining steps take longer than an
+        election."""
         term = self._term
         self._resigned = True
         self._trusted_until = 0.0

@@ -1,5 +1,5 @@
-"""Lease controller: ends kernels of silent agents in the records, once their lease or walltime is
-over."""
+"""Lease controller: ends kernels of silent agents in the records once their lease or walltime has
+expired."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from moorage.manager.store import Store
 
 log = structlog.get_logger("moorage.leases")
 INTERVAL_S = 2.0
-_OVER = "its agent does not report, and the walltime of its job is over"
+_OVER = "the agent does not report, and the walltime of its job is over"
 
 
 class LeaseController:
-    """Counts only silence that it has observed itself while leading."""
+    """Counts only silence that it has itself observed while leading."""
 
     def __init__(self, store: Store, leader: Leader, clock: Clock) -> None:
         self._store = store
@@ -38,11 +38,11 @@ class LeaseController:
             return
 
         leased = await self._store.kernel_leases.on_silent_agents()
-        # The time after the look: a contact that it shows is no later. One after the look prevents
+        # Time after the query: a contact that the query shows is no later. A later contact prevents
         # the write.
         expired = self._watch.expired(leased, self._clock.monotonic())
         if expired and (ended := await self._store.kernel_leases.expire(expired, term)):
-            log.warning("leases of kernels have run out", kernels=ended)
+            log.warning("leases of kernels have expired", kernels=ended)
 
         over = outlived(await self._store.kernel_leases.with_walltime(), self._clock.now())
         if over and (

@@ -1,8 +1,9 @@
-"""Load writer: writes what proxies report of their load once a second, in one statement; at once if
-a model is to be woken or a draining replica has finished.
+"""Load writer: writes the load that proxies report, once a second in one statement; immediately if
+a model must be woken or a draining replica has finished.
 
-Of each proxy the newest state is kept, not a queue of reports. The next whole report has what was
-lost. A name belongs to one process at a time: Postgres decides which, over all managers.
+For each proxy, only the newest state is kept, not a queue of reports; the next complete report
+contains what was lost. A name belongs to one process at a time; Postgres decides which, across all
+managers.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from moorage.manager.store import Store
 log = structlog.get_logger("moorage.load")
 EVERY_S = 1.0
 FORGOTTEN_S = 3600.0
-# Reports that wait for the next write, by far more than proxies.
+# Maximum number of reports that wait for the next write, far more than there are proxies.
 _PROXIES = 1000
 
 
 class LoadWriter:
-    """``saw_traffic``: called with the sessions whose apps had traffic. ``on_refused``: with the
-    name and the incarnation of a report that was not written, and the address of the process that
-    has the name."""
+    """``saw_traffic``: called with the sessions whose apps had traffic. ``on_refused``: called with
+    the name and the incarnation of a report that was not written, and the address of the process
+    that owns the name."""
 
     def __init__(
         self,
@@ -49,7 +50,7 @@ class LoadWriter:
         self.loop = Loop("load", self.run_once, interval_s=EVERY_S, clock=clock)
 
     def record_load(self, report: LoadReport) -> None:
-        """Called for each report; never blocks."""
+        """Record the load of a report; never blocks."""
         if report.apps:
             self._saw_traffic(report.apps)
 
@@ -63,20 +64,24 @@ class LoadWriter:
             self.loop.nudge()
 
     async def claim(self, report: LoadReport, address: str) -> str | None:
-        """Write the first report of a link, which comes from ``address``, now. Returns the address
-        of the process that has its name; None: it is this one. Raises ``StoreUnavailable``."""
+        """Write the first report of a link from ``address`` now. Returns the address of the process
+        that owns the name; None: this one.
+
+        Raises ``StoreUnavailable``."""
         await self._release()
         refused = await self._store.loads.put([report], {report.proxy_id: address})
         return refused.get(report.proxy_id)
 
     def proxy_gone(self, proxy_id: str, incarnation: str) -> None:
-        """Its last report stays until it is too old: it may be with another manager now."""
+        """Note that the link has ended. The last report stays until it is too old: the proxy may be
+        connected to another manager by now."""
         self._busy = {key: busy for key, busy in self._busy.items() if key[0] != proxy_id}
         self._ended[proxy_id] = incarnation
         self.loop.nudge()
 
     def _is_urgent(self, report: LoadReport) -> bool:
-        """A request waits, or some replica has no request any more: it may be one that drains."""
+        """Whether a request waits, or a replica has no requests any more: it may be a draining
+        one."""
         urgent = False
         for load in report.models:
             key = (report.proxy_id, load.model)

@@ -22,16 +22,16 @@ from moorage.manager.store.platform.managers import ManagerBeat
 log = structlog.get_logger("moorage.presence")
 
 BEAT_S = 1.0
-# Without a beat for so long, a manager is away. It returns by its next beat, and its agents by
+# A manager without a beat for this long is away. It returns with its next beat, and its agents with
 # their reports.
 AWAY_AFTER_S = 3.0
-# Without a successful beat for so long, this manager says that it has lost its database.
+# Without a successful beat for this long, this manager reports that it has lost its database.
 DATABASE_LOST_AFTER_S = 3.0
 _BEAT_TIMEOUT_S = 2.0
 
 
 class BeatWatch:
-    """For how long the beats of other managers have not changed. Pure."""
+    """How long the beats of other managers have been unchanged. Pure."""
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[int, float]] = {}
@@ -39,8 +39,8 @@ class BeatWatch:
 
     def away(self, beats: Mapping[str, int], now: float) -> list[str]:
         """The managers whose beat has not changed for ``AWAY_AFTER_S``. ``now``: monotonic seconds.
-        After a pause in which nobody looked, and perhaps nobody could write, all of them get that
-        long again."""
+        After a pause in which nobody looked, and perhaps nobody could write, all managers get this
+        time again."""
         if now - self._looked_at > 2 * BEAT_S:
             self._seen.clear()
 
@@ -56,14 +56,14 @@ class BeatWatch:
 
 class Presence:
     """``link``: the address at which agents, proxies and other managers reach this one, to be set
-    before entering. ``proxies``: how often each proxy is connected to it, by name. ``asks``: the
-    addresses that do not answer these, by name.
+    before entering. ``proxies``: number of connections of each proxy to it, by name. ``asks``: the
+    addresses that do not answer these proxies, by name.
 
-    ``managers``: the addresses of all managers. ``dialout``: where the proxies that are connected
-    to this manager take connections of agents that only dial out; ``dialout_addresses``: those of
-    all. ``has_database``: whether the last beat was written recently. ``on_change`` callbacks run
-    when one of these has changed. ``links``: how many agents and proxies are connected to this
-    manager. ``on_beat`` callbacks get the other managers after each beat.
+    ``managers``: the addresses of all managers. ``dialout``: addresses at which the proxies of this
+    manager accept connections of agents that only dial out; ``dialout_addresses``: those of all
+    managers. ``has_database``: whether the last beat was written recently. ``on_change`` callbacks
+    run when one of these has changed. ``links``: number of agents and proxies connected to this
+    manager. ``on_beat`` callbacks receive the other managers after each beat.
     """
 
     def __init__(self, store: Store, clock: Clock, link: str = "") -> None:
@@ -94,7 +94,8 @@ class Presence:
                 and self.has_database
             ):
                 log.warning(
-                    "the database is away: agents may go to another manager", error=str(error)
+                    "the database is unreachable: agents may switch to another manager",
+                    error=str(error),
                 )
                 self._set(self.managers, self.dialout_addresses, has_database=False)
 
@@ -149,4 +150,4 @@ class Presence:
         try:
             await self._store.managers.remove([self._store.managers.own_id])
         except StoreUnavailable:
-            log.info("could not say that this manager stops: others will notice")
+            log.info("could not record that this manager stops: others will notice")

@@ -32,19 +32,18 @@ _SCOPE = Scope.system("replicas")
 log = structlog.get_logger("moorage.replicas")
 
 
-# The sweep looks at so many endpoints each second, changed or not. At once where notifications may
-# be missing: then every endpoint is also planned once, so many in each run, after those that are
-# not as wanted.
+# Number of endpoints that the sweep examines each second, changed or not; immediately where
+# notifications may be missing. Then every endpoint is also planned once, a limited number per run,
+# after those that differ from their desired state.
 SWEEP_S = 1.0
 SWEPT = 25
 
 
 class ReplicaController:
-    """Looks at endpoints that changed, whose replicas or their agents did, and whose next plan is
-    due.
+    """Examines endpoints that changed, whose replicas or agents changed, or whose next plan is due.
 
-    When that is, each plan says, and nothing else: a new term plans every endpoint once, healthy
-    ones, too.
+    Each plan states when the next one is due. A new term plans every endpoint once, including
+    healthy ones.
     """
 
     def __init__(
@@ -132,7 +131,8 @@ class ReplicaController:
             await self._roll_back(endpoint, plan.roll_back_to, plan.failures, term)
             return
 
-        # First what makes room, then what fills it. Writes of one kind share a statement.
+        # Actions that free capacity precede those that use it. Writes of one kind share a
+        # statement.
         await self._together(
             self._store.replicas.drain(_SCOPE, plan.drain, term),
             *(self._stop(endpoint, *some, term) for some in _by_reason(plan.stop).items()),
@@ -148,7 +148,7 @@ class ReplicaController:
             await self._store.replicas.complete(_SCOPE, endpoint, term)
 
     def _tell_late(self, endpoint: EndpointSnapshot, now: datetime) -> None:
-        """An event when a walltime will end before its successor is ready, and when that is
+        """Publish an event when a walltime will end before its successor is ready, and when this is
         over."""
         late = late_successor(endpoint, now)
         endpoint_id = endpoint.endpoint_id
@@ -171,7 +171,7 @@ class ReplicaController:
         self._store.notifier.notify_endpoints([endpoint_id])
 
     async def _together(self, *actions: Awaitable[object]) -> None:
-        """Run them to their ends; then the first failure counts."""
+        """Run all to their ends; then raise the first failure."""
         for outcome in await asyncio.gather(*actions, return_exceptions=True):
             if isinstance(outcome, BaseException):
                 raise outcome
@@ -180,9 +180,7 @@ class ReplicaController:
         self, endpoint: EndpointSnapshot, revision: int, failures: int, term: int
     ) -> None:
         last = consecutive_failures(endpoint)[0]
-        detail = (
-            f"{failures} replicas of it failed in a row, the last one: {REASONS[last.reason].text}"
-        )
+        detail = f"{failures} replicas failed in a row, the last one: {REASONS[last.reason].text}"
         if await self._store.replicas.roll_back(
             _SCOPE, endpoint, revision=revision, reason=last.reason, detail=detail, term=term
         ):

@@ -1,7 +1,7 @@
 """Runner of custom routines: entry points of the group ``moorage.routines``, one loop for each.
 
-An error of a routine, or one that takes too long, ends that run of it and nothing else: its loop
-reports the failure and goes on with backoff.
+An error or a timeout of a routine ends only that run: its loop reports the failure and continues
+with backoff.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class RoutineRunner:
             )
 
     async def _run(self, entry: EntryPoint) -> None:
-        """Raises what the routine raises, also when it cannot be imported."""
+        """Run the routine. Raises what it raises, also when it cannot be imported."""
         term = self._leader.term
         name = entry.name
         if term is None:

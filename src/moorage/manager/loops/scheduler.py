@@ -21,8 +21,8 @@ from moorage.manager.store import Store, Topic
 from moorage.manager.termination import SessionTerminator
 
 log = structlog.get_logger("moorage.scheduler")
-# A plan that examines so many sessions, such as the first of a leader, is made in a thread: it
-# would block the event loop for tens of milliseconds.
+# A plan that examines this many sessions, such as the first of a leader, is computed in a thread:
+# it would block the event loop for tens of milliseconds.
 IN_THREAD = 5_000
 
 
@@ -30,7 +30,7 @@ class Scheduler:
     """Runs on ``Topic.SCHEDULE``, and every 2 s in any case: one pass per group with pending
     sessions.
 
-    ``recorder`` is called after each pass. ``tracer``: None while traces are off.
+    ``recorder`` is called after each pass. ``tracer``: None while tracing is off.
     """
 
     def __init__(
@@ -58,10 +58,10 @@ class Scheduler:
         store.notifier.on(Topic.SCHEDULE, self.loop.nudge)
 
     async def run_once(self) -> None:
-        # Every change of the cluster wakes this loop in every manager, and only the leader has
+        # Every change of the cluster wakes this loop in every manager, but only the leader has
         # work.
         if (term := self._leader.term) not in (None, self._term):
-            # Another leader may have written other holds since this one led last.
+            # Another leader may have written other holds since this one last led.
             self._planners = PlannerCache()
             self._term = term
             self._store.scheduling.forget_holds()
@@ -78,7 +78,7 @@ class Scheduler:
                 written = True
             finally:
                 if not written:
-                    # The planner would not repeat the holds that have not been written.
+                    # The planner would not repeat holds that have not been written.
                     self._planners.forget(group)
 
     async def _pass(self, group: str, policy: Policy, term: int) -> None:
@@ -92,7 +92,7 @@ class Scheduler:
             snapshot = await self._store.scheduling.snapshot(
                 group, policy, with_running=True, now=at
             )
-            self._planners.forget(group)  # plan from scratch with what is known now
+            self._planners.forget(group)  # plan from scratch with the current knowledge
             made, now = await self._plan(snapshot, policy)
 
         placed = await self._store.scheduling.place(made.places, term)
@@ -121,12 +121,13 @@ class Scheduler:
             )
 
         if placed < len(made.places):
-            # Something else changed first. Plan the sessions that were not placed again at once.
+            # Something else changed first. Plan the sessions that were not placed again
+            # immediately.
             log.info("placements were stale", group=group, planned=len(made.places), placed=placed)
             self.loop.nudge()
 
     async def _plan(self, snapshot: Snapshot, policy: Policy) -> tuple[Plan, int]:
-        """The plan, and the time that it was made for (unix microseconds)."""
+        """Return the plan and the time for which it was made (Unix microseconds)."""
         now = round(self._leader.deadlines.now().timestamp() * 1_000_000)
         selectors = self._selectors.load(policy.custom)
         if self._planners.examined(snapshot, policy) < IN_THREAD:
@@ -135,6 +136,6 @@ class Scheduler:
 
 
 def waits_s(pending: Mapping[SessionId, Pending], made: Plan, now: int) -> list[float]:
-    """How long each session that the plan places has been pending. ``now``: unix microseconds."""
+    """How long each session that the plan places has been pending. ``now``: Unix microseconds."""
     placed = [pending[place.session_id] for place in made.places]
     return [max(0, now - one.queued_since) / 1_000_000 for one in placed]

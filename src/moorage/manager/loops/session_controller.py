@@ -1,8 +1,8 @@
 """Session controller: reconciles sessions with their kernels and their deadlines.
 
-Every manager reconciles the sessions whose kernels it has changed, at once. The leader also scans
-for deadlines that have passed and for changes that nobody reconciled, sweeps all sessions in
-chunks, and alone acts on deadlines.
+Every manager immediately reconciles the sessions whose kernels it has changed. The leader also
+scans for passed deadlines and for changes that nobody reconciled, and sweeps all sessions in
+chunks. Only the leader acts on deadlines.
 """
 
 from __future__ import annotations
@@ -32,23 +32,24 @@ log = structlog.get_logger("moorage.sessions")
 
 # Interval of the scan for sessions past their deadline.
 SCAN_S = 0.8
-# Interval of the scan for sessions whose kernels, agents or dependencies have changed. Those that
-# this manager has changed are reconciled at once; this recovers notifications that were lost.
+# Interval of the scan for sessions whose kernels, agents or dependencies have changed. Sessions
+# that this manager has changed are reconciled immediately; this scan recovers lost notifications.
 CHANGES_SCAN_S = 4.0
-# That scan goes by the start of the transactions that made the changes. None lasts for so long.
+# This scan uses the start times of the transactions that made the changes. No transaction takes
+# this long.
 OVERLAP_S = 45.0
-# The sweep looks at so many live sessions each second, changed or not. At once where notifications
-# may be missing: after an election, a jump of the database's clock, the loss of its connection, or
-# of a manager.
+# Number of live sessions that the sweep examines each second, changed or not; immediately where
+# notifications may be missing: after an election, a jump of the database's clock, the loss of its
+# connection, or of a manager.
 SWEEP_S = 1.0
 SWEPT = 1_000
-# Reconciled together: reading more of them would block the event loop.
+# Number of sessions reconciled together: reading more of them would block the event loop.
 BATCH = 500
 
 
 class SessionController:
-    """Transitions are compare-and-swap, so concurrent controllers do no harm. Those that a scan
-    finds also check the leader's term."""
+    """Transitions are compare-and-swap, so concurrent controllers do no harm. Transitions found by
+    a scan also check the leader's term."""
 
     def __init__(self, store: Store, leader: Leader, clock: Clock, lost_grace_s: float) -> None:
         self._store = store
@@ -72,7 +73,7 @@ class SessionController:
         self.loop.nudge()
 
     async def run_once(self) -> None:
-        # First the changed ones: the scan for others takes as long as reconciling these.
+        # Changed sessions come first: the scan for others takes as long as reconciling these.
         await self._reconcile_changed()
         term = self._leader.term
         now = self._clock.monotonic()
@@ -116,7 +117,7 @@ class SessionController:
             self._changed |= changed  # for a retry
 
     async def _reconcile(self, sessions: Collection[SessionId], term: int | None = None) -> None:
-        """``term``: of the leader, which alone acts on deadlines."""
+        """``term``: that of the leader, which alone acts on deadlines."""
         ids = list(sessions)
         for batch in (ids[start : start + BATCH] for start in range(0, len(ids), BATCH)):
             # Taken before the deadlines are read: they may be moved at any moment.
@@ -146,8 +147,8 @@ class SessionController:
                 applied = await self._store.lifecycle.apply_all(
                     [move for _, move in moves], term=term
                 )
-                # A transition may enable the next one. One that was not applied was decided from an
-                # outdated snapshot; nobody else changes a session without looking at it again.
+                # A transition may enable the next one. A transition that was not applied was based
+                # on an outdated snapshot; anybody who changes a session examines it again.
                 grace_s = self._lost_grace_s
                 stale = applied < len(moves)
                 again = [

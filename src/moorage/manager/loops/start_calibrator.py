@@ -1,5 +1,4 @@
-"""Start calibrator: writes down what came of expected starts, and publishes how far they were
-off."""
+"""Start calibrator: records the outcome of expected starts, and publishes their errors."""
 
 from __future__ import annotations
 
@@ -16,8 +15,8 @@ EVERY_S = 15.0
 
 
 class StartCalibrator:
-    """Runs on the leader. An iteration looks at some of the answers about which nothing is known
-    yet."""
+    """Runs on the leader. Each iteration examines some of the estimates whose outcome is
+    unknown."""
 
     def __init__(
         self, store: Store, leader: Leader, metrics: ManagerMetrics, clock: Clock, *, kept_s: float

@@ -1,8 +1,8 @@
-"""Start tracer: sends the spans of starts of sessions, from what the scheduler notes and from the
+"""Start tracer: sends the spans of session starts, from the scheduler's records and from the
 history.
 
-Exists only where traces are on. Each manager traces what it has written itself, so that each span
-is sent once. Lost are the spans of a process that dies first, and the reasons for which a session
+It exists only if tracing is on. Each manager traces what it has written itself, so that each span
+is sent once. Spans of a process that dies first are lost, as are the reasons for which a session
 waited under a former leader.
 """
 
@@ -24,7 +24,8 @@ from moorage.manager.lifecycle.transitions import Transition
 from moorage.manager.scheduling.core.results import HeldSession, Place
 from moorage.manager.store import Store
 
-# Sessions whose holds are kept, and how many of each; and sessions that wait to be read.
+# Maximum number of sessions whose holds are kept, of holds for each, and of sessions that wait to
+# be read.
 _SESSIONS = 20_000
 _HOLDS = 16
 _READ_TOGETHER = 200
@@ -55,7 +56,8 @@ class StartTracer:
             del self._holds[session_id]
 
     def placed(self, places: Sequence[Place], took_s: float) -> None:
-        """``took_s``: from the start of the pass until these placements were committed."""
+        """Note placements. ``took_s``: time from the start of the pass until these placements were
+        committed."""
         now = self._clock.now().timestamp()
         for place in places:
             agents = tuple(dict.fromkeys(kernel.agent_id for kernel in place.kernels))

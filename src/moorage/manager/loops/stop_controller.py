@@ -1,5 +1,4 @@
-"""Stop controller: carries out the stops of many sessions that requests have asked for and not
-finished."""
+"""Stop controller: completes stops of many sessions that requests have begun and not finished."""
 
 from __future__ import annotations
 
@@ -11,13 +10,13 @@ from moorage.manager.store.sessions.stops import SessionStop
 from moorage.manager.termination import ANSWER_S, SessionTerminator, StopState
 
 INTERVAL_S = 2.0
-# For so long a run works on one stop: then it is the turn of the next one.
+# A run works on one stop for this long; then it continues with the next one.
 EACH_S = 5.0
 
 
 class StopController:
-    """The request carries out what it can before it answers. What is left is found in the rows,
-    whatever has become of the request and its manager."""
+    """The request carries out what it can before it answers. The rest is found in the rows,
+    whatever happened to the request and its manager."""
 
     def __init__(
         self, store: Store, leader: Leader, terminator: SessionTerminator, clock: Clock

@@ -1,6 +1,6 @@
 """Traffic writer: writes once a second which sessions had traffic, through apps or commands.
 
-Every manager does, for what goes through it. While nothing has traffic, it writes nothing.
+Every manager writes the traffic that passes through it. Without traffic, it writes nothing.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class TrafficWriter:
         self.loop = Loop("traffic", self.run_once, interval_s=EVERY_S, clock=clock)
 
     def record(self, sessions: Collection[str]) -> None:
-        """These sessions had traffic."""
+        """Record that these sessions had traffic."""
         self._touched.update(sessions)
 
     @contextmanager
     def using(self, session_id: str) -> Iterator[None]:
-        """The session has traffic all the time, until the context is left."""
+        """Record traffic of the session until the context is left."""
         self._open[session_id] = self._open.get(session_id, 0) + 1
         self._touched.add(session_id)
 

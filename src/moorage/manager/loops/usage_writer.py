@@ -1,9 +1,9 @@
 """Usage writer: writes the usage reports of all agents once a second, in one statement.
 
-Only the newest report of each agent is kept. Of the load of each engine and the progress of each
-kernel, the newest is kept until it is written: reports have only what changed. So are per-minute
-records. While Postgres is slow or unavailable, they wait up to a bound; agents are told to hold
-their usage well before, and a report beyond it is refused as a whole.
+Only the newest report of each agent is kept. The newest load of each engine and progress of each
+kernel are kept until they are written, because reports contain only changes; so are per-minute
+records. While Postgres is slow or unavailable, they wait up to a limit. Agents are asked to hold
+their usage well before it, and a report beyond it is refused as a whole.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from moorage.manager.store import Store
 log = structlog.get_logger("moorage.usage")
 
 EVERY_S = 1.0
-# Of each kind: how many may wait, and how many minutes one statement writes. Agents hold their
-# usage from half of it on: what they have sent by then fits into the other half.
+# Per kind: the number that may wait, and the number of minutes that one statement writes. Agents
+# hold their usage from half of the limit: what they have sent by then fits into the other half.
 WAITING = 20_000
 AT_ONCE = 2_000
 _ENGINES = 1_000  # of one agent
@@ -35,7 +35,8 @@ V = TypeVar("V")
 
 
 class _Newest(Generic[V]):
-    """The newest value of each kernel that is not written yet, what is being written included."""
+    """Newest value of each kernel that is not written yet, including the values that are being
+    written."""
 
     def __init__(self) -> None:
         self._waiting: dict[KernelId, V] = {}
@@ -51,7 +52,7 @@ class _Newest(Generic[V]):
         self._waiting[kernel_id] = value
 
     def begin(self) -> list[V]:
-        """What to write now."""
+        """Take the values to write now."""
         self._writing = self._waiting
         self._waiting = {}
         return list(self._writing.values())
@@ -74,11 +75,12 @@ class UsageWriter:
 
     @property
     def is_full(self) -> bool:
-        """So much waits that agents shall send no usage."""
+        """Whether so much waits that agents should send no usage."""
         return max(len(self._engines), len(self._progress), len(self._minutes)) > WAITING // 2
 
     def take(self, report: UsageReport) -> bool:
-        """False: too much waits to be written, and nothing of the report was taken."""
+        """Take a report. False: too much waits to be written, and nothing of the report was
+        taken."""
         engines = report.engines[:_ENGINES]
         progress = report.progress[:_ENGINES]
         fits = (
@@ -100,7 +102,7 @@ class UsageWriter:
         return True
 
     async def run_once(self) -> None:
-        """While the store is unavailable, everything stays."""
+        """Write the waiting values. While the store is unavailable, they stay."""
         try:
             await self._write()
         except StoreUnavailable as error:

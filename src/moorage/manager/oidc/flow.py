@@ -1,6 +1,7 @@
-"""One attempt to sign in at the provider: what is sent there, and what must come back. Pure.
+"""One attempt to sign in at the provider: the data sent there, and the data that must come back.
+Pure.
 
-All of it follows from one secret, which the browser keeps in a cookie. Nothing is stored before
+All of it is derived from one secret, which the browser keeps in a cookie. Nothing is stored before
 somebody has signed in, so nobody can fill a table with attempts.
 """
 
@@ -14,7 +15,7 @@ from urllib.parse import urlencode
 
 COOKIE = "moorage-oidc"
 SECURE_COOKIE = f"__Host-{COOKIE}"
-# How long somebody may take at the provider.
+# Time that a person has to sign in at the provider.
 LIFETIME_S = 900
 
 
@@ -29,7 +30,7 @@ class SignInAttempt:
 
     @staticmethod
     def of(secret: str) -> SignInAttempt:
-        """The attempt with this secret in its cookie."""
+        """Attempt with this secret in its cookie."""
         return SignInAttempt(*(_derived(secret, name) for name in ("state", "nonce", "verifier")))
 
     def has_state(self, state: str) -> bool:
@@ -38,7 +39,7 @@ class SignInAttempt:
     def url(
         self, endpoint: str, *, client_id: str, redirect_url: str, scopes: tuple[str, ...]
     ) -> str:
-        """Where the browser goes."""
+        """URL to which the browser is redirected."""
         challenge = hashlib.sha256(self.verifier.encode()).digest()
         query = {
             "response_type": "code",

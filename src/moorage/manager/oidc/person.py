@@ -1,4 +1,4 @@
-"""Person who has signed in at the OpenID provider, or is refused. Pure."""
+"""Person who has signed in at the OpenID provider, or was refused. Pure."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from moorage.common.model.oidc_rules import Grants
 
 
 class SignInRefused(Forbidden):
-    """The provider has not let the person in, or nothing allows it here."""
+    """The provider has refused the sign-in, or no rule of this manager permits it."""
 
     code = "sign-in-refused"
 
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Somebody who has signed in at the provider. ``names``: what a new user could be called.
+    """Somebody who has signed in at the provider. ``names``: candidates for the name of a new user.
     ``email``: as verified by the provider."""
 
     issuer: str

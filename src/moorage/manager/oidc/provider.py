@@ -24,18 +24,18 @@ from moorage.manager.oidc.tokens import TokenRefused, check_id_token, import_key
 
 _TIMEOUT = aiohttp.ClientTimeout(total=10, sock_connect=5)
 _MAX_BYTES = 1 << 20
-# How long the provider's description and keys are used. An unknown key makes us ask earlier, but
-# not more often than every so many seconds.
+# How long the provider's description and keys are used. An unknown key causes an earlier request,
+# but not more often than this many seconds.
 _FRESH_S = 3600.0
 _ASK_AGAIN_S = 10.0
-# While it does not answer, all who come within so many seconds are told so at once.
+# While the provider does not answer, sign-ins within this many seconds fail immediately.
 _FAILED_S = 5.0
 _CALLBACK = "/v1/session/oidc/callback"
 _CONFIGURE = "check manager.oidc_issuer and manager.oidc_client_id, and the client at the provider"
 
 
 class ProviderFailed(MoorageError):
-    """The OpenID provider does not answer, or not as it must."""
+    """The OpenID provider does not answer, or not as required."""
 
     code = "provider-failed"
     http = 502
@@ -53,7 +53,7 @@ class _Provider:
 
 
 class OidcClient:
-    """Of one provider. All methods but ``sign_out_url`` raise ``ProviderFailed``."""
+    """Client of one provider. All methods except ``sign_out_url`` raise ``ProviderFailed``."""
 
     def __init__(self, settings: ConsoleSettings, clock: Clock) -> None:
         self._settings = settings
@@ -73,12 +73,12 @@ class OidcClient:
         return self._settings.oidc_label
 
     def redirect_url(self, origin: str) -> str:
-        """Where the provider leads people back. ``origin``: of the manager, as the browser sees
-        it."""
+        """URL to which the provider redirects people. ``origin``: that of the manager, as the
+        browser sees it."""
         return self._settings.oidc_redirect_url or f"{origin}{_CALLBACK}"
 
     async def begin(self, attempt: SignInAttempt, redirect_url: str) -> str:
-        """The URL at which the browser signs in."""
+        """URL at which the browser signs in."""
         settings = self._settings
         provider = await self._discovered()
         return attempt.url(
@@ -91,8 +91,9 @@ class OidcClient:
     async def finish(
         self, attempt: SignInAttempt, code: str, issuer: str, redirect_url: str
     ) -> Person:
-        """The person for whom the provider has issued ``code``. ``issuer``: if the answer names
-        it. Raises ``SignInRefused``."""
+        """Return the person for whom the provider has issued ``code``.
+
+        ``issuer``: as named in the response, if it is. Raises ``SignInRefused``."""
         settings = self._settings
         provider = await self._discovered()
         if (issuer or provider.sends_issuer) and issuer != settings.oidc_issuer:
@@ -131,7 +132,7 @@ class OidcClient:
         )
 
     def sign_out_url(self, origin: str) -> str:
-        """Where the browser also signs out at the provider; "" if it cannot."""
+        """URL at which the browser also signs out at the provider; "" if there is none."""
         if self._provider is None or not (url := self._provider[1].end_session):
             return ""
         base = self.redirect_url(origin).removesuffix(_CALLBACK)
@@ -160,7 +161,7 @@ class OidcClient:
         return await self._ask("POST", provider.token, data=form, headers=headers)
 
     async def _check(self, provider: _Provider, token: str, nonce: str) -> dict[str, Any]:
-        """Raises ``TokenRefused``."""
+        """Check the claims. Raises ``TokenRefused``."""
         expected = {
             "issuer": self._settings.oidc_issuer,
             "client_id": self._settings.oidc_client_id,
@@ -202,7 +203,7 @@ class OidcClient:
             return self._provider[1]
 
     async def _ask(self, method: str, url: str, **options: Any) -> dict[str, Any]:
-        """The JSON object that the provider answers."""
+        """Request a JSON object from the provider."""
         where = urlsplit(url)._replace(query="").geturl()
         try:
             ca = self._settings.oidc_ca
@@ -215,7 +216,7 @@ class OidcClient:
                 async for piece in answer.content.iter_any():
                     body += piece
                     if len(body) > _MAX_BYTES:
-                        raise ValueError(f"an answer of more than {_MAX_BYTES} bytes")
+                        raise ValueError(f"a response of more than {_MAX_BYTES} bytes")
 
                 found = json.loads(body)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
@@ -233,7 +234,8 @@ class OidcClient:
             detail = f"the provider answers {answer.status} at {where}: {str(said)[:500]}"
             if method == "POST" and answer.status == 400:
                 raise SignInRefused(
-                    detail, next_step="begin again; a code works once, and not for long"
+                    detail,
+                    next_step="start again; a code works only once, and only for a short time",
                 )
 
             raise ProviderFailed(detail, next_step=_CONFIGURE)
@@ -250,7 +252,7 @@ def _trust(ca_file: str) -> ssl.SSLContext:
 def _read_description(found: Mapping[str, Any], issuer: str) -> _Provider:
     if found.get("issuer") != issuer:
         raise ProviderFailed(
-            f"the provider calls itself {str(found.get('issuer'))[:200]!r}, not {issuer!r}",
+            f"the provider names itself {str(found.get('issuer'))[:200]!r}, not {issuer!r}",
             next_step="set manager.oidc_issuer to exactly that name",
         )
 

@@ -1,7 +1,7 @@
 """Validation of ID tokens. Pure.
 
-joserfc verifies the signature and reads the claims; here it is decided which algorithms and keys
-count, and which claims must be there.
+joserfc verifies the signature and reads the claims; this module decides which algorithms and keys
+are accepted, and which claims are required.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from joserfc.errors import (
 )
 from joserfc.jwk import JWKRegistry, Key, KeySet
 
-# Signatures that need a private key. With HMAC, whoever knows the public key could sign.
+# Signatures that need a private key. With HMAC, anybody who knows the public key could sign.
 ALGORITHMS = (
     "RS256",
     "RS384",
@@ -47,7 +47,7 @@ class TokenRefused(Exception):
 
 
 def import_keys(document: Mapping[str, Any]) -> KeySet:
-    """The keys of a JWK set that verify signatures; unknown kinds are left out."""
+    """The keys of a JWK set that verify signatures; unknown kinds are omitted."""
     found: list[Key] = []
     given = document.get("keys")
     for entry in given if isinstance(given, list) else ():
@@ -69,8 +69,10 @@ def import_keys(document: Mapping[str, Any]) -> KeySet:
 def check_id_token(
     token: str, keys: KeySet, *, issuer: str, client_id: str, nonce: str, now: float
 ) -> dict[str, Any]:
-    """The claims of an ID token of ``issuer`` for ``client_id`` in the attempt with ``nonce``.
-    ``now``: unix seconds. Raises ``TokenRefused``."""
+    """Check the claims of an ID token of ``issuer`` for ``client_id`` in the attempt with
+    ``nonce``.
+
+    ``now``: Unix seconds. Raises ``TokenRefused``."""
     if len(token) > _MAX_BYTES:
         raise TokenRefused(f"the ID token has {len(token)} bytes")
 
@@ -104,13 +106,13 @@ def check_id_token(
         raise TokenRefused(f"the ID token is invalid: {error}") from None
 
     if not claims["sub"]:
-        raise TokenRefused("the ID token names nobody")
+        raise TokenRefused("the ID token has no subject")
 
     audience = claims["aud"]
     several = isinstance(audience, list) and len(audience) > 1
     if claims.get("azp", None if several else client_id) != client_id:
         raise TokenRefused("the ID token was issued for another client")
     if not hmac.compare_digest(str(claims.get("nonce", "")).encode(), nonce.encode()):
-        raise TokenRefused("the ID token belongs to another attempt to sign in")
+        raise TokenRefused("the ID token belongs to another sign-in attempt")
 
     return claims

@@ -1,4 +1,4 @@
-"""The CAs that a manager issues by and trusts, as they are in Postgres, and their rotation."""
+"""The CAs that a manager issues with and trusts, as stored in Postgres, and their rotation."""
 
 from __future__ import annotations
 
@@ -26,12 +26,11 @@ _POLL_S = 20.0
 
 @dataclass(frozen=True)
 class Trust:
-    """``issuer``: the CA that issues. ``others``: certificates of those trusted beside it, in
-    PEM."""
+    """``issuer``: the CA that issues. ``others``: certificates of the other trusted CAs, in PEM."""
 
     issuer: CertificateAuthority
     others: tuple[str, ...] = ()
-    # Fingerprints of all of them, by their names, which differ.
+    # Fingerprints of all of them, by their distinct names.
     fingerprints: Mapping[x509.Name, str] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -55,8 +54,8 @@ class Trust:
 
 
 class Authorities:
-    """``secret`` encrypts the keys. Every manager looks whether a rotation may go on; Postgres lets
-    only one of them change its state. Raises what ``CertificateAuthority`` does."""
+    """``secret`` encrypts the keys. Every manager checks whether a rotation may continue; Postgres
+    lets only one of them change its state. Raises the errors of ``CertificateAuthority``."""
 
     def __init__(self, store: Store, stored: StoredAuthorities, secret: str, clock: Clock) -> None:
         self._store = store
@@ -82,7 +81,7 @@ class Authorities:
         return Trust(CertificateAuthority(stored.current, self._secret), tuple(others))
 
     async def refresh(self) -> Trust:
-        """Read what another manager may have changed. Raises ``StoreUnavailable``."""
+        """Read changes that another manager may have made. Raises ``StoreUnavailable``."""
         async with self._reading:
             stored = await self._store.authorities.get()
             if stored is not None and stored != self._stored:
@@ -92,7 +91,7 @@ class Authorities:
             return self.trust
 
     async def run_once(self) -> None:
-        """Let the rotation go on if it may."""
+        """Advance the rotation if it may continue."""
         await self.refresh()
         if self._stored.state != "steady":
             now = self._clock.now()
@@ -100,7 +99,7 @@ class Authorities:
                 await self._go_on(force=False)
 
     async def rotate(self, request: RotateCa, *, actor: str) -> CaView:
-        """Begin a rotation, or look at once whether that in progress may go on. Raises
+        """Begin a rotation, or check immediately whether the one in progress may continue. Raises
         ``Conflict``."""
         await self.refresh()
         state = self._stored.state

@@ -27,8 +27,8 @@ _SEED_BYTES = 32
 
 class Registration:
     """``lifetime``: validity of a peer's certificate. ``link_address``: the gRPC address that peers
-    should dial; without a host, it is the host at which they reached the API. ``other_links``:
-    those of the other managers."""
+    should dial; without a host, the host at which they reached the API. ``other_links``: the
+    addresses of the other managers."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Registration:
         return self._clock.now().replace(microsecond=0)
 
     async def create_token(self, spec: JoinTokenSpec, *, actor: str) -> NewJoinTokenView:
-        """A new join token with its secret, which is not stored. Raises ``InvalidInput``."""
+        """Create a join token with its secret, which is not stored. Raises ``InvalidInput``."""
         seed = hashlib.sha256(self._clock.secret(_SEED_BYTES).encode()).digest()
         token = JoinToken(seed, (await self._authorities.refresh()).issuer.fingerprint)
         view = await self._store.peers.create_join_token(spec, token.verifier, actor=actor)
@@ -96,8 +96,9 @@ class Registration:
         )
 
     async def renew(self, peer_id: str, peer: Peer, csr: str, *, replaced: str) -> str | None:
-        """A certificate in PEM for a peer's new key; None if the peer has been revoked.
-        ``replaced``: the digest of the key that asks for it. Raises ``InvalidInput``."""
+        """Issue a certificate in PEM for a peer's new key; None if the peer has been revoked.
+
+        ``replaced``: the digest of the key that requests it. Raises ``InvalidInput``."""
         signing_request = read_csr(csr)
         now = self.now()
         until = now + self._lifetime
@@ -137,7 +138,7 @@ class ManagerCertificate:
 
     @property
     def authorities(self) -> str:
-        """The CAs to trust, in PEM."""
+        """CAs to trust, in PEM."""
         return self._trust().bundle
 
     def current(self) -> tuple[str, str]:

@@ -20,7 +20,7 @@ class WebCertificate:
     """Files in ``home``/tls, issued at the start, again halfway through their validity, and when
     the CA is rotated.
 
-    ``names``: host names and IP addresses beside those of this host.
+    ``names``: host names and IP addresses in addition to those of this host.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Backup of the database into one file, and its restore.
+"""Backup of the database into a single file, and its restore.
 
 The file is an archive of pg_dump in the custom format. A backup is consistent and does not disturb
 a running manager. A restore is one transaction: it succeeds, or leaves the database as it was.
@@ -16,8 +16,8 @@ from pathlib import Path
 from moorage.common.model.errors import ConfigError, Conflict, InvalidInput, StartupError
 from moorage.manager.postgres.clients import ClientPrograms
 
-# Everything of ours in a database. Restoring into objects of another release would leave some of
-# them.
+# All objects of Moorage in a database. Restoring over objects of another release would leave some
+# of them.
 _DROP = """
 DO $$ DECLARE place text; statement text; BEGIN
     SELECT schemaname INTO place FROM pg_tables WHERE tablename = 'alembic_version';
@@ -81,7 +81,8 @@ async def dump(programs: ClientPrograms, path: Path) -> int:
 
 
 async def inspect(programs: ClientPrograms, path: Path) -> Archive:
-    """Raises ``InvalidInput`` for a file that is no backup of a Moorage database."""
+    """Inspect a backup. Raises ``InvalidInput`` for a file that is not a backup of a Moorage
+    database."""
     next_step = "name a file that `moorage db backup` wrote"
     if not path.is_file():  # noqa: ASYNC240 - a command
         raise InvalidInput(f"there is no file {path}", next_step=next_step)
@@ -115,37 +116,37 @@ async def inspect(programs: ClientPrograms, path: Path) -> Archive:
 def check_target(
     tables: Collection[str], clients: Collection[str], ours: Collection[str], *, overwrite: bool
 ) -> None:
-    """Raises ``Conflict`` if the database is in use by ``clients``, holds ``tables`` that are not
-    in ``ours``, or is not empty and must not be overwritten."""
+    """Raise ``Conflict`` if the database is in use by ``clients``, holds ``tables`` that are not in
+    ``ours``, or is not empty and must not be overwritten."""
     check_unused(clients)
     if foreign := sorted(set(tables) - set(ours)):
         raise Conflict(
             "the database has tables that this release of Moorage does not know: "
             f"{', '.join(foreign)}",
-            next_step="restore into a database of its own",
+            next_step="restore into a separate database",
         )
 
     if tables and not overwrite:
         raise Conflict(
             "the database is not empty",
             next_step=(
-                "restore into an empty one, or use --overwrite: it replaces everything in "
-                "the database"
+                "restore into an empty database, or use --overwrite, which replaces everything "
+                "in the database"
             ),
         )
 
 
 def check_unused(clients: Collection[str]) -> None:
-    """Raises ``Conflict`` while others are connected to the database."""
+    """Raise ``Conflict`` while others are connected to the database."""
     if clients:
         raise Conflict(
             f"the database is in use: {', '.join(clients)}",
-            next_step="stop every manager of it, then try again",
+            next_step="stop every manager of the database, then try again",
         )
 
 
 async def load(programs: ClientPrograms, archive: Archive, *, unprepared: str) -> None:
-    """Replace our tables by those of the archive, in one transaction. Its revision gets the suffix
+    """Replace our tables by those of the archive, in one transaction. The revision gets the suffix
     ``unprepared``."""
     with _private_directory() as directory:
         script = directory / "archive.sql"
@@ -161,12 +162,12 @@ async def load(programs: ClientPrograms, archive: Archive, *, unprepared: str) -
 
 
 async def clear(programs: ClientPrograms) -> None:
-    """Remove what a restore has put into a database that was empty."""
+    """Remove the result of a restore into a database that was empty."""
     await programs.run("psql", *_PSQL, f"--command={_DROP}")
 
 
 def _blank(script: Path, statement: bytes) -> None:
-    """Remove a statement from the head of a script, which newer programs write and older servers
+    """Remove a statement from the head of a script that newer programs write and older servers
     refuse."""
     with script.open("r+b") as file:
         head = file.read(4096)

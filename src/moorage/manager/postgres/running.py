@@ -13,7 +13,7 @@ def running_dsn(data_dir: Path) -> str | None:
     """The DSN of the server that a manager runs in ``data_dir``; None if no process uses the
     directory.
 
-    A manager that is just starting has not opened the port yet, which connecting reports.
+    A manager that is just starting has not opened the port yet; connecting then fails.
     """
     try:
         lock = os.open(data_dir / "lock", os.O_RDWR)

@@ -38,8 +38,8 @@ log = structlog.get_logger("moorage.postgres")
 
 _LAUNCH = Path(__file__).with_name("launch.py")
 _LOG_LIMIT_BYTES = 8 * 1024 * 1024
-# A server that cannot finish its checkpoint in time recovers at the next start, so a harder signal
-# does no harm.
+# A server that cannot finish its checkpoint in time recovers at the next start, so a stronger
+# signal does no harm.
 _STOP_S = 20.0
 _START_S = 60.0
 _SETTINGS = {
@@ -52,7 +52,7 @@ _SETTINGS = {
     "log_timezone": "UTC",
     "log_line_prefix": "%m [%p] ",
 }
-# Errors of a start while an earlier server has not ended yet. The start is repeated.
+# Errors of a start while an earlier server has not ended yet. The start is then repeated.
 _TRANSIENT_ERRORS = (
     "pre-existing shared memory block",
     "lock file",
@@ -100,12 +100,12 @@ class EmbeddedPostgres:
 
     @property
     def dsn(self) -> str:
-        """Of the superuser."""
+        """DSN of the superuser."""
         return embedded_dsn(SUPERUSER, self._password, self.port)
 
     @property
     def manager_dsn(self) -> str:
-        """Of the owner of the database, who is no superuser."""
+        """DSN of the owner of the database, who is not a superuser."""
         return embedded_dsn(MANAGER, self._manager_password, self.port)
 
     @property
@@ -211,8 +211,8 @@ class EmbeddedPostgres:
     # -- start and stop --
 
     async def _init(self) -> None:
-        """Initialize a directory beside the data directory and rename it at the end: a partial one
-        is never used."""
+        """Initialize a directory next to the data directory and rename it at the end, so that an
+        incomplete one is never used."""
         self._initdb_dir.mkdir(mode=0o700)
         password = self._initdb_dir.with_name("password.init")
         write_private(password, self._password)
@@ -403,7 +403,7 @@ class EmbeddedPostgres:
         self._restart_task = None
         await self._stop_server()
         if self._lock is not None:
-            # as well: a forked process may have the file, too
+            # also by name: a forked process may have the file open as well
             fcntl.flock(self._lock, fcntl.LOCK_UN)
             os.close(self._lock)
             self._lock = None
@@ -423,8 +423,8 @@ class EmbeddedPostgres:
 
 
 def _processes_in(directory: Path) -> list[int]:
-    """Processes whose working directory is ``directory``. True of every Postgres process of that
-    data directory, and of no zombie."""
+    """Processes whose working directory is ``directory``. This includes every Postgres process of
+    that data directory, and no zombies."""
     path = str(directory)
     pids = []
     for entry in os.scandir("/proc"):

@@ -39,17 +39,18 @@ from moorage.manager.store import ReportRefused, Store, Topic
 
 log = structlog.get_logger("moorage.link")
 
-# More agents are read in several runs: a thousand at once would block everything else.
+# Number of agents read per run; more are read in several runs, because a thousand together would
+# block everything else.
 READ_AT_ONCE = 500
 # Kernels that were reported as ended are removed with the next orders, or after this many seconds.
 PRUNE_DELAY_S = 0.5
 # A report that was being applied when its stream ended may attach its agent again, so the end is
 # written once more.
 DETACH_AGAIN_S = 1.0
-# An agent that did not go to another manager when it was asked may have its reason, or be of an
-# earlier release.
+# Seconds after which an agent that stayed although it was asked to switch to another manager is
+# asked again: it may have a reason, or run an earlier release.
 HAND_OVER_AGAIN_S = 600.0
-# Between two looks for revoked proxies, if no notification tells of one.
+# Seconds between two checks for revoked proxies without a notification.
 _REVOKED_S = 30.0
 
 Context = grpc.aio.ServicerContext[agent_pb2.Report, agent_pb2.ManagerMessage]
@@ -60,9 +61,10 @@ class AgentLinks:
     store decides which one that is, across all managers, when it applies the stream's first report.
 
     One loop reads the orders of all agents whose orders may have changed, in one query, and polls
-    the others. Each agent's stream writes only the orders that it was offered. ``addresses``: what
-    agents may report; by default only where their links come from. ``usage`` takes their usage.
-    ``on_connect`` is told of each new stream, and its connection as gRPC names it.
+    the others. Each agent's stream writes only the orders that it was offered. ``addresses``: the
+    addresses that agents may report; by default only the source address of their links. ``usage``
+    receives their usage. ``on_connect`` is called with each new stream and its connection in gRPC's
+    notation.
     """
 
     def __init__(
@@ -86,17 +88,17 @@ class AgentLinks:
         self._revoked_proxies: tuple[str, ...] = ()  # by their peer ids
         self._streams: dict[AgentId, AgentStream] = {}
 
-        # Agents whose orders are to be read: for these kernels, or None for all.
+        # Agents whose orders must be read: for these kernels, or None for all.
         self._changed: dict[AgentId, set[KernelId] | None] = {}
-        # Newest ``sent_at`` of stored reports that want a contact. It follows orders that were read
-        # later.
+        # Newest ``sent_at`` of stored reports that wait for a contact. It follows orders that were
+        # read later.
         self._contacts: dict[AgentId, int] = {}
 
-        # Streams that have ended, by agent: their number, and when (monotonic seconds).
+        # Streams that have ended, by agent: their number, and the time (monotonic seconds).
         self._ended: dict[AgentId, tuple[int, float]] = {}
         self._apply_locks: WeakValueDictionary[AgentId, asyncio.Lock] = WeakValueDictionary()
 
-        # Kernels that have ended and that orders still name, and the timer that prunes them.
+        # Kernels that have ended but are still in orders, and the timer that prunes them.
         self._to_prune: dict[AgentId, set[KernelId]] = {}
         self._prune_timer: asyncio.TimerHandle | None = None
         self._refusals = RefusalLog()
@@ -120,8 +122,8 @@ class AgentLinks:
         return list(self._streams.values())
 
     def orders_changed(self, kernels: Collection[str] | None) -> None:
-        """``kernels``: each as ``agent/kernel``, or ``agent`` for all of its kernels. None: any may
-        have changed."""
+        """Note that orders changed. ``kernels``: each as ``agent/kernel``, or ``agent`` for all of
+        its kernels. None: any may have changed."""
         for name in self._streams if kernels is None else kernels:
             agent_id, _, kernel_id = name.partition("/")
             if AgentId(agent_id) in self._streams:
@@ -129,7 +131,7 @@ class AgentLinks:
         self.loop.nudge()
 
     def _read_orders(self, agent_id: AgentId, kernels: set[KernelId] | None) -> None:
-        """With the next run, for these kernels or, with None, for all."""
+        """Read orders with the next run, for these kernels or, with None, for all."""
         known = self._changed.setdefault(agent_id, kernels)
         if known is not None and kernels is not known:
             self._changed[agent_id] = None if kernels is None else known | kernels
@@ -187,23 +189,25 @@ class AgentLinks:
                 stream.loading_orders = False
 
     def set_managers(self, managers: tuple[str, ...], proxies: tuple[str, ...] = ()) -> None:
-        """The managers at these addresses share the agents, which are told them with their orders,
-        and where ``proxies`` take the connections of those that only dial out."""
+        """Set the managers that share the agents. Agents receive their addresses with their orders,
+        as well as the addresses at which ``proxies`` accept connections of agents that only dial
+        out."""
         self._managers = managers
         self._reach.proxies = proxies
         self._waking.wake(stream.wake for stream in self._streams.values())
 
     async def _read_revoked(self) -> None:
-        """Tell the agents which proxies were revoked: what they have dialed there ends."""
+        """Send the revoked proxies to the agents, which close their connections to them."""
         revoked = await self._store.peers.revoked("proxy")
         if revoked != self._revoked_proxies:
             self._revoked_proxies = revoked
             self._waking.wake(stream.wake for stream in self._streams.values())
 
     def hand_over(self, manager: str, count: int) -> list[AgentStream]:
-        """Ask so many agents to go to the manager at this address: those with the fewest kernels,
-        whose first report there is the smallest. One that stays is asked again after a while.
-        Returns their streams."""
+        """Ask this number of agents to switch to the manager at this address: those with the fewest
+        kernels, whose first report there is the smallest.
+
+        An agent that stays is asked again after a while. Returns their streams."""
         now = self._clock.monotonic()
         free = (s for s in self._streams.values() if now - s.asked_at > HAND_OVER_AGAIN_S)
         chosen = nsmallest(count, free, key=lambda s: (s.ordered_kernels, s.agent_id))
@@ -214,24 +218,25 @@ class AgentLinks:
         return chosen
 
     def set_database(self, available: bool) -> None:
-        """Tell the agents whether this manager has its database: without it, they may go to another
-        one."""
+        """Tell the agents whether this manager has its database: without it, they may switch to
+        another manager."""
         for stream in self._streams.values():
             stream.send_request(FullReportRequest(no_database=not available))
 
     def begin_again(self) -> None:
-        """The database may have lost commits: end all streams. Agents connect again, and get no
-        orders before their first report has said what they run."""
+        """End all streams, because the database may have lost commits.
+
+        Agents reconnect, and get no orders before their first report has said what they run."""
         streams = list(self._streams.values())
         self._streams = {}
         for stream in streams:
             stream.refused = StreamRefused(
-                grpc.StatusCode.ABORTED, "the database has failed over: connect again"
+                grpc.StatusCode.ABORTED, "the database has failed over: reconnect"
             )
             stream.wake.set()
 
     async def _detach_ended(self) -> None:
-        """Record which agents are no longer connected: nothing is placed on them."""
+        """Record which agents are no longer connected, so that nothing is placed on them."""
         now = self._clock.monotonic()
         ended = {a: stream for a, stream in self._ended.items() if a not in self._streams}
         if ended:
@@ -239,8 +244,8 @@ class AgentLinks:
         self._ended = {a: stream for a, stream in ended.items() if now - stream[1] < DETACH_AGAIN_S}
 
     def _announce(self, agents: Collection[AgentId]) -> None:
-        """Tell these agents how often to report, if they were told otherwise: a part of all at a
-        time."""
+        """Send these agents their report interval if it differs from the last one sent: some of
+        them at a time."""
         interval = self._report_interval
         interval.adapt(max(1, len(self._managers)) * len(self._streams))
         self._metrics.set_heartbeat_interval(interval.heartbeat_s)
@@ -285,7 +290,8 @@ class AgentLinks:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
 
     def _take_over(self, stream: AgentStream) -> None:
-        """Its first report has been applied, so it replaces every other stream of the agent."""
+        """Take over the agent: its first report has been applied, so this stream replaces every
+        other one of the agent."""
         older = self._streams.get(stream.agent_id)
         if older is not None:
             if older.incarnation != stream.incarnation:
@@ -340,11 +346,13 @@ class AgentLinks:
         if stream.refused is not None:
             raise stream.refused
 
-        # the agent learns that its report could not be applied, and connects again
+        # the agent learns that its report could not be applied, and reconnects
         raise_failure(reader)
 
     async def apply_report(self, stream: AgentStream, message: Report | ReportDelta) -> bool:
-        """False if a newer stream of the agent has replaced this one here; nothing is changed then.
+        """Apply a report. False if a newer stream of the agent has replaced this one here; nothing
+        is changed then.
+
         Raises ``StreamRefused`` if another manager has a newer one."""
         async with self._apply_locks.setdefault(stream.agent_id, asyncio.Lock()):
             if stream.established and self._streams.get(stream.agent_id) is not stream:
@@ -366,7 +374,7 @@ class AgentLinks:
                 self._take_over(stream)
 
         if message.sent_at:
-            # A kernel whose lease has ended is withdrawn first: it may wait for contact to start.
+            # A kernel whose lease has expired is withdrawn first: it may wait for contact to start.
             self._contacts[stream.agent_id] = message.sent_at
             self.orders_changed([stream.agent_id])
 
@@ -385,9 +393,10 @@ class AgentLinks:
         return True
 
     def _overtake(self, stream: AgentStream) -> None:
-        """Send orders that an agent of an earlier release accepts, which does not report what it
-        has seen. Generations begin with the creation of a database in milliseconds, and grow more
-        slowly."""
+        """Send orders that an agent of an earlier release accepts, although it does not report the
+        generation that it has seen.
+
+        Generations begin with the creation of a database in milliseconds, and grow more slowly."""
         log.error("an agent refuses its orders: sending newer ones", agent=stream.agent_id)
         self._store.orders.note_generation(round(self._clock.now().timestamp() * 1000))
         self.orders_changed([stream.agent_id])

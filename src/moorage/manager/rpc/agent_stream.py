@@ -37,9 +37,9 @@ log = structlog.get_logger("moorage.link")
 
 # A full report is requested again only after this many seconds.
 FULL_REQUEST_S = 5.0
-# An agent that has acknowledged none of its stream's orders for so long, in so many deltas, refuses
-# them. It sends deltas once it has received orders; full reports may have waited for long, as when
-# all agents connect at once.
+# An agent that has acknowledged no orders of its stream for this many seconds, in this many deltas,
+# refuses them. It sends deltas once it has received orders; full reports may have waited long, for
+# example when all agents connect simultaneously.
 REFUSAL_S = 15.0
 REFUSAL_DELTAS = 3
 
@@ -62,7 +62,7 @@ class AgentStream:
         caller: LinkCaller,
         decoded: Report | ReportDelta | None = None,
     ) -> None:
-        """Raises ``StreamRefused`` if the first report is invalid, or not a full one."""
+        """Raises ``StreamRefused`` if the first report is invalid or not a full one."""
         self._caller = caller
         self._reports = ReportReceiver()
         report = decoded or decode_report(first)
@@ -86,34 +86,34 @@ class AgentStream:
         ] = []
         self.established = False  # its first report has been applied
 
-        # The longest pause between reports, and the managers, that it was told last; None: no
+        # The longest pause between reports, and the managers, last sent to the agent; None: no
         # orders yet.
         self.heartbeat_s: float | None = None
         self.managers: tuple[str, ...] = ()
 
-        # Told: the proxies that take connections of agents that only dial out, and those that were
-        # revoked.
+        # Last sent to the agent: the proxies that accept connections of agents that only dial out,
+        # and the revoked proxies.
         self.proxies: tuple[tuple[str, ...], tuple[str, ...]] = (), ()
         self.holds_usage = False
-        self.asked_at = -inf  # when it was asked to go to another manager, in monotonic seconds
+        self.asked_at = -inf  # when it was asked to switch to another manager, in monotonic seconds
 
         # its orders are being read, and their kernels are not known yet
         self.loading_orders = False
-        # The next read of its orders looks for kernels that were given up, too.
+        # The next read of its orders also looks for kernels that were given up.
         self.with_given_up = False
         self._last = replace(report, kernels=())
         self._orders = OrdersSender()
         self._full_requested_at = -inf
 
-        # The newest orders, the generation of those to be sent, and what changed since those sent
-        # before.
-        self.has_orders = False  # they have been read whole
+        # The newest orders, the generation of the orders to be sent, and the changes since the last
+        # ones sent.
+        self.has_orders = False  # they have been read completely
         self._ordered: dict[KernelId, KernelSpec] = {}
         self._unsent: int | None = None
         self._changed: dict[KernelId, None] = {}
 
-        # Kernels that were ordered, with the first generation that named them, until the agent
-        # acknowledges that generation. It may start them at any moment.
+        # Kernels in orders, with the first generation that named them, until the agent acknowledges
+        # that generation. The agent may start them at any moment.
         self._unacknowledged: dict[KernelId, int] = {}
         # Kernels that the agent should not have and does not have, for the next update.
         self._absent: set[KernelId] = set()
@@ -126,15 +126,15 @@ class AgentStream:
         self._check(report)
 
     def bind(self, host: str, why: str = "") -> None:
-        """Its kernels are reached at ``host``, where the agent says ``address``. ``why``: it dials
-        out."""
+        """Set ``host`` as the host at which its kernels are reached, where the agent reported
+        ``address``. ``why``: the reason why it dials out."""
         self.host = host
         self.reach_why = why
         self.wake.set()
 
     @property
     def dial_out_host(self) -> str:
-        """Where its kernels are reached if it only dials out."""
+        """Host at which its kernels are reached if it only dials out."""
         return dial_out_host(self.agent_id, self._caller.peer_id)
 
     @property
@@ -152,7 +152,8 @@ class AgentStream:
         self.wake.set()
 
     def request_full_report(self, now: float) -> None:
-        """Unless one was requested a moment ago. ``now``: monotonic seconds."""
+        """Request a full report unless one was requested a moment ago. ``now``: monotonic
+        seconds."""
         if now - self._full_requested_at > FULL_REQUEST_S:
             self._full_requested_at = now
             self.send_request(FullReportRequest())
@@ -160,8 +161,9 @@ class AgentStream:
     def receive(
         self, wire: agent_pb2.Report, now: float, decoded: Report | ReportDelta | None = None
     ) -> Report | ReportDelta | None:
-        """The decoded report. None: the state has diverged, and a full report was requested. Raises
-        ``StreamRefused`` for an invalid report."""
+        """Return the decoded report. None: the state has diverged, and a full report was requested.
+
+        Raises ``StreamRefused`` for an invalid report."""
         message = decoded or decode_report(wire)
         if not self._reports.accept(wire, message):
             log.warning("report state has diverged: requesting a full report", agent=self.agent_id)
@@ -175,7 +177,7 @@ class AgentStream:
         return message
 
     def update(self, message: Report | ReportDelta, now: float) -> AgentUpdate:
-        """What a report says, given the orders on their way to the agent. ``now``: monotonic
+        """The content of a report, given the orders on their way to the agent. ``now``: monotonic
         seconds."""
         refused = self.refuses_orders
         self.refuses_orders = self._refuses(message, now)
@@ -224,7 +226,7 @@ class AgentStream:
         )
 
     def _refuses(self, message: Report | ReportDelta, now: float) -> bool:
-        """Whether the agent refuses what this stream sends; if so, full orders follow."""
+        """Whether the agent refuses the orders of this stream; if so, full orders follow."""
         if self._first_sent is not None and message.orders_generation >= self._first_sent[0]:
             self._first_sent = None
             self._has_acknowledged = True
@@ -241,8 +243,7 @@ class AgentStream:
         return refuses
 
     def _check(self, message: Report | ReportDelta) -> None:
-        """Check that a report is from the agent of this stream, and names no host but the
-        agent's."""
+        """Check that a report is from the agent of this stream, and names no other host."""
         info = message.info
         address = self.address
         foreign = next(
@@ -251,9 +252,8 @@ class AgentStream:
         if foreign is not None:
             raise StreamRefused(
                 grpc.StatusCode.PERMISSION_DENIED,
-                f"kernel {foreign.kernel_id} is reported at {foreign.host[:80]!r}: an agent "
-                "reports its own "
-                f"address only, which is {address[:80]!r}",
+                f"kernel {foreign.kernel_id} is reported at {foreign.host[:80]!r}: an agent may "
+                f"report only its own address, which is {address[:80]!r}",
             )
 
         if info is None:
@@ -267,7 +267,7 @@ class AgentStream:
 
         if info.address != address:
             mismatch = (
-                f"the address changed from {address[:80]!r} to {info.address[:80]!r}: connect again"
+                f"the address changed from {address[:80]!r} to {info.address[:80]!r}: reconnect"
             )
             raise StreamRefused(grpc.StatusCode.INVALID_ARGUMENT, mismatch)
 
@@ -275,11 +275,12 @@ class AgentStream:
             raise StreamRefused(grpc.StatusCode.PERMISSION_DENIED, problem)
 
     def _is_absent(self, kernel_id: KernelId) -> bool:
-        """The agent does not have the kernel, and no orders on their way to it name the kernel."""
+        """Whether the agent does not have the kernel and no orders on their way to it name the
+        kernel."""
         return not self._reports.reports(kernel_id) and kernel_id not in self._unacknowledged
 
     def offer(self, found: AgentOrders, generation: int) -> None:
-        """Send these orders next, if they differ from the last ones or the agent should confirm
+        """Send these orders next, if they differ from the last ones or if the agent should confirm
         that it does not have an unwanted kernel."""
         absent = {k for k in found.unwanted if k not in self._absent and self._is_absent(k)}
         self._absent |= absent
@@ -305,7 +306,7 @@ class AgentStream:
         self.wake.set()
 
     def _is_new(self, spec: KernelSpec) -> bool:
-        """It was not ordered yet, or is to reload."""
+        """Whether the kernel is newly ordered, or should reload."""
         known = self._ordered.get(spec.kernel_id)
         return known is None or known.reload_generation != spec.reload_generation
 
@@ -325,7 +326,7 @@ class AgentStream:
 
 
 def decode_report(wire: agent_pb2.Report) -> Report | ReportDelta:
-    """Raises ``StreamRefused`` for an invalid report."""
+    """Decode a report. Raises ``StreamRefused`` if it is invalid."""
     try:
         message = codec.report_from_wire(wire)
         problem = find_problem(message)

@@ -1,5 +1,5 @@
-"""Authentication of agents and proxies by their certificates, or by the link token where links have
-no TLS."""
+"""Authentication of agents and proxies by their certificates, or by the link token on links without
+TLS."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from moorage.manager.store.platform.peers import Peer, PeerKeys
 log = structlog.get_logger("moorage.rpc")
 
 _POLL_S = 30.0
-# A link that a replaced certificate opened ends after so long, so that its peer connects with the
-# new one.
+# Seconds after which a link that a replaced certificate opened is closed, so that its peer
+# reconnects with the new one.
 _RENEWED_LINK = timedelta(hours=1)
 
 
@@ -86,7 +86,7 @@ class LinkAuthenticator:
         return self._clock.now()
 
     async def authenticate(self, context: Any, *kinds: PeerKind) -> LinkCaller:
-        """The caller, if it is of one of ``kinds``; otherwise aborts the call. Raises
+        """Return the caller if it is one of ``kinds``; otherwise abort the call. Raises
         ``StoreUnavailable``."""
         if self._token is not None:
             await _check_token(context, self._token)
@@ -99,8 +99,8 @@ class LinkAuthenticator:
             message = f"{kind} {name!r} was revoked, or belongs to another installation: join again"
             if peer is not None and key in peer.retired_keys:
                 message = (
-                    f"this certificate of {kind} {name!r} was replaced by a newer one, "
-                    "which is in use"
+                    f"this certificate of {kind} {name!r} was replaced by a newer one, which is "
+                    "in use"
                 )
 
             log.warning("certificate refused", peer=context.peer(), kind=kind, name=name)
@@ -115,7 +115,7 @@ class LinkAuthenticator:
             await context.abort(
                 grpc.StatusCode.PERMISSION_DENIED,
                 f"this certificate is for {kind} {name!r}, and only {'s and '.join(kinds)}s may "
-                "call this",
+                "call this method",
             )
 
         assert self._authorities is not None
@@ -123,7 +123,8 @@ class LinkAuthenticator:
         if trusted is None:
             # The connection is older than the end of the rotation.
             message = (
-                f"this certificate of {kind} {name!r} is of a CA that was replaced: join again"
+                f"this certificate of {kind} {name!r} was issued by a CA that has been replaced: "
+                "join again"
             )
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, message)
             raise AssertionError("aborted")
@@ -131,7 +132,7 @@ class LinkAuthenticator:
         return LinkCaller(peer_id, peer, key, trusted)
 
     async def confirm(self, caller: LinkCaller, authorities: Collection[str]) -> Trust | None:
-        """The CAs to trust, for a peer that says which it trusts (fingerprints). None without
+        """CAs to trust, for a peer that reports which CAs it trusts (fingerprints). None without
         TLS."""
         if self._authorities is None or caller.peer is None:
             return None
@@ -139,8 +140,8 @@ class LinkAuthenticator:
         trust = self._authorities.trust
         known = set(trust.fingerprints.values())
         if not known.issuperset(authorities):
-            # Another manager may have told the peer about the next CA. This one must not take it
-            # back.
+            # Another manager may have told the peer about the next CA. This one must not withdraw
+            # it.
             trust = await self._authorities.refresh()
             known = set(trust.fingerprints.values())
 
@@ -152,23 +153,26 @@ class LinkAuthenticator:
         return trust
 
     async def retire_replaced_key(self, caller: LinkCaller) -> None:
-        """Call it when a peer's link begins. With its newest key, nobody needs the one before any
-        more."""
+        """Retire the previous key. Call this when a peer's link begins: with its newest key, the
+        previous one is no longer needed."""
         if caller.peer is not None and caller.peer.was_renewed and caller.key == caller.peer.key:
             await self._store.peers.retire(caller.peer_id, caller.key)
 
     async def authenticate_manager(self, context: Any) -> None:
-        """Abort the call unless another manager makes it. The CA gives its name to nobody else."""
+        """Abort the call unless another manager makes it. The CA issues managers' name to nobody
+        else."""
         if self._token is not None:
             await _check_token(context, self._token)
             return
         names = (context.auth_context() or {}).get("x509_subject_alternative_name", ())
         if MANAGER_NAME.encode() not in names:
-            await context.abort(grpc.StatusCode.PERMISSION_DENIED, "only managers may call this")
+            await context.abort(
+                grpc.StatusCode.PERMISSION_DENIED, "only managers may call this method"
+            )
 
     @asynccontextmanager
     async def until_revoked(self, caller: LinkCaller, context: Any) -> AsyncIterator[None]:
-        """Ends the call inside the context when the peer is revoked or its key retired, and some
+        """End the call inside the context when the peer is revoked or its key retired, and some
         time after its certificate was renewed: the next connection uses the new one."""
         if caller.peer is None:
             yield
@@ -188,7 +192,7 @@ class LinkAuthenticator:
             if call.renewed:
                 await context.abort(
                     grpc.StatusCode.UNAVAILABLE,
-                    f"the certificate of {peer} was renewed: connect again",
+                    f"the certificate of {peer} was renewed: reconnect",
                 )
 
             note = (REVOKED,) if call.revoked else ()
@@ -202,12 +206,12 @@ class LinkAuthenticator:
         if not self._calls:
             return
 
-        # Calls that begin while the answers are on their way are judged at the next tick.
+        # Calls that begin before the answers arrive are judged at the next tick.
         asked = {peer_id: list(calls) for peer_id, calls in self._calls.items()}
         left = await self._store.peers.valid(list(asked))
         now = self._clock.now()
 
-        # A call by a CA that was dropped ends: its peer connects again with its new certificate.
+        # A call under a CA that was dropped ends: its peer reconnects with its new certificate.
         trust = await self._authorities.refresh() if self._authorities is not None else None
         trusted = frozenset(trust.fingerprints.values() if trust is not None else ())
         for peer_id, calls in asked.items():
@@ -237,8 +241,10 @@ class _Call:
     revoked: bool = False  # False: the database does not know its peer
 
     def is_outdated(self, keys: PeerKeys, now: datetime) -> bool:
-        """It began before its peer's renewal. One with the same key that began later is all that
-        the peer has: the answer with the new certificate was lost."""
+        """Whether the call began before its peer's renewal.
+
+        A later call with the same key is all that the peer has: the response with the new
+        certificate was lost."""
         if self.key in keys.retired:
             return True
         replaced_at = keys.renewed_at if self.key == keys.replaced else None
@@ -267,8 +273,8 @@ def _certificate_identity(context: Any) -> tuple[str, str, str]:
 
 
 def _key_and_issuer(context: Any) -> tuple[str, x509.Name | None]:
-    """The digest of the public key in the caller's certificate, and the name of the CA that issued
-    it; "" and None if there is none."""
+    """Digest of the public key in the caller's certificate, and the name of the CA that issued it;
+    "" and None without a certificate."""
     for pem in (context.auth_context() or {}).get("x509_pem_cert", ()):
         return _read(bytes(pem))
     return "", None

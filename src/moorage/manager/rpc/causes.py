@@ -1,4 +1,4 @@
-"""States of sessions, with their causes, for refusals that end a reader. Pure."""
+"""States of sessions with their causes, for refusals that end a read. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from moorage.common.views.resources import KernelView, SessionView
 
 
 def state_of(found: SessionView | KernelView) -> str:
-    """Its status, and why: ``ERROR: the image is not on the node``."""
+    """Status and cause: ``ERROR: the image is not on the node``."""
     why = found.detail or (REASONS[found.reason].text if found.reason is not Reason.NONE else "")
     return f"{found.status}: {why}" if why else found.status
 

@@ -1,6 +1,6 @@
 """Broker for commands in sessions. The manager sends a request down the link, and the agent, which
 cannot be dialed, answers with a call that lasts as long as the command. If the agent is connected
-to another manager, that one is asked."""
+to another manager, the request goes to that manager."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ log = structlog.get_logger("moorage.exec")
 FIRST_ANSWER_S = 10.0
 _LAST_WRITE_S = 2.0
 FIRST_KERNEL = "main1"
-# What an agent of the release before runs instead of a server of files.
+# What an agent of the previous release runs instead of a file server.
 _TOO_OLD = ("sh", "-c", "echo 'moorage: the agent of this node is too old for SFTP' >&2; exit 1")
 ALLOWED = (SessionType.INTERACTIVE, SessionType.BATCH, SessionType.SYSTEM)
-# A job that waits in the queue of a site has its directory already.
+# A job that waits in the queue of a site already has its directory.
 _WITH_FILES = (Status.RUNNING, Status.QUEUED)
 
 
 class CommandBroker:
-    """``using``: entered with the id of a session while a command runs in it."""
+    """``using``: context entered with the id of a session while a command runs in it."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class CommandBroker:
         if session.type not in ALLOWED:
             raise Conflict(
                 f"sessions of type {session.type} cannot run commands; session {session.name!r} "
-                "is one",
+                "has this type",
                 next_step=(
                     f"supported: {', '.join(ALLOWED)}; `moorage logs {session.name}` shows its log"
                 ),
@@ -133,7 +133,8 @@ class CommandBroker:
             audit_log.info("command ended", exit_code=code, took_s=took_s)
 
     def open_files(self, session: SessionView) -> AbstractAsyncContextManager[RelayedCommand]:
-        """A server of the session's files on the node of its first kernel, which speaks SFTP.
+        """Open a server of the session's files on the node of its first kernel, which speaks SFTP.
+
         Raises ``Conflict``."""
         kernel = _kernel_of(session, FIRST_KERNEL)
         if session.type not in ALLOWED or not has_files(session) or kernel.agent_id is None:
@@ -153,8 +154,9 @@ class CommandBroker:
     def ask(
         self, session: SessionView, hostname: str, code: str
     ) -> AbstractAsyncContextManager[RelayedCommand]:
-        """A request about runs of code, whose answer is the output of the command. Raises
-        ``NotFound``, ``AgentUnreachable``."""
+        """Send a request about runs of code; the answer is the output of the command.
+
+        Raises ``NotFound``, ``AgentUnreachable``."""
         kernel = _kernel_of(session, hostname)
         request = ExecRequest(self._clock.new_id(), KernelId(kernel.id), (PROGRAM,), code=code)
         return self._run(session.id, kernel.agent_id or "", request)
@@ -170,7 +172,7 @@ class CommandBroker:
 
     @asynccontextmanager
     async def run_here(self, agent_id: str, request: ExecRequest) -> AsyncIterator[RelayedCommand]:
-        """As ``open``, for an agent that is connected to this manager. Raises
+        """Like ``open``, for an agent that is connected to this manager. Raises
         ``AgentUnreachable``."""
         stream = self._links.get(agent_id)
         if stream is None:
@@ -222,8 +224,7 @@ class CommandBroker:
             # Close first: when the agent disconnects, its stream ends and this call is cancelled,
             # possibly here.
             command.outputs.close()
-            # gRPC cannot end a call while a message is being written, also not for a task that was
-            # cancelled.
+            # gRPC cannot end a call while a message is being written, even for a cancelled task.
             command.inputs.close()
             await asyncio.wait(tasks[2:], timeout=_LAST_WRITE_S)
             await cancel_and_wait(*tasks)
@@ -244,5 +245,5 @@ def _kernel_of(session: SessionView, hostname: str) -> KernelView:
 
 
 def _newest(session: SessionView) -> dict[str, KernelView]:
-    """The kernels of the newest attempt, by hostname."""
+    """Kernels of the newest attempt, by hostname."""
     return {k.hostname: k for k in session.kernels if k.attempt == session.attempt}

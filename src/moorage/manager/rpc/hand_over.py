@@ -1,8 +1,7 @@
-"""Hand-over of agents and proxies to managers that have fewer: asks, by the decisions of
-``spreading``.
+"""Hand-over of agents and proxies to managers that have fewer, as ``spreading`` decides.
 
-A peer that is asked goes by itself, once the other manager answers. One that does not go is counted
-again.
+A peer that is asked switches by itself, once the other manager answers. A peer that stays is
+counted again.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class _Links(Protocol[L]):
 
 
 class _Kind(Generic[L]):
-    """One kind of peers: those that were asked last, and the next decision."""
+    """One kind of peers: the ones asked last, and the next decision."""
 
     def __init__(self, name: str, links: _Links[L]) -> None:
         self._name = name
@@ -65,12 +64,14 @@ class HandOver:
         self._kinds = _Kind("agents", links), _Kind("proxies", proxies)
 
     def counts(self) -> tuple[int, int]:
-        """Agents and proxies that are connected to this manager."""
+        """Number of agents and of proxies connected to this manager."""
         return len(self._links.all()), self._proxies.count
 
     def look(self, own: str, others: Sequence[ManagerBeat]) -> None:
-        """After each beat. ``own``: the address of this manager. Managers that share an address,
-        behind a load balancer, cannot be chosen; those of the release before say nothing."""
+        """Run after each beat. ``own``: the address of this manager.
+
+        Managers that share an address, behind a load balancer, cannot be chosen, nor can managers
+        of the previous release, which do not report counts."""
         addresses = Counter([own, *(other.link for other in others)])
         if addresses[own] > 1:
             return

@@ -1,5 +1,5 @@
-"""Codec of the agents' messages: those with many kernels are encoded and decoded in a thread, or
-they would block all others."""
+"""Codec of the agents' messages: messages with many kernels are encoded and decoded in a thread;
+otherwise they would block all others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ IN_A_THREAD = 500
 
 
 async def decode(wire: agent_pb2.Report) -> Report | ReportDelta:
-    """Raises ``StreamRefused``."""
+    """Decode a message. Raises ``StreamRefused``."""
     many = len(wire.kernels) > IN_A_THREAD
     return await asyncio.to_thread(decode_report, wire) if many else decode_report(wire)
 

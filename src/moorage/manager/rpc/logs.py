@@ -1,5 +1,6 @@
 """Broker for logs. The manager sends a request down the link, and the agent, which cannot be
-dialed, answers with a call. If the agent is connected to another manager, that one is asked."""
+dialed, answers with a call. If the agent is connected to another manager, the request goes to that
+manager."""
 
 from __future__ import annotations
 
@@ -34,8 +35,8 @@ FIRST_ANSWER_S = 10.0
 # Chunks buffered for a slow reader; beyond that the agent waits.
 BUFFERED_CHUNKS = 64
 POLL_S = 0.5
-# How long after the end of its log the end of a kernel may be told. Reports of changes come within
-# a second.
+# How long after the end of its log the end of a kernel may be reported. Reports of changes arrive
+# within a second.
 END_S = 10.0
 
 
@@ -47,7 +48,7 @@ class LogBroker:
         self._links = links
         self._managers = managers
         self._clock = clock
-        # By request: the agent that was asked, and where its answer goes.
+        # By request: the agent that was asked, and the receiver of its answer.
         self._readers: dict[str, tuple[AgentId, Pipe[agent_pb2.LogChunk]]] = {}
 
     async def read(
@@ -63,21 +64,21 @@ class LogBroker:
         since_ms: int = 0,
         offset: int | None = None,
     ) -> AsyncIterator[LogPiece]:
-        """The log of a kernel of the session's newest attempt, or of ``attempt``; with ``follow``
-        until the kernel ends. ``hostname`` selects a kernel of a cluster. ``timestamps``: the time
-        of each line in front of it. ``since_ms``: unix time of the first line; 0: any. ``offset``:
-        from this byte on, or from the first one behind it that is kept, and no further than to
+        """Read the log of a kernel in the session's newest attempt, or in ``attempt``; with
+        ``follow``, until the kernel ends. ``hostname`` selects a kernel of a cluster.
+        ``timestamps``: prefix each line with its time. ``since_ms``: Unix time of the first line;
+        0: any. ``offset``: start at this byte, or at the first later one that is kept, and stop
         where bytes are missing; None: neither.
 
-        An empty piece comes first once the agent of a kernel that lives answers, and before that
-        while there is no kernel yet: until then a reader's answer must not begin. Of an agent that
-        knows the numbers of bytes, the first piece with an ``offset`` tells with which byte the
-        answer begins.
+        The first piece is empty: it comes once the agent of a live kernel answers, or while there
+        is no kernel yet. Until then a response to the reader must not begin. If the agent numbers
+        bytes, the first piece with an ``offset`` contains the number of the first byte of the
+        answer.
 
         Before any other piece, raises ``NotFound`` if there is no log yet, or none with times;
         ``AgentUnreachable`` if the agent does not respond through any manager and there is no
-        stored part of the log; and ``Conflict`` if it is too old for times. Without a byte,
-        ``NotFound`` with the cause tells that the kernel has failed before it ran.
+        stored part of the log; and ``Conflict`` if it is too old for times. If there is no output,
+        ``NotFound`` with the cause means that the kernel failed before it ran.
         """
         _require_hostname(session, hostname)
         kernel = _kernel(session, follow, attempt, hostname)
@@ -115,8 +116,9 @@ class LogBroker:
     async def _failed(
         self, scope: Scope, session: SessionView, kernel: KernelView, follow: bool
     ) -> KernelView | None:
-        """``kernel``, whose log has ended without a byte, if it has failed before it ran. With
-        ``follow`` it has ended: what its agent reports of that may not be stored yet."""
+        """``kernel``, whose log has ended without a byte, if it failed before it ran.
+
+        With ``follow`` it has ended, but the agent's report of this may not be stored yet."""
         deadline = self._clock.monotonic() + END_S
         while kernel.status not in TERMINAL and follow and self._clock.monotonic() < deadline:
             session = await self._store.sessions.get(scope, session.id)
@@ -129,7 +131,8 @@ class LogBroker:
     def read_output(
         self, agent_id: str, session_id: SessionId, output: str
     ) -> AsyncGenerator[agent_pb2.LogChunk, None]:
-        """An output that this agent has, for as long as that takes. Raises ``AgentUnreachable``."""
+        """Read an output that this agent has, however long it takes. Raises
+        ``AgentUnreachable``."""
         request = LogRequest(
             self._clock.new_id(), KernelId(""), follow=True, output=output, session_id=session_id
         )
@@ -143,7 +146,7 @@ class LogBroker:
     async def read_here(
         self, agent_id: str, request: LogRequest
     ) -> AsyncGenerator[agent_pb2.LogChunk, None]:
-        """The log of a kernel of an agent that is connected to this manager. Raises
+        """Read the log of a kernel whose agent is connected to this manager. Raises
         ``AgentUnreachable``."""
         stream = self._links.get(agent_id)
         if stream is None:
@@ -173,7 +176,7 @@ class LogBroker:
         self, chunks: AsyncIterator[agent_pb2.LogChunk], context: Any, caller: LinkCaller
     ) -> None:
         """One call of ``SendLogs``, which answers one request. Returns, and so ends the call, when
-        the reader disconnects. Another agent than the one that was asked is refused."""
+        the reader disconnects. An agent other than the one that was asked is refused."""
         pipe: Pipe[agent_pb2.LogChunk] | None = None
         answered = ""
         marked = False
@@ -201,7 +204,7 @@ class LogBroker:
 
 
 def _require_hostname(session: SessionView, hostname: str) -> None:
-    """Raises ``NotFound`` if the session has kernels, and none with this hostname."""
+    """Raise ``NotFound`` if the session has kernels, but none with this hostname."""
     hostnames = list(dict.fromkeys(kernel.hostname for kernel in session.kernels))
     if hostnames and hostname not in hostnames:
         raise NotFound(
@@ -211,10 +214,9 @@ def _require_hostname(session: SessionView, hostname: str) -> None:
 
 
 class _Answer:
-    """What an agent has said so far. ``has_data``: a byte of the log.
-
-    ``is_final``: what is stored of the log is none instead: it has no numbers and no times, and
-    does not go on where an answer was cut off.
+    """What an agent has sent so far. ``has_data``: it has sent a byte of the log. ``is_final``: the
+    stored part of the log is not used instead, because it has no numbers and no times, and does not
+    continue where an answer was interrupted.
     """
 
     def __init__(self, request: LogRequest, kernel: KernelView) -> None:
@@ -228,7 +230,7 @@ class _Answer:
         self.is_final = request.is_timed or bool(request.offset)
 
     def piece(self, chunk: agent_pb2.LogChunk) -> LogPiece | None:
-        """What is passed on of ``chunk``. Raises ``NotFound``, ``Conflict``."""
+        """Part of ``chunk`` to pass on. Raises ``NotFound``, ``Conflict``."""
         if chunk.error:
             raise NotFound(chunk.error)
         if self._request.is_timed and not self._is_identified and not chunk.timed:
@@ -237,9 +239,9 @@ class _Answer:
             self._place = chunk.offset
             self.is_final = True
 
-        # The first one only tells whose log it is, another one where it begins. The log of a kernel
-        # that has ended tells at once whether there is anything in it: an answer without it need
-        # not begin.
+        # The first chunk only identifies the log, another one the beginning. The log of a kernel
+        # that has ended shows immediately whether it has any content: an answer without content
+        # need not begin.
         tells = self._is_live and (self._place is not None or not self._is_identified)
         self._is_identified = True
         if not chunk.data and not tells:
@@ -256,7 +258,8 @@ class _Answer:
 def _kernel(
     session: SessionView, follow: bool, attempt: int | None, hostname: str
 ) -> KernelView | None:
-    """The newest kernel that has an agent; with ``follow``, None while there may be one later.
+    """Newest kernel that has an agent; with ``follow``, None while there may be one later.
+
     Raises ``NotFound`` if there is none."""
     named = [k for k in session.kernels if k.hostname == hostname]
     placed = [k for k in named if k.agent_id and attempt in (None, k.attempt)]
@@ -283,7 +286,7 @@ def _without_log(session: SessionView, error: NotFound) -> NotFound:
         return error
     return NotFound(
         f"{error.message}; session {session.name!r} is {state_of(session)}",
-        next_step=f"`moorage describe {session.name}` says more",
+        next_step=f"`moorage describe {session.name}` shows details",
     )
 
 
@@ -291,13 +294,13 @@ def _never_ran(session: SessionView, kernel: KernelView) -> NotFound:
     return NotFound(
         f"session {session.name!r} has no log: it failed before its program ran "
         f"({state_of(kernel)})",
-        next_step=f"`moorage describe {session.name}` says more",
+        next_step=f"`moorage describe {session.name}` shows details",
     )
 
 
 def _too_old(agent_id: str) -> Conflict:
     return Conflict(
-        f"agent {agent_id!r}, or the manager that it is connected to, is too old to tell times of "
-        "logs",
-        next_step="upgrade it, or leave out timestamps and since",
+        f"agent {agent_id!r}, or the manager that it is connected to, is too old to report the "
+        "times of log lines",
+        next_step="upgrade it, or omit timestamps and since",
     )

@@ -1,8 +1,8 @@
 """Manager link: requests to agents that are connected to another manager of the same database.
 
-The brokers of a manager ask here. The called manager serves from its own agent links only, so that
-a request is forwarded once at most. Managers authenticate each other by their certificates, or by
-the link token where links have no TLS.
+The brokers of a manager use it. The called manager uses only its own agent links, so that a request
+is forwarded at most once. Managers authenticate each other by their certificates, or by the link
+token where links have no TLS.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ OPTIONS = (
 
 
 class ManagerLinkClient:
-    """``certificate``: of this manager; None: links have no TLS, and ``token`` authenticates.
-    ``home``: the state directory that managers on this host must have then; None: whatever listens
-    is asked."""
+    """``certificate``: that of this manager; None: links have no TLS, and ``token`` authenticates.
+    ``home``: the state directory that managers on this host must then have; None: any listener is
+    accepted."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class ManagerLinkClient:
         self._metadata = () if certificate else (("authorization", f"Bearer {token}"),)
 
     async def manager_of(self, agent_id: str) -> ManagerRow:
-        """The other manager that the agent is connected to. Raises ``AgentUnreachable``."""
+        """Find the other manager that the agent is connected to. Raises ``AgentUnreachable``."""
         found = await self._store.managers.of_agent(agent_id)
         if found is None or found.id == self._store.managers.own_id:
             raise AgentUnreachable(
@@ -76,7 +76,7 @@ class ManagerLinkClient:
     async def read_log(
         self, agent_id: str, request: LogRequest
     ) -> AsyncGenerator[agent_pb2.LogChunk, None]:
-        """The log of a kernel, as its agent sends it. Raises ``AgentUnreachable``."""
+        """Read the log of a kernel, as its agent sends it. Raises ``AgentUnreachable``."""
         manager = await self.manager_of(agent_id)
         async with self._stub(manager) as stub:
             call = stub.ReadLog(_request(agent_id, request), metadata=self._metadata)
@@ -92,7 +92,7 @@ class ManagerLinkClient:
     async def run_command(
         self, agent_id: str, request: ExecRequest
     ) -> AsyncIterator[RelayedCommand]:
-        """A command that the agent runs; leaving the context disconnects it. Raises
+        """Run a command on the agent; leaving the context disconnects it. Raises
         ``AgentUnreachable``."""
         manager = await self.manager_of(agent_id)
         command = RelayedCommand(agent_id)
@@ -128,8 +128,7 @@ class ManagerLinkClient:
     async def ask_workspaces(
         self, request: WorkspaceRequest, timeout_s: float
     ) -> dict[str, agent_pb2.WorkspaceAnswer | None]:
-        """The answers of the agents of all other managers; None for an agent that did not
-        respond."""
+        """Answers of the agents of all other managers; None for an agent that did not respond."""
         managers = await self._store.managers.all()
         others = [row for row in managers if row.id != self._store.managers.own_id and row.agents]
         found = await asyncio.gather(
@@ -155,8 +154,9 @@ class ManagerLinkClient:
         }
 
     async def refuse_other_databases(self) -> None:
-        """Raises ``StartupError`` if a manager that the database names uses another copy of it.
-        Managers that do not answer, or are of the release before, are no obstacle."""
+        """Raise ``StartupError`` if a manager that the database names uses another copy of it.
+
+        Managers that do not answer, or run the previous release, do not prevent the start."""
         own = await self._store.managers.identity()
         managers = await self._store.managers.all()
         others = [row for row in managers if row.id != self._store.managers.own_id]
@@ -166,7 +166,7 @@ class ManagerLinkClient:
             if found is not None and (problem := find_conflict(own, found, row.link)):
                 raise StartupError(
                     problem,
-                    next_step="stop every manager of the database that is not to be used any more",
+                    next_step="stop every manager of the database that is no longer to be used",
                 )
 
     async def _identify(self, manager: ManagerRow) -> DatabaseIdentity | None:
@@ -181,8 +181,9 @@ class ManagerLinkClient:
 
     @asynccontextmanager
     async def _stub(self, manager: ManagerRow) -> AsyncIterator[ManagerLinkStub]:
-        """A connection of its own for each request: these are rare, and certificates change. Raises
-        ``AgentUnreachable`` for a manager that does not prove to be one."""
+        """Open a separate connection for each request: requests are rare, and certificates change.
+
+        Raises ``AgentUnreachable`` for a manager that does not prove its identity."""
         try:
             opened = self._channel(manager.link)
         except ConfigError as error:
@@ -205,8 +206,10 @@ class ManagerLinkClient:
 
 
 def find_conflict(own: DatabaseIdentity, other: DatabaseIdentity, link: str) -> str:
-    """Why a manager must not start on its own database while the manager at ``link`` uses the
-    other; "": it may. Agents and proxies would get orders of both."""
+    """Explain why a manager must not start on its own database while the manager at ``link`` uses
+    the other; "" if it may.
+
+    Agents and proxies would get orders from both."""
     if own.installation != other.installation:
         return ""
 
@@ -244,5 +247,8 @@ def _unreachable(agent_id: str, manager: ManagerRow, error: BaseException) -> Ag
     details = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error)
     return AgentUnreachable(
         f"agent {agent_id!r} cannot be reached through manager {manager.link}: {details}",
-        next_step="try again in a moment; managers must reach each other at manager.link_address",
+        next_step=(
+            "try again in a moment; managers must be able to reach each other at "
+            "manager.link_address"
+        ),
     )

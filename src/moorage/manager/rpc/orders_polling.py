@@ -1,7 +1,7 @@
-"""Polling of orders: which agents' orders are read again without a notification. Pure.
+"""Polling of orders: selects agents whose orders are read again without a notification. Pure.
 
-Every agent's turn comes within ``POLL_S``, and at most ``POLLED_PER_S`` agents a second, so that
-polling costs the same for any number of them. Kernels count as agents: ``POLLED_KERNELS`` as one.
+Every agent is polled within ``POLL_S``, but at most ``POLLED_PER_S`` agents per second, so that the
+cost of polling does not depend on their number. ``POLLED_KERNELS`` kernels count as one agent.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ class OrdersPolling:
         self._polled_at = now
 
     def due(self, streams: Mapping[AgentId, Ordered], now: float) -> list[AgentId]:
-        """The agents to poll now, of those that are connected; their number grows with the time
-        since the last poll."""
+        """Connected agents to poll now; their number grows with the time since the last poll."""
         waited_s = now - self._polled_at
         if waited_s < 0.8 * POLL_S / POLL_PARTS:
             return []

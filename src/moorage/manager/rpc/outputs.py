@@ -1,5 +1,5 @@
-"""Broker for outputs of steps: relays one from the agent that has it to the agent that needs it,
-and tells agents which ones they need no longer keep.
+"""Broker for outputs of steps: relays an output from the agent that has it to the agent that needs
+it, and tells agents which outputs they can delete.
 
 An agent gets an output only as an input of a kernel that it should run now.
 """
@@ -32,11 +32,11 @@ class OutputBroker:
     async def fetch(
         self, request: agent_pb2.OutputRequest, context: Any, caller: LinkCaller
     ) -> None:
-        """One call of ``FetchOutput``. UNAVAILABLE: it may succeed later."""
+        """One call of ``FetchOutput``. UNAVAILABLE means that a later call may succeed."""
         if wrong := caller.refusal_to_act_as(request.agent_id):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, wrong)
         if "\0" in request.agent_id + request.output:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a name has a NUL character")
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a name contains a NUL character")
 
         session_id = SessionId(request.session_id)
         try:
@@ -46,7 +46,8 @@ class OutputBroker:
             if source is None:
                 await context.abort(
                     grpc.StatusCode.NOT_FOUND,
-                    f"output {request.output!r} of session {session_id} is no input of that kernel",
+                    f"output {request.output!r} of session {session_id} is not an input of that "
+                    "kernel",
                 )
                 raise AssertionError("aborted")
 

@@ -34,10 +34,10 @@ def bound_host(
 ) -> str | None:
     """The host at which an agent or proxy is reached; None if it may not report ``address``.
 
-    ``source``: where its link comes from; None for a connection within this host that has no
-    address. ``is_own`` tells whether an address is this host's. ``resolved``: what ``address``
-    stands for if it is a name. A name that is not allowed by itself becomes the address that it
-    stands for now, since it may stand for another one later.
+    ``source``: the address that its link comes from; None for a connection within this host that
+    has no address. ``is_own`` decides whether an address is this host's. ``resolved``: the
+    addresses of ``address`` if it is a name. A name that is not allowed by itself is replaced by
+    its current address, because it may resolve to another one later.
     """
     is_here = source is None or source.is_loopback or is_own(str(source))
     if is_allowed or (address == "localhost" and is_here):
@@ -56,8 +56,8 @@ def bound_host(
 
 
 def source_of(peer: str) -> IPv4Address | IPv6Address | None:
-    """The address in gRPC's name of a connection, such as ``ipv6:%5B::1%5D:40000``. That of a Unix
-    socket is loopback, whatever name the client has given its end."""
+    """The address in gRPC's name of a connection, such as ``ipv6:%5B::1%5D:40000``. A Unix socket
+    counts as loopback, whatever name the client has given its end."""
     family, _, address = unquote(peer).partition(":")
     return _LOOPBACK if family == "unix" else _parse(address.rpartition(":")[0])
 
@@ -71,7 +71,7 @@ def _parse(text: str) -> IPv4Address | IPv6Address | None:
 
 
 def is_address_of_this_host(address: str) -> bool:
-    """Only its own addresses can be bound."""
+    """Whether the address is this host's. Only its own addresses can be bound."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
@@ -82,7 +82,7 @@ def is_address_of_this_host(address: str) -> bool:
 
 
 async def resolve(name: str) -> Collection[str]:
-    """The addresses of a name; none if it cannot be resolved in time."""
+    """Resolve a name; no addresses if this does not succeed in time."""
     try:
         async with asyncio.timeout(_RESOLVE_S):
             found = await asyncio.get_running_loop().getaddrinfo(

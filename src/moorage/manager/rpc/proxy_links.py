@@ -1,4 +1,4 @@
-"""Manager's end of the proxies' links: takes load, usage and needs of limits, and returns
+"""Manager's end of the proxies' links: receives load, usage and demand for limits, and returns
 acknowledgements and shares."""
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from moorage.manager.serving.limit_shares import StoredShares, share_of
 from moorage.manager.store.metering.limit_shares import LimitShareStore
 from moorage.manager.store.metering.usage_records import UsageRecordStore
 
-# How long the number of proxies is taken as current, in seconds.
+# Seconds for which the number of proxies counts as current.
 _PROXIES_S = 2.0
-# Hosts that one proxy may want to reach the other way.
+# Maximum number of hosts that a proxy may ask to reach over dialed-out connections.
 _UNREACHED = 1000
-# A proxy that did not go to another manager when it was asked may be of an earlier release.
+# Seconds after which a proxy that stayed although it was asked to switch to another manager is
+# asked again: it may run an earlier release.
 _HAND_OVER_AGAIN_S = 600.0
 
 
 def another_process(name: str, address: str) -> str:
-    """Why a process may not report as ``name``. ``address``: of the one that does."""
+    """Explain why a process may not report as ``name``. ``address``: that of the process that owns
+    the name."""
     source = f", from {address}" if address else ""
     return (
         f"another process reports as proxy {name!r}{source}: if both are meant to run, give this "
-        "one a "
-        "proxy.id of its own, and a state directory that is not a copy; where the links have TLS, "
-        "join again "
-        "under that name"
+        "one a different proxy.id and a state directory that is not a copy; if the links have "
+        "TLS, join again under that name"
     )
 
 
@@ -78,7 +78,7 @@ class ReportLink:
         self.unreached: tuple[str, ...] = ()
 
     def take_managers(self, managers: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
-        """The managers if they are news, and the one to go to, for the next reply."""
+        """Managers, if they have changed, and the manager to switch to, for the next reply."""
         changed = managers if managers != self._told else ()
         self._told = managers
         manager = self.manager
@@ -87,7 +87,7 @@ class ReportLink:
 
 
 async def _claims_nothing(_: LoadReport, __: str) -> None:
-    """Every process has its name."""
+    """Default of ``claim``: every process owns its name."""
 
 
 class ProxyLinks:
@@ -126,8 +126,9 @@ class ProxyLinks:
     async def serve(
         self, requests: AsyncIterator[routes_pb2.ProxyReport], context: Any, caller: LinkCaller
     ) -> None:
-        """Every report gets one reply, in order, after the commit of what it acknowledges. Raises
-        ``StoreUnavailable``."""
+        """Reply to every report once, in order, after the commit of what it acknowledges.
+
+        Raises ``StoreUnavailable``."""
         name = ""
         link = ReportLink()
         self._reports.add(link)
@@ -200,8 +201,8 @@ class ProxyLinks:
         link.dialout = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     async def _take_name(self, link: ReportLink, load: LoadReport, context: Any) -> None:
-        """The name of a worker belongs to one process. Another one, as of a copied state directory,
-        is refused."""
+        """Claim the name of a worker, which belongs to one process. Another process, for example
+        with a copied state directory, is refused."""
         address = str(source_of(context.peer()) or "")
         link.name = load.proxy_id
         link.incarnation = load.incarnation
@@ -214,20 +215,20 @@ class ProxyLinks:
                     other.refused = address
 
     def refuse(self, name: str, incarnation: str, address: str) -> None:
-        """The process at ``address`` has this name by now, so this incarnation has it no longer."""
+        """Refuse this incarnation: the process at ``address`` now owns the name."""
         for link in self._reports:
             if (link.name, link.incarnation) == (name, incarnation):
                 link.refused = address
 
     @property
     def dialout(self) -> list[str]:
-        """Where the proxies that are connected here take the connections of agents that only dial
+        """Addresses at which the proxies connected here accept connections of agents that only dial
         out."""
         return sorted({link.dialout for link in self._reports if link.dialout})
 
     @property
     def asks(self) -> dict[str, list[str]]:
-        """The addresses that do not answer, by the proxy that tries them: of its workers together,
+        """Addresses that do not answer, by the proxy that tries them, all its workers combined;
         empty if all answer."""
         found: dict[str, set[str]] = {
             link.proxy: set() for link in self._reports if link.reported_dialout
@@ -239,19 +240,20 @@ class ProxyLinks:
 
     @property
     def count(self) -> int:
-        """How many proxies are connected here, each worker of one by itself."""
+        """Number of proxies connected here, counting each worker separately."""
         return len(self._reports)
 
     def set_managers(self, managers: tuple[str, ...]) -> None:
-        """The managers at these addresses share the proxies, which are told them with replies."""
+        """Set the managers that share the proxies. Proxies receive their addresses with replies."""
         self._managers = managers
 
     def has(self, link: ReportLink) -> bool:
         return link in self._reports
 
     def hand_over(self, manager: str, count: int) -> list[ReportLink]:
-        """Ask so many proxies to go to the manager at this address. One that stays is asked again
-        after a while. Returns their links."""
+        """Ask this number of proxies to switch to the manager at this address.
+
+        A proxy that stays is asked again after a while. Returns their links."""
         now = self._clock.monotonic()
         free = (link for link in self._reports if now - link.asked_at > _HAND_OVER_AGAIN_S)
         chosen = list(islice(free, count))

@@ -1,7 +1,8 @@
-"""Validation of proxies' reports: refuses what could not be stored, or is said in the name of
-another. Pure.
+"""Validation of proxies' reports: refuses values that could not be stored, and reports in the name
+of another proxy. Pure.
 
-What is stored of all proxies is stored in one statement, so that one wrong value would fail all.
+One statement stores the reports of all proxies, so that one wrong value would make all of them
+fail.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from moorage.common.link.proxy_messages import LimitNeed, LoadReport, ProxyReport
 
 _MAX_INT64 = (1 << 63) - 1
-# Beyond any limit that can be set, and small enough to be added up.
+# Above any limit that can be set, and small enough to be added up.
 _MAX_NEED = 1 << 53
 _MAX_TEXT = 1 << 20
 _MAX_SECONDS = 1e9
@@ -20,13 +21,13 @@ _SUBJECTS = ("key/", "project/", "model/", "budget/")
 
 
 def find_problem(report: ProxyReport) -> str:
-    """The first thing that is wrong; "" for a valid report. Usage records are looked at one by one
-    when they are stored."""
+    """Describe the first error; "" for a valid report. Usage records are checked individually when
+    they are stored."""
     texts = list(_texts(report))
     if any("\0" in text for text in texts) or sum(map(len, texts)) > _MAX_TEXT:
         return (
-            f"a text of the report has a NUL character, or they have more than {_MAX_TEXT} "
-            "characters"
+            "a text of the report contains a NUL character, or the texts have more than "
+            f"{_MAX_TEXT} characters"
         )
 
     if report.load is not None and (problem := _problem_of_load(report.load, report.proxy_id)):
@@ -48,8 +49,8 @@ def _texts(report: ProxyReport) -> Iterator[str]:
 def _problem_of_load(load: LoadReport, proxy: str) -> str:
     if load.proxy_id != proxy and not load.proxy_id.startswith(f"{proxy}/"):
         return (
-            f"load of {load.proxy_id[:128]!r} is not that of proxy {proxy[:128]!r}, or of a "
-            "worker of it"
+            f"load of {load.proxy_id[:128]!r} is not that of proxy {proxy[:128]!r}or one of its "
+            "workers"
         )
 
     if load.routes_generation > _MAX_INT64:
@@ -62,10 +63,12 @@ def _problem_of_load(load: LoadReport, proxy: str) -> str:
     ]
     wrong = next((time for time in times if math.isnan(time) or abs(time) > _MAX_SECONDS), None)
     if wrong is not None:
-        return f"a time of {wrong} s is none"
+        return f"a time of {wrong} s is not valid"
 
     models = [model.model for model in load.models]
-    return "" if len(set(models)) == len(models) else "it has the load of one model twice"
+    return (
+        "" if len(set(models)) == len(models) else "the report contains the load of a model twice"
+    )
 
 
 def _problem_of_need(need: LimitNeed) -> str:

@@ -10,8 +10,8 @@ from moorage.manager.store import Store
 
 
 class ReachControl:
-    """``proxies``: where those take connections that agents dial out to find them, of all
-    managers."""
+    """``proxies``: addresses at which the proxies of all managers accept connections that agents
+    dial out."""
 
     def __init__(self, addresses: PeerAddresses, store: Store) -> None:
         self._addresses = addresses
@@ -19,8 +19,9 @@ class ReachControl:
         self.proxies: tuple[str, ...] = ()
 
     async def bind(self, stream: AgentStream, peer: str) -> None:
-        """Find the host at which an agent is reached that has connected. Raises ``StreamRefused``
-        for one that may not report its address."""
+        """Find the host at which a connected agent is reached.
+
+        Raises ``StreamRefused`` for an agent that may not report its address."""
         reach = stream.first.info.reach
         host = None
         why = ""
@@ -28,8 +29,8 @@ class ReachControl:
             host = await self._addresses.bind(stream.agent_id, stream.address, peer)
 
         if host is not None and reach == "auto" and self.proxies:
-            # A manager of the previous release may have told it to dial out, since proxies did not
-            # reach it.
+            # A manager of the previous release may have told it to dial out, because proxies did
+            # not reach it.
             stored, stored_why = await self._store.managers.address_of_agent(stream.agent_id)
             if stored == stream.dial_out_host:
                 host = stream.dial_out_host
@@ -49,11 +50,11 @@ class ReachControl:
         if host is None:
             raise StreamRefused(
                 grpc.StatusCode.PERMISSION_DENIED,
-                f"agent.address = {stream.address[:80]!r} is not where this connection comes "
-                "from, which is "
-                f"{source_of(peer)}: set agent.address to that, or allow it at the manager, with "
-                f'manager.agent_addresses = ["{stream.agent_id}={stream.address[:80]}"]; or set '
-                'agent.reach = "dial-out" and proxy.dialout_listen at every proxy',
+                f"agent.address = {stream.address[:80]!r} is not the source of this connection, "
+                f"which is {source_of(peer)}: set agent.address to that, or allow the address at "
+                "the manager with manager.agent_addresses = "
+                f'["{stream.agent_id}={stream.address[:80]}"]; or set agent.reach = "dial-out" '
+                "and proxy.dialout_listen at every proxy",
             )
 
         stream.bind(host, why)

@@ -1,5 +1,5 @@
-"""Log of refused agents and proxies. They retry every few seconds, so each cause is logged once for
-each host."""
+"""Log of refused agents and proxies. They retry every few seconds, so each cause is logged once per
+host."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _HOSTS = 1000
 
 
 class RefusalLog:
-    """``event``: what is logged. ``peer``: a connection as gRPC names it."""
+    """``event``: the text to log. ``peer``: a connection in gRPC's notation."""
 
     def __init__(self, event: str = "agent refused") -> None:
         self._event = event

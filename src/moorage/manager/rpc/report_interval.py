@@ -1,13 +1,13 @@
-"""Report interval: the least pause between two reports of changes, and the longest between two
+"""Report interval: the minimum pause between two reports of changes, and the maximum between two
 heartbeats. Pure.
 
 If reports wait because the manager is busy, fewer reports with more changes in each relieve it.
-Agents are therefore told to wait in proportion to how long their reports waited, as the store's
+Agents are therefore asked to wait in proportion to how long their reports waited, as the store's
 batch writers do (decision 7). An agent cannot know this by itself, since sending a report costs it
 almost nothing.
 
-Heartbeats of all agents together come at a bounded rate, whatever their number. An agent reports
-the interval that it keeps, and is SUSPECT after three of them at the earliest
+The heartbeats of all agents together arrive at a bounded rate, whatever the number of agents. An
+agent reports the interval that it uses, and is SUSPECT after three intervals at the earliest
 (``lifecycle.silence``).
 """
 
@@ -17,22 +17,22 @@ from math import ceil
 
 from moorage.common.aio.pauses import ON_BACKLOG
 
-# Below this the least pause is 0: agents pause a little in any case.
+# Below this, the minimum pause is 0: agents pause a little in any case.
 MIN_S = 0.03
 # Weight of the newest report in the moving average, which covers about twenty reports of any
 # agents.
 WEIGHT = 0.05
-# Heartbeats of all agents together, per second and at most.
+# Maximum rate of the heartbeats of all agents together, per second.
 HEARTBEATS_PER_S = 400
-# The interval is a multiple of the first, and shrinks only for a fleet that is smaller by the
+# The interval is a multiple of the first value, and shrinks only if the fleet is smaller by the
 # second: every agent reports a change of it.
 STEP_S = 5.0
 SHRINK = 1.25
 
 
 class ReportInterval:
-    """``heartbeat_s``: the longest pause between two reports of an agent; 0: as the agent is
-    set."""
+    """``heartbeat_s``: the longest pause between two reports of an agent; 0: the agent's own
+    setting."""
 
     def __init__(self) -> None:
         self._average_wait_s = 0.0
@@ -49,7 +49,7 @@ class ReportInterval:
         return 0.0 if pause_s < MIN_S else pause_s
 
     def adapt(self, agents: int) -> None:
-        """There are so many agents now, those of all managers together."""
+        """Adapt to the number of agents, across all managers."""
         if not _heartbeat_s(agents) <= self.heartbeat_s <= _heartbeat_s(ceil(SHRINK * agents)):
             self.heartbeat_s = _heartbeat_s(agents)
 

@@ -31,7 +31,7 @@ def find_problem(message: Report | ReportDelta) -> str:
     """The first invalid field with its value; "" for a valid report."""
     info = message.info
     if not message.incarnation or "\0" in message.incarnation:
-        return "a report needs an incarnation"
+        return "a report requires an incarnation"
     if isinstance(message, Report) and message.stream > _MAX_INT64:
         return f"stream {message.stream} is above {_MAX_INT64}"
 
@@ -66,12 +66,12 @@ def _problem_of_info(info: AgentInfo) -> str:
         or sum(map(len, texts)) > _MAX_TEXT
     ):
         return (
-            "a report needs a resource_group, and its texts no NUL character and at most "
-            f"{_MAX_TEXT} others"
+            f"a report requires a resource_group, and its texts may contain at most {_MAX_TEXT} "
+            "characters and no NUL"
         )
 
     if wrong := [job.since for job in jobs if not 0 <= job.since <= _MAX_TIME]:
-        return f"a job in doubt since {wrong[0]} is not so since 0 to {_MAX_TIME} Unix seconds"
+        return f"the time {wrong[0]} of a job in doubt is not 0 to {_MAX_TIME} Unix seconds"
 
     for (slot, device), count in Counter((o.slot, o.device_id) for o in info.offers).items():
         if count > 1 or not slot or "\0" in slot + device:
@@ -82,8 +82,8 @@ def _problem_of_info(info: AgentInfo) -> str:
 
     if not (1 <= info.share_quantum <= WHOLE_DEVICE and 1 <= info.share_minimum <= WHOLE_DEVICE):
         return (
-            f"share_quantum {info.share_quantum} or share_minimum {info.share_minimum} is no "
-            "part of 1000"
+            f"share_quantum {info.share_quantum} or share_minimum {info.share_minimum} is not 1 "
+            "to 1000"
         )
 
     if info.max_kernels is not None and not 0 < info.max_kernels <= _MAX_KERNELS:
@@ -128,7 +128,7 @@ def _problem_of_kernel(kernel: Observation) -> str:
     )
     if "\0" in texts or len(texts) > _MAX_TEXT:
         return (
-            f"a text of kernel {kernel.kernel_id} has a NUL character, or more than "
+            f"a text of kernel {kernel.kernel_id} contains a NUL character, or more than "
             f"{_MAX_TEXT} characters"
         )
 
@@ -139,7 +139,7 @@ def _problem_of_kernel(kernel: Observation) -> str:
         )
 
     if kernel.port and not kernel.host:
-        return f"kernel {kernel.kernel_id} listens on port {kernel.port} of no host"
+        return f"kernel {kernel.kernel_id} listens on port {kernel.port}, but has no host"
 
     wrong = [
         at

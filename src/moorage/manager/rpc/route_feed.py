@@ -1,9 +1,9 @@
-"""Route feed: sends every proxy the routes, the credentials apart from them, and then what changes
-in both.
+"""Route feed: sends every proxy the routes and, separately, the credentials, and then the changes
+of both.
 
-Every manager reads and numbers its own tables. A proxy that comes from another manager must not get
-an older table than it has, so it gets one that was read after it connected, under a greater
-generation. What has changed is encoded once, for all proxies.
+Every manager reads and numbers its own tables. A proxy that switches from another manager must not
+get a table older than its own, so it gets one that was read after it connected, with a greater
+generation. Changes are encoded once, for all proxies.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = structlog.get_logger("moorage.feed")
 
 
 class RouteFeed:
-    """``routes``: models and service ports, for proxies that get their credentials apart.
+    """``routes``: models and service ports, for proxies that receive their credentials separately.
     ``credentials``: keys, access tokens, the limits of projects and revoked agents."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
@@ -54,22 +54,24 @@ class RouteFeed:
         self.loops = (self.routes.loop, self.credentials.loop)
 
     def set_database(self, available: bool) -> None:
-        """Without a database, all calls end: the proxies go to another manager, and try this one
-        again."""
+        """Set whether the database is available. Without it, all calls end: the proxies switch to
+        another manager, and try this one again."""
         self.routes.set_database(available)
         self.credentials.set_database(available)
 
     def watch(self, request: routes_pb2.WatchRequest) -> AsyncIterator[bytes]:
-        """Encoded tables: the current one, unless the proxy has it, and every newer one, as changes
-        if the proxy accepts them; a slow watcher skips to the newest. Raises ``StoreUnavailable``
-        once the database is lost."""
+        """Yield encoded tables: the current one, unless the proxy has it, and every newer one, as
+        changes if the proxy accepts them.
+
+        A slow watcher skips to the newest. Raises ``StoreUnavailable`` once the database is
+        lost."""
         return (
             self.routes.watch(request) if request.without_credentials else self._watch_both(request)
         )
 
     async def _watch_both(self, request: routes_pb2.WatchRequest) -> AsyncIterator[bytes]:
-        """For a proxy of the release before: routes and credentials in one table, whole each
-        time."""
+        """Watch for a proxy of the previous release: routes and credentials in one table, complete
+        each time."""
         held = request.have_generation
         sent = (0, 0)
         feeds = (self.routes, self.credentials)
@@ -100,8 +102,8 @@ class RouteFeed:
                     sent = newest()
                     generation = max(sent)
                     if generation == max(last):
-                        # Read before what was sent, and ready after it: the proxy takes only
-                        # greater ones.
+                        # Read before the tables that were sent, and ready after them: the proxy
+                        # accepts only greater generations.
                         for feed, now, before in zip(feeds, sent, last, strict=True):
                             if now != before:
                                 feed.outnumber(generation)
@@ -119,11 +121,12 @@ class RouteFeed:
 
 
 class TableFeed:
-    """One part of the table. Reads it after a notification and every 2 s, gives changed content a
-    new generation, and wakes the watchers.
+    """One part of the table. It is read after a notification and every 2 s; changed content gets a
+    new generation and wakes the watchers.
 
-    ``take`` puts what ``read`` returned into the parts. ``fresh``: it is read again for every proxy
-    that connects, and only while there are any. ``changed``: held while the table is replaced.
+    ``take`` puts the result of ``read`` into the parts. ``fresh``: the table is read again for
+    every proxy that connects, and only while there are any. ``changed``: held while the table is
+    replaced.
     """
 
     def __init__(
@@ -147,13 +150,13 @@ class TableFeed:
         self._parts = RouteParts()
         self.generation = 0
 
-        # Encoded: the newest changes, to the generation ``base``, and the whole table once a proxy
-        # needs it.
+        # Encoded: the newest changes, relative to the generation ``base``, and the complete table
+        # once a proxy needs it.
         self._base = 0
         self._changes = b""
         self._whole = b""
 
-        # Reads that have begun, and the newest one that is complete.
+        # Number of reads that have begun, and of the newest one that is complete.
         self._begun = 0
         self.complete = 0
         self._newest_held = 0  # the newest generation that a proxy had when it connected
@@ -178,7 +181,7 @@ class TableFeed:
             changes = self._take(self._parts, table)
             self.complete = number
 
-            # The same content, but a proxy has a greater generation of another manager.
+            # The content is the same, but a proxy has a greater generation from another manager.
             is_outnumbered = self.generation < self._newest_held < generation
             if changes or is_outnumbered or not self.generation:
                 self._base = self.generation
@@ -197,7 +200,7 @@ class TableFeed:
         self.loop.nudge()
 
     def require(self, held: int) -> int:
-        """The number of the read that a proxy needs which has generation ``held``; 0: none."""
+        """Number of the read that a proxy with generation ``held`` needs; 0: none."""
         needed = 1
         if self._fresh or (held and held != self.generation):
             needed = self._begun + 1
@@ -205,13 +208,14 @@ class TableFeed:
 
         if held and held != self.generation:
             self.outnumber(held)
-            # The database may be behind it, as after the restore of a backup.
+            # The database may be behind the proxy, for example after a backup was restored.
             self._store.orders.note_generation(min(held, HIGHEST_GENERATION))
 
         return needed
 
     def outnumber(self, held: int) -> None:
-        """Give the table a greater generation than the one that a proxy has, if it has none."""
+        """Give the table a greater generation than that of a proxy, if it is not greater
+        already."""
         self._newest_held = max(self._newest_held, held)
         self.loop.nudge()
 
@@ -228,7 +232,7 @@ class TableFeed:
             self._watchers -= 1
 
     async def watch(self, request: routes_pb2.WatchRequest) -> AsyncIterator[bytes]:
-        """As ``RouteFeed.watch``, for this part."""
+        """Like ``RouteFeed.watch``, for this part."""
         held = request.have_generation
         sent = 0
         with self.watching():
@@ -251,8 +255,8 @@ class TableFeed:
                 yield message
 
     def _message_to(self, request: routes_pb2.WatchRequest, held: int, sent: int) -> bytes:
-        """``held``: the generation that the proxy had when it called, until it got its first
-        message; ``sent``: that of the last one."""
+        """Message for a proxy. ``held``: the generation that it had when it called, until it got
+        its first message; ``sent``: that of the last message."""
         if held == self.generation and request.accepts_unchanged:
             unchanged: bytes = routes_pb2.RouteTable(
                 generation=held, unchanged=True

@@ -1,4 +1,4 @@
-"""Command that an agent runs, as seen by the user's side: pipes for its inputs and outputs.
+"""Command that an agent runs, seen from the user's side: pipes for its inputs and outputs.
 
 A slow reader slows the writer down; nothing is buffered beyond a few chunks.
 """
@@ -21,7 +21,7 @@ BUFFERED_CHUNKS = 8
 
 class RelayedCommand:
     """``connected``: the agent runs it. ``closed``: its user has disconnected. ``end``: how it
-    ended, if that is known."""
+    ended, if known."""
 
     def __init__(self, agent_id: str) -> None:
         self.agent_id = agent_id
@@ -55,15 +55,15 @@ class RelayedCommand:
         return None
 
     async def read_message(self) -> agent_pb2.ExecOutput | None:
-        """The next output as the agent sent it, the end included; None after the last one."""
+        """Read the next output as the agent sent it, including the end; None after the last one."""
         message = await self.outputs.get()
         if message is not None and message.HasField("end"):
             self.end = _end(message.end)
         return message
 
     async def take_outputs(self, outputs: AsyncIterator[agent_pb2.ExecOutput]) -> None:
-        """Take outputs until the end, or until the connection breaks. The reader sees an end either
-        way."""
+        """Receive outputs until the end or until the connection breaks. The reader sees an end
+        either way."""
         try:
             async for message in outputs:
                 await self.outputs.put(message)

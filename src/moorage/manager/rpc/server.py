@@ -58,14 +58,13 @@ OPTIONS = [
     ("grpc.so_reuseport", 0),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-    # A dead peer is detected after 6 + 4 s. Peers ping after 5 s, and a ping that is read restarts
-    # the time here, so that only they ping. With the same time both ends would, each time at the
-    # same moment.
+    # A dead peer is detected after 6 + 4 s. Peers ping after 5 s, and a received ping restarts this
+    # timer, so only peers ping. With equal times, both ends would ping at the same moment.
     ("grpc.keepalive_time_ms", 6_000),
     ("grpc.keepalive_timeout_ms", 4_000),
     ("grpc.http2.ping_timeout_ms", 4_000),  # applies beside the former; its default is a minute
     ("grpc.keepalive_permit_without_calls", 1),
-    # A fixed window instead of measuring the bandwidth: that takes a ping for each message, which
+    # A fixed window instead of measuring the bandwidth, which takes a ping for each message and
     # costs more than the messages of an idle agent.
     ("grpc.http2.bdp_probe", 0),
     ("grpc.http2.lookahead_bytes", 1024 * 1024),
@@ -75,7 +74,7 @@ OPTIONS = [
 
 
 class ManagerState(Protocol):
-    """What this manager knows of itself and of others, and the connections of proxies to it, by
+    """What this manager knows about itself and others, and the connections of proxies to it, by
     name."""
 
     proxies: Counter[str]
@@ -90,9 +89,9 @@ class LinkServer(
 ):
     """Listens on ``address``; with port 0, ``address`` holds the chosen port after entering.
     ``certificate``: the manager's certificate for mTLS; None: no TLS. ``usage`` receives usage
-    reports and must not block. ``reserve``: where to listen besides, for the port of ``address``.
-    ``on_proxy`` is told of each route feed: the name of the proxy, and the connection as gRPC names
-    it."""
+    reports and must not block. ``reserve``: additional place to listen, for the port of
+    ``address``. ``on_proxy`` is called for each route feed, with the name of the proxy and the
+    connection in gRPC's notation."""
 
     def __init__(
         self,
@@ -155,7 +154,7 @@ class LinkServer(
         if wrong := caller.refusal_to_act_as(usage.agent_id):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, wrong)
         if not self._usage(usage):
-            reason = "as much usage waits to be written as this manager keeps; send it again later"
+            reason = "too much usage waits to be written; send it again later"
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, reason)
         return agent_pb2.UsageAck()
 
@@ -196,7 +195,7 @@ class LinkServer(
         try:
             await self._send_tables(caller, self._feed.watch(request), context)
         finally:
-            # names without a call are left out
+            # names without a call are omitted
             self._presence.proxies -= Counter([request.proxy_id])
 
     async def WatchCredentials(self, request: routes_pb2.WatchRequest, context: Any) -> None:
@@ -207,9 +206,9 @@ class LinkServer(
         caller = await self._authenticate(context, "proxy")
         if wrong := caller.refusal_to_act_as(name):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, wrong)
-        # it is stored with those of others
+        # it is stored together with those of others
         if not 0 < len(name) <= _MOST_OF_A_NAME or "\0" in name:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "this is no name of a proxy")
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "this is not a valid proxy name")
         return caller
 
     async def _send_tables(
@@ -343,7 +342,7 @@ class LinkServer(
             raise AssertionError("aborted") from error
 
     async def __aenter__(self) -> LinkServer:
-        # It does not change, and peers ask while the database is away, too.
+        # The answer does not change, and peers ask even while the database is unavailable.
         self._installation = (await self._identity()).installation
         server = grpc.aio.server(options=OPTIONS)
         agent_pb2_grpc.add_AgentLinkServicer_to_server(self, server)  # type: ignore[no-untyped-call]
@@ -378,7 +377,7 @@ class LinkServer(
         return self
 
     def _route_feed(self) -> grpc.GenericRpcHandler:
-        """The service RouteFeed, whose messages are encoded already: once for all proxies."""
+        """The service RouteFeed, whose messages are already encoded, once for all proxies."""
         tables = {
             name: grpc.unary_stream_rpc_method_handler(
                 handle,
@@ -414,7 +413,7 @@ async def _put_inputs(
 
 
 def _credentials(certificate: ManagerCertificate) -> grpc.ServerCredentials:
-    """Reads the certificate at each handshake. Clients without a certificate of the CA are
+    """Read the certificate at each handshake. Clients without a certificate of the CA are
     rejected."""
 
     def configured() -> Any:

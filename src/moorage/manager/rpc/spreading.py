@@ -1,10 +1,10 @@
-"""Spreading of agents and proxies over the managers of a database: who hands how many to whom.
-Pure.
+"""Spreading of agents and proxies over the managers of a database: which manager hands how many to
+which other. Pure.
 
 Every manager decides this by itself, from counts that all of them see within a second. The
-decisions fit together: what each hands over is its part of one assignment, by which every manager
-ends with its share and nobody moves twice. Nothing moves while the counts differ by no more than
-``TOLERANCE``, so what has been spread stays where it is, although agents come and go.
+decisions are consistent: each manager hands over its part of one assignment, after which every
+manager has its share and no peer moves twice. Nothing moves while the counts differ by no more than
+``TOLERANCE``, so peers stay where they are although agents come and go.
 """
 
 from __future__ import annotations
@@ -13,37 +13,38 @@ from collections.abc import Mapping
 from itertools import accumulate, pairwise
 from math import ceil, inf
 
-# Nothing moves while the largest and the smallest count differ by less than this part of the mean,
+# Nothing moves while the largest and the smallest count differ by less than this share of the mean,
 # or by 1.
 TOLERANCE = 0.2
-# So many are asked to move at first; then twice as many each time, up to the last, while they go
-# within ``QUICK_S``, and half as many when they take longer, but no fewer than at first: then the
-# managers, or their nodes, are busy.
+# Number of peers asked to move at first. It doubles each time, up to the last value, while they
+# move within ``QUICK_S``, and halves when they take longer, but not below the first: the managers
+# or their nodes are then busy.
 FIRST_AT_ONCE = 100
 MOST_AT_ONCE = 400
 QUICK_S = 5.0
-# So many seconds after they went the counts show it.
+# Seconds after a move until the counts show it.
 SETTLE_S = 3.0
-# How long those that were asked are waited for: they may be busy, and go when they are not. A few
-# that stay, this part of them, delay nobody.
+# How long to wait for the peers that were asked: they may be busy, and move later. A few that stay,
+# up to this share of them, delay nobody.
 WAIT_S = 30.0
 STRAGGLERS = 0.1
-# A manager that comes and goes, such as one that fails at its start, gets nobody before so many
-# seconds.
+# A manager that comes and goes, such as one that fails at its start, receives no peers before this
+# many seconds.
 STEADY_S = 5.0
 
 
 def find_moves(own: str, counts: Mapping[str, int]) -> dict[str, int]:
-    """How many ``own`` hands to each other manager, given how many each of them has."""
+    """Number of peers that ``own`` hands to each other manager, given the counts of all."""
     if not is_uneven(counts):
         return {}
 
     base, extra = divmod(sum(counts.values()), len(counts))
-    # Those with the most keep one more than the others, so that fewer move.
+    # The managers with the most peers keep one more than the others, so that fewer move.
     order = sorted(counts, key=lambda manager: (-counts[manager], manager))
     above = {manager: counts[manager] - base - (rank < extra) for rank, manager in enumerate(order)}
 
-    # All that move stand in one line: first by who hands them over, then by who gets them.
+    # All peers that move form one sequence: ordered first by the manager that hands them over, then
+    # by the receiver.
     given = _sections({manager: max(0, above[manager]) for manager in order})
     taken = _sections({manager: max(0, -above[manager]) for manager in order})
     start, end = given[own]
@@ -55,7 +56,7 @@ def find_moves(own: str, counts: Mapping[str, int]) -> dict[str, int]:
 
 
 def is_uneven(counts: Mapping[str, int]) -> bool:
-    """Whether the counts differ by more than is tolerated."""
+    """Whether the counts differ by more than the tolerance."""
     if len(counts) < 2:
         return False
     mean = sum(counts.values()) / len(counts)
@@ -67,15 +68,15 @@ def _sections(sizes: Mapping[str, int]) -> dict[str, tuple[int, int]]:
 
 
 def next_at_once(asked: int, took_s: float) -> int:
-    """How many to ask next, after so many took ``took_s`` seconds to go."""
+    """Number of peers to ask next, after the last ones took ``took_s`` seconds to move."""
     if took_s <= QUICK_S:
         return min(2 * asked, MOST_AT_ONCE)
     return max(asked // 2, FIRST_AT_ONCE)
 
 
 class Spreading:
-    """Decides when this manager hands over, of one kind of peers: not while another manager is new,
-    while those that were asked last have not gone, or before the counts show it. All times are
+    """Decides when this manager hands over peers of one kind: not while another manager is new,
+    while peers that were asked last have not moved, or before the counts show it. All times are
     monotonic seconds."""
 
     def __init__(self) -> None:
@@ -88,8 +89,8 @@ class Spreading:
     def decide(
         self, own: str, counts: Mapping[str, int], now: float, *, left: int = 0
     ) -> dict[str, int]:
-        """As ``find_moves``, a bounded number in all. ``left``: how many that were asked last are
-        here still."""
+        """Like ``find_moves``, with a limit on the total. ``left``: number of peers asked last that
+        are still here."""
         self._since = {manager: self._since.get(manager, now) for manager in counts}
         if left > STRAGGLERS * self._asked and now - self._asked_at < WAIT_S:
             self._settled_at = now + SETTLE_S

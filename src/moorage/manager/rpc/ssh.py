@@ -1,10 +1,10 @@
 """SSH at the proxies, the manager's side: who may log in where, and the commands of their channels.
 
-A proxy passes on what the client has signed to log in, and it is verified here who holds the key: a
-proxy cannot name one whose holder has not logged in there, nor another session or user than the
-login was for. What the user may do is decided here, too, at the login and again for every channel.
-A channel whose key was removed, or whose user has lost the session, is closed, and so is a
-connection that could not log in any more.
+A proxy forwards what the client has signed to log in, and the manager verifies who holds the key: a
+proxy cannot name a key whose holder has not logged in there, nor a session or user other than those
+of the login. The manager also decides what the user may do, at the login and again for every
+channel. A channel is closed when its key was removed or its user has lost the session, and a
+connection when it could not log in any more.
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ from moorage.manager.store.identity.ssh_keys import SshUser
 
 log = structlog.get_logger("moorage.ssh")
 
-# Sessions that a project shows by SFTP, the newest ones.
+# Maximum number of sessions that a project shows over SFTP, newest first.
 _LISTED = 500
 _HOST_KEY = "ssh-host-key"
-# Between a change and the next look, since changes come in bursts; and between two looks without a
-# change.
+# Seconds between a change and the next check, because changes come in bursts; and between two
+# checks without a change.
 _PAUSE_S = 0.1
 RECHECK_S = 30.0
 _UNKNOWN = "the key is not registered, or its user may not log in"
 _UNPROVED = "the proxy has not shown that the client holds the key"
-_UPGRADE = "log in again; a proxy of an earlier release has to be upgraded"
+_UPGRADE = "log in again; a proxy of an earlier release must be upgraded"
 
 
 class SshBroker:
-    """``file_servers``: how many a user may have open."""
+    """``file_servers``: maximum number that a user may have open."""
 
     def __init__(self, store: Store, execs: CommandBroker, *, file_servers: int = 32) -> None:
         self._store = store
@@ -75,15 +75,15 @@ class SshBroker:
             changed.set()
 
     async def host_key(self) -> str:
-        """The private key of all proxies. It is made when a proxy first asks, and is stored
-        encrypted."""
+        """Private key of all proxies, created when a proxy first asks, and stored encrypted."""
         secret = await self._store.platform_secrets.get_or_create(_HOST_KEY)
         return derive_key_pair(secret, "moorage").private_key
 
     async def log_in(self, login: ssh_pb2.SshLogin) -> ssh_pb2.SshTarget:
-        """Whether the holder of the key may log in under the name that it gave. The login is one
-        once it has a proof; before, the proxy asks which keys it should let the client sign
-        with."""
+        """Decide whether the holder of the key may log in under the given name.
+
+        A login requires a proof; before that, the proxy asks which keys it should let the client
+        sign with."""
         user = await self._store.ssh_keys.who(login.fingerprint)
         if user is None:
             return ssh_pb2.SshTarget(refusal=_UNKNOWN)
@@ -116,7 +116,7 @@ class SshBroker:
         return ssh_pb2.SshTarget(session_id=session.id)
 
     async def _until_logged_out(self, login: ssh_pb2.SshLogin, context: Any) -> agent_pb2.ExecEnd:
-        """Returns when a login is refused that was accepted."""
+        """Return when a login that was accepted is refused."""
         refusal = ""
         if not _is_proved(login):
             raise Forbidden(_UNPROVED, next_step=_UPGRADE)
@@ -142,7 +142,7 @@ class SshBroker:
         return agent_pb2.ExecEnd(code="forbidden", detail=refusal)
 
     async def list_files(self, folder: ssh_pb2.SshFolder) -> ssh_pb2.SshEntries:
-        """The projects of a user, or those of the newest sessions of one whose files the user may
+        """Projects of a user, or the newest sessions of a project whose files the user may
         reach."""
         try:
             user = await self._files_user(folder.login)
@@ -160,7 +160,7 @@ class SshBroker:
         )
         if scope is None:
             return ssh_pb2.SshEntries(
-                refusal=f"there is no project {project!r}, or you are no member of it"
+                refusal=f"there is no project {project!r}, or you are not a member of it"
             )
 
         page = await self._store.sessions.page(scope, Paging(_LISTED), user=scope.user)
@@ -170,7 +170,7 @@ class SshBroker:
         return ssh_pb2.SshEntries(names=sorted({encoded(one.name) for one in reachable}))
 
     async def _user(self, login: ssh_pb2.SshLogin) -> SshUser:
-        """Who has logged in. Raises ``Forbidden``."""
+        """The user who has logged in. Raises ``Forbidden``."""
         user = await self._store.ssh_keys.who(login.fingerprint)
         if user is None:
             raise Forbidden(_UNKNOWN, next_step="`moorage keys list-ssh` lists the registered keys")
@@ -180,8 +180,10 @@ class SshBroker:
         return user
 
     async def _files_user(self, login: ssh_pb2.SshLogin) -> SshUser:
-        """Who has logged in for the files of all sessions. Raises ``Forbidden``, also for a login
-        to one session, whose proof is for that one."""
+        """The user who has logged in for the files of all sessions.
+
+        Raises ``Forbidden``, also for a login to a single session, whose proof is for that session
+        only."""
         user = await self._user(login)
         if login.login != user.user:
             raise Forbidden("the login is for one session", next_step=f"log in as {user.user!r}")
@@ -190,7 +192,8 @@ class SshBroker:
     async def _session(
         self, user: SshUser, fingerprint: str, targets: list[tuple[str, str]], action: Action
     ) -> tuple[SessionView, Scope]:
-        """The first of these sessions of projects that there is, if the key may do this with it.
+        """The first existing one of these sessions of projects, if the key may do this with it.
+
         Raises ``NotFound``, ``Forbidden``."""
         for project, ref in targets:
             if project not in user.projects:
@@ -216,7 +219,7 @@ class SshBroker:
         )
 
     async def _scope(self, fingerprint: str, project: str) -> Scope | None:
-        """Of the key in one project; None: it reads nothing there."""
+        """Scope of the key in one project; None: it reads nothing there."""
         key = await self._store.ssh_keys.find(fingerprint, project)
         if key is None or not (scope := Scope.of(key)).reads(project):
             return None
@@ -279,7 +282,7 @@ class SshBroker:
 
             if command.closed.is_set():
                 return agent_pb2.ExecEnd(
-                    code="forbidden", detail="you may not use the session any more"
+                    code="forbidden", detail="you may no longer use the session"
                 )
 
             return agent_pb2.ExecEnd(
@@ -292,7 +295,7 @@ class SshBroker:
 
     @asynccontextmanager
     async def _files(self, session: SessionView, scope: Scope) -> AsyncIterator[RelayedCommand]:
-        """Raises ``Conflict`` beyond what one user may have open at this manager."""
+        """Raise ``Conflict`` beyond the number that one user may have open at this manager."""
         user = scope.owner.user
         if self._open_files[user] >= self._file_servers:
             raise Conflict(
@@ -347,7 +350,8 @@ async def _until_refused(
 
 
 async def _refused(changed: asyncio.Event, authorize: Callable[[], Awaitable[object]]) -> None:
-    """Look again whenever keys, members or projects have changed. Returns when it is refused."""
+    """Check again whenever keys, members or projects have changed. Returns when access is
+    refused."""
     while True:
         with suppress(TimeoutError):
             async with asyncio.timeout(RECHECK_S):

@@ -1,4 +1,4 @@
-"""gRPC service of SSH at the proxies: authenticates the proxy, and passes its calls on to the
+"""gRPC service of SSH at the proxies: authenticates the proxy, and forwards its calls to the
 broker."""
 
 from __future__ import annotations
@@ -67,7 +67,6 @@ class SshService(ssh_pb2_grpc.SshAccessServicer):
 
 
 async def _check(context: Any, login: ssh_pb2.SshLogin, *names: str) -> None:
-    """Refuse what no name has. A proxy passes on what its clients say, as far as they can say
-    it."""
+    """Refuse invalid names. A proxy forwards its clients' input without checking it."""
     if "\0" in "".join((login.login, login.fingerprint, login.address, *names)):
-        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a name has a NUL character")
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a name contains a NUL character")

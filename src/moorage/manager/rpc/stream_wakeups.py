@@ -1,7 +1,8 @@
-"""Paced waking of the streams of agents, when all of them are to be told the same.
+"""Paced waking of agents' streams when all of them must send the same news.
 
-Each stream writes its message when it wakes. Thousands that wake at once keep the event loop busy
-for long: requests wait, and the lease of the leader is not renewed in time.
+Each stream writes its message when it wakes. If thousands woke simultaneously, they would keep the
+event loop busy for too long: requests would wait, and the leader's lease would not be renewed in
+time.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-# 5,000 a second: those of a manager with 25,000 agents are told within 5 s.
+# 5,000 a second: those of a manager with 25,000 agents are woken within 5 s.
 AT_ONCE = 100
 PAUSE_S = 0.02
 
@@ -20,8 +21,8 @@ class StreamWakeups:
         self._timer: asyncio.TimerHandle | None = None
 
     def wake(self, events: Iterable[asyncio.Event]) -> None:
-        """Set all of these, the first at once. Those that are left from an earlier call are among
-        them."""
+        """Set all of these events, the first immediately. Those left from an earlier call are
+        included."""
         self._left = list(events)
         if self._timer is None:
             self._set_some()

@@ -1,4 +1,4 @@
-"""Usage sink: where agents' usage reports go, and whether more are wanted."""
+"""Usage sink: receives agents' usage reports, and decides whether more are wanted."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from moorage.common.model.resource_usage import UsageReport
 class UsageSink(Protocol):
     @property
     def is_full(self) -> bool:
-        """Agents shall hold their usage."""
+        """Whether agents should hold their usage."""
         ...
 
     def take(self, report: UsageReport) -> bool:
-        """Must not block. False: nothing of it was taken."""
+        """Take a report. Must not block. False: nothing of it was taken."""
         ...
 
 
 class NoUsage:
-    """Takes everything and keeps nothing."""
+    """Accepts everything and keeps nothing."""
 
     is_full = False
 

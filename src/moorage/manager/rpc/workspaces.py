@@ -1,4 +1,5 @@
-"""Broker for workspaces: asks the connected agents which ones they store, or to delete one."""
+"""Broker for workspaces: asks the connected agents which workspaces they store, or to delete
+one."""
 
 from __future__ import annotations
 
@@ -29,8 +30,10 @@ class WorkspaceBroker:
         self._pending: dict[str, tuple[AgentId, asyncio.Future[agent_pb2.WorkspaceAnswer]]] = {}
 
     async def ask(self, remove: str = "") -> WorkspaceList:
-        """The workspaces of all connected agents. ``remove``: the id of a session whose workspaces
-        are deleted. Raises ``Conflict`` if an agent could not delete it."""
+        """Ask for the workspaces of all connected agents.
+
+        ``remove``: the id of a session whose workspaces are deleted. Raises ``Conflict`` if an
+        agent could not delete them."""
         request = WorkspaceRequest(self._clock.new_id(), remove)
         here, elsewhere = await asyncio.gather(
             self.ask_here(request), self._managers.ask_workspaces(request, ANSWER_S + 2.0)
@@ -53,7 +56,7 @@ class WorkspaceBroker:
     async def ask_here(
         self, request: WorkspaceRequest
     ) -> dict[str, agent_pb2.WorkspaceAnswer | None]:
-        """The answers of the agents connected to this manager; None for one that did not
+        """Answers of the agents connected to this manager; None for an agent that did not
         respond."""
         answers: dict[str, asyncio.Future[agent_pb2.WorkspaceAnswer]] = {}
         requests = []
@@ -76,7 +79,8 @@ class WorkspaceBroker:
         }
 
     def take(self, answer: agent_pb2.WorkspaceAnswer, caller: LinkCaller) -> str:
-        """Pass an answer on to who asked. Returns why it is refused: another agent was asked."""
+        """Forward an answer to the requester. Returns a reason if it is refused because another
+        agent was asked."""
         agent_id, waiting = self._pending.get(answer.request_id, ("", None))
         if waiting is None or waiting.done():
             return ""

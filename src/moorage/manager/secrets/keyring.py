@@ -43,7 +43,7 @@ class Keyring:
 
     @property
     def path(self) -> Path:
-        """Raises ``ConfigError`` if no file is configured."""
+        """Path of the file. Raises ``ConfigError`` if none is configured."""
         if self._path is None:
             raise ConfigError("no file with keys for secrets", next_step=f"set {_SETTING}")
         return self._path
@@ -79,17 +79,17 @@ class Keyring:
         raise missing_keys(self.path, [sealed.key_id])
 
     def add_key(self) -> str:
-        """Put a new key before the others, and return its id."""
+        """Insert a new key before the others, and return its id."""
         line = self._clock.secret(32)
         self._write([line, *self._lines()])
         return _id(line)
 
     def keep_newest(self) -> None:
-        """Remove all keys but the newest."""
+        """Remove all keys except the newest."""
         self._write(self._lines()[:1])
 
     def _lines(self) -> list[str]:
-        """Read at each use: another process may have added a key."""
+        """Read the file at each use, because another process may have added a key."""
         if self._path is None:
             return []
 
@@ -118,9 +118,10 @@ def missing_keys(path: Path, key_ids: list[str]) -> ConfigError:
     return ConfigError(
         f"secrets in Postgres are encrypted with {', '.join(key_ids)}, which {path} does not "
         "contain",
-        next_step="copy the file secrets-keys from a manager that has it; if it is lost, run "
-        "`moorage db "
-        "rotate-secrets-key --discard-unreadable` and set the secrets again",
+        next_step=(
+            "copy the file secrets-keys from a manager that has it; if the file is lost, run "
+            "`moorage db rotate-secrets-key --discard-unreadable` and set the secrets again"
+        ),
     )
 
 

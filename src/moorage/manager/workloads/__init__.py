@@ -1,1 +1,1 @@
-"""Workloads: what becomes of a specification where it runs. Pure."""
+"""Workloads: how specifications change with the place where they run. Pure."""

@@ -1,8 +1,8 @@
-"""Idle criteria: when an interactive session counts as unused. Pure.
+"""Idle criteria: when an interactive session counts as idle. Pure.
 
-Times are seconds on the session's own axis: how long it was observed to run. What nobody observed,
-because a manager, an agent or a proxy was away, is not on this axis, and no clock of the day is
-involved.
+Times are seconds on the session's own axis: how long it was observed to run. Periods that nobody
+observed, because a manager, an agent or a proxy was away, are not on this axis, and no wall clock
+is involved.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from moorage.common.model.idle import (
 )
 from moorage.common.model.slots import WHOLE_DEVICE
 
-# A mean counts only if so much of its window was measured.
+# A mean counts only if this share of its window was measured.
 MEASURED = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class IdleSettings:
-    """What applies to one session. None: there is no such criterion."""
+    """Settings that apply to one session. None: the criterion does not exist."""
 
     traffic_s: float | None = None
     lifetime_s: float | None = None
@@ -47,15 +47,15 @@ class IdleSettings:
 
 @dataclass(frozen=True, slots=True)
 class Observations:
-    """``traffic_at``: of the last traffic; 0: none since the start. ``used``: mean use over the
-    window in percent of what was allocated; what was not measured is left out."""
+    """``traffic_at``: time of the last traffic; 0: none since the start. ``used``: mean use over
+    the window in percent of the allocation, without resources that were not measured."""
 
     traffic_at: float = 0.0
     used: Mapping[str, float] = field(default_factory=dict)
 
 
 def find_problem(policy: IdlePolicy | None, project: str, choice: IdleChoice | None) -> str | None:
-    """Why a session of ``project`` may not choose this, as a sentence; None: it may."""
+    """Explain why a session of ``project`` may not choose these criteria; None if it may."""
     if policy is None or choice is None:
         return None
 
@@ -77,13 +77,14 @@ def find_problem(policy: IdlePolicy | None, project: str, choice: IdleChoice | N
             )
 
     if choice.utilization is not None and rules.utilization is not None:
-        return "idle.utilization is set, but the resource group has thresholds of its own"
+        return "idle.utilization is set, but the resource group sets its own thresholds"
 
     return None
 
 
 def settings_of(policy: IdlePolicy | None, project: str, choice: IdleChoice | None) -> IdleSettings:
-    """A choice outside of bounds that were set later counts as the nearest within them."""
+    """Settings that apply to a session. A choice outside bounds that were set later is clamped to
+    them."""
     rules = policy.rules(project) if policy is not None else IdleRules()
     choice = choice or IdleChoice()
     durations = {
@@ -134,7 +135,9 @@ def remaining_lifetime(_: Observations, settings: IdleSettings, now: float) -> f
 
 def remaining_utilization(seen: Observations, settings: IdleSettings, now: float) -> float | None:
     """Seconds until the means fall below their thresholds if the session stops working now; 0: they
-    are. None: nothing is measured. No decision before a full window after the grace period."""
+    are below.
+
+    None: nothing is measured. No decision is made before a full window after the grace period."""
     rule = settings.utilization
     assert rule is not None
     thresholds = {name: limit for name in METRICS if (limit := getattr(rule, name)) is not None}
@@ -161,12 +164,12 @@ _FIELDS = {"traffic": "traffic_s", "utilization": "utilization", "lifetime": "li
 
 
 def remaining(seen: Observations, settings: IdleSettings, now: float) -> dict[str, float | None]:
-    """By criterion, of those that apply. 0 or less: it is met. None: never."""
+    """Remaining seconds by criterion, for those that apply. 0 or less: it is met. None: never."""
     return {name: CRITERIA[name](seen, settings, now) for name in settings.criteria}
 
 
 def ends_in(left: Mapping[str, float | None], settings: IdleSettings) -> tuple[str, float] | None:
-    """The criterion that decides, and in how many seconds; None: never."""
+    """The criterion that decides, and its remaining seconds; None: never."""
     known = {name: value for name, value in left.items() if value is not None}
     if not known or (settings.end_when == "all" and len(known) < len(left)):
         return None
@@ -177,9 +180,11 @@ def ends_in(left: Mapping[str, float | None], settings: IdleSettings) -> tuple[s
 
 @dataclass(frozen=True, slots=True)
 class IdleState:
-    """What is kept of a session from look to look. ``observed_s``: the present on its axis.
-    ``sightings``: the number of the last traffic that was taken in. ``warned_s``: when it was
-    warned; None: it is not. ``extended_s``: it does not end before."""
+    """State of a session that is kept between looks.
+
+    ``observed_s``: the present on its axis. ``sightings``: the number of the last traffic that was
+    counted. ``warned_s``: time of the warning; None: none. ``extended_s``: the session does not end
+    before this time."""
 
     observed_s: float = 0.0
     traffic_s: float = 0.0
@@ -191,7 +196,7 @@ class IdleState:
 
 @dataclass(frozen=True, slots=True)
 class StoredIdle:
-    """What the leader saw last. ``ends_in_s``: by ``criterion``; None: nothing ends the session."""
+    """Last view of the leader. ``ends_in_s``: by ``criterion``; None: nothing ends the session."""
 
     state: IdleState
     remaining: Mapping[str, float | None]
@@ -201,10 +206,11 @@ class StoredIdle:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One look at a session. ``elapsed_s``: since the last one, as far as it was observed.
-    ``sightings``: counts traffic. ``traffic_known``: every proxy has told of its traffic. ``told``:
-    whether the session tells of a warning; None: as its state says. They differ where a leader was
-    killed in between."""
+    """One look at a session.
+
+    ``elapsed_s``: observed time since the last look. ``sightings``: counts traffic.
+    ``traffic_known``: every proxy has reported its traffic. ``told``: whether the session shows a
+    warning; None: as its state says. They differ if a leader was killed in between."""
 
     elapsed_s: float
     sightings: int = 0
@@ -216,7 +222,7 @@ class Look:
 class IdleStep(StrEnum):
     NONE = "none"
     WARN = "warn"
-    RESUME = "resume"  # it is used again, or was extended: the warning is void
+    RESUME = "resume"  # the session is used again, or was extended: the warning is void
     END = "end"
 
 
@@ -233,8 +239,8 @@ class Judgment:
 
 
 def judge(state: IdleState, look: Look, settings: IdleSettings) -> Judgment:
-    """The next state, and what to do. Ends only a session that was warned for ``warning_s`` without
-    pause."""
+    """Compute the next state and the action. Only a session that was warned for ``warning_s``
+    without interruption is ended."""
     elapsed = max(0.0, look.elapsed_s)
     now = state.observed_s + elapsed
     traffic_s = state.traffic_s + (0.0 if look.traffic_known else elapsed)
@@ -288,9 +294,10 @@ def _calm(
 def percent_used(
     slots: Mapping[str, int], cpu: float | None, memory: float | None, gpu: float | None
 ) -> dict[str, float]:
-    """Mean use in percent of the allocated ``slots``; without what is not measured or not
-    allocated. ``cpu`` in 1/1000 of a processor, ``memory`` in bytes, ``gpu`` in 1/1000 of a
-    device."""
+    """Mean use in percent of the allocated ``slots``, without resources that were not measured or
+    not allocated.
+
+    ``cpu`` in 1/1000 of a processor, ``memory`` in bytes, ``gpu`` in 1/1000 of a device."""
     devices = sum(
         amount * (WHOLE_DEVICE if slot.endswith(".device") else 1)
         for slot, amount in slots.items()
@@ -307,5 +314,5 @@ def percent_used(
 
 
 def needed_minutes(window_s: float) -> int:
-    """Of how many minutes the use must be known for the mean of a window to count."""
+    """Number of minutes with known use that the mean of a window requires."""
     return max(1, math.ceil(MEASURED * math.floor(window_s / 60)))

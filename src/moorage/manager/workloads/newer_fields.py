@@ -1,7 +1,7 @@
-"""Fields of specs that managers of the release before do not know. Pure.
+"""Fields of specifications that managers of the previous release do not know. Pure.
 
-They read no session beside one with such a field. The list begins anew with each release; of those
-that know the schema ``leases.ROWS_APART_SINCE`` it need not say anything.
+Those managers cannot read any session if one has such a field. The list is cleared with each
+release; it can omit releases that know the schema ``leases.ROWS_APART_SINCE``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from moorage.common.model.spec import SessionSpec, Workload
 from moorage.common.model.status import SessionType
 
-# Those that are stored only if they are used. ``user_labels`` is a column.
+# Fields that are stored only if they are used. ``user_labels`` is a column.
 OF_SESSIONS = frozenset(
     {
         "checkpoint",
@@ -25,12 +25,12 @@ OF_SESSIONS = frozenset(
         "walltime_s",
     }
 )
-# Without those that have a column of their own, which managers of the release before do not read.
+# Without fields that have their own column, which managers of the previous release do not read.
 OF_ENDPOINTS = frozenset({"overlap", "reload", "secret_env"})
 
 
 def newer_fields(spec: Workload) -> list[str]:
-    """Which of them it uses."""
+    """The fields of this list that the specification uses."""
     known = OF_SESSIONS if isinstance(spec, SessionSpec) else OF_ENDPOINTS
     found = sorted(name for name in known if getattr(spec, name) not in (None, {}))
     return ["type"] * (isinstance(spec, SessionSpec) and spec.type is SessionType.SYSTEM) + found

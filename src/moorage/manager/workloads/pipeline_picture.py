@@ -19,7 +19,7 @@ _HEIGHT = 44
 _GAP_X = 70
 _GAP_Y = 18
 _MARGIN = 16
-_LETTERS = 24  # that fit into a box
+_LETTERS = 24  # characters that fit into a box
 _FILLS: Mapping[StepState, str] = {
     StepState.PENDING: "#e5e7eb",
     StepState.RUNNING: "#bfdbfe",
@@ -32,7 +32,7 @@ _DASHES: Mapping[str, str] = {"failure": "6 4", "any": "2 4"}
 
 
 def svg(view: PipelineView) -> str:
-    """``view``: with its steps, each after those that it waits for."""
+    """Draw a pipeline. ``view``: with its steps, each after those that it waits for."""
     groups = {name: list(group) for name, group in groupby(view.steps, key=lambda step: step.name)}
     after = {name: elements[0].after for name, elements in groups.items()}
     places = _places(after)
@@ -119,7 +119,7 @@ def _box(
 
 
 def _worst(states: Sequence[StepState]) -> StepState:
-    """What an array is shown as: a failure before work before success."""
+    """State shown for an array: a failure before work before success."""
     order = (
         StepState.FAILED,
         StepState.STOPPED,

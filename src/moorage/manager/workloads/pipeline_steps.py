@@ -1,4 +1,4 @@
-"""Steps of pipelines as they are stored: those to be created, and those that are there."""
+"""Stored steps of pipelines: those to be created, and existing ones."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ from moorage.manager.workloads.step_outputs import StepFiles
 
 @dataclass(frozen=True, slots=True)
 class NewStep:
-    """A session of a pipeline to be created. ``waits``: positions of those on which it depends,
-    each with the condition. ``spec``: without dependencies. ``isolated``: its template is, so it
-    runs isolated, whoever submits it. ``index``: of an element of an array. ``files``: None if it
-    has neither outputs nor inputs. ``meaning`` and ``adopted_from``: see ``step_reuse``."""
+    """A session of a pipeline to be created. ``waits``: positions of the sessions on which it
+    depends, each with the condition. ``spec``: without dependencies. ``isolated``: its template is
+    isolated, so it runs isolated, whoever submits it. ``index``: index of an array element.
+    ``files``: None if it has neither outputs nor inputs. ``meaning`` and ``adopted_from``: see
+    ``step_reuse``."""
 
     step: str
     index: int | None
@@ -40,22 +41,22 @@ class NewStep:
 
 @dataclass(frozen=True, slots=True)
 class OnceOnly:
-    """Idempotency key of a submission, and the digest of the request under it."""
+    """Idempotency key of a submission, and the digest of its request."""
 
     key: IdempotencyKey
     digest: str
 
     @classmethod
     def of(cls, key: IdempotencyKey, request: PipelineSpec) -> OnceOnly:
-        """The order of fields makes no difference."""
+        """Digest a request. The order of fields makes no difference."""
         plain = json.dumps(request.model_dump(mode="json", exclude_unset=True), sort_keys=True)
         return cls(key, hashlib.sha256(plain.encode()).hexdigest())
 
 
 @dataclass(frozen=True)
 class StoredPipeline:
-    """``text``: its specification as JSON, which is large and is read only where it is needed.
-    ``stopping``: a stop of it was asked for, and not all of its steps stop yet."""
+    """``text``: its specification as JSON, which is large and read only where needed. ``stopping``:
+    a stop was requested, and not all of its steps have begun to stop."""
 
     id: str
     name: str
@@ -72,7 +73,7 @@ class StoredPipeline:
 
     @cached_property
     def conditions(self) -> Mapping[str, Sequence[After]]:
-        """By step."""
+        """Conditions by step."""
         return stored_conditions(self.text)
 
 

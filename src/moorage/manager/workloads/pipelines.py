@@ -1,4 +1,5 @@
-"""Pipelines: their graph, what each step waits for, and what a retry runs again. Pure."""
+"""Pipelines: their graph, the dependencies of each step, and the steps that a retry runs again.
+Pure."""
 
 from __future__ import annotations
 
@@ -22,15 +23,15 @@ from moorage.common.model.status import TERMINAL, Result, SessionType, Status
 from moorage.manager.workloads.step_outputs import check_inputs
 
 INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
-_AT_ONCE = "any"  # an element of an array waits for the end of an earlier one, however that ends
+_AT_ONCE = "any"  # an array element waits for the end of an earlier one, whatever its result
 Item = tuple[str, int | None]
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineNode:
     """A session of a pipeline. ``waits``: positions of earlier nodes, each with the condition.
-    ``follows``: the one of them that is an element of the same array, so that no more run at once
-    than may."""
+    ``follows``: the one of them that is an element of the same array, which limits how many run
+    concurrently."""
 
     item: Item
     waits: tuple[tuple[int, str], ...]
@@ -38,20 +39,19 @@ class PipelineNode:
 
 
 def check(pipeline: PipelineSpec) -> list[Step]:
-    """Its steps, each after those that it waits for. Raises ``InvalidInput``."""
+    """Check the steps, and return each after those that it waits for. Raises ``InvalidInput``."""
     steps = {step.name: step for step in pipeline.steps}
     if len(steps) < len(pipeline.steps):
         counted = Counter(step.name for step in pipeline.steps)
         twice = next(name for name, count in counted.items() if count > 1)
-        raise InvalidInput(
-            f"step {twice!r} is there twice", next_step="give each step a name of its own"
-        )
+        raise InvalidInput(f"step {twice!r} occurs twice", next_step="give each step a unique name")
 
     for step in pipeline.steps:
         for after in step.conditions:
             if after.step not in steps:
                 raise InvalidInput(
-                    f"step {step.name!r} is after {after.step!r}, which is no step of the pipeline",
+                    f"step {step.name!r} is after {after.step!r}, which is not a step of the "
+                    "pipeline",
                     next_step="name one of its steps",
                 )
 
@@ -64,42 +64,44 @@ def check(pipeline: PipelineSpec) -> list[Step]:
     except CycleError as error:
         cycle = " after ".join(reversed(error.args[1]))
         raise InvalidInput(
-            f"steps wait for each other: {cycle}", next_step="leave out one `after`"
+            f"steps wait for each other: {cycle}", next_step="remove one `after`"
         ) from None
 
     check_inputs(pipeline.steps)
     sizes = {step.name: _size(step) for step in pipeline.steps}
     if (total := sum(sizes.values())) > MAX_STEPS:
         raise InvalidInput(
-            f"the pipeline has {total} steps, with the elements of arrays; allowed are {MAX_STEPS}",
+            f"the pipeline has {total} steps, counting the elements of arrays; {MAX_STEPS} are "
+            "allowed",
             next_step="split it, or let one session do the work of several",
         )
 
     edges = sum(sizes[s.name] * sizes[a.step] for s in pipeline.steps for a in s.conditions)
     if edges > MAX_EDGES:
         raise InvalidInput(
-            f"the steps wait for {edges} others in sum; allowed are {MAX_EDGES}",
-            next_step="put one small step between two large arrays",
+            f"the steps wait for {edges} other steps in total; {MAX_EDGES} are allowed",
+            next_step="insert one small step between two large arrays",
         )
 
     return [steps[name] for name in order]
 
 
 def check_specs(steps: Iterable[Step], specs: Mapping[str, SessionSpec]) -> None:
-    """Raises ``InvalidInput`` for a step whose specification has what the pipeline itself says."""
+    """Raise ``InvalidInput`` for a step whose specification sets fields that the pipeline itself
+    sets."""
     for step in steps:
         spec = specs[step.name]
         for field in ("name", "depends_on"):
             if getattr(spec, field):
                 raise InvalidInput(
-                    f"step {step.name!r}: `spec.{field}` is not for steps",
+                    f"step {step.name!r}: `spec.{field}` cannot be set for steps",
                     next_step="use the step's `name` and `after`",
                 )
 
         for after in step.conditions:
             if after.on == "success" and specs[after.step].type is not SessionType.BATCH:
                 raise InvalidInput(
-                    f"step {step.name!r} is after the success of {after.step!r}, which is no "
+                    f"step {step.name!r} is after the success of {after.step!r}, which is not a "
                     "batch session",
                     next_step="use `on: any`",
                 )
@@ -118,11 +120,12 @@ def items(step: Step) -> list[Item]:
 
 
 def graph(steps: Sequence[Step], unfinished: Collection[Item] | None = None) -> list[PipelineNode]:
-    """One node for each session. ``steps``: as ``check`` returns them. ``unfinished``: what is
-    still to run after a retry, because it runs again or is pending. Positions are among all nodes.
+    """One node for each session. ``steps``: as ``check`` returns them. ``unfinished``: nodes that
+    still have to run after a retry, because they run again or are pending. Positions refer to all
+    nodes.
 
-    Of an array, each element that is still to run waits for an earlier one. So the last ones can be
-    stopped first, and none of the others begins."""
+    In an array, each element that still has to run waits for an earlier one. So the last ones can
+    be stopped first, without any other beginning."""
     of_step: dict[str, list[int]] = {}
     nodes: list[PipelineNode] = []
     for step in steps:
@@ -149,7 +152,7 @@ def graph(steps: Sequence[Step], unfinished: Collection[Item] | None = None) -> 
 
 
 def with_index(spec: SessionSpec, index: int | None) -> SessionSpec:
-    """What an element of an array runs."""
+    """The specification of an array element."""
     return (
         spec
         if index is None
@@ -158,7 +161,7 @@ def with_index(spec: SessionSpec, index: int | None) -> SessionSpec:
 
 
 def step_state(status: Status, result: Result, reason: str) -> StepState:
-    """State of a step whose session is so."""
+    """State of a step with a session in this state."""
     if status is Status.PENDING:
         return StepState.PENDING
     if status not in TERMINAL:
@@ -176,8 +179,8 @@ def step_state(status: Status, result: Result, reason: str) -> StepState:
 
 
 def pipeline_state(counts: Mapping[StepState, int]) -> StepState:
-    """State of a pipeline of so many steps in each state. One that failed has failed, whatever ran
-    then."""
+    """State of a pipeline with these numbers of steps by state. A pipeline with a failed step has
+    failed, whatever ran then."""
     if counts.get(StepState.RUNNING):
         return StepState.RUNNING
     if counts.get(StepState.PENDING):
@@ -194,16 +197,18 @@ def pipeline_state(counts: Mapping[StepState, int]) -> StepState:
 def to_rerun(
     steps: Sequence[Step], states: Mapping[Item, StepState], without_input: Collection[str] = ()
 ) -> set[Item]:
-    """What a retry runs again: what failed or was stopped, and what ended after that. The rest is
-    kept; what is still pending waits for the new run. ``without_input``: steps that failed because
-    an input was gone; what made their inputs runs again, too."""
+    """Steps that a retry runs again: those that failed or were stopped, and those that ended after
+    them.
+
+    The others are kept; pending ones wait for the new runs. ``without_input``: steps that failed
+    because an input was gone; the steps that made their inputs run again as well."""
     followers: dict[str, list[Step]] = {}
     for step in steps:
         for after in step.conditions:
             followers.setdefault(after.step, []).append(step)
 
     again = {one for one, state in states.items() if state in (StepState.FAILED, StepState.STOPPED)}
-    for step in reversed(steps):  # as ``check`` returns them, so that an input's own inputs follow
+    for step in reversed(steps):  # in the order of ``check``, so that an input's own inputs follow
         if step.name in without_input:
             for source in {input_.step for input_ in step.inputs}:
                 again |= {one for one in states if one[0] == source}

@@ -1,5 +1,5 @@
-"""Warnings about secrets that stand in `env` as they are: everybody who may see the database or the
-program reads them there. Pure."""
+"""Warnings about plain-text secrets in `env`, which anybody who can see the database or the program
+can read. Pure."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ _MAX_NAME = 60
 
 
 def warnings(envs: Iterable[object]) -> list[str]:
-    """One warning about all variables that look like secrets and have a value; none if there are
-    none. ``envs``: the values of `env` fields, which need not be valid."""
+    """One warning about all variables with values that look like secrets; none if there are none.
+
+    ``envs``: the values of `env` fields, which need not be valid."""
     names = sorted({name for env in envs if isinstance(env, Mapping) for name in _plain(env)})
     if not names:
         return []
@@ -27,24 +28,24 @@ def warnings(envs: Iterable[object]) -> list[str]:
 
     first = names[0]
     return [
-        f"`env` has values that look like secrets, and they are stored as they are: {shown}; "
-        "store each with "
-        f"`moorage secrets set NAME`, and refer to it: `--secret {first}=NAME`, or in a "
-        "specification "
-        f'`"secret_env": {{"{first}": "NAME"}}`'
+        (
+            f"`env` has values that look like secrets and are stored in plain text: {shown}; store "
+            f"each with `moorage secrets set NAME`, and refer to it: `--secret {first}=NAME`, or in a "
+            f'specification `"secret_env": {{"{first}": "NAME"}}`'
+        )
     ]
 
 
 def of_workload(spec: Workload) -> Iterator[object]:
-    """Its `env` fields."""
+    """The `env` fields of a workload."""
     yield spec.env
     if isinstance(spec, SessionSpec) and spec.cluster is not None and spec.cluster.sub is not None:
         yield spec.cluster.sub.env
 
 
 def of_fields(fields: Mapping[str, Any]) -> Iterator[object]:
-    """The `env` fields of some fields of a specification, as a template or a resource group has
-    them."""
+    """The `env` fields among the fields of a specification, as in a template or a resource
+    group."""
     yield fields.get("env")
     cluster = fields.get("cluster")
     sub = cluster.get("sub") if isinstance(cluster, Mapping) else None

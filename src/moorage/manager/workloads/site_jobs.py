@@ -1,5 +1,5 @@
-"""Sessions as jobs of a site: whether one fits a node, and its spec with what its group asks.
-Pure."""
+"""Sessions as jobs of a site: whether a session fits a node, and its specification with its group's
+request to the site. Pure."""
 
 from __future__ import annotations
 
@@ -11,43 +11,43 @@ from moorage.common.model.runtimes import traits_of
 from moorage.common.model.slots import JOBS, format_amount, parse_amount, parse_size, parse_slots
 from moorage.common.model.spec import SessionSpec, Workload
 
-_SMALLER = "request less, or use another resource group; `moorage groups describe` shows its nodes"
+_SMALLER = "request less, or use another resource group; `moorage groups describe` shows the nodes"
 
 
 def find_problem(spec: Workload, group: str, site: HpcOptions | None) -> MoorageError | None:
     """The error for a workload that resource group ``group`` cannot run as a job. ``site``: None
     for a group of another kind."""
     if isinstance(spec, SessionSpec) and spec.job is not None:
-        return InvalidInput("job is set from the resource group", next_step="leave it out")
+        return InvalidInput("`job` is set by the resource group", next_step="omit it")
     if site is None:
         return None
 
     if isinstance(spec, SessionSpec) and spec.size > 1:
         return Conflict(
-            f"cluster.size = {spec.size} in resource_group {group!r}: a job of its site is one "
+            f"cluster.size = {spec.size} in resource_group {group!r}: a job of its site runs one "
             "kernel",
-            next_step="leave `cluster` out, or use another resource group",
+            next_step="omit `cluster`, or use another resource group",
         )
 
     if isinstance(spec, SessionSpec) and spec.ports and not traits_of(site.runtime).service_ports:
         return Conflict(
-            f"ports in resource_group {group!r}: its runtime {site.runtime!r} reaches one port of "
-            "a job, for "
-            "requests to a model, with GET and POST of text; it has no service ports",
-            next_step="leave `ports` out, or use another resource group",
+            f"ports in resource_group {group!r}: its runtime {site.runtime!r} reaches only one "
+            "port of a job, for text requests to a model with GET and POST; it has no service "
+            "ports",
+            next_step="omit `ports`, or use another resource group",
         )
 
     if wrong := _impossible_there(spec, site):
         return Conflict(
             f"resource_group {group!r} has a site: {wrong}",
-            next_step="leave it out, or use another resource group",
+            next_step="omit it, or use another resource group",
         )
 
     walltime_s = spec.walltime_s if isinstance(spec, SessionSpec) else None
     if walltime_s is not None and walltime_s > site.walltime_s:
         return Conflict(
-            f"walltime_s = {walltime_s:g} is above {site.walltime_s:g}, that of resource_group "
-            f"{group!r}",
+            f"walltime_s = {walltime_s:g} is above {site.walltime_s:g}, the walltime of "
+            f"resource_group {group!r}",
             next_step=f"set walltime_s to {site.walltime_s:g} or less",
         )
 
@@ -55,8 +55,10 @@ def find_problem(spec: Workload, group: str, site: HpcOptions | None) -> Moorage
 
 
 def _impossible_there(spec: Workload, site: HpcOptions) -> str:
-    """What of ``spec`` the runtime of the site has not, as a sentence; "": nothing. The
-    specification was valid for the runtime that it names, which is not the one that it gets."""
+    """Explain which part of ``spec`` the site's runtime does not support; "" if none.
+
+    The specification was validated for the runtime that it names, which is not the one that it
+    gets."""
     if isinstance(spec, SessionSpec):
         stored: Workload = as_job(spec, site)
     else:
@@ -74,7 +76,7 @@ def _exceeds_node(spec: Workload, group: str, site: HpcOptions) -> MoorageError 
     asked = parse_slots(spec.resources)
     if JOBS in asked:
         return InvalidInput(
-            "resources.jobs is not requested: a session is one job", next_step="leave it out"
+            "resources.jobs cannot be requested: a session is one job", next_step="omit it"
         )
 
     if shares := next((slot for slot in asked if slot.endswith(".shares")), None):
@@ -104,7 +106,7 @@ def _exceeds_node(spec: Workload, group: str, site: HpcOptions) -> MoorageError 
 
 
 def as_job(spec: SessionSpec, site: HpcOptions | None) -> SessionSpec:
-    """``spec`` as it is stored: with the runtime of its site, and what its job asks there."""
+    """``spec`` as it is stored: with the runtime of its site, and the request of its job."""
     if site is None:
         return spec
 

@@ -1,5 +1,4 @@
-"""Outputs and inputs of steps: whether they fit together, and what each session is told of them.
-Pure."""
+"""Outputs and inputs of steps: whether they match, and the files of each session. Pure."""
 
 from __future__ import annotations
 
@@ -21,8 +20,8 @@ WITH_OUTPUTS = tuple(name for name, traits in RUNTIMES.items() if traits.outputs
 
 @dataclass(frozen=True, slots=True)
 class StepFiles:
-    """Of one session. ``inputs``: the position of an earlier session, its output, and the path at
-    which it is found."""
+    """Files of one session. ``inputs``: for each input, the position of an earlier session, its
+    output, and the path of the input."""
 
     outputs: tuple[str, ...]
     inputs: tuple[tuple[int, str, str], ...]
@@ -32,8 +31,8 @@ class StepFiles:
 
 
 def check_inputs(steps: Sequence[Step]) -> None:
-    """Raises ``InvalidInput`` for an input that no step has as an output, or that is in the way of
-    another. ``steps``: with those that they are after."""
+    """Raise ``InvalidInput`` for an input that no step has as an output, or that overlaps another.
+    ``steps``: with the steps that they follow."""
     by_name = {step.name: step for step in steps}
     for step in steps:
         for input_ in step.inputs:
@@ -41,14 +40,13 @@ def check_inputs(steps: Sequence[Step]) -> None:
 
         if found := overlap(_path(one, by_name[one.step]) for one in step.inputs):
             raise InvalidInput(
-                f"step {step.name!r}: the inputs at {found[0]!r} and {found[1]!r} are in each "
-                "other",
-                next_step="give each its own `path`",
+                f"step {step.name!r}: the input paths {found[0]!r} and {found[1]!r} overlap",
+                next_step="give each input a different `path`",
             )
 
 
 def check_runtimes(steps: Sequence[Step], specs: Mapping[str, SessionSpec]) -> None:
-    """Raises ``InvalidInput`` for a step whose session can have no outputs or inputs. ``specs``: as
+    """Raise ``InvalidInput`` for a step whose session cannot have outputs or inputs. ``specs``: as
     they are stored."""
     for step in steps:
         given = "outputs" if step.outputs else "inputs" if step.inputs else ""
@@ -59,11 +57,11 @@ def check_runtimes(steps: Sequence[Step], specs: Mapping[str, SessionSpec]) -> N
         problem = ""
         cure = ""
         if spec.type is not SessionType.BATCH:
-            problem = f"type {spec.type} has no end with a result"
+            problem = f"sessions of type {spec.type} have no result"
             cure = "use type batch"
         elif spec.size > 1:
-            problem = "a cluster has a working directory for each kernel"
-            cure = "leave `cluster` out"
+            problem = "each kernel of a cluster has its own working directory"
+            cure = "omit `cluster`"
         elif not is_runtime(spec.runtime) or not traits_of(spec.runtime).outputs:
             problem = f"runtime {spec.runtime!r} keeps working directories elsewhere"
             cure = f"use runtime {' or '.join(WITH_OUTPUTS)}, or a directory that its nodes share"
@@ -73,7 +71,7 @@ def check_runtimes(steps: Sequence[Step], specs: Mapping[str, SessionSpec]) -> N
 
 
 def files_of(step: Step, by_name: Mapping[str, Step], places: Places) -> StepFiles | None:
-    """Of each session of a step; None: it has none."""
+    """Files of each session of a step; None: it has none."""
     if not step.outputs and not step.inputs:
         return None
 
@@ -92,10 +90,9 @@ def files_of(step: Step, by_name: Mapping[str, Step], places: Places) -> StepFil
 
     if len(inputs) > MAX_INPUTS:
         raise InvalidInput(
-            f"step {step.name!r} has {len(inputs)} inputs, with the elements of arrays; allowed "
-            "are "
-            f"{MAX_INPUTS}",
-            next_step="gather them in a step between",
+            f"step {step.name!r} has {len(inputs)} inputs, counting the elements of arrays; "
+            f"{MAX_INPUTS} are allowed",
+            next_step="combine them in an intermediate step",
         )
 
     return StepFiles(tuple(step.outputs), tuple(inputs))

@@ -1,10 +1,10 @@
-"""Reuse of steps: which steps mean the same as sessions of before, and which take their results.
-Pure.
+"""Reuse of steps: which steps have the same meaning as earlier sessions, and which use their
+results. Pure.
 
-A step means what its session runs, with the meaning of the steps that it waits for and of its
-inputs. So a step after one that was changed means something else, although its own specification is
-as it was. A step that waits for one without a meaning, because that one runs anew in any case, has
-none either.
+The meaning of a step consists of what its session runs, and the meanings of the steps that it waits
+for and of its inputs. So the meaning of a step after a changed step differs, although its own
+specification is unchanged. A step that waits for one without a meaning, which always runs again,
+has no meaning either.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from moorage.manager.workloads.pipeline_steps import NewStep
 
 
 def with_meanings(steps: Sequence[NewStep], project: str, *, forced: bool) -> list[NewStep]:
-    """With the hash of each step that may take a result, or give one. ``steps``: each after those
-    that it waits for. ``forced``: each runs, so none shares a live run; its result is one for
-    others."""
+    """Add the hash of each step that may use a result or provide one.
+
+    ``steps``: each after those that it waits for. ``forced``: each step runs, so none shares a live
+    run; its result can be reused."""
     known: dict[int, str | None] = {}
     names = {step.position: step.step for step in steps}
     found = []
@@ -42,7 +43,7 @@ def with_meanings(steps: Sequence[NewStep], project: str, *, forced: bool) -> li
 def _meaning(
     step: NewStep, names: Mapping[int, str], known: Mapping[int, str | None], project: str
 ) -> str | None:
-    # Elements of an array wait for each other to limit how many run at once: that is no part of the
+    # Array elements wait for each other to limit how many run concurrently; this is not part of the
     # meaning.
     waits = [(at, on) for at, on in step.waits if names.get(at) != step.step]
     if any(known.get(at) is None for at, _ in waits):
@@ -66,12 +67,11 @@ def _meaning(
 def with_results(
     steps: Sequence[NewStep], results: Mapping[int, str], ids: Mapping[int, str]
 ) -> list[NewStep]:
-    """With the sessions whose runs or results they take. ``results``: by position, what equal
-    sessions of before there are. ``ids``: of the new sessions by position.
+    """Add the sessions whose runs or results the steps use. ``results``: equal earlier sessions, by
+    position. ``ids``: ids of the new sessions, by position.
 
-    A step takes a result only where all that it waits for do: what it would follow runs anew
-    otherwise. Of equal steps of one pipeline, the first one runs, where their policy is to share
-    live runs."""
+    A step uses a result only if all steps that it waits for do; otherwise those run again. Of equal
+    steps in one pipeline that may share live runs, the first one runs."""
     taken: set[int] = set()
     first: dict[str, int] = {}
     found = []

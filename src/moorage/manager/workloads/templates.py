@@ -1,7 +1,7 @@
 """Merge and substitution of session templates. Pure.
 
-Order of the merge: template, then the defaults of the resource group, then the caller. Objects are
-merged deeply, lists and values replaced, and null removes a field.
+Merge order: template, then the defaults of the resource group, then the caller. Objects are merged
+deeply, lists and values replaced, and null removes a field.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from moorage.common.model.templates import Parameter, Role, TemplateSpec
 
 MAX_BASES = 8
 _DEPTH = 32
-# Fields of a specification that say nothing about what runs, and where.
+# Fields of a specification that do not affect what runs, and where.
 _NAMES = frozenset({"name", "user_labels"})
 # Fields of a specification whose values are texts.
 _TEXTS = frozenset({"command", "args", "env", "labels"})
@@ -26,7 +26,7 @@ _BRACES = re.compile(r"\{\{\{\{|\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}|\{\{")
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """``base`` with the fields of ``over``."""
+    """``base`` overridden by the fields of ``over``."""
     merged = dict(base)
     for name, value in over.items():
         if value is None:
@@ -41,7 +41,7 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def based_on(base: TemplateSpec, given: TemplateSpec) -> TemplateSpec:
-    """``given``, complete with what it takes from ``base``. Raises ``InvalidInput``."""
+    """``given``, completed with the fields of ``base``. Raises ``InvalidInput``."""
     shown = given.model_dump(mode="json", exclude_unset=True)
     under = base.model_dump(mode="json", exclude_unset=True, exclude={"base"})
     try:
@@ -51,13 +51,13 @@ def based_on(base: TemplateSpec, given: TemplateSpec) -> TemplateSpec:
 
 
 def check(template: TemplateSpec) -> None:
-    """Raises ``InvalidInput`` for a template from which no session could be made: unknown fields or
-    parameters, and with defaults for all parameters, also for wrong values."""
+    """Raise ``InvalidInput`` for a template from which no session could be created: unknown fields
+    or parameters and, if all parameters have defaults, wrong values."""
     _check_depth({"spec": template.spec})
     unknown = sorted(template.spec.keys() - SessionSpec.model_fields.keys())
     if unknown:
         raise InvalidInput(
-            f"spec.{unknown[0]} is no field of a session's specification",
+            f"spec.{unknown[0]} is not a field of a session's specification",
             next_step="/openapi.json lists them, as SessionSpec",
         )
 
@@ -67,8 +67,8 @@ def check(template: TemplateSpec) -> None:
         and "size" in template.spec["cluster"]
     ):
         raise InvalidInput(
-            "`spec.cluster.size` and `roles` both say how many kernels there are",
-            next_step="leave out `spec.cluster.size`",
+            "`spec.cluster.size` and `roles` both set the number of kernels",
+            next_step="remove `spec.cluster.size`",
         )
 
     defaults = {name: one.default for name, one in template.parameters.items()}
@@ -79,7 +79,7 @@ def check(template: TemplateSpec) -> None:
 
 
 def session_fields(template: TemplateSpec, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of a session's specification, as the template has them. Raises ``InvalidInput``."""
+    """Fields of a session's specification, as in the template. Raises ``InvalidInput``."""
     return _fields(template, _values(template.parameters, parameters))
 
 
@@ -95,9 +95,11 @@ def validated_merge(
 def recorded_priority(
     template: TemplateSpec, defaults: Mapping[str, Any], overrides: Mapping[str, Any]
 ) -> int:
-    """The priority that a template and the ``defaults`` of its resource group say, for those who
-    may not ask for it themselves; 0: none. It is for the session of the template, not for one with
-    another program: it does not count beside ``overrides``, except for names."""
+    """Priority set by a template and the ``defaults`` of its resource group, for callers that may
+    not request it themselves; 0: none.
+
+    It applies to the session of the template, not to one with another program: ``overrides`` void
+    it, except for names."""
     recorded = merge(template.spec, defaults).get("priority")
     chosen = template.spec.get("resource_group", "")
     if overrides.keys() - _NAMES or not isinstance(recorded, int) or "{{" in str(chosen):
@@ -107,7 +109,7 @@ def recorded_priority(
 
 
 def validated(fields: Mapping[str, Any]) -> SessionSpec:
-    """The specification of ``fields``. Raises ``InvalidInput`` that names the wrong field."""
+    """The specification of ``fields``. Raises ``InvalidInput`` with the name of the wrong field."""
     try:
         return SessionSpec.model_validate(fields)
     except ValidationError as error:
@@ -139,7 +141,7 @@ def _values(declared: Mapping[str, Parameter], given: Mapping[str, Any]) -> dict
         allowed = ", ".join(declared) or "none"
         raise InvalidInput(
             f"the template has no parameter {unknown[0]!r}: it has {allowed}",
-            next_step="fields of the specification go to `overrides`",
+            next_step="put fields of the specification into `overrides`",
         )
 
     values = {}
@@ -147,7 +149,7 @@ def _values(declared: Mapping[str, Parameter], given: Mapping[str, Any]) -> dict
         value = given.get(name, parameter.default)
         if value is None:
             raise InvalidInput(
-                f"parameter {name!r} is missing", next_step=f"give it, like --set {name}=VALUE"
+                f"parameter {name!r} is missing", next_step=f"pass it with --set {name}=VALUE"
             )
 
         if wrong := parameter.find_problem(value):
@@ -170,7 +172,7 @@ def _fields(template: TemplateSpec, values: Mapping[str, Any]) -> dict[str, Any]
             if not isinstance(count, int) or count < 0:
                 raise InvalidInput(
                     f"`roles.sub.count` is {count!r}",
-                    next_step="give a number of kernels, 0 or more",
+                    next_step="set a number of kernels, 0 or more",
                 )
 
             cluster = {"size": 1 + count, "sub": _role(sub, values)}
@@ -189,8 +191,10 @@ def _role(role: Role, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _substituted(value: Any, values: Mapping[str, Any], *, text_only: bool = False) -> Any:
-    """``value`` with values in place of parameters in its strings. One that is a parameter and
-    nothing else keeps its type, unless ``text_only``. Raises ``InvalidInput``."""
+    """``value`` with parameters in its strings replaced by their values.
+
+    A string that consists of one parameter keeps the parameter's type, unless ``text_only``. Raises
+    ``InvalidInput``."""
     if isinstance(value, Mapping):
         return {
             name: _substituted(below, values, text_only=text_only or name in _TEXTS)
@@ -211,7 +215,7 @@ def _substituted(value: Any, values: Mapping[str, Any], *, text_only: bool = Fal
             return "{{"
         if found[1] not in values:
             raise InvalidInput(
-                f"{value!r} contains {found[0]!r}, which names no parameter of the template",
+                f"{value!r} contains {found[0]!r}, which is not a parameter of the template",
                 next_step="declare it under `parameters`; write {{{{ for two braces",
             )
         one = values[found[1]]
