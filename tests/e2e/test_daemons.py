@@ -93,7 +93,7 @@ async def cordon_drain_uncordon(site: Site) -> None:
     run = site.manager.run
     assert run("agents", "cordon", "node-7").stdout == "node-7\n"
     assert "ALIVE cordoned" in run("agents").stdout
-    assert "cordoned or draining: no new work" in run("plan", "--", "true").stdout
+    assert "cordoned or draining: accepts no new work" in run("plan", "--", "true").stdout
     both = run("agents", "drain", "node-7", "--stop", "--deadline", "1h")
     assert (both.returncode, "contradict each other" in both.stderr) == (2, True)
     assert run("agents", "drain", "node-7", "--deadline", "1h").returncode == 0

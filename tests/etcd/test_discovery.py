@@ -87,7 +87,7 @@ async def test_daemons_meet_in_etcd_and_live_without_it(
     platform.start("agent")  # by the managers that it found before
 
     async def says_so() -> bool:
-        return "using the managers of before" in platform.output("agent")
+        return "using the managers found before" in platform.output("agent")
 
     await until("it uses what it knew", says_so)
     ran = platform.run("run", *SMALL, "--", "echo", "again")

@@ -182,7 +182,7 @@ def test_two_writers_do_not_overwrite_each_other(platform: Platform, one: EtcdSe
     made = [process.returncode == 0 for process in running]
     assert any(made)
     for ok, stderr in zip(made, outcomes, strict=True):
-        assert ok or "somebody else changed" in stderr
+        assert ok or "somebody else has changed" in stderr
 
     shared = one.etcdctl("get", "--prefix", "--keys-only", f"{PREFIX}settings/").split()
     assert len(shared) == sum(made)
@@ -220,7 +220,7 @@ def test_a_change_of_unknown_outcome_is_made_once_at_most(home: Path, three: Etc
     )
     assert lost.returncode == 1, lost
     assert "it is not known whether the change was made" in lost.stderr
-    assert "look at `moorage config history --etcd` when etcd answers" in lost.stderr
+    assert "check `moorage config history --etcd` when etcd answers again" in lost.stderr
     for member in others:
         three.kill(member)  # waits for its end
         three.start_member(member)

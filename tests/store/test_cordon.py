@@ -78,7 +78,7 @@ async def test_cordoned_agent_gets_no_kernels_until_uncordoned(store: Store) -> 
     await tick(store)
     hold = (await store.sessions.get(SYSTEM, "job")).hold
     assert hold is not None
-    assert "cordoned or draining: no new work" in " ".join(hold.refusals), hold
+    assert "cordoned or draining: accepts no new work" in " ".join(hold.refusals), hold
     await agent.report()
     assert (await store.agents.get("node-1")).cordon == "cordon", (
         "what an agent reports does not lift it"

@@ -177,7 +177,7 @@ async def test_doctor_and_other_calls_go_to_no_one_else(
     dialer = dialer_for(
         "agent", "one", target, link_tls="auto", token=h.TOKEN, home=tmp_path, clock=h.CLOCK
     )
-    with pytest.raises(ConfigError, match="cannot prove to be a manager"):
+    with pytest.raises(ConfigError, match="cannot prove that it is a manager"):
         await dialer.hello(5.0)
 
     assert not await dialer.prefer(target, 5.0)

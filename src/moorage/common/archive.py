@@ -1,7 +1,7 @@
 """Tar streams for ``moorage cp``: packs local files, unpacks untrusted streams.
 
-No entry of a stream, and no link that an earlier copy has created, leads outside the copy's target,
-and no stream fills the memory.
+No entry of a stream, and no link from an earlier copy, leads outside the copy's target, and no
+stream fills the memory.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from moorage.common.model.errors import MoorageError
 # Name of the copied file or directory in the tar stream.
 ROOT = "copy"
 _CHUNK_BYTES = 256 * 1024
-# What tarfile may read for one header, in bytes: it keeps long names, pax records and sparse maps
-# in memory.
+# Bytes that tarfile may read for one header: it keeps long names, pax records and sparse maps in
+# memory.
 _HEADER_BYTES = 256 * 1024
 _PATH_BYTES = 4096
 _DEPTH = 128
@@ -32,7 +32,7 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class UnsafeArchive(MoorageError):
-    """The stream holds more or other than the requested file or directory."""
+    """The stream contains more than the requested file or directory, or something else."""
 
     code = "unsafe-archive"
 
@@ -52,8 +52,7 @@ class CopyStats:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveLimits:
-    """Bounds of a copy. ``size``: bytes of all files. ``entries``: files, directories and
-    links."""
+    """Limits of a copy. ``size``: bytes of all files. ``entries``: files, directories and links."""
 
     size: int
     entries: int = 1_000_000
@@ -112,8 +111,8 @@ def pack(source: Path, sink: IO[bytes], report: Report) -> CopyStats:
 
 
 def parts_of(name: str, top: str) -> tuple[str, ...]:
-    """The path of an entry below the copy; () is the copy itself. ``top``: the name of the
-    requested path.
+    """Path of an entry below the copy; () is the copy itself. ``top``: the name of the requested
+    path.
 
     Raises ``UnsafeArchive`` for an entry outside of it.
     """
@@ -121,7 +120,8 @@ def parts_of(name: str, top: str) -> tuple[str, ...]:
     first, below = (parts[:1], parts[1:]) if top != "." else ((top,), parts)
     if name.startswith("/") or ".." in parts or first != (top,) or "\0" in name:
         raise UnsafeArchive(
-            f"the copy has {name!r}, which is not part of {top!r}", next_step="nothing was copied"
+            f"the copy contains {name!r}, which is not part of {top!r}",
+            next_step="nothing was copied",
         )
 
     return below
@@ -130,9 +130,9 @@ def parts_of(name: str, top: str) -> tuple[str, ...]:
 def stays_inside(parts: tuple[str, ...], target: str) -> bool:
     """Return whether the link at ``parts`` below the copy points inside the copy.
 
-    Two dots may only begin the target. There they leave real directories, since nothing is below a
-    link; after a name they would leave whatever that name is, and it may be a link, now or after
-    another copy.
+    Two dots may occur only at the beginning of the target. There they leave real directories,
+    because nothing is below a link; after a name they would leave the target of that name, which
+    may be a link, now or after another copy.
     """
     if target.startswith("/") or "\0" in target or not parts or not target:
         return False
@@ -151,7 +151,7 @@ def stays_inside(parts: tuple[str, ...], target: str) -> bool:
 
 
 class _HeaderGuard:
-    """The stream as tarfile reads it, with a limit to what it reads between two entries."""
+    """The stream as tarfile reads it, with a limit on the bytes read between two entries."""
 
     def __init__(self, source: IO[bytes]) -> None:
         self._source = source
@@ -197,7 +197,7 @@ def unpack(
         raise UnsafeArchive(f"the copy is an incomplete or invalid tar stream: {error}") from None
     except (FileExistsError, FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         name = Path(str(error.filename2 or error.filename)).name
-        raise _unsafe(f"{name!r} twice, or without its directory, or a link to nothing") from None
+        raise _unsafe(f"{name!r} twice, without its directory, or as a link to nothing") from None
 
     unpacking.finish()
     return unpacking.copied
@@ -218,11 +218,11 @@ class _Unpacking:
         self.copied = CopyStats()
 
     def check(self, entry: tarfile.TarInfo) -> None:
-        """Raises ``UnsafeArchive`` if the stream exceeds a limit with this entry."""
+        """Raise ``UnsafeArchive`` if the stream exceeds a limit with this entry."""
         self._entries += 1
         self._characters += len(entry.name) + len(entry.linkname)
         if self._entries > self._limits.entries or self._characters > _NAMES_CHARACTERS:
-            raise _unsafe(f"more than {self._limits.entries} files, or too long names")
+            raise _unsafe(f"more than {self._limits.entries} files, or names that are too long")
 
         if (
             max(len(entry.name), len(entry.linkname)) > _PATH_BYTES
@@ -232,16 +232,15 @@ class _Unpacking:
 
         if not 0 <= entry.size <= self._limits.size - self.copied.size:
             raise UnsafeArchive(
-                f"the copy has {entry.name[:80]!r} of {entry.size} bytes, and the limit for the "
-                "copy is "
-                f"{self._limits.size} bytes",
+                f"the copy contains {entry.name[:80]!r} with {entry.size} bytes, but the limit "
+                f"for the copy is {self._limits.size} bytes",
                 next_step=(
                     "nothing was copied; free disk space, or set --max-size to a higher limit"
                 ),
             )
 
     def add(self, entry: tarfile.TarInfo, tar: tarfile.TarFile) -> None:
-        """Raises ``OSError`` and ``UnsafeArchive``."""
+        """Add an entry. Raises ``OSError`` and ``UnsafeArchive``."""
         self._top = self._top or entry.name.removeprefix("./").partition("/")[0]
         parts = parts_of(entry.name, self._top)
         path = self._into.joinpath(*parts)
@@ -269,7 +268,7 @@ class _Unpacking:
             copied.skip(f"{'/'.join(parts) or self._top} {cause}")
 
     def finish(self) -> None:
-        """Raises ``OSError``."""
+        """Create the links. Raises ``OSError``."""
         for parts, target in self._links:
             try:
                 os.symlink(target, self._into.joinpath(*parts))
@@ -285,7 +284,7 @@ class _Unpacking:
 
 
 def _unsafe(what: str) -> UnsafeArchive:
-    return UnsafeArchive(f"the copy has {what}", next_step="nothing was copied")
+    return UnsafeArchive(f"the copy contains {what}", next_step="nothing was copied")
 
 
 def _write(path: Path, data: IO[bytes], entry: tarfile.TarInfo, report: Report) -> None:
@@ -310,7 +309,7 @@ def install(unpacked: Path, target: Path) -> None:
 
 
 def move(source: int, name: str, into: int, new: str) -> None:
-    """As ``install``, from and to open directories. Raises ``OSError``."""
+    """Like ``install``, from and to open directories. Raises ``OSError``."""
     arriving = _mode(source, name)
     present = _mode(into, new)
     if stat.S_ISDIR(arriving) and stat.S_ISDIR(present):

@@ -1,4 +1,4 @@
-"""Progress of the program that calls it. Imports no other package."""
+"""Progress reports of the calling program. Imports no other package."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import suppress
 from moorage.common.aio.clock import SystemClock
 from moorage.common.model.progress import PROGRESS_VAR
 
-# The agent reads less often, and a loop without end must not fill the disk.
+# The agent reads less often, and an endless loop must not fill the disk.
 _PAUSE_S = 0.5
 _MESSAGE = 200
 _CLOCK = SystemClock()
@@ -17,7 +17,7 @@ _reported_at = 0.0
 
 
 def report(fraction: float | None, step: int | None, of: int | None, message: str) -> None:
-    """Append a line to the file that the agent reads: the last of all steps always, others at most
+    """Append a line to the file that the agent reads: always for the last step, otherwise at most
     twice a second."""
     global _reported_at
     path = os.environ.get(PROGRESS_VAR)

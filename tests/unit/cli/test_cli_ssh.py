@@ -65,5 +65,5 @@ def test_address_is_no_part_of_the_script() -> None:
     [("", 80), ("a\0b", 80), ("-e", 80), ("a" * 256, 80), ("a", 0), ("a", 65536), ("a", -1)],
 )
 def test_what_is_no_address(host: str, port: int) -> None:
-    with pytest.raises(ValueError, match="is no address"):
+    with pytest.raises(ValueError, match="is not an address"):
         connection_to(host, port, "main1")

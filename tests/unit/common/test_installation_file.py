@@ -42,7 +42,7 @@ def test_the_first_one_is_kept(file: InstallationFile) -> None:
 def test_a_file_that_is_not_valid_admits_nobody(file: InstallationFile, text: str) -> None:
     file.path.parent.mkdir()
     file.path.write_text(text)
-    with pytest.raises(ConfigError, match="cannot be kept"):
+    with pytest.raises(ConfigError, match="cannot be stored"):
         file.admit("a", "m:1")
     file.check("a", "m:1")
 

@@ -89,5 +89,5 @@ def test_missing_packages_are_named() -> None:
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT], capture_output=True, text=True, env=os.environ
     )
-    assert "needs the package opentelemetry" in done.stdout, done.stderr
+    assert "requires the package opentelemetry" in done.stdout, done.stderr
     assert "pip install 'moorage[otel]'" in done.stdout

@@ -67,9 +67,9 @@ def test_cluster_over_several_agents_gets_none_that_only_dials_out() -> None:
         "s": ["away"] * 2
     }
     told = (
-        "1 agent: only dials out, so it takes no part in clusters over several agents: use cluster mode "
-        "single-node, or let proxies reach agent.address there (`moorage agents describe` says why they do "
-        "not)"
+        "1 agent: only dials out, so it cannot join clusters over several agents: use cluster mode "
+        "single-node, or make agent.address reachable for proxies (`moorage agents describe` shows "
+        "why they do not reach it)"
     )
     held = hold(make_plan([away, node("a")], [several]), "s")
 

@@ -115,7 +115,9 @@ def hours(limit: float, used: float, scope: str = "user", name: str = "ann") -> 
                 f"user ann: node-hours: used and reserved 1 + at most 1 > limit 1 a month {ANEW}",
             ], id="all limits of a quota",
         ),
-        pytest.param([], session("s", starts_at=NOW + 1), ["it was asked to start later"], id="F17 before"),
+        pytest.param(
+            [], session("s", starts_at=NOW + 1), ["its start time is in the future"], id="F17 before"
+        ),
         pytest.param([], session("s", starts_at=NOW), [], id="F17 now"),
         pytest.param([], session("s", starts_at=NOW - 1), [], id="F17 after"),
         pytest.param([], session("s", dependencies="met"), [], id="F13"),

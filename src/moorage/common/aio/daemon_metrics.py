@@ -1,4 +1,4 @@
-"""Prometheus metrics that every daemon has: its build, its process, and its background tasks."""
+"""Prometheus metrics common to all daemons: build, process and background tasks."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from moorage.common.aio.tasks import FAILURES
 
 
 def daemon_registry(component: str) -> CollectorRegistry:
-    """A registry with what every daemon has. ``component``: manager, agent or proxy.
+    """Create a registry with the common metrics. ``component``: manager, agent or proxy.
 
-    Several components of one process have a registry each, and each shows the process.
+    Several components in one process have separate registries, and each shows the process.
     """
     registry = CollectorRegistry(auto_describe=True)
     build = Info("moorage_build", "Version of Moorage and of Python.", registry=registry)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 
 # New objects before a collection of the youngest generation; CPython's default is 700. One request
-# allocates hundreds of objects, and reference counting frees nearly all of them. Cycles are found a
-# little later.
+# allocates hundreds of objects, and reference counting frees nearly all of them. Cycles are
+# collected a little later.
 YOUNG_THRESHOLD = 10_000
 
 

@@ -26,8 +26,8 @@ class Loop:
     A tick that raises an exception is repeated after a pause. ``await loop.ticked()`` waits for the
     end of the next complete tick (for tests). A tick may change ``interval_s``.
 
-    ``bursts``: changes come in bursts, so the loop pauses after a tick, and those that arrive
-    meanwhile share the next tick and its statements.
+    ``bursts``: changes come in bursts, so the loop pauses after a tick, and changes that arrive
+    during the pause share the next tick and its statements.
     """
 
     def __init__(

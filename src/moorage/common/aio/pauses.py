@@ -1,7 +1,8 @@
-"""Pauses under load: after each piece of work, so that what arrives meanwhile shares the next one.
+"""Pauses under load: after each piece of work, so that items that arrive during the pause share the
+next one.
 
-A pause is proportional to what the work cost, and bounded. At low load nobody notices; under load
-batches grow, and throughput with them (decision 7). All pauses are defined here, and measured by
+A pause is proportional to the cost of the work, and bounded. At low load nobody notices it; under
+load batches grow, and so does throughput (decision 7). All pauses are defined here, and measured by
 one metric.
 """
 
@@ -14,8 +15,8 @@ PAUSED: defaultdict[str, float] = defaultdict(float)
 
 
 class Pause:
-    """``factor`` times as long as the work took, at least ``shortest_s`` and at most
-    ``longest_s``."""
+    """``factor``: the pause as a multiple of the time that the work took, at least ``shortest_s``
+    and at most ``longest_s``."""
 
     def __init__(self, name: str, factor: float, longest_s: float, shortest_s: float = 0.0) -> None:
         self.name = name
@@ -27,7 +28,7 @@ class Pause:
         return min(max(self.factor * took_s, self.shortest_s), self.longest_s)
 
     def after(self, took_s: float, requested_s: float = 0.0) -> float:
-        """Seconds to pause now. ``requested_s``: the least that another component asks for."""
+        """Seconds to pause now. ``requested_s``: the minimum that another component requests."""
         seconds = max(self.seconds(took_s), requested_s)
         PAUSED[self.name] += seconds
         return seconds
@@ -40,9 +41,10 @@ AFTER_TICK = Pause("tick", 2.0, 0.04)
 # An agent, between two reports: reporting takes at most a tenth of a CPU, however many kernels
 # there are.
 AFTER_REPORT = Pause("report", 10.0, 0.1, shortest_s=0.002)
-# The event feed, after it has told the watchers of changes.
+# The event feed, after it has sent changes to the watchers.
 AFTER_EVENTS = Pause("events", 10.0, 0.25, shortest_s=0.01)
 # A proxy, between two copies of its route table on disk.
 AFTER_SAVE = Pause("save", 20.0, 30.0)
-# An agent, if reports wait in the manager: it requests a pause, by how long they wait.
+# An agent whose reports wait in the manager: the manager requests a pause in proportion to the
+# wait.
 ON_BACKLOG = Pause("report", 4.0, 0.4)

@@ -1,5 +1,4 @@
-"""TCP: limits for peers that have vanished, resets, and this host's address on the route to
-another."""
+"""TCP: limits for vanished peers, resets, and this host's address on the route to another host."""
 
 from __future__ import annotations
 
@@ -9,15 +8,15 @@ import struct
 from typing import Any
 
 _LINGER_ZERO = struct.pack("ii", 1, 0)
-# A peer that has vanished is found after about a minute of silence.
+# A vanished peer is detected after about a minute of silence.
 _KEEPALIVE_IDLE_S = 15
 _KEEPALIVE_INTERVAL_S = 15
 _KEEPALIVE_PROBES = 3
 
 
 def keep_alive(connection: socket.socket | None) -> None:
-    """Find out when the peer vanishes without closing, although nothing is sent: otherwise a read
-    from it waits for ever."""
+    """Detect that the peer vanishes without closing, even if nothing is sent; otherwise a read from
+    it would wait indefinitely."""
     if (
         connection is not None
         and connection.family != socket.AF_UNIX
@@ -30,7 +29,7 @@ def keep_alive(connection: socket.socket | None) -> None:
 
 
 def keep_alive_socket(address: tuple[Any, ...]) -> socket.socket:
-    """A socket with keepalive, as ``socket_factory`` of a connector. ``address``: from
+    """Create a socket with keepalive, as ``socket_factory`` of a connector. ``address``: from
     ``getaddrinfo``."""
     family, kind, protocol, *_ = address
     connection = socket.socket(family=family, type=kind, proto=protocol)
@@ -39,8 +38,9 @@ def keep_alive_socket(address: tuple[Any, ...]) -> socket.socket:
 
 
 def limit_unread(connection: socket.socket | None, seconds: float) -> None:
-    """Break the connection when its peer accepts nothing that is sent for so long; 0: never. The
-    system does it, so that no write needs a timer. Unix sockets have no such limit."""
+    """Break the connection when its peer has not accepted sent data for this long; 0: never.
+
+    The system does this, so that no write needs a timer. Unix sockets have no such limit."""
     if connection is None or connection.family == socket.AF_UNIX:
         return
     if hasattr(socket, "TCP_USER_TIMEOUT"):
@@ -60,7 +60,7 @@ def reset(transport: asyncio.BaseTransport) -> None:
 def source_address(host: str, port: int) -> str | None:
     """This host's source address on the route to ``host``. None if there is no route.
 
-    Other hosts most likely reach this one at that address, too.
+    Other hosts can most likely reach this one at that address as well.
     """
     try:
         family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]

@@ -1,9 +1,9 @@
 """Supervisor for the tasks that a process depends on: a task that fails is restarted with backoff.
 
-No supervised task ends with only a log line. Every end of its work that nobody asked for is a
-failure: an exception, a return of work that has no end, and a ``CancelledError`` that came out of
-an awaited future or call rather than from a cancellation of the task. If the supervisor itself
-fails, the process exits with ``EXIT_CODE``, so that the service manager restarts it.
+No supervised task ends with only a log line. Every unrequested end of its work is a failure: an
+exception, a return of work that has no end, and a ``CancelledError`` that came out of an awaited
+future or call rather than from a cancellation of the task. If the supervisor itself fails, the
+process exits with ``EXIT_CODE``, so that the service manager restarts it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ log = structlog.get_logger("moorage.supervisor")
 
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
-# Longest pause while something else is unavailable, such as Postgres: that is no failure of the
-# task.
+# Longest pause while another service, such as Postgres, is unavailable: that is not a failure of
+# the task.
 OUTAGE_PAUSE_S = 2.0
 # Failures in a row after which a task counts as failing repeatedly.
 FAILING_AFTER = 3
@@ -44,9 +44,9 @@ class EndedUnexpectedly(Exception):
 class SupervisedTask:
     """``run`` as a task that is restarted when it fails, until ``close``.
 
-    ``name`` is a label of metrics, so there must be few; ``key`` tells tasks of one name apart in
-    the log. ``run`` must be able to continue after a failure at any point. It never returns, unless
-    ``finite``: then a return is the end of the task. ``longest_pause_s`` bounds the backoff.
+    ``name`` is a label of metrics, so there must be few values; ``key`` distinguishes tasks of the
+    same name in the log. ``run`` must be able to continue after a failure at any point. It never
+    returns unless ``finite``: then a return ends the task. ``longest_pause_s`` bounds the backoff.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class SupervisedTask:
         self._longest_pause_s = longest_pause_s
         self._loop = asyncio.get_running_loop()
 
-        # Attempts in a row that failed: all of them, and those that no outage explains.
+        # Consecutive failed attempts: all of them, and those that no outage explains.
         self._attempts = 0
         self._failures_in_a_row = 0
         self._started_at: float | None = None
@@ -90,17 +90,17 @@ class SupervisedTask:
         await cancel_and_wait(self._task)
 
     def begin_step(self) -> None:
-        """A step of the work begins. ``end_step`` must follow within ``HANGING_S``."""
+        """Begin a step of the work. ``end_step`` must follow within ``HANGING_S``."""
         self._step_began_at = self._loop.time()
 
     def end_step(self) -> None:
-        """A step has succeeded: the task has recovered from earlier failures."""
+        """End a step that succeeded: the task has recovered from earlier failures."""
         self._step_began_at = None
         self._recover()
 
     @property
     def problem(self) -> str:
-        """Why the task does not work at present; "" while it does, or has failed only once or
+        """Why the task does not work at present; "" while it works, or has failed only once or
         twice."""
         now = self._loop.time()
         if self._step_began_at is not None and (hanging_s := now - self._step_began_at) > HANGING_S:
@@ -120,7 +120,7 @@ class SupervisedTask:
                 raise EndedUnexpectedly("the task has returned")
             except BaseException as error:
                 # Exceptions during a requested cancellation are failures of the cleanup: the task
-                # has to end.
+                # must end.
                 if cancel_requested() or isinstance(
                     error, KeyboardInterrupt | SystemExit | GeneratorExit
                 ):
@@ -184,15 +184,14 @@ class SupervisedTask:
 
 
 def problems() -> dict[str, str]:
-    """The supervised tasks of this process that do not work at present, by name, with the
-    reason."""
+    """Supervised tasks of this process that do not work at present, by name, with the reason."""
     found = {task.name: problem for task in _tasks if (problem := task.problem)}
     return dict(sorted(found.items()))
 
 
 def _exit_process(name: str, error: BaseException) -> None:
     """Exit as in a crash, without cleanup: the next start recovers what runs."""
-    # Not through the log, which may be what has failed.
+    # Not through the log, which may itself have failed.
     os.write(
         2, f"moorage: the supervisor of task {name} failed: {error!r}; the process exits\n".encode()
     )

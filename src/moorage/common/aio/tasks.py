@@ -48,23 +48,23 @@ async def cancel_and_wait(*tasks: asyncio.Task[Any] | None) -> None:
 
 
 def cancel_requested() -> bool:
-    """Whether somebody has cancelled the current task. A ``CancelledError`` without that comes from
-    a future or a call that the task awaited, and is a failure like any other."""
+    """Whether somebody has cancelled the current task. Otherwise, a ``CancelledError`` comes from a
+    future or a call that the task awaited, and is a failure like any other."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 def raise_if_cancelled() -> None:
-    """Raise ``CancelledError`` if somebody has cancelled the current task. For work that goes on
-    after an error: a cancellation that arrives together with the end of a call of ``grpc.aio`` may
-    come out of it as the error of the call, and nobody cancels twice."""
+    """Raise ``CancelledError`` if somebody has cancelled the current task. For work that continues
+    after an error: a cancellation that arrives together with the end of a ``grpc.aio`` call may
+    surface as the error of the call, and nobody cancels twice."""
     if cancel_requested():
         raise asyncio.CancelledError
 
 
 def raise_failure(task: asyncio.Task[Any]) -> None:
-    """Raise the exception that ended ``task``, if one did. Not while the current task is to end:
-    the failure would take the place of its cancellation, and whoever handles it would go on."""
+    """Raise the exception that ended ``task``, if one did. Do not call it while the current task is
+    being cancelled: the failure would replace the cancellation, and its handler would continue."""
     if cancel_requested():
         return
     if task.done() and not task.cancelled() and (error := task.exception()) is not None:

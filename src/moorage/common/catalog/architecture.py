@@ -1,5 +1,5 @@
-"""Architecture of a model: the numbers of its ``config.json`` that decide how much memory it takes.
-Pure."""
+"""Architecture of a model: the numbers of its ``config.json`` that determine how much memory it
+needs. Pure."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-# Bytes per parameter by the names that `torch_dtype` has.
+# Bytes per parameter, by the names in `torch_dtype`.
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1}
-# Bits per parameter of the linear layers, by `quant_method`, where the config has no number.
+# Bits per parameter of the linear layers, by `quant_method`, if the config contains no number.
 _QUANTIZED_BITS = {
     "fp8": 8,
     "mxfp4": 4.25,
@@ -28,9 +28,9 @@ class UnknownArchitecture(ValueError):
 class Architecture:
     """``full_layers`` keep keys and values of the whole context, ``window_layers`` of the last
     ``window`` tokens; layers with a state of fixed size count as neither. ``latent``: elements that
-    MLA keeps per token and layer, 0 for other attention. ``parameters``: counted from the other
-    numbers. ``bits``: of a parameter of a linear layer. ``context``: the most tokens of a
-    sequence."""
+    MLA keeps per token and layer, 0 for other attention. ``parameters``: computed from the other
+    numbers. ``bits``: size of a parameter of a linear layer. ``context``: the maximum of tokens in
+    a sequence."""
 
     full_layers: int
     window_layers: int
@@ -52,9 +52,10 @@ class Architecture:
 
     @property
     def weight_bytes(self) -> int:
-        """Of weights whose files are not known. Quantisation leaves embeddings as they are: the
-        safetensors of AWQ, GPTQ and FP8 models keep `embed_tokens` and `lm_head` in the model's
-        dtype."""
+        """Bytes of weights whose files are not known.
+
+        Quantisation leaves embeddings unchanged: the safetensors of AWQ, GPTQ and FP8 models keep
+        `embed_tokens` and `lm_head` in the model's dtype."""
         linear = self.parameters - self.embedding_parameters
         return int(linear * self.bits / 8) + self.embedding_parameters * DTYPE_BYTES[self.dtype]
 
@@ -68,8 +69,8 @@ class Architecture:
 
 
 def read_config(config: Mapping[str, Any]) -> Architecture:
-    """The architecture that a hub's ``config.json`` describes. Of a multimodal model, its language
-    model.
+    """Read the architecture from a hub's ``config.json``; for a multimodal model, that of its
+    language model.
 
     The names and defaults are those of transformers: `num_key_value_heads` defaults to
     `num_attention_heads`, `head_dim` to `hidden_size / num_attention_heads`. Raises
@@ -135,7 +136,7 @@ def _number(config: Mapping[str, Any], *names: str, default: int | None = None) 
         if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**40:
             return value
     if default is None:
-        raise UnknownArchitecture(f"its config.json has no {names[0]}")
+        raise UnknownArchitecture(f"its config.json does not contain {names[0]}")
     return default
 
 

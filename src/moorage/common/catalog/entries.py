@@ -1,4 +1,4 @@
-"""Entries of the catalogue: well-tried models, from the data file ``models.toml``."""
+"""Entries of the catalogue: proven models, from the data file ``models.toml``."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from moorage.common.catalog.memory import Sizes, element_bytes
 
 @dataclass(frozen=True, slots=True)
 class CatalogModel:
-    """A model that can be served. ``id``: on the hub, or a path. ``source``: where its numbers are
-    from. ``weights``: bytes of the files that the engine loads. ``args``: what its engine needs to
-    be told. ``gated``: its hub asks for a token. ``smaller``: an entry to take where it does not
+    """Model that can be served. ``id``: id on the hub, or a path. ``source``: the source of its
+    numbers. ``weights``: bytes of the files that the engine loads. ``args``: required arguments of
+    its engine. ``gated``: its hub requires a token. ``smaller``: the entry to use if it does not
     fit."""
 
     id: str
@@ -30,7 +30,7 @@ class CatalogModel:
     note: str = ""
 
     def sizes(self, dtype: str = "") -> Sizes:
-        """``dtype``: of the KV cache; "": the model's."""
+        """Sizes of the model. ``dtype``: that of the KV cache; "": the model's."""
         return Sizes(
             self.architecture, self.weights, element_bytes(dtype or self.architecture.dtype)
         )

@@ -1,4 +1,4 @@
-"""Choice of GPUs for a model: how many of which nodes, tensor parallelism, dtype and context.
+"""Choice of GPUs for a model: their number and nodes, tensor parallelism, dtype and context.
 Pure."""
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from moorage.common.catalog import memory
 from moorage.common.catalog.architecture import Architecture
 from moorage.common.catalog.memory import GIB, Sizes
 
-# Without a wanted context, fewest GPUs that leave room for this much of it.
+# Without a wanted context, the fewest GPUs that leave room for a context of this length are chosen.
 USEFUL_CONTEXT = 8192
 _PARALLEL = (1, 2, 4, 8, 16)
 # GPUs whose compute capability is below 8.0 have no bfloat16 (CUDA C Programming Guide, table of
 # features).
 _WITHOUT_BFLOAT16 = ("V100", "T4", "P100", "P40", "P4", "TITAN", "RTX 20", "GTX", "QUADRO RTX")
-# GPUs to name when none here is enough, by memory.
+# GPUs to name when none here is large enough, by memory.
 COMMON_GPUS = (("L4", 24), ("L40S", 48), ("A100 or H100", 80), ("H200", 141), ("B200", 192))
 
 
 @dataclass(frozen=True, slots=True)
 class GpuNode:
-    """GPUs of one agent that are healthy, whether in use or not: kind and memory of each. ``cores``
-    and ``mem`` (bytes) are what it offers."""
+    """Healthy GPUs of one agent, in use or not: kind and memory of each. ``cores`` and ``mem``
+    (bytes): the offer of the agent."""
 
     name: str
     gpus: tuple[tuple[str, int], ...]
@@ -34,7 +34,7 @@ class GpuNode:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the user asked for; 0 and "" leave it to the choice."""
+    """Request of the user; 0 and "" leave the value to the choice."""
 
     context: int = 0
     tensor_parallel: int = 0
@@ -43,7 +43,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """``nodes`` take the model with this tensor parallelism and context. ``dtype``: "" for the
+    """``nodes`` fit the model with this tensor parallelism and context. ``dtype``: "" for the
     model's own. Sizes are per GPU, in bytes."""
 
     nodes: tuple[str, ...]
@@ -57,9 +57,9 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class NoFit:
-    """No node takes the model. ``needs``: what would, like ``2 x 80 GiB (A100 or H100)``.
-    ``least``: bytes that it takes on one GPU at the wanted context. ``context``: the most that fits
-    here, 0 if none does."""
+    """No node fits the model. ``needs``: GPUs that would, like ``2 x 80 GiB (A100 or H100)``.
+    ``least``: bytes that it needs on one GPU at the wanted context. ``context``: the longest that
+    fits here, 0 if none does."""
 
     needs: tuple[str, ...]
     least: int
@@ -67,11 +67,11 @@ class NoFit:
 
 
 def choose(sizes: Sizes, nodes: Sequence[GpuNode], wanted: Wanted = Wanted()) -> Choice | NoFit:
-    """The fewest GPUs of one kind and node that take the model, and all nodes with that many.
+    """Choose the fewest GPUs of one kind and node that fit the model, and all nodes with that many.
 
-    Without a wanted context, the model's own, or what fits if that is at least ``USEFUL_CONTEXT``.
-    More GPUs than needed are not taken: a second replica on them serves more requests than tensor
-    parallelism does.
+    Without a wanted context, the model's own is used, or the longest that fits if it is at least
+    ``USEFUL_CONTEXT``. No more GPUs than needed are used: a second replica on them serves more
+    requests than tensor parallelism does.
     """
     needed = _needed(sizes.architecture, wanted)
     for count in _counts(sizes.architecture, wanted):
@@ -138,13 +138,13 @@ def _counts(model: Architecture, wanted: Wanted) -> tuple[int, ...]:
 
 
 def _offers(node: GpuNode, count: int, sizes: Sizes, wanted: Wanted) -> list[tuple[int, int, str]]:
-    """For each kind of GPU of which the node has ``count``: the context that fits, its memory, its
-    name."""
+    """Offers of the node: for each kind of GPU of which it has ``count``, the context that fits,
+    its memory and its name."""
     found = []
     for (kind, gpu_memory), number in Counter(node.gpus).items():
         if number >= count:
             context = memory.largest_context(sizes, gpu_memory, count)
-            # A context beyond the model's own is vLLM's to refuse.
+            # vLLM itself refuses a context beyond the model's own.
             if context == sizes.architecture.context:
                 context = max(context, wanted.context)
 
@@ -154,13 +154,14 @@ def _offers(node: GpuNode, count: int, sizes: Sizes, wanted: Wanted) -> list[tup
 
 
 def _rounded(context: int, model: Architecture) -> int:
-    """Down to a multiple of 1024, unless it is the model's own or less than that."""
+    """Round down to a multiple of 1024, unless the context is the model's own or shorter than
+    that."""
     return context if context >= model.context or context < 1024 else context // 1024 * 1024
 
 
 def sufficient(sizes: Sizes, wanted: Wanted = Wanted()) -> tuple[str, ...]:
-    """The fewest of each common GPU that take the model, at most 8; the same number of larger ones
-    is left out."""
+    """The fewest of each common GPU that fit the model, at most 8; the same number of larger GPUs
+    is omitted."""
     needed = _needed(sizes.architecture, wanted)
     found = []
     for name, size in COMMON_GPUS:
@@ -171,7 +172,7 @@ def sufficient(sizes: Sizes, wanted: Wanted = Wanted()) -> tuple[str, ...]:
                 found.append((count, f"{count} x {size} GiB ({name})"))
                 break
 
-    # More memory for as many GPUs is no alternative worth naming.
+    # The same number of GPUs with more memory is not an alternative worth naming.
     return tuple(
         text
         for index, (count, text) in enumerate(found)

@@ -1,4 +1,4 @@
-"""Memory that serving a model takes: weights, KV cache and working memory, per GPU. Pure.
+"""Memory that serving a model needs: weights, KV cache and working memory, per GPU. Pure.
 
 All sizes in bytes. The rules are vLLM's; each has its source in its docstring.
 """
@@ -17,8 +17,8 @@ BLOCK = 16
 USABLE_PERCENT = 90
 # CUDA context, NCCL buffers and CUDA graphs of one process.
 FIXED = GIB
-# From here vLLM's server batches 8192 tokens of up to 1024 sequences, below it 2048 tokens of up to
-# 256.
+# From this memory on, vLLM's server batches 8192 tokens of up to 1024 sequences; below it, 2048
+# tokens of up to 256.
 _LARGE_GPU = 70 * GIB
 
 
@@ -33,15 +33,15 @@ class Sizes:
 
 
 def element_bytes(dtype: str) -> int:
-    """Of the KV cache in this dtype: `--kv-cache-dtype auto` is the model's. vLLM serves float32 as
-    float16 on GPUs (`--dtype auto`); fp8 has one byte."""
+    """Bytes of an element of the KV cache in this dtype: `--kv-cache-dtype auto` is the model's.
+    vLLM serves float32 as float16 on GPUs (`--dtype auto`); fp8 has one byte."""
     return 1 if dtype.startswith("fp8") else min(2, DTYPE_BYTES.get(dtype, 2))
 
 
 def kv_cache_bytes(
     model: Architecture, tokens: int, *, element: int = 2, tensor_parallel: int = 1
 ) -> int:
-    """KV cache of one sequence of ``tokens``, on each of ``tensor_parallel`` GPUs.
+    """Bytes of the KV cache of one sequence of ``tokens``, on each of ``tensor_parallel`` GPUs.
 
     Attention keeps a key and a value per KV head: 2 * layers * kv_heads * head_dim elements per
     token (Ainslie et al., "GQA", 2023). Tensor parallelism divides the KV heads, and replicates
@@ -58,19 +58,20 @@ def kv_cache_bytes(
 
 
 def weights_bytes(sizes: Sizes, tensor_parallel: int) -> int:
-    """Weights on each GPU. Linear layers, experts and embeddings are divided evenly (Megatron-LM);
-    what is replicated, such as norms and routers, is less than 1 % and in the working memory."""
+    """Bytes of the weights on each GPU. Linear layers, experts and embeddings are divided evenly
+    (Megatron-LM); replicated parts, such as norms and routers, are less than 1 % and counted as
+    working memory."""
     return math.ceil(sizes.weights / tensor_parallel)
 
 
 def working_bytes(model: Architecture, gpu_memory: int, tensor_parallel: int) -> int:
-    """Beside weights and KV cache: the peak of activations that vLLM finds by a run of its largest
-    batch.
+    """Memory in addition to weights and KV cache: the peak of activations that vLLM measures with
+    its largest batch.
 
     The batch has 8192 tokens and 1024 sequences from 70 GiB of GPU memory on, else 2048 and 256
     (vLLM's `get_batch_defaults` for its server). A token takes its hidden state four times in 16
     bits (input, residual, attention, output) and the divided inner state of a gated MLP twice; a
-    sequence its logits in 32 bits, twice: as they are and as probabilities.
+    sequence its logits in 32 bits, twice: as logits and as probabilities.
     """
     tokens, sequences = (8192, 1024) if gpu_memory >= _LARGE_GPU else (2048, 256)
     per_token = 2 * (4 * model.hidden + 2 * math.ceil(model.inner / tensor_parallel))
@@ -78,20 +79,21 @@ def working_bytes(model: Architecture, gpu_memory: int, tensor_parallel: int) ->
 
 
 def free_for_cache(sizes: Sizes, gpu_memory: int, tensor_parallel: int) -> int:
-    """What each GPU has left for the KV cache; negative if the model does not fit."""
+    """Bytes that each GPU has left for the KV cache; negative if the model does not fit."""
     usable = gpu_memory * USABLE_PERCENT // 100
     working = working_bytes(sizes.architecture, gpu_memory, tensor_parallel)
     return usable - working - weights_bytes(sizes, tensor_parallel)
 
 
 def largest_context(sizes: Sizes, gpu_memory: int, tensor_parallel: int) -> int:
-    """The most tokens of one sequence that fit, at most the model's own context; 0 if none do. vLLM
-    refuses to start if the cache has no room for one sequence of `--max-model-len`."""
+    """Maximum number of tokens of one sequence that fits, at most the model's own context; 0 if
+    none fit. vLLM refuses to start if the cache has no room for one sequence of
+    `--max-model-len`."""
     return context_in(sizes, free_for_cache(sizes, gpu_memory, tensor_parallel), tensor_parallel)
 
 
 def context_in(sizes: Sizes, free: int, tensor_parallel: int = 1) -> int:
-    """The most tokens of one sequence whose KV cache has at most ``free`` bytes."""
+    """Maximum number of tokens of one sequence whose KV cache needs at most ``free`` bytes."""
     if free <= 0:
         return 0
 
@@ -108,8 +110,8 @@ def context_in(sizes: Sizes, free: int, tensor_parallel: int = 1) -> int:
 
 
 def allowed_parallelism(model: Architecture, tensor_parallel: int) -> bool:
-    """vLLM divides attention heads evenly (`verify_with_parallel_config`), and KV heads or copies
-    of them."""
+    """Whether vLLM allows this tensor parallelism: it divides attention heads evenly
+    (`verify_with_parallel_config`), and KV heads or copies of them."""
     if model.heads % tensor_parallel:
         return False
     return bool(

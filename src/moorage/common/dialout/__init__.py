@@ -1,2 +1,2 @@
-"""Dial-out connections: those that an agent opens to a proxy that cannot reach it, with many
-streams each."""
+"""Dial-out connections: an agent opens them to a proxy that cannot reach it; each carries many
+streams."""

@@ -1,4 +1,4 @@
-"""Dial-out connection: carries streams over one connection, of either side."""
+"""Dial-out connection: carries streams over one connection, for either side."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from moorage.common.aio.sockets import keep_alive
 from moorage.common.dialout import frames
 from moorage.common.dialout.streams import StreamTransport
 
-# A connection on which nothing arrives for so many ticks is broken; each tick asks for a sign of
+# A connection without incoming data for this many ticks is broken; each tick requests a sign of
 # life.
 TICK_S = 5.0
 SILENT_TICKS = 3
@@ -21,9 +21,9 @@ Factory = Callable[[], asyncio.Protocol]
 
 
 class DialoutConnection(asyncio.Protocol):
-    """``on_hello`` gets the peer's hello, ``on_open`` number and port of a stream that it opens,
-    ``on_cancel`` the number of one that it no longer wants, ``on_lost`` the connection's end.
-    ``peer``: for logs."""
+    """``on_hello`` receives the peer's hello, ``on_open`` the number and port of a stream that it
+    opens, ``on_cancel`` the number of a stream that it no longer wants, ``on_lost`` the
+    connection's end. ``peer``: for logs."""
 
     def __init__(
         self,
@@ -45,30 +45,30 @@ class DialoutConnection(asyncio.Protocol):
         self._decoder = frames.FrameDecoder()
         self._streams: dict[int, StreamTransport] = {}
 
-        # Asked for by us, or by the peer, and not open yet.
+        # Requested by us or by the peer, and not open yet.
         self._wanted: dict[
             int, tuple[Factory, asyncio.Future[tuple[StreamTransport, asyncio.Protocol]]]
         ] = {}
         self._asked: set[int] = set()
-        self._lingering: set[int] = set()  # ended here, and perhaps not there
-        self._waiting: dict[StreamTransport, None] = {}  # to write, in their order
+        self._lingering: set[int] = set()  # ended here, and possibly not there
+        self._waiting: dict[StreamTransport, None] = {}  # waiting to write, in order
         self._newest = 0
         self._silent_ticks = 0
 
     @property
     def streams(self) -> int:
-        """How many are open, or are being opened."""
+        """Number of streams that are open or being opened."""
         return len(self._streams) + len(self._wanted) + len(self._asked)
 
     def say_hello(self, hello: Mapping[str, Any]) -> None:
         self.send(frames.frame(frames.HELLO, 0, json.dumps(hello).encode()))
 
     async def open(self, port: int, factory: Factory) -> tuple[StreamTransport, asyncio.Protocol]:
-        """A stream to a port of the peer's kernels. Raises ``OSError``."""
+        """Open a stream to a port of the peer's kernels. Raises ``OSError``."""
         if self.transport is None or self.transport.is_closing():
             raise ConnectionResetError("the connection of the agent has ended")
         if self.streams >= MAX_STREAMS:
-            raise ConnectionRefusedError(f"the agent has {MAX_STREAMS} streams already")
+            raise ConnectionRefusedError(f"the agent already has {MAX_STREAMS} streams")
 
         self._newest += 1
         number = self._newest
@@ -88,7 +88,7 @@ class DialoutConnection(asyncio.Protocol):
             raise
 
     def accept(self, number: int, protocol: asyncio.Protocol) -> StreamTransport | None:
-        """The peer's stream is connected to ``protocol``. None if it is no longer wanted."""
+        """Connect the peer's stream to ``protocol``. None if the stream is no longer wanted."""
         if number not in self._asked:
             return None
         self._asked.discard(number)
@@ -106,18 +106,18 @@ class DialoutConnection(asyncio.Protocol):
         """Call it every ``TICK_S`` seconds."""
         self._silent_ticks += 1
         if self._silent_ticks > SILENT_TICKS:
-            self.end("nothing has arrived for too long")
+            self.end("no data has arrived for too long")
         else:
             self.send(frames.frame(frames.PING))
 
     def end(self, why: str) -> None:
-        """Break the connection, and all of its streams."""
+        """Break the connection and all of its streams."""
         self.why = self.why or why
         if self.transport is not None:
             self.transport.abort()
 
     def refuse_peer(self, why: str) -> None:
-        """Tell the peer why, and close."""
+        """Send the reason to the peer, and close."""
         self.why = self.why or why
         self.send(frames.frame(frames.RESET, 0, why.encode()[:500]))
         if self.transport is not None:
@@ -176,7 +176,7 @@ class DialoutConnection(asyncio.Protocol):
         self.is_writable = True
         waiting = self._waiting
         while waiting and self.is_writable:
-            # One frame each: none of them waits for all of another's.
+            # One frame for each stream, so that none waits for all of another's data.
             stream = next(iter(waiting))
             del waiting[stream]
             if stream.send_queued():
@@ -197,7 +197,7 @@ class DialoutConnection(asyncio.Protocol):
             self.end(f"it sent {error}")
 
     def eof_received(self) -> None:
-        """The connection ends in both directions."""
+        """Close on end of data: the connection ends in both directions."""
 
     def _receive(self, kind: int, number: int, payload: bytes) -> None:
         if not self.has_hello and kind not in (frames.HELLO, frames.RESET):
@@ -233,17 +233,17 @@ class DialoutConnection(asyncio.Protocol):
         except ValueError:
             hello = None
         if self.has_hello or not isinstance(hello, dict):
-            raise frames.BadFrame("a hello that is malformed, or its second")
+            raise frames.BadFrame("a malformed or second hello")
         self.has_hello = True
         self._on_hello(self, hello)
 
     def _receive_open(self, number: int, port: int) -> None:
         if self._on_open is None or number <= self._newest:
-            raise frames.BadFrame("a stream that it may not open")
+            raise frames.BadFrame("a stream that the peer may not open")
         self._newest = number
         self._asked.add(number)
         if self.streams > MAX_STREAMS:
-            self.refuse(number, f"this agent has {MAX_STREAMS} streams already")
+            self.refuse(number, f"this agent already has {MAX_STREAMS} streams")
         else:
             self._on_open(self, number, port)
 

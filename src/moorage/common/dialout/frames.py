@@ -2,8 +2,8 @@
 
 A frame is its kind (1 byte), the number of its stream (4) and the length of its payload (4),
 big-endian, and the payload. The proxy opens streams, with numbers that grow; the agent accepts or
-resets them. Each side may send ``WINDOW`` bytes of data on a stream, and as much again as the other
-grants by ``CREDIT``.
+resets them. Each side may send ``WINDOW`` bytes of data on a stream, plus the amounts that the
+other side grants with ``CREDIT``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Frame = tuple[int, int, bytes]
 
 
 class BadFrame(Exception):
-    """What the peer sends is no frame, or is not allowed now."""
+    """The peer sent something that is not a frame or is not allowed now."""
 
 
 def header(kind: int, stream: int, length: int) -> bytes:
@@ -46,12 +46,12 @@ def open_port(stream: int, port: int) -> bytes:
 
 
 def credit_of(payload: bytes) -> int:
-    """Raises ``BadFrame``."""
+    """Bytes that a CREDIT frame grants. Raises ``BadFrame``."""
     return _number(_CREDIT, payload)
 
 
 def port_of(payload: bytes) -> int:
-    """Raises ``BadFrame``."""
+    """Port of an OPEN frame. Raises ``BadFrame``."""
     return _number(_PORT, payload)
 
 
@@ -62,8 +62,8 @@ def _number(form: struct.Struct, payload: bytes) -> int:
 
 
 class FrameDecoder:
-    """Splits what arrives into frames. Data is passed on as it comes: one frame of it may become
-    several."""
+    """Splits incoming data into frames. Payload data is passed on as it arrives: one frame of it
+    may become several."""
 
     def __init__(self) -> None:
         self._buffer = b""
@@ -72,7 +72,7 @@ class FrameDecoder:
         self._left = 0
 
     def feed(self, data: bytes) -> list[Frame]:
-        """Raises ``BadFrame``."""
+        """Decode incoming bytes. Raises ``BadFrame``."""
         frames: list[Frame] = []
         position = 0
         end = len(data)

@@ -1,5 +1,4 @@
-"""Streams of a dial-out connection: each is an asyncio transport, for protocols that are made for
-TCP."""
+"""Streams of a dial-out connection: each is an asyncio transport, for protocols written for TCP."""
 
 from __future__ import annotations
 
@@ -9,24 +8,24 @@ from typing import Any, Protocol
 
 from moorage.common.dialout import frames
 
-# What a stream holds back before its writer is told to pause, and when it may go on.
+# Bytes that a stream buffers before it pauses its writer, and before the writer may continue.
 _HIGH = 64 * 1024
 _LOW = 16 * 1024
 
 
 class Carrier(Protocol):
-    """The connection that a stream belongs to."""
+    """The connection that carries a stream."""
 
     is_writable: bool
 
     def send(self, *parts: bytes | memoryview) -> None: ...
 
     def wait_to_write(self, stream: StreamTransport) -> None:
-        """Call ``send_queued`` when the connection takes data again."""
+        """Call ``send_queued`` when the connection accepts data again."""
         ...
 
     def release(self, number: int, *, lingers: bool) -> None:
-        """The stream has ended here. ``lingers``: the peer may not know."""
+        """Release a stream that has ended here. ``lingers``: the peer may not know."""
         ...
 
 
@@ -52,7 +51,7 @@ class StreamTransport(asyncio.Transport):
         self._is_reading = True
         self._pauses_writer = False
 
-        # END follows the queue; it is sent; the peer's has arrived; its protocol knows.
+        # END follows the queue; END was sent; the peer's END arrived; the protocol was notified.
         self._ends = False
         self._end_sent = False
         self._peer_ended = False
@@ -120,7 +119,7 @@ class StreamTransport(asyncio.Transport):
             self._inbox.clear()
 
             if unread and not self._peer_ended:
-                # The peer may wait for this credit, and would not get to know: its next data is
+                # The peer may wait for this credit and would not learn of the end: its next data is
                 # reset.
                 self._window += unread
                 self._carrier.send(frames.credit(self.number, unread))
@@ -139,7 +138,7 @@ class StreamTransport(asyncio.Transport):
         return _LOW, _HIGH
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """The limits are fixed: the window bounds what is on its way."""
+        """Ignore the limits: the window bounds the data in transit."""
 
     def get_protocol(self) -> asyncio.BaseProtocol:
         return self._protocol
@@ -155,7 +154,7 @@ class StreamTransport(asyncio.Transport):
             pass
 
     def send_queued(self) -> bool:
-        """Send one frame of what waits. Returns whether there is more that may be sent now."""
+        """Send one frame of the queue. Returns whether more may be sent now."""
         if self._is_over:
             return False
 
@@ -197,10 +196,10 @@ class StreamTransport(asyncio.Transport):
             self.send_all()
 
     def receive(self, data: bytes) -> None:
-        """Raises ``BadFrame`` for more than was allowed."""
+        """Receive data. Raises ``BadFrame`` for more than was allowed."""
         self._window -= len(data)
         if self._window < 0 or self._peer_ended:
-            raise frames.BadFrame("data that was not allowed")
+            raise frames.BadFrame("more data than was allowed")
 
         if self._is_closing:
             self.abort()
@@ -215,7 +214,7 @@ class StreamTransport(asyncio.Transport):
             self._deliver()
 
     def lose(self, error: Exception | None, *, lingers: bool = False) -> None:
-        """The stream is over, and its protocol gets to know."""
+        """End the stream and notify its protocol."""
         if self._is_over:
             return
 

@@ -30,8 +30,8 @@ class EtcdUnavailable(EtcdError):
 
 @dataclass(frozen=True)
 class EtcdAccess:
-    """How to reach etcd. ``endpoints``: URLs. ``prefix``: of all keys of this cluster, ends with a
-    slash. Without ``authority`` the certificates of the system are trusted."""
+    """How to reach etcd. ``endpoints``: URLs. ``prefix``: that of all keys of this cluster; it ends
+    with a slash. Without ``authority`` the certificates of the system are trusted."""
 
     endpoints: tuple[str, ...]
     user: str = ""
@@ -42,7 +42,7 @@ class EtcdAccess:
     prefix: str = "/moorage/"
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """Raises ``EtcdError`` if a file cannot be used."""
+        """Create the TLS context. Raises ``EtcdError`` if a file cannot be used."""
         if not self.endpoints[0].startswith("https://"):
             return None
 
@@ -62,7 +62,8 @@ class EtcdAccess:
 
 
 def etcd_access(settings: EtcdSettings, address: str = "") -> EtcdAccess | None:
-    """The etcd at ``address``, by default that of the settings. None if neither names one."""
+    """Access to the etcd at ``address``, by default that of the settings. None if neither names
+    one."""
     if not (address or settings.address):
         return None
 

@@ -24,7 +24,7 @@ def endpoints_of(value: str) -> tuple[str, ...]:
             return tuple(f"{scheme}://{address}" for address in addresses)
 
     raise ValueError(
-        f"{value!r} is no address of etcd: write etcd://one:2379,two:2379, or etcds:// with TLS"
+        f"{value!r} is not an address of etcd: write etcd://one:2379,two:2379, or etcds:// with TLS"
     )
 
 
@@ -35,7 +35,7 @@ def check_etcd_address(value: str) -> str:
 
 
 def check_manager_addresses(value: str) -> str:
-    """Addresses of managers, or of the etcd in which they are registered."""
+    """Check addresses of managers, or of the etcd in which they are registered."""
     if is_etcd(value):
         endpoints_of(value)
     else:

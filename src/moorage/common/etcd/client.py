@@ -1,7 +1,8 @@
 """Client of etcd's v3 JSON gateway: several endpoints, TLS, users, leases and watches.
 
 Every call is bounded, and safe to repeat: a write whose reply did not arrive may be applied half a
-minute later, when etcd has its quorum again. Why it is our own: see docs/decisions/0039-etcd.md.
+minute later, when etcd has its quorum again. docs/decisions/0039-etcd.md explains why Moorage has
+its own client.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ import aiohttp
 from moorage.common.etcd import wire
 from moorage.common.etcd.access import EtcdAccess, EtcdError, EtcdUnavailable
 
-# A member that has lost its leader answers after 7 s; another one, with the new leader, after 1 s.
+# A member that has lost its leader answers after 7 s; a member with the new leader, after 1 s.
 ATTEMPT_S = 2.0
 CALL_S = 8.0
-# A watch says nothing while nothing changes, and a connection that was cut says nothing either:
-# after this time the prefix is read again.
+# A watch sends nothing while nothing changes, and neither does a broken connection: after this time
+# the prefix is read again.
 WATCH_S = 60.0
 _RETRY_PAUSE_S = 0.1
-# Codes of gRPC for what another endpoint, or a later attempt, may answer: deadline exceeded,
-# aborted, internal, unavailable. A database that is full stays so until somebody acts.
+# gRPC codes after which another endpoint or a later attempt may succeed: deadline exceeded,
+# aborted, internal, unavailable. A full database stays full until somebody acts.
 _TRANSIENT = frozenset({4, 10, 13, 14})
 
 
@@ -35,7 +36,7 @@ class EtcdClient:
     def __init__(self, access: EtcdAccess) -> None:
         self.access = access
         self._endpoints = list(access.endpoints)
-        # Tokens are those of one member, which keeps them in memory.
+        # Tokens belong to one member, which keeps them in memory.
         self._tokens: dict[str, str] = {}
 
     async def __aenter__(self) -> Self:
@@ -50,7 +51,7 @@ class EtcdClient:
         await self._session.close()
 
     async def authenticate(self) -> None:
-        """Get a token of every endpoint. Without it the first call does, which needs a quorum."""
+        """Get a token from every endpoint. Otherwise the first call does, which needs a quorum."""
         for endpoint in tuple(self._endpoints):
             try:
                 await self._headers(endpoint)
@@ -58,8 +59,9 @@ class EtcdClient:
                 raise EtcdUnavailable(f"{endpoint}: {error}") from error
 
     async def health(self) -> dict[str, str]:
-        """Why each endpoint is not healthy; "" if it is. It needs no user. An endpoint is not
-        healthy without a quorum, and while an alarm is raised."""
+        """Explain why each endpoint is not healthy; "" if it is. It needs no user.
+
+        An endpoint is not healthy without a quorum, or while an alarm is raised."""
         found = await asyncio.gather(
             *(self._health(endpoint) for endpoint in self.access.endpoints)
         )
@@ -82,13 +84,13 @@ class EtcdClient:
     # -- keys --------------------------------------------------------------------------------------
 
     async def read(self, prefix: str, *, stale: bool = False) -> wire.KeySnapshot:
-        """All keys that begin with ``prefix``. ``stale``: what the endpoint has, also without a
-        quorum."""
+        """Read all keys that begin with ``prefix``. ``stale``: read from the endpoint even without
+        a quorum."""
         request = wire.prefix_request(prefix) | ({"serializable": True} if stale else {})
         return wire.read_snapshot(await self._call("/v3/kv/range", request))
 
     async def value(self, key: str) -> str:
-        """The value of ``key``; "" if there is none."""
+        """Value of ``key``; "" if there is none."""
         found = wire.read_snapshot(
             await self._call("/v3/kv/range", {"key": wire.encoded(key)})
         ).entries
@@ -104,20 +106,20 @@ class EtcdClient:
     async def commit(
         self, compare: Sequence[dict[str, Any]], success: Sequence[dict[str, Any]]
     ) -> bool:
-        """Apply ``success`` if all of ``compare`` hold. Returns whether they did. It is sent once:
-        after ``EtcdUnavailable`` it may have been applied, or be applied later."""
+        """Apply ``success`` if all of ``compare`` hold. Returns whether they did. The transaction
+        is sent once: after ``EtcdUnavailable`` it may have been applied, or be applied later."""
         reply = await self._call("/v3/kv/txn", wire.transaction(compare, success), once=True)
         return bool(reply.get("succeeded", False))
 
     # -- leases ------------------------------------------------------------------------------------
 
     async def grant(self, ttl_s: int) -> str:
-        """A new lease. One whose reply was lost expires unused."""
+        """Create a lease. A lease whose response was lost expires unused."""
         reply = await self._call("/v3/lease/grant", {"TTL": str(ttl_s)})
         return str(reply["ID"])
 
     async def keep_alive(self, lease: str) -> bool:
-        """Returns whether the lease lives."""
+        """Renew the lease. Returns whether it still exists."""
         reply = await self._call("/v3/lease/keepalive", {"ID": lease})
         return int(reply.get("result", {}).get("TTL", 0)) > 0
 
@@ -128,8 +130,8 @@ class EtcdClient:
 
     async def follow(self, prefix: str) -> AsyncGenerator[wire.KeySnapshot, None]:
         """Yield all keys of ``prefix`` now, and again whenever they may have changed: after a
-        change, a compaction, and ``WATCH_S`` of silence. Ends with ``EtcdError``: start again after
-        a pause."""
+        change, a compaction, and ``WATCH_S`` of silence. It ends with ``EtcdError``: start again
+        after a pause."""
         while True:
             snapshot = await self.read(prefix)
             yield snapshot
@@ -139,7 +141,7 @@ class EtcdClient:
                 continue
 
     async def _next_change(self, prefix: str, start_revision: int) -> None:
-        """Return when something below ``prefix`` has changed, or the watch has ended."""
+        """Return when a key below ``prefix`` has changed, or the watch has ended."""
         endpoint = self._endpoints[0]
         try:
             headers = await self._headers(endpoint)
@@ -165,7 +167,8 @@ class EtcdClient:
         self, path: str, request: dict[str, Any], *, once: bool = False
     ) -> dict[str, Any]:
         """Try the endpoints in turn, until none accepts connections or ``CALL_S`` has passed.
-        ``once``: go on only after an attempt that cannot have arrived."""
+
+        ``once``: try another endpoint only if the previous attempt cannot have arrived."""
         problems: dict[str, str] = {}
         refusals = 0  # in a row
         try:
@@ -231,7 +234,7 @@ class EtcdClient:
             return reply.status, found if isinstance(found, dict) else {"error": text[:200]}
 
     async def _headers(self, endpoint: str) -> dict[str, str]:
-        """The token of this member, after a password check if there is none yet."""
+        """The token of this member, obtained by a password check if there is none yet."""
         if not self.access.user:
             return {}
 
@@ -260,11 +263,12 @@ class EtcdClient:
 
 def _explain(message: str) -> str:
     if "user name is empty" in message:
-        return "etcd wants a user: set etcd.user and etcd.password"
+        return "etcd requires a user: set etcd.user and etcd.password"
 
     if "BAD_CERTIFICATE" in message or "CERTIFICATE_REQUIRED" in message:
         return (
-            "etcd wants a certificate of its --trusted-ca-file: set etcd.certificate and etcd.key"
+            "etcd requires a certificate issued by its --trusted-ca-file: set etcd.certificate "
+            "and etcd.key"
         )
 
     if "CommonName of client" in message:
@@ -278,9 +282,8 @@ def _explain(message: str) -> str:
 
     if "database space exceeded" in message:
         return (
-            "etcd is full, and takes no writes: `etcdctl compact REVISION`, `etcdctl defrag` at "
-            "each member, "
-            "then `etcdctl alarm disarm`; set --auto-compaction-retention"
+            "etcd is full and accepts no writes: `etcdctl compact REVISION`, `etcdctl defrag` at "
+            "each member, then `etcdctl alarm disarm`; set --auto-compaction-retention"
         )
 
     return ""

@@ -1,4 +1,4 @@
-"""Discovery of the managers that are registered in etcd."""
+"""Discovery of managers that are registered in etcd."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ _PAUSE_S = 1.0
 
 
 def links_of(values: Iterable[KeyValue]) -> tuple[str, ...]:
-    """The gRPC addresses in the entries of managers, sorted. Keys that somebody else wrote are
-    ignored."""
+    """gRPC addresses in the entries of managers, sorted. Keys that others wrote are ignored."""
     found = set()
     for entry in values:
         try:
@@ -43,7 +42,7 @@ def links_of(values: Iterable[KeyValue]) -> tuple[str, ...]:
 
 
 async def member_versions(access: EtcdAccess, kind: MemberKind) -> dict[str, str]:
-    """The versions of the registered members by name; none while etcd does not answer."""
+    """Versions of the registered members by name; none while etcd does not answer."""
     found: dict[str, str] = {}
     try:
         async with EtcdClient(access) as client:
@@ -60,8 +59,7 @@ async def member_versions(access: EtcdAccess, kind: MemberKind) -> dict[str, str
 
 
 async def find_managers(access: EtcdAccess) -> tuple[str, ...]:
-    """The gRPC addresses of the registered managers, also without a quorum. Raises
-    ``EtcdError``."""
+    """gRPC addresses of the registered managers, even without a quorum. Raises ``EtcdError``."""
     async with EtcdClient(access) as client:
         return links_of(
             (await client.read(f"{access.prefix}managers/", stale=True)).entries.values()
@@ -71,8 +69,8 @@ async def find_managers(access: EtcdAccess) -> tuple[str, ...]:
 async def wait_for_managers(access: EtcdAccess, memory: Path, clock: Clock) -> tuple[str, ...]:
     """The registered managers, as soon as there is one.
 
-    ``memory`` is the file of those that were found before: they are taken while etcd does not
-    answer. Raises ``StartupError`` if there is none in ``FIRST_SEARCH_S``.
+    ``memory``: the file with the managers found before, which are used while etcd does not answer.
+    Raises ``StartupError`` if there is none in ``FIRST_SEARCH_S``.
     """
     ends_at = clock.monotonic() + FIRST_SEARCH_S
     problem = ""
@@ -85,7 +83,7 @@ async def wait_for_managers(access: EtcdAccess, memory: Path, clock: Clock) -> t
             problem = f"no manager is registered below {access.prefix}managers/"
         except EtcdError as error:
             if known := recall(memory):
-                log.warning("etcd does not answer: using the managers of before", why=str(error))
+                log.warning("etcd does not answer: using the managers found before", why=str(error))
                 return known
 
             problem = str(error)
@@ -104,7 +102,7 @@ def _remember(memory: Path, found: tuple[str, ...]) -> None:
 
 
 def recall(memory: Path) -> tuple[str, ...]:
-    """The addresses in the file ``memory``; none if it is unusable."""
+    """Addresses in the file ``memory``; none if it is unusable."""
     try:
         known = json.loads(memory.read_text())
         for address in known:
@@ -115,14 +113,14 @@ def recall(memory: Path) -> tuple[str, ...]:
 
 
 class ManagerDiscovery:
-    """Looks into etcd while no manager answers. ``memory``: as of ``wait_for_managers``."""
+    """Searches etcd while no manager answers. ``memory``: as in ``wait_for_managers``."""
 
     def __init__(self, access: EtcdAccess, memory: Path) -> None:
         self._access = access
         self._memory = memory
 
     async def look(self, failing: Iterable[Redial]) -> None:
-        """Tell ``failing`` of the managers that are registered."""
+        """Tell ``failing`` about the registered managers."""
         try:
             found = await find_managers(self._access)
         except EtcdError as error:

@@ -1,8 +1,8 @@
 """Registration of a daemon in etcd, under a lease that it keeps alive.
 
-A key lives as long as its daemon, and ``LEASE_S`` longer. While etcd is away nothing else changes
-for the daemon; a lease that was lost meanwhile is replaced, and so is a key that somebody deleted
-or changed.
+A key lives as long as its daemon, and ``LEASE_S`` longer. While etcd is unavailable, nothing else
+changes for the daemon; a lost lease is then replaced, and so is a key that somebody deleted or
+changed.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def member_key(access: EtcdAccess, kind: MemberKind, name: str) -> str:
 
 
 class EtcdRegistration:
-    """``describe`` returns what others may know: it is asked whenever the lease is kept alive, and
-    a change is written. ``reads_back``: each time it reads its key, too, and repairs it."""
+    """``describe`` returns the published data: it is called whenever the lease is renewed, and a
+    change is written. ``reads_back``: each time, the key is also read and repaired."""
 
     def __init__(
         self,
@@ -70,8 +70,7 @@ class EtcdRegistration:
             await asyncio.sleep(LEASE_S / 3 * self._clock.jitter(0.2))
 
     async def refresh(self) -> None:
-        """Keep the lease alive, or get a new one, and write what has changed. Raises
-        ``EtcdError``."""
+        """Keep the lease alive or get a new one, and write changes. Raises ``EtcdError``."""
         if self._lease and not await self._client.keep_alive(self._lease):
             self._lease = ""
 
@@ -83,12 +82,12 @@ class EtcdRegistration:
 
         value = json.dumps(self._describe(), sort_keys=True)
         if value != self._written:
-            self._written = ""  # until it has succeeded: whatever was written may be applied later
+            self._written = ""  # until it has succeeded: any earlier write may be applied later
             await self._client.put(self._key, value, self._lease)
             self._written = value
 
     async def end(self) -> None:
-        """Remove the key. If etcd is away, it expires."""
+        """Remove the key. If etcd is unavailable, it expires."""
         if self._lease:
             with contextlib.suppress(EtcdError, TimeoutError):
                 async with asyncio.timeout(_LAST_CALL_S):
@@ -104,9 +103,9 @@ async def registered(
     *,
     clock: Clock,
 ) -> AsyncIterator[None]:
-    """Be registered inside the context."""
+    """Stay registered inside the context."""
     async with EtcdClient(access) as client:
-        # Agents are many, and nobody dials what they register.
+        # There are many agents, and nobody dials the address that they register.
         registration = EtcdRegistration(
             client, member_key(access, kind, name), describe, clock, reads_back=kind != "agents"
         )

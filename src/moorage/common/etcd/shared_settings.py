@@ -27,7 +27,7 @@ KEPT_CHANGES = 100
 
 @dataclass(frozen=True, slots=True)
 class SettingsChange:
-    """``number`` counts from 1. ``settings``: all of them after the change, by name, as JSON
+    """``number``: counts from 1. ``settings``: all settings after the change, by name, as JSON
     values."""
 
     number: int
@@ -61,8 +61,8 @@ class SettingsChange:
 
 @dataclass(frozen=True, slots=True)
 class SharedSettings:
-    """``values``: the JSON text of each setting, by name. ``number``: of the last change; 0 before
-    the first."""
+    """``values``: the JSON text of each setting, by name. ``number``: that of the last change; 0
+    before the first."""
 
     values: Mapping[str, str]
     number: int
@@ -84,7 +84,7 @@ async def read(client: EtcdClient) -> SharedSettings:
 
 
 async def read_once(access: EtcdAccess) -> dict[str, str]:
-    """The JSON text of each setting. Raises ``EtcdError``."""
+    """JSON text of each setting. Raises ``EtcdError``."""
     async with EtcdClient(access) as client:
         return dict((await read(client)).values)
 
@@ -100,8 +100,8 @@ async def write(
 ) -> SettingsChange:
     """Replace the settings ``before`` by ``after``, in one transaction.
 
-    Raises ``Conflict`` if somebody changed them meanwhile, and ``EtcdUnavailable`` if it is not
-    known whether the change was made.
+    Raises ``Conflict`` if somebody else changed them in between, and ``EtcdUnavailable`` if it is
+    not known whether the change was made.
     """
     prefix = client.access.prefix
     change = SettingsChange(before.number + 1, at, by=by, what=what, settings=dict(after))
@@ -130,11 +130,11 @@ async def write(
     except EtcdUnavailable as error:
         raise EtcdUnavailable(
             f"it is not known whether the change was made: {error.message}",
-            next_step="look at `moorage config history --etcd` when etcd answers",
+            next_step="check `moorage config history --etcd` when etcd answers again",
         ) from error
 
     if not done:
-        raise Conflict("somebody else changed the shared settings meanwhile", next_step="try again")
+        raise Conflict("somebody else has changed the shared settings", next_step="try again")
 
     return change
 
@@ -157,7 +157,7 @@ async def history(client: EtcdClient) -> Sequence[SettingsChange]:
 
 
 async def find_change(client: EtcdClient, number: int) -> SettingsChange:
-    """Raises ``NotFound``."""
+    """Find a change by number. Raises ``NotFound``."""
     kept = await history(client)
     for change in kept:
         if change.number == number:

@@ -17,13 +17,12 @@ def encoded(text: str) -> str:
 
 
 def decoded(text: str) -> str:
-    """The text of a key or value. Bytes that are not UTF-8 are replaced: nothing of ours has
-    them."""
+    """Text of a key or value. Bytes that are not UTF-8 are replaced; Moorage writes none."""
     return b64decode(text).decode(errors="replace")
 
 
 def range_end(prefix: str) -> str:
-    """The first key after all that begin with ``prefix``, encoded. Prefixes end in ASCII."""
+    """The first key after all keys that begin with ``prefix``, encoded. Prefixes end in ASCII."""
     return encoded(prefix[:-1] + chr(ord(prefix[-1]) + 1))
 
 
@@ -33,8 +32,8 @@ def prefix_request(prefix: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class KeyValue:
-    """``modified``: the revision of the last change. ``version``: how often the key was written
-    since it was created."""
+    """``modified``: revision of the last change. ``version``: number of writes since the key was
+    created."""
 
     value: str
     modified: int
@@ -63,7 +62,7 @@ def read_snapshot(reply: Mapping[str, Any]) -> KeySnapshot:
 
 
 def unchanged(key: str, modified: int) -> dict[str, Any]:
-    """The condition that ``key`` was last changed at revision ``modified``; 0: that it does not
+    """Condition that ``key`` was last changed at revision ``modified``; 0: that it does not
     exist."""
     return {"key": encoded(key), "target": "MOD", "result": "EQUAL", "mod_revision": str(modified)}
 
@@ -94,5 +93,5 @@ def is_change(message: Mapping[str, Any]) -> bool:
 
 
 def is_canceled(message: Mapping[str, Any]) -> bool:
-    """Whether the watch has ended: its start was compacted away, or access to it was withdrawn."""
+    """Whether the watch has ended: its start was compacted, or access to it was revoked."""
     return bool(message.get("result", {}).get("canceled")) or "error" in message

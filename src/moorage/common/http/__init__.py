@@ -1,2 +1,2 @@
-"""HTTP on both sides: guarded servers, exclusive client connections, TLS files, and allowed
+"""HTTP for both sides: guarded servers, exclusive client connections, TLS files, and allowed
 destinations."""

@@ -17,8 +17,8 @@ class TrustedProxies:
         return address is not None and any(address in network for network in self._networks)
 
     def client(self, peer: str | None, forwarded: Iterable[str]) -> str:
-        """The address of the client. ``peer``: of the connection. ``forwarded``: the values of
-        X-Forwarded-For, of which only what a trusted web server has added counts: the last address
+        """Address of the client. ``peer``: that of the connection. ``forwarded``: the values of
+        X-Forwarded-For. Only the part that trusted web servers have added counts: the last address
         that is not itself one of them."""
         found = peer or ""
         for given in reversed(",".join(forwarded).split(",")):

@@ -1,5 +1,5 @@
-"""Destinations of URLs that users give (providers, webhooks, registries): which addresses a request
-may reach. Pure.
+"""Destinations of URLs from users (providers, webhooks, registries): which addresses a request may
+reach. Pure.
 
 A server that follows its users' URLs lends them its place in the network: loopback, the cluster's
 own networks, and the metadata services of clouds. The decision is made on resolved addresses, so no
@@ -43,7 +43,7 @@ class Destination:
 
 
 def parse(url: str, policy: DestinationPolicy) -> URL:
-    """The URL if its form is allowed: http or https, a host, no user name or password. Raises
+    """Parse the URL and check its form: http or https, a host, no user name or password. Raises
     ``InvalidInput``."""
     try:
         parsed = URL(url)
@@ -68,10 +68,10 @@ def parse(url: str, policy: DestinationPolicy) -> URL:
 
 
 def decide(host: str, addresses: Iterable[str], policy: DestinationPolicy) -> tuple[str, ...]:
-    """The addresses if a request may go to every one of them. Raises ``InvalidInput``.
+    """Return the addresses if a request may go to all of them. Raises ``InvalidInput``.
 
-    One address that is not allowed refuses the host: which one a connection takes is decided by
-    chance.
+    One address that is not allowed refuses the whole host, because a connection picks any of the
+    addresses.
     """
     found = tuple(addresses)
     if not found:
@@ -88,7 +88,7 @@ def decide(host: str, addresses: Iterable[str], policy: DestinationPolicy) -> tu
         if not (is_public(address) or any(address in network for network in networks)):
             raise InvalidInput(
                 f"the host {host!r} leads to {text}, which is not a public address",
-                next_step="use a public address, or have an administrator allow this host",
+                next_step="use a public address, or ask an administrator to allow this host",
             )
 
     return found
@@ -101,8 +101,8 @@ def is_public(address: Address) -> bool:
 
 
 def _embedded(address: Address) -> Address:
-    """The IPv4 address that an IPv6 address carries (mapped, 6to4, NAT64, compatible), else the
-    address."""
+    """The IPv4 address embedded in an IPv6 address (mapped, 6to4, NAT64, compatible), otherwise the
+    address itself."""
     if isinstance(address, IPv4Address):
         return address
     if address.ipv4_mapped is not None:

@@ -1,4 +1,4 @@
-"""Client connections on which each answer belongs to one request.
+"""Client connections on which each response belongs to exactly one request.
 
 A server may send more than it was asked for: a second response, a response before any request, an
 upgrade that nobody wanted, a status that does not exist. aiohttp keeps such bytes for the next
@@ -25,9 +25,9 @@ _MAX_INTERIM = 16
 
 
 class ExclusiveConnector(aiohttp.TCPConnector):
-    """``TCPConnector`` whose connections end with the first byte that no request has asked for.
+    """``TCPConnector`` whose connections end at the first byte that no request has asked for.
 
-    ``allow_upgrade``: a 101 is a response; the caller checks that its request asked for it.
+    ``allow_upgrade``: accept a 101 as a response; the caller checks that its request asked for it.
     """
 
     def __init__(self, *, allow_upgrade: bool = False, **options: Any) -> None:
@@ -37,9 +37,9 @@ class ExclusiveConnector(aiohttp.TCPConnector):
 
 
 async def read_some(body: StreamReader) -> bytes:
-    """The next piece of a response, b"" at its end. Raises ``aiohttp.ClientError`` for a broken
-    one, also if it broke behind its end: aiohttp gives that to whoever waits for the last piece as
-    if it was good."""
+    """Read the next piece of a response, b"" at its end. Raises ``aiohttp.ClientError`` for a
+    broken response, even if it broke after its end: aiohttp would return its last piece as if it
+    were valid."""
     piece = await body.readany()
     if body.is_eof() and (error := body.exception()) is not None:
         raise error
@@ -55,7 +55,7 @@ class _ExclusiveProtocol(ResponseHandler):
         self._body: StreamReader | None = None
 
     def set_response_params(self, **params: Any) -> None:
-        """A request begins."""
+        """Note that a request begins."""
         self._is_awaited = True
         self._interim = 0
         self._body = None
@@ -68,8 +68,8 @@ class _ExclusiveProtocol(ResponseHandler):
 
         super().data_received(data)
         if (error := self.exception()) is not None:
-            # Without data, aiohttp goes on with what it held back: the error is of the connection,
-            # and later.
+            # Without data, aiohttp continues with buffered bytes: the error belongs to the
+            # connection, and comes later.
             self._interrupt(error, is_ended=bool(data))
         elif self._is_awaited:
             self._reschedule_timeout()  # aiohttp ends its timeout with a 1xx
@@ -80,9 +80,9 @@ class _ExclusiveProtocol(ResponseHandler):
         super().connection_lost(exc)
 
     def _interrupt(self, error: BaseException, *, is_ended: bool = False) -> None:
-        """Tell the reader of the response: aiohttp takes a reset for its end where it has no
-        length, and tells nobody when a chunk is malformed. ``is_ended``: also if the body has just
-        come to its end."""
+        """Pass the error to the reader of the response: aiohttp treats a reset as the end of a
+        response without a length, and does not report malformed chunks. ``is_ended``: even if the
+        body has just ended."""
         if is_ended and self._buffer:  # nobody has read its head
             self._buffer.clear()
             self.set_exception(error)
@@ -91,7 +91,9 @@ class _ExclusiveProtocol(ResponseHandler):
         if body is None or body is EMPTY_PAYLOAD or body.exception() is not None:
             return
         if is_ended or not body.is_eof():
-            body.set_exception(aiohttp.ClientPayloadError(f"the response broke off: {error!r}"))
+            body.set_exception(
+                aiohttp.ClientPayloadError(f"the response was interrupted: {error!r}")
+            )
 
     def _is_complete(self) -> bool:
         return self._payload is None or self._payload.is_eof()
@@ -103,7 +105,9 @@ class _ExclusiveProtocol(ResponseHandler):
 
         if not self._is_awaited:
             self._refuse()
-            self._interrupt(aiohttp.ClientPayloadError("it sends a second response"), is_ended=True)
+            self._interrupt(
+                aiohttp.ClientPayloadError("the server sent a second response"), is_ended=True
+            )
             return
 
         is_http1 = message.version in (HttpVersion10, HttpVersion11)

@@ -1,8 +1,7 @@
-"""Sessions for URLs that users give: they reach only the addresses that ``destinations`` decided
-on.
+"""Sessions for URLs from users: they reach only the addresses that ``destinations`` has allowed.
 
-The host is resolved once. A name that leads elsewhere a moment later (DNS rebinding) changes
-nothing.
+The host is resolved once. A name that resolves to another address later (DNS rebinding) has no
+effect.
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ from moorage.common.http.destinations import Destination, DestinationPolicy, dec
 from moorage.common.model.errors import InvalidInput
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
-"""The addresses of a host, for a port. Raises ``OSError``."""
+"""Resolves a host for a port. Raises ``OSError``."""
 
 
 class DestinationGuard:
-    """Checks URLs, and opens sessions that reach what was checked and nothing else."""
+    """Checks URLs, and opens sessions that reach only the checked destination."""
 
     def __init__(self, policy: DestinationPolicy, resolve: Resolve | None = None) -> None:
         self._policy = policy
         self._resolve = resolve or _system_resolve
 
     async def check(self, url: str) -> Destination:
-        """Raises ``InvalidInput`` if the URL, or an address of its host, is not allowed."""
+        """Check a URL. Raises ``InvalidInput`` if it or an address of its host is not allowed."""
         parsed = parse(url, self._policy)
         host = parsed.raw_host
         port = parsed.port
@@ -45,9 +44,9 @@ class DestinationGuard:
         return Destination(parsed, decide(host, addresses, self._policy))
 
     def session(self, destination: Destination, **options: Any) -> aiohttp.ClientSession:
-        """A session for ``destination`` only: connections go to its addresses, whatever a name
-        leads to by now. Requests must not follow redirects; check their Location and open a session
-        for it."""
+        """Open a session for ``destination`` only: connections go to its addresses, whatever the
+        name resolves to by now. Requests must not follow redirects; check their Location and open a
+        session for it."""
         connector = _PinnedConnector(
             destination, resolver=_Pinned(destination), use_dns_cache=False
         )

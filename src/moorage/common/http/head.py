@@ -1,9 +1,10 @@
-"""Guard of request heads: refuses what two HTTP parsers may read differently, and foreign Host
-names. Pure.
+"""Guard of request heads: refuses heads that two HTTP parsers may read differently, and foreign
+Host names. Pure.
 
 A head that is ambiguous is refused instead of interpreted: an attacker needs only one server on the
-path that interprets it otherwise (RFC 9112 §11.2). A listener on loopback answers only under names
-of this machine, since a page in a browser can lead a name of its own there (DNS rebinding).
+path that interprets it differently (RFC 9112 §11.2). A listener on loopback answers only under
+names of this machine, because a page in a browser can make its own name resolve to loopback (DNS
+rebinding).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from moorage.common.model.addresses import is_loopback
 
 _VERSIONS = frozenset({(1, 0), (1, 1)})
-# Sent once, or not at all: which of several values counts differs between programs.
+# Headers that may occur at most once: programs differ in which of several values they use.
 _SINGLE = frozenset(
     {
         b"authorization",
@@ -46,16 +47,16 @@ _REMEMBERED_HOSTS = 256
 
 @dataclass(frozen=True, slots=True)
 class HeadRefusal:
-    """``status``: of the response. ``detail``: what is wrong, as part of a sentence."""
+    """``status``: that of the response. ``detail``: the error, as part of a sentence."""
 
     status: int
     detail: str
 
 
 class HeadGuard:
-    """Checks heads for one listener. ``host``: the address it listens on. ``names``: further names
-    of it in the Host header; a name that starts with a dot stands for its subdomains. ``setting``:
-    where these names are set, for the error."""
+    """Checks heads for one listener. ``host``: the address it listens on. ``names``: additional
+    names in the Host header; a name that starts with a dot includes its subdomains. ``setting``:
+    the setting with these names, for the error."""
 
     def __init__(self, host: str, names: Iterable[str] = (), *, setting: str) -> None:
         self._checks_host = is_loopback(host)
@@ -66,8 +67,8 @@ class HeadGuard:
     def find_problem(
         self, version: tuple[int, int], names: Iterable[bytes], host: str
     ) -> HeadRefusal | None:
-        """``version``: of HTTP. ``names``: the name of each header line. ``host``: the value of
-        Host, "" if there is none."""
+        """Find an error in a head. ``version``: that of HTTP. ``names``: the name of each header
+        line. ``host``: the value of Host, "" if there is none."""
         if version not in _VERSIONS:
             return HeadRefusal(
                 505, f"HTTP/{version[0]}.{version[1]} is not supported; send HTTP/1.1"

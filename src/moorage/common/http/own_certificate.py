@@ -1,4 +1,4 @@
-"""Places of the server certificate that a manager issues by the installation's own CA, and the
+"""Paths of the server certificate that a manager issues with the installation's own CA, and the
 choice between it and configured files."""
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from moorage.common.model.errors import ConfigError
 AUTHORITY, CERTIFICATE, KEY = (
     Path("tls") / name for name in ("ca.pem", "server.pem", "server-key.pem")
 )
-"""Within a state directory."""
+"""Path within a state directory."""
 
 
 def client_ca_file(mode: Literal["off", "ca"], home: Path) -> str:
-    """The CA file that clients on this machine need; "" if none."""
+    """CA file that clients on this machine need; "" if none."""
     return str(home / AUTHORITY) if mode == "ca" else ""
 
 
@@ -28,8 +28,7 @@ def server_tls(
     *,
     home: Path,
 ) -> ServerTls | None:
-    """The TLS of a server: the configured files, else with ``ca`` those of the own CA. None: plain
-    HTTP.
+    """TLS of a server: the configured files, or with ``ca`` those of the own CA. None: plain HTTP.
 
     Raises ``ConfigError``.
     """

@@ -1,8 +1,8 @@
 """Listener for aiohttp servers that bounds what a client may cost: time for a head, time for a
 body, and framing around a body.
 
-aiohttp itself waits an hour for the rest of a head, for ever for the rest of a body, and reads
-chunk extensions of any length.
+aiohttp itself waits an hour for the rest of a head and indefinitely for the rest of a body, and
+reads chunk extensions of any length.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from aiohttp.http_parser import RawRequestMessage
 from moorage.common.aio.sockets import keep_alive, limit_unread
 from moorage.common.http.head import HeadGuard, HeadRefusal
 
-# Bytes of a request beside its body, beyond those that small chunks need: chunk extensions and
-# trailers. More than one read from a socket, which the parser may hold back.
+# Bytes of a request in addition to its body, beyond those that small chunks need: chunk extensions
+# and trailers. More than one read from a socket, which the parser may buffer.
 _FRAMING_BYTES = 512 * 1024
 # A chunk of one byte takes six.
 _FRAMING_PER_BYTE = 8
@@ -33,9 +33,9 @@ class ConnectionLimits:
 
     ``head_s``: from accepting a connection, or the first byte of a later request, to the end of the
     head. ``idle_s``: between two requests. ``body_s`` and ``body_bytes_per_s``: a body may take
-    ``body_s``, and a second more for each so many bytes. ``unread_s``: how long a client may accept
-    no data; 0: for ever. ``max_url`` and ``max_header`` differ, since aiohttp's error tells which
-    was exceeded only by its value.
+    ``body_s`` plus a second for each ``body_bytes_per_s`` bytes. ``unread_s``: how long a client
+    may accept no data; 0: without limit. ``max_url`` and ``max_header`` differ, because aiohttp's
+    error shows which was exceeded only by its value.
     """
 
     head_s: float = 15.0
@@ -56,9 +56,8 @@ ErrorResponse = Callable[[int, str], web.Response]
 async def read_in_time(
     content: StreamReader, limits: ConnectionLimits, *, waiting: Callable[[], float]
 ) -> AsyncIterator[bytes]:
-    """The body in pieces. Raises ``TimeoutError`` when it takes longer than ``limits`` allow; time
-    that the caller takes for a piece does not count. ``waiting``: the clock, in monotonic
-    seconds."""
+    """Yield the body in pieces. Raises ``TimeoutError`` if it takes longer than ``limits`` allow;
+    the caller's time for a piece does not count. ``waiting``: the clock, in monotonic seconds."""
     spent_s = 0.0
     received = 0
     while True:
@@ -75,8 +74,8 @@ async def read_in_time(
 
 
 class GuardedConnection(web.RequestHandler):
-    """aiohttp's handler of one connection, within ``limits``, with errors as ``respond`` makes
-    them."""
+    """aiohttp's handler of one connection, within ``limits``, with error responses from
+    ``respond``."""
 
     def __init__(
         self, server: web.Server, limits: ConnectionLimits, respond: ErrorResponse, **options: Any
@@ -113,7 +112,7 @@ class GuardedConnection(web.RequestHandler):
         super().data_received(data)
         for number, (message, payload) in enumerate(self._messages):
             if isinstance(message, RawRequestMessage) and message.chunked:
-                # aiohttp takes the last trailer of a request for a header of the next one.
+                # aiohttp treats the last trailer of a request as a header of the next one.
                 self._messages[number] = (message._replace(should_close=True), payload)
 
         if self._request_count != count:
@@ -124,8 +123,8 @@ class GuardedConnection(web.RequestHandler):
             self._await_head()
 
     def close(self) -> None:
-        """No further requests. aiohttp leaves an idle connection open, and drops what arrives on
-        it."""
+        """Accept no further requests. aiohttp leaves an idle connection open, and drops what
+        arrives on it."""
         is_idle = self._is_idle()
         super().close()
         if is_idle and self.transport is not None:
@@ -188,8 +187,8 @@ class GuardedConnection(web.RequestHandler):
 
 @dataclass(frozen=True)
 class Listener:
-    """How a server listens. ``options``: of aiohttp's ``RequestHandler``. ``tls``: None for plain
-    HTTP."""
+    """How a server listens. ``options``: those of aiohttp's ``RequestHandler``. ``tls``: None for
+    plain HTTP."""
 
     respond: ErrorResponse
     limits: ConnectionLimits = DEFAULT_LIMITS
@@ -202,12 +201,12 @@ class Listener:
 
 
 def listen_at(host: str, port: int, listening: socket.socket | None) -> dict[str, Any]:
-    """Where ``create_server`` listens: on a socket that listens already, or at an address."""
+    """Arguments of ``create_server``: a listening socket, or an address."""
     return {"host": host, "port": port} if listening is None else {"sock": listening}
 
 
 class LocalSite(web.BaseSite):
-    """A site of ``runner`` on ``listening``, a Unix socket that listens, whose connections are
+    """A site of ``runner`` on ``listening``, a listening Unix socket, whose connections are
     ``GuardedConnection``. ``listener`` has no TLS."""
 
     def __init__(
@@ -240,7 +239,7 @@ class GuardedSite(web.BaseSite):
     """A site of ``runner`` whose connections are ``GuardedConnection``. ``start`` raises
     ``OSError``.
 
-    ``listening``: a socket that listens there already."""
+    ``listening``: a socket that already listens there."""
 
     def __init__(
         self,
@@ -279,6 +278,6 @@ class GuardedSite(web.BaseSite):
 
 
 def find_problem(guard: HeadGuard, request: web.BaseRequest) -> HeadRefusal | None:
-    """What is wrong with the head of ``request``, if anything."""
+    """Find an error in the head of ``request``."""
     names = [name for name, _ in request.raw_headers]
     return guard.find_problem(request.version, names, request.headers.get("Host", ""))

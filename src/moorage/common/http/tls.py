@@ -1,4 +1,4 @@
-"""TLS of the HTTP servers, from files that are read again when they change."""
+"""TLS of the HTTP servers, from files that are reloaded when they change."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ServerTls:
     """A certificate with its chain, and its key, in PEM. Raises ``ConfigError`` if they cannot be
     used.
 
-    Each handshake looks whether the files have changed, so a renewed certificate needs no restart.
+    Each handshake checks whether the files have changed, so a renewed certificate needs no restart.
     New files that cannot be used are logged, and the old ones stay in use. ``context`` is for the
     listener.
     """
@@ -47,7 +47,7 @@ class ServerTls:
         self.context.sni_callback = self._select
 
     def _load_pair(self) -> tuple[Stamp, ssl.SSLContext]:
-        """Whoever renews both files replaces one after the other: wait a moment if they do not
+        """Load both files. They are renewed one after the other, so wait a moment if they do not
         match."""
         for _ in range(_PAIR_ATTEMPTS):
             stamp = self._read_stamp()
@@ -71,7 +71,7 @@ class ServerTls:
         return context
 
     def _select(self, connection: ssl.SSLObject, name: str, context: ssl.SSLContext) -> None:
-        """Called in each handshake: use the newest certificate for it."""
+        """Use the newest certificate. Called in each handshake."""
         try:
             stamp = self._read_stamp()
         except OSError:

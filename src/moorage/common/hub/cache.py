@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-# OWNER/NAME as the hub has them.
+# OWNER/NAME in the hub's notation.
 _ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 DEFAULT_ENDPOINT = "https://huggingface.co"
 
@@ -18,8 +18,7 @@ def is_hub_id(model: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class HubSettings:
-    """What huggingface-hub reads from the environment, by the same names and with the same
-    defaults."""
+    """Environment variables that huggingface-hub reads, with the same names and defaults."""
 
     endpoint: str
     cache: Path
@@ -60,9 +59,8 @@ def cached_snapshot(cache: Path, model: str, revision: str = "main") -> Path | N
 
 
 def weight_files(names: Iterable[str]) -> list[str]:
-    """The files that an engine loads of a model that is stored in several formats: safetensors
-    before pickles, and the sharded ones of transformers before Mistral's own `consolidated`
-    ones."""
+    """Files that an engine loads from a model that is stored in several formats: safetensors before
+    pickles, and the sharded ones of transformers before Mistral's own `consolidated` ones."""
     top = [name for name in names if "/" not in name]
     for suffix in (".safetensors", ".bin"):
         found = sorted(

@@ -12,11 +12,12 @@ if TYPE_CHECKING:
     import aiohttp
 
 _TIMEOUT_S = 10.0
-_MAX_BYTES = 32 * 1024 * 1024  # the list of files of a model with tens of thousands of them
+_MAX_BYTES = 32 * 1024 * 1024  # the file list of a model with tens of thousands of files
 
 
 class HubFailed(Exception):
-    """The hub gave no answer that helps. The message says why, and ``next_step`` what to do."""
+    """The hub gave no usable answer. The message explains why; ``next_step`` is the recommended
+    action."""
 
     def __init__(self, message: str, next_step: str = "") -> None:
         self.message = message
@@ -33,7 +34,7 @@ class HubFiles:
 
 
 async def list_files(hub: HubSettings, model: str, revision: str = "main") -> HubFiles:
-    """Raises ``HubFailed``."""
+    """List the files of a model. Raises ``HubFailed``."""
     found = await _get_json(hub, model, f"/api/models/{model}/revision/{revision}?blobs=true")
     sizes = {
         str(file["rfilename"]): int(file.get("size") or 0)
@@ -44,12 +45,12 @@ async def list_files(hub: HubSettings, model: str, revision: str = "main") -> Hu
 
 
 async def fetch_config(hub: HubSettings, model: str, revision: str = "main") -> dict[str, Any]:
-    """Raises ``HubFailed``."""
+    """Fetch the ``config.json`` of a model. Raises ``HubFailed``."""
     return await _get_json(hub, model, f"/{model}/resolve/{revision}/config.json")
 
 
 async def _get_json(hub: HubSettings, model: str, path: str) -> dict[str, Any]:
-    # Imported here: most commands ask no hub.
+    # Imported here, because most commands do not use a hub.
     import aiohttp
 
     if hub.offline:
@@ -95,14 +96,15 @@ async def _read(response: aiohttp.ClientResponse, hub: HubSettings) -> dict[str,
 def _refused(hub: HubSettings, model: str, status: int) -> HubFailed:
     if status in (401, 403):
         return HubFailed(
-            f"the hub at {hub.endpoint} does not show {model!r} ({status}): it needs a token, if "
-            "it exists",
+            f"the hub at {hub.endpoint} does not show {model!r} ({status}): if it exists, it "
+            "requires a token",
             "accept its terms on the hub, and set HF_TOKEN",
         )
 
     if status == 404:
         return HubFailed(
-            f"the hub at {hub.endpoint} has no {model!r}, or no such file in it", "check the id"
+            f"the hub at {hub.endpoint} has no {model!r}, or the model lacks this file",
+            "check the id",
         )
 
     return HubFailed(

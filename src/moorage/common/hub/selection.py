@@ -1,5 +1,5 @@
-"""Selection of a model's files: what an engine loads of a repository, and which are complete here.
-Pure but for ``find_complete``.
+"""Selection of a model's files: which files of a repository an engine loads, and which are complete
+here. Pure except for ``find_complete``.
 
 ``selector``: "" for a model in the format of transformers; for GGUF the part after the colon, like
 ``Q8_0``.
@@ -31,7 +31,7 @@ _OTHER_WEIGHTS = (
     *(".safetensors.index.json", ".bin.index.json"),
 )
 _SHARD = re.compile(r"(.*)-\d{5}-of-\d{5}\.gguf", re.IGNORECASE | re.DOTALL)
-# What llama.cpp takes of a repository by default.
+# The default selection of llama.cpp.
 _DEFAULT_QUANTIZATION = "Q4_K_M"
 
 
@@ -42,14 +42,14 @@ def split_id(model: str) -> tuple[str, str]:
 
 
 def is_gguf_id(model: str) -> bool:
-    """Return whether it names a GGUF model on a hub: ``OWNER/NAME:SELECTOR`` or
+    """Return whether the id names a GGUF model on a hub: ``OWNER/NAME:SELECTOR`` or
     ``OWNER/NAME-GGUF``."""
     name, selector = split_id(model)
     return is_hub_id(name) and (bool(selector) or name.lower().endswith("-gguf"))
 
 
 def transformers_files(names: Iterable[str]) -> list[str]:
-    """Configuration, tokenizer, code, and the weights in one format; no other directories of
+    """Configuration, tokenizer, code, and the weights in one format; no other directories with
     weights."""
     names = list(names)
     weights = weight_files(names)
@@ -65,11 +65,10 @@ def transformers_files(names: Iterable[str]) -> list[str]:
 
 
 def gguf_files(names: Iterable[str], selector: str) -> list[str]:
-    """The file of this quantisation, or of this name, with all of its shards in order; empty: there
-    is none.
+    """The file of this quantisation or name, with all of its shards in order; empty: there is none.
 
-    Without a selector Q4_K_M, else the first, as llama.cpp does. Projectors of images (`mmproj`)
-    are no models.
+    Without a selector, Q4_K_M is chosen, or else the first file, as llama.cpp does. Projectors of
+    images (`mmproj`) are not models.
     """
     found = sorted(
         name
@@ -98,7 +97,7 @@ def gguf_choices(names: Iterable[str]) -> list[str]:
 
 
 def _has_quantization(name: str, wanted: str) -> bool:
-    """``Q4_K`` is not in ``Q4_K_M``: the word ends where it does."""
+    """Whether the name contains this quantization as a word: ``Q4_K`` does not match ``Q4_K_M``."""
     return (
         re.search(rf"(?<![A-Za-z0-9]){re.escape(wanted)}(?![A-Za-z0-9_])", name, re.IGNORECASE)
         is not None
@@ -106,7 +105,7 @@ def _has_quantization(name: str, wanted: str) -> bool:
 
 
 def marker(cache: Path, model: str, commit: str) -> Path:
-    """Lists the files of a commit that are complete, by selector."""
+    """Name of the file that lists the complete files of a commit, by selector."""
     return repository_folder(cache, model) / ".moorage" / f"{commit}.json"
 
 
@@ -119,8 +118,10 @@ def read_marker(path: Path) -> dict[str, dict[str, int]]:
 
 
 def find_complete(cache: Path, model: str, revision: str = "main") -> Path | None:
-    """The directory of a model that was completely fetched at this revision, or its first file for
-    GGUF. No hub is asked: a model that is here is used as it is."""
+    """Directory of a model that was completely fetched at this revision, or its first file for
+    GGUF.
+
+    No hub is asked: a local model is used as it is."""
     name = split_id(model)[0]
     folder = repository_folder(cache, name)
     try:

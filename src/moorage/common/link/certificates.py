@@ -108,8 +108,8 @@ def pem_fingerprint(authority: str) -> bytes:
 
 
 def issuer_first(authorities: list[str], certificate: str) -> list[str]:
-    """Return the CA certificates with that first which issued ``certificate``, all in PEM.
-    Unchanged if none did."""
+    """Put the CA certificate that issued ``certificate`` first, all in PEM. Unchanged if none
+    did."""
 
     def has_issued(authority: str) -> bool:
         try:

@@ -1,8 +1,8 @@
 """Codecs of the agent link: between ``link.messages`` and protobuf.
 
-Messages that consist of fields alone are derived (``field_codec``). Written out are those whose
-shape differs: full and incremental reports and orders share one protobuf message each, and manager
-messages are a ``oneof``.
+Codecs of messages that consist only of fields are derived (``field_codec``). Those with a different
+shape are written out: full and incremental reports and orders share one protobuf message each, and
+manager messages are a ``oneof``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from moorage.common.model.status import ObservedState
 
 
 def _reason(code: str) -> Reason:
-    """Unknown as it is; a malformed one is a failure all the same."""
+    """Decode a reason. An unknown one is kept; a malformed one counts as a failure."""
     try:
         return Reason(code)
     except ValueError:

@@ -1,9 +1,10 @@
 """Digest of a synchronized set of items, which detects that its two ends have drifted apart. Pure.
 
-The digest is the sum of the hashes of the items' contents modulo 2^64. It is updated at the cost of
-what changes, and each end computes it from its own copy. A lost, repeated or misapplied delta makes
-the digests differ; the full set is then sent again. A content is the bytes that are sent, never one
-end's own idea of an item: ends of different releases know different fields.
+The digest is the sum of the hashes of the items' contents modulo 2^64. The cost of an update is
+proportional to the change, and each end computes the digest from its own copy. A lost, repeated or
+misapplied delta makes the digests differ; the full set is then sent again. A content consists of
+the bytes that are sent, never of one end's own representation, because ends of different releases
+know different fields.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class SetDigest:
         return item_id in self._hashes
 
     def has(self, item_id: str, content: bytes) -> bool:
-        """Whether the item is there with this content."""
+        """Whether the item exists with this content."""
         return self._hashes.get(item_id) == _hash(content)
 
     def ids(self) -> KeysView[str]:
@@ -37,7 +38,7 @@ class SetDigest:
         self.value = 0
 
     def change(self, contents: Iterable[tuple[str, bytes]], removed: Iterable[str] = ()) -> None:
-        """Put the items with these contents, and drop the removed ones."""
+        """Set the items with these contents, and drop the removed ones."""
         for item_id in removed:
             self.value = (self.value - self._hashes.pop(item_id, 0)) % _MODULUS
         for item_id, content in contents:

@@ -38,18 +38,18 @@ log = structlog.get_logger("moorage.link")
 
 LinkTls = Literal["auto", "on", "off"]
 MAINTENANCE_S = 600.0
-# What a call raises that has ended: InvalidStateError if it had ended before it was used again.
+# Exceptions of a call that has ended: InvalidStateError if it ended before it was used again.
 BROKEN = (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError)
 REVOKED = ("moorage-revoked", "1")
-"""Trailing metadata of a manager's refusal: the caller was revoked, and is not just unknown."""
+"""Trailing metadata of a manager's refusal: the caller was revoked, not just unknown."""
 _RENEW_TIMEOUT_S = 10.0
-# Of a busy manager, too: whoever is not admitted has no link.
+# Also for a busy manager: a peer that is not admitted has no link.
 _ADMIT_TIMEOUT_S = 30.0
 _REFUSED = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 
 
 def was_revoked(error: grpc.aio.AioRpcError) -> bool:
-    """Whether a manager, which has proved to be one, says that this process was revoked."""
+    """Whether a verified manager says that this process was revoked."""
     return error.code() is grpc.StatusCode.UNAUTHENTICATED and REVOKED in tuple(
         error.trailing_metadata() or ()
     )
@@ -60,10 +60,10 @@ class Dialer:
     ``redial`` chooses.
 
     ``identity`` is the identity file of this process; None means that it has not joined and
-    connects without TLS. The file is read for each channel, since the identity may have been
+    connects without TLS. The file is read for each channel, because the identity may have been
     renewed. ``installation``: the only one whose managers are dialed without TLS; None: any.
     ``home``: the state directory that managers on this host must have to be dialed without TLS;
-    None: whatever listens is.
+    None: any listener is dialed.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Dialer:
 
     @property
     def target(self) -> str:
-        """The manager that is dialed, or connected to, at the moment."""
+        """The manager that is currently dialed or connected."""
         return self.redial.current
 
     @property
@@ -95,7 +95,7 @@ class Dialer:
 
     @property
     def asks_for_proof(self) -> bool:
-        """Whether a manager without TLS must prove to be one before it gets the link token."""
+        """Whether a manager without TLS must prove its identity before it gets the link token."""
         return self._identity is None and self._home is not None
 
     @property
@@ -104,12 +104,13 @@ class Dialer:
         return self._token
 
     def token_in_clear(self) -> str:
-        """The link token, to be sent to a server that cannot prove to be one of ours. Raises
-        ``ConfigError`` unless ``common.link_tls`` is off."""
+        """The link token, to be sent to a server that cannot prove to be one of ours.
+
+        Raises ``ConfigError`` unless ``common.link_tls`` is off."""
         if self.asks_for_proof:
             raise ConfigError(
-                "connections to proxies that agents dial need TLS: without it they would send the "
-                "link token to whatever listens there",
+                "connections that agents dial to proxies require TLS: without it they would send "
+                "the link token to an unknown listener",
                 next_step="set common.link_tls to on at the manager, and join the agent and the "
                 "proxy; or, on a trusted network only, set it to off",
             )
@@ -117,7 +118,7 @@ class Dialer:
         return self._token
 
     def identity(self) -> Identity | None:
-        """The current identity; None without TLS. Raises ``ConfigError`` if its certificate is not
+        """Current identity; None without TLS. Raises ``ConfigError`` if its certificate is not
         valid now."""
         if self._identity is None:
             return None
@@ -134,8 +135,10 @@ class Dialer:
     def channel(
         self, options: Sequence[tuple[str, Any]], target: str | None = None
     ) -> grpc.aio.Channel:
-        """Open a channel to ``target``, by default the current manager. Raises ``ConfigError`` if
-        the certificate is not valid now, and if a manager on this host does not prove to be one."""
+        """Open a channel to ``target``, by default the current manager.
+
+        Raises ``ConfigError`` if the certificate is not valid now, or if a manager on this host
+        does not prove its identity."""
         target = target or self.target
         identity = self.identity()
         if identity is None:
@@ -151,8 +154,9 @@ class Dialer:
         return grpc.aio.secure_channel(target, credentials, options=[*options, named])
 
     async def admit(self, channel: grpc.aio.Channel) -> None:
-        """Return if the manager at the other end is one of our installation. Raises ``ConfigError``
-        if it is not, and ``grpc.aio.AioRpcError``."""
+        """Return if the manager at the other end belongs to our installation.
+
+        Raises ``ConfigError`` if it does not, and ``grpc.aio.AioRpcError``."""
         if self._installation is None:
             return
 
@@ -167,7 +171,7 @@ class Dialer:
         """Return the manager's version and how many seconds its clock is ahead of ours.
 
         Raises ``StartupError`` with the cause if the manager cannot be reached, and ``ConfigError``
-        if it is of another installation.
+        if it belongs to another installation.
         """
         target = target or self.target
         try:
@@ -190,8 +194,10 @@ class Dialer:
         return reply.version, reply.now_ms / 1000 - (sent_at + received_at) / 2
 
     async def find_better(self, timeout_s: float) -> bool:
-        """Ask the other managers whether they have their database. The first that has is dialed
-        next. False if there is none."""
+        """Ask the other managers whether they have their database, and dial the first one that does
+        next.
+
+        False if there is none."""
         for target in self.redial.others:
             if await self.prefer(target, timeout_s):
                 return True
@@ -218,8 +224,10 @@ class Dialer:
         return not reply.no_database
 
     def learn(self, managers: Sequence[str]) -> None:
-        """These are all managers. A loopback address counts only where this process uses one, too.
-        New ones are kept with the identity."""
+        """Learn the addresses of all managers.
+
+        A loopback address counts only if this process uses one, too. New ones are stored with the
+        identity."""
         here = is_loopback(split_address(self.target)[0])
         known = [a for a in managers if here or not is_loopback(split_address(a)[0])]
         if self.redial.learn(known) and self._identity is not None:
@@ -229,14 +237,14 @@ class Dialer:
 
     async def maintain(self) -> None:
         """Learn the addresses of managers that were added, and renew the certificate when it is
-        due. A peer that has joined keeps them with its identity."""
+        due. A peer that has joined stores them with its identity."""
         try:
             reply = await self._say_hello()
             if self._adopt(reply.authorities):
                 reply = await self._say_hello()  # confirms it
         except (grpc.aio.AioRpcError, ConfigError):
             raise_if_cancelled()
-            return  # it is away, or has its reason: the link's own connection logs it
+            return  # it is unavailable or has a reason: the link's own connection logs it
 
         if reply.managers:
             self.learn(reply.managers)
@@ -265,8 +273,8 @@ class Dialer:
         return reply
 
     def _adopt(self, authorities: Sequence[str]) -> bool:
-        """Trust these CAs from now on, as a manager says that we trust. Returns whether they are
-        others than before."""
+        """Trust these CAs from now on, as a manager requests. Returns whether they differ from the
+        previous ones."""
         if self._identity is None:
             return False
 
@@ -274,7 +282,7 @@ class Dialer:
         before = set(split_bundle(identity.authority))
         after = split_bundle("".join(authorities))
 
-        # The manager's own CA is among both. An empty list is of a manager of the previous release.
+        # The manager's own CA is among both. A manager of the previous release sends an empty list.
         if before == set(after) or before.isdisjoint(after):
             return False
 
@@ -284,7 +292,7 @@ class Dialer:
 
     async def renew(self, *, now: bool = False) -> bool:
         """Renew the certificate once a third of its validity has passed, or ``now``. Returns
-        whether it was.
+        whether it was renewed.
 
         A failure is logged and retried at the next call; two thirds of the validity remain for
         that.
@@ -327,8 +335,7 @@ class Dialer:
         return identity
 
     def explain(self, error: grpc.aio.AioRpcError) -> str | None:
-        """Explain an error that follows from how this process connects; None for any other
-        error."""
+        """Explain an error caused by how this process connects; None for any other error."""
         details = error.details() or ""
         if error.code() in _REFUSED:
             if self._identity is None:
@@ -344,8 +351,8 @@ class Dialer:
 
         if self._identity is None and "Socket closed" in details:
             return (
-                f"{self.target} closed the connection: if it speaks TLS, join it first "
-                "(`moorage agent join URL`, `moorage proxy join URL`)"
+                f"{self.target} closed the connection: if it speaks TLS, join it first (`moorage "
+                "agent join URL`, `moorage proxy join URL`)"
             )
 
         if self._identity is not None and "WRONG_VERSION_NUMBER" in details:
@@ -376,7 +383,7 @@ def _renewed(
             "clock skew between this node and the manager", skew_s=round(skew.total_seconds())
         )
 
-    # The CA may have been rotated since the manager said which ones to trust.
+    # The CA may have been rotated since the manager sent the list of trusted CAs.
     issuer, *others = issuer_first(split_bundle(identity.authority), renewal.certificate)
     reply = JoinReply(
         id=identity.id,

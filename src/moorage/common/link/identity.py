@@ -20,8 +20,8 @@ from moorage.common.model.errors import ConfigError
 if TYPE_CHECKING:
     from moorage.common.views.peers import PeerKind
 
-# Name of every manager in its certificate, whatever its address. The CA signs no other peer with
-# this name.
+# Name of every manager in its certificate, whatever its address. The CA issues this name to no
+# other peer.
 MANAGER_NAME = "manager.moorage.internal"
 # Clock skew beyond which a warning is logged. Certificates become valid one hour before they are
 # issued.
@@ -32,10 +32,10 @@ SKEW = timedelta(seconds=30)
 class Identity:
     """Key, certificate and CA certificate of one peer, in PEM.
 
-    ``authority`` has two CA certificates while the CA is rotated; the first issued the peer's own.
-    ``link`` is the manager's gRPC address. ``resource_group`` is the one that the join token fixes,
-    or None. ``begins`` and ``ends`` are the validity of the certificate, kept so that it need not
-    be parsed.
+    ``authority`` contains two CA certificates while the CA is rotated; the first issued the peer's
+    own. ``link`` is the manager's gRPC address. ``resource_group`` is the one that the join token
+    fixes, or None. ``begins`` and ``ends`` are the validity of the certificate, kept so that it
+    need not be parsed.
     """
 
     id: str
@@ -51,7 +51,7 @@ class Identity:
 
     def is_due(self, now: datetime) -> bool:
         """Return whether a third of the validity has passed; two thirds remain for a peer that is
-        off."""
+        switched off."""
         return now >= self.begins + (self.ends - self.begins) / 3
 
     def find_problem(self, now: datetime) -> str:

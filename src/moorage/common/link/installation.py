@@ -1,7 +1,7 @@
-"""Installation that an agent or a proxy belongs to, kept beside its identities.
+"""Installation that an agent or a proxy belongs to, stored next to its identities.
 
-On links with TLS the CA shows it. Without TLS, one link token may be that of several installations,
-whose orders would stop each other's kernels: whoever connects first is kept, and any other is
+On links with TLS the CA identifies it. Without TLS, several installations may have the same link
+token, and their orders would stop each other's kernels: the first one is recorded, and any other is
 refused.
 """
 
@@ -19,17 +19,18 @@ if TYPE_CHECKING:
 
 
 class InstallationFile:
-    """``kind``: of the peer whose file it is. It is read for each connection, so that its removal
-    counts at once."""
+    """``kind``: that of the peer that owns the file. It is read for each connection, so that its
+    removal takes effect immediately."""
 
     def __init__(self, path: Path, kind: PeerKind) -> None:
         self.path = path
         self._kind = kind
 
     def admit(self, found: str, manager: str) -> None:
-        """Keep the installation of this manager if none is kept. Raises ``ConfigError`` if another
-        one is, and if the file cannot be used. Managers of the previous release do not name theirs:
-        "" is admitted."""
+        """Record the installation of this manager if none is recorded.
+
+        Raises ``ConfigError`` if another one is, or if the file cannot be used. Managers of the
+        previous release do not name theirs: "" is admitted."""
         if not found:
             return
 
@@ -37,18 +38,18 @@ class InstallationFile:
             kept = self._load() or self._store(found)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ConfigError(
-                f"the installation of this {self._kind} cannot be kept in {self.path}: {error!r}",
+                f"the installation of this {self._kind} cannot be stored in {self.path}: {error!r}",
                 next_step="make it writable, or remove it if it is not valid",
             ) from error
 
         self._compare(kept, found, manager)
 
     def check(self, found: str, manager: str) -> None:
-        """As ``admit``, without keeping anything."""
+        """Like ``admit``, without recording anything."""
         try:
             kept = self._load()
         except (OSError, ValueError, KeyError, TypeError):
-            return  # the daemon itself says so
+            return  # the daemon itself reports it
         if found and kept is not None:
             self._compare(kept, found, manager)
 
@@ -58,11 +59,12 @@ class InstallationFile:
     def _compare(self, kept: str, found: str, manager: str) -> None:
         if kept != found:
             raise ConfigError(
-                f"{manager} is a manager of installation {found}, and this {self._kind} belongs to "
-                f"installation {kept}",
-                next_step=f"correct {self._kind}.manager; or, to move this {self._kind} to the "
-                "other "
-                f"installation, which stops what it runs, remove {self.path}",
+                f"{manager} is a manager of installation {found}, but this {self._kind} belongs "
+                f"to installation {kept}",
+                next_step=(
+                    f"correct {self._kind}.manager; or, to move this {self._kind} to the other "
+                    f"installation, which stops its kernels, remove {self.path}"
+                ),
             )
 
     def _load(self) -> str | None:
@@ -72,7 +74,7 @@ class InstallationFile:
             return None
 
     def _store(self, found: str) -> str:
-        """Write the file durably, unless another process was faster. Returns what it has."""
+        """Write the file durably, unless another process was faster. Returns its content."""
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         temporary = self.path.with_suffix(f".{os.getpid()}")
         with temporary.open("w") as out:
@@ -91,5 +93,5 @@ class InstallationFile:
 
 
 def installation_file(home: Path, kind: PeerKind, name: str) -> InstallationFile:
-    """The file of the peer with this name in the state directory ``home``."""
+    """File of the peer with this name in the state directory ``home``."""
     return InstallationFile(home / "joined" / f"{kind}-{name}.installation", kind)

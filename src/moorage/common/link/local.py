@@ -1,5 +1,4 @@
-"""Links without TLS on one host: over the Unix socket of the manager, which proves that it is
-one."""
+"""Links without TLS on one host: over the Unix socket of the manager, which proves its identity."""
 
 from __future__ import annotations
 
@@ -12,8 +11,8 @@ from moorage.common.model.errors import ConfigError
 
 
 def proven_target(home: Path, target: str) -> str:
-    """Where gRPC dials the manager at ``target``, host:port, without TLS: if that is on this host,
-    at the socket of the manager with the state directory ``home``.
+    """Target at which gRPC dials the manager at ``target``, host:port, without TLS. On this host,
+    it is the socket of the manager with the state directory ``home``.
 
     Raises ``ConfigError`` if none listens there, or if it could be somebody else's.
     """
@@ -28,12 +27,14 @@ def proven_target(home: Path, target: str) -> str:
         raise ConfigError(f"the manager at {path} accepts no more connections") from None
     except OSError as error:
         raise ConfigError(
-            f"no manager listens at {path} ({error.strerror}), and {target} is not sent the link "
-            "token: without TLS, what listens there cannot prove to be a manager",
-            next_step="start the manager, or upgrade it if it is of an older release; if its state "
-            "directory is another one, set common.manager_home to it, or common.link_tls to on "
-            "there and join it; to trust everybody on this machine, set common.link_tls to off "
-            "here",
+            f"no manager listens at {path} ({error.strerror}), and the link token is not sent to "
+            f"{target}: without TLS, a listener there cannot prove that it is a manager",
+            next_step=(
+                "start the manager, or upgrade it if it is of an older release; if it has a "
+                "different state directory, set common.manager_home to it, or common.link_tls to "
+                "on there and join it; to trust everybody on this machine, set common.link_tls "
+                "to off here"
+            ),
         ) from error
 
     return f"unix:{proof.short_path(str(path.parent), path.name)}"

@@ -10,15 +10,14 @@ from moorage.common.model.ids import KernelId
 @dataclass(frozen=True, slots=True)
 class LogRequest:
     """Manager → agent: send a kernel's log, or an output, through ``SendLogs`` under this request
-    id. ``tail_lines``: 0: the whole log. ``since_ms``: unix time, 0: from the beginning.
-    ``offset``: from this byte of the log on, and no further than to where bytes are missing; None:
-    neither."""
+    id. ``tail_lines``: 0: the whole log. ``since_ms``: Unix time, 0: from the beginning.
+    ``offset``: start at this byte of the log, and stop where bytes are missing; None: neither."""
 
     request_id: str
     kernel_id: KernelId
     tail_lines: int = 0
     follow: bool = False
-    output: str = ""  # of this session, in place of a log
+    output: str = ""  # of this session, instead of a log
     session_id: str = ""
     timestamps: bool = False
     since_ms: int = 0
@@ -31,8 +30,8 @@ class LogRequest:
 
 @dataclass(frozen=True, slots=True)
 class LogPiece:
-    """``offset``: the number of its first byte, of those that the kernel has written; None: not
-    known. ``attempt``: of which attempt that kernel is, as the manager knows; 0: not said."""
+    """``offset``: number of its first byte, counted from the start of the kernel's output; None:
+    unknown. ``attempt``: attempt of that kernel, as far as the manager knows; 0: unknown."""
 
     data: bytes
     offset: int | None = None

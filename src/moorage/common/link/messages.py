@@ -39,9 +39,9 @@ class SlotOffer:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeState:
-    """A runtime as its agent sees it. ``listed``: the agent has listed all of its kernels since it
-    started, so that one which a report lacks does not exist. ``silence_grace_s``: how long its
-    kernels tolerate the silence of their agent; 0: as the manager says."""
+    """Runtime as its agent sees it. ``listed``: the agent has listed all of its kernels since it
+    started, so that a kernel missing from a report does not exist. ``silence_grace_s``: how long
+    its kernels tolerate the silence of their agent; 0: the manager decides."""
 
     name: str
     listed: bool = True
@@ -58,12 +58,12 @@ class AgentInfo:
     ``share_minimum``, both in 1/1000. ``lease_runtimes``: the runtimes whose kernels end by their
     lease, even if the agent is dead.
 
-    ``report_interval_s``: the longest pause between two reports; 0: unknown. ``runtime_states``: of
-    every runtime that the agent knows, offered or not; empty for an agent of an earlier release,
-    which counts as if it had listed all kernels. ``doubtful_jobs``: of its batch runtimes.
-    ``site_nodes``: of their site, as it said of late. ``reach``: as of the setting. ``undialed``:
-    addresses of proxies that it should have dialed and has no connection to, with the reason.
-    ``not_ready``: why it can start no new kernel; "": it can.
+    ``report_interval_s``: the longest pause between two reports; 0: unknown. ``runtime_states``:
+    states of all runtimes that the agent knows, offered or not; empty for an agent of an earlier
+    release, which is treated as if it had listed all kernels. ``doubtful_jobs``: those of its batch
+    runtimes. ``site_nodes``: the latest counts of their site. ``reach``: as in the setting.
+    ``undialed``: addresses of proxies that it should have dialed but has no connection to, with the
+    reason. ``not_ready``: why it cannot start new kernels; "": it can.
     """
 
     agent_id: AgentId
@@ -89,7 +89,7 @@ class AgentInfo:
     not_ready: str = ""
 
     def lists(self, runtime: str) -> bool:
-        """Whether a kernel of ``runtime`` that a report lacks does not exist."""
+        """Whether a kernel of ``runtime`` that is missing from a report does not exist."""
         return not self.runtime_states or any(
             r.name == runtime and r.listed for r in self.runtime_states
         )
@@ -101,8 +101,8 @@ class Observation:
     unknown. ``apps``: its service ports, at ``host``. ``unhealthy``: RUNNING, but fails its health
     checks, and how. ``expected_start``: QUEUED, when the site expects its start. ``ends_at``: the
     end of its walltime. Both in Unix seconds, 0 if unknown. ``reload``: the newest that has ended.
-    ``kept_until``: what is ``unhealthy`` because no request gets to it is not replaced before; Unix
-    seconds, 0: at once."""
+    ``kept_until``: a replica that is ``unhealthy`` because no request reaches it is not replaced
+    before this time; Unix seconds, 0: immediately."""
 
     kernel_id: KernelId
     session_id: SessionId
@@ -135,7 +135,7 @@ class Report:
     every earlier stream of the agent, over restarts and with any manager: a report with a smaller
     one is late (0: unnumbered). ``newest_generation`` is the newest generation that the agent has
     ever applied, over restarts: it refuses older orders, and the manager continues above it.
-    ``sent_at``: wants a ``Contact`` with this value once the report is stored (0: none).
+    ``sent_at``: requests a ``Contact`` with this value once the report is stored (0: none).
     """
 
     info: AgentInfo
@@ -151,7 +151,7 @@ class Report:
     @property
     def seen_generation(self) -> int:
         """The agent refuses orders below this generation. Agents of earlier releases report only
-        what they have applied since their start."""
+        the generations applied since their start."""
         return max(self.newest_generation, self.orders_generation)
 
 
@@ -171,7 +171,7 @@ class ReportDelta:
 
     @property
     def seen_generation(self) -> int:
-        """As of ``Report``."""
+        """Like ``Report.seen_generation``."""
         return self.orders_generation
 
 
@@ -185,8 +185,8 @@ class Orders:
 
 @dataclass(frozen=True, slots=True)
 class OrdersDelta:
-    """Manager → agent: changes to the orders of generation ``base``. ``added`` are new, or are to
-    reload. ``digest`` is that of the full set of kernel ids after the change."""
+    """Manager → agent: changes to the orders of generation ``base``. ``added``: kernels that are
+    new or must reload. ``digest``: that of the full set of kernel ids after the change."""
 
     generation: int
     base: int
@@ -197,8 +197,8 @@ class OrdersDelta:
 
 @dataclass(frozen=True, slots=True)
 class FullReportRequest:
-    """Manager → agent: report in full. ``no_database``: others serve it better; ``manager``: that
-    one."""
+    """Manager → agent: send a full report. ``no_database``: other managers serve the agent better;
+    ``manager``: the one to switch to."""
 
     no_database: bool = False
     manager: str = ""
@@ -207,7 +207,7 @@ class FullReportRequest:
 @dataclass(frozen=True, slots=True)
 class Contact:
     """Manager → agent: the report with this ``sent_at`` is stored. Leases of kernels count from
-    then."""
+    that time."""
 
     sent_at: int
 
@@ -218,8 +218,8 @@ class ExecRequest:
     id.
 
     ``rows`` and ``cols``: size of its terminal (``tty``), 0: unknown. ``env`` adds to the kernel's
-    own. ``code``: a request about runs of code instead, as JSON, whose answer is the output.
-    ``files``, ``path`` and ``name``: what is copied instead; see ``CopySpec``.
+    own. ``code``: a request about runs of code instead, as JSON; the output is the answer.
+    ``files``, ``path`` and ``name``: files to copy instead; see ``CopySpec``.
     """
 
     request_id: str
@@ -246,11 +246,11 @@ class WorkspaceRequest:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One replica that the proxy may send requests to.
+    """Replica that the proxy may send requests to.
 
-    ``draining``: it gets no new requests, and finishes those that it has. ``tls``: it is no
-    replica, but an outside provider, which has a certificate for ``host``, and ``prefix`` in its
-    paths in place of /v1. ``peer_id``: by which its agent joined, "" without a certificate.
+    ``draining``: it gets no new requests, and finishes those that it has. ``tls``: it is not a
+    replica but an external provider, which has a certificate for ``host``, and ``prefix`` instead
+    of /v1 in its paths. ``peer_id``: the id with which its agent joined, "" without a certificate.
     """
 
     session_id: SessionId
@@ -263,15 +263,15 @@ class Target:
     accepts_priority: bool = False  # its engine reads ``priority`` in the body
     tls: bool = False
     prefix: str = ""
-    adapters: tuple[str, ...] = ()  # models that it serves as adapters of its own
-    canary: bool = False  # of a revision that gets a share of the requests
+    adapters: tuple[str, ...] = ()  # models that it serves as adapters
+    canary: bool = False  # belongs to a revision that receives a share of the requests
     peer_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class RouteFallback:
     """Where requests for a model go that it cannot serve: to the model of this name, or to a
-    ``provider`` that calls it so."""
+    ``provider`` that uses this name."""
 
     model: str
     provider: Target | None = None
@@ -279,7 +279,7 @@ class RouteFallback:
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """Limits of requests for models, in any 60 seconds and at one time; None: no limit."""
+    """Limits of requests for models, in any 60 seconds and concurrently; None: no limit."""
 
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
@@ -296,10 +296,10 @@ class ModelRoute:
     """One served model. Without targets it is known but not loaded: clients get 503, never 404.
 
     Keys of ``project`` ("": any) see it, and those of the projects in ``shared_with`` ("*": all).
-    ``status``: as served, "" if not said. ``expected_s``: from the start of a replica until it is
-    ready; 0: unknown. ``ready_at``: when the next of those that start is expected to be ready, in
-    unix seconds; 0: unknown, or none starts. ``max_model_len``: tokens of a prompt and its answer,
-    at any replica; 0: unknown.
+    ``status``: the served state, "" if unknown. ``expected_s``: time from the start of a replica
+    until it is ready; 0: unknown. ``ready_at``: when the next starting replica is expected to be
+    ready, in Unix seconds; 0: unknown, or none is starting. ``max_model_len``: tokens of a prompt
+    and its answer, at any replica; 0: unknown.
     """
 
     name: str
@@ -315,25 +315,25 @@ class ModelRoute:
     max_model_len: int = 0
     fallbacks: tuple[
         RouteFallback, ...
-    ] = ()  # in their order; those of other models are not followed
+    ] = ()  # in order; fallbacks of other models are not followed
     fallback_after_s: float = 0.0  # how long a request waits for a replica before
     prefix_affinity: bool = False  # requests that begin alike go to the same replica
     max_load: float = 0.0  # of its share of the requests that a replica may get so; 0: not said
-    adapters: tuple[str, ...] = ()  # models that the endpoint serves as adapters of its own
+    adapters: tuple[str, ...] = ()  # models that the endpoint serves as adapters
     canary: int = 0  # percentage of the requests for the canary; 0: there is none
     # unix seconds: a budget of its payer is used up, and stops it; 0: none does
     suspended_until: int = 0
 
     @property
     def endpoint(self) -> str:
-        """The endpoint whose replicas serve it."""
+        """Endpoint whose replicas serve the model."""
         return self.name
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetGrant:
-    """A budget with a hard limit of requests, or of their tokens (``unit``). ``subject``: under
-    which what is left of it is divided among the proxies, as limits are."""
+    """A budget with a hard limit of requests, or of their tokens (``unit``). ``subject``: the name
+    under which its remainder is divided among the proxies, like limits."""
 
     subject: str
     unit: str
@@ -368,7 +368,7 @@ class KeyGrant:
 
 @dataclass(frozen=True, slots=True)
 class ProjectGrant:
-    """Limits of all requests with keys of a project. Projects without any have no grant."""
+    """Limits of all requests with keys of a project. Projects without limits have no grant."""
 
     name: str
     limits: RequestLimits
@@ -377,8 +377,8 @@ class ProjectGrant:
 @dataclass(frozen=True, slots=True)
 class AppRoute:
     """One service port of a running session of ``user``. ``key``: the key that it checks, "" for
-    none. ``unisolated``: its programs run as the user of the agent, so that only administrators
-    open it. ``peer_id``: as of a target."""
+    none. ``unisolated``: its programs run as the user of the agent, so only administrators may open
+    it. ``peer_id``: as in ``Target``."""
 
     session_id: SessionId
     app: str
@@ -410,12 +410,11 @@ class AccessTokenGrant:
 class RouteTable:
     """Manager → proxy: the full table. A generation older than the current one is refused.
 
-    With ``base``, it has only what was added or changed since the table of that generation, and
-    what was removed: names of models, digests of keys and access tokens, and apps as ``session
-    id/app``.
+    With ``base``, it contains only additions and changes since the table of that generation, and
+    removals: names of models, digests of keys and access tokens, and apps as ``session id/app``.
 
-    ``revoked_agents``: their peer ids. They belong to the credentials: what is open to these agents
-    ends.
+    ``revoked_agents``: their peer ids. They belong to the credentials: open connections to these
+    agents end.
     """
 
     generation: int

@@ -10,19 +10,19 @@ from moorage.common.model.ids import SessionId
 
 @dataclass(frozen=True, slots=True)
 class ReplicaLoad:
-    """``failing_s``: for how long it has failed everybody who asked; 0: it does not. ``answers``:
-    it has answered within the last seconds."""
+    """``failing_s``: how long it has failed all requests; 0: it does not fail. ``answers``: it has
+    answered within the last seconds."""
 
     session_id: SessionId
-    in_flight: int = 0  # requests sent to it and not answered in full, streams included
+    in_flight: int = 0  # requests sent to it and not completely answered, including streams
     failing_s: float = 0.0
     answers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ModelLoad:
-    """Load of one model at one proxy: the sum over its workers. State, not events; a lost one costs
-    only time."""
+    """Load of one model at one proxy: the sum over its workers. It is state, not events; a lost
+    message costs only time."""
 
     model: str  # ModelRoute.name
     in_flight: int = 0  # with a replica
@@ -33,17 +33,17 @@ class ModelLoad:
     first_token_ms: int | None = None  # p90 over the requests of the last minute; None: no request
     replicas: tuple[
         ReplicaLoad, ...
-    ] = ()  # those with in_flight > 0, draining ones included, or with results
+    ] = ()  # replicas with in_flight > 0, including draining ones, or with results
 
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
     """Proxy → manager. ``incarnation``: random per start of the proxy process.
-    ``routes_generation``: of the table that the proxy picked by when it took this report.
-    ``whole``: all models with a request since the start of the proxy, as in the first report on
-    each stream; else: those that changed since the last. ``apps``: sessions whose apps have open
-    connections, or had traffic since the last report. ``tells_apps``: False for a proxy of a
-    release that does not fill ``apps``."""
+    ``routes_generation``: generation of the table that the proxy used when it made this report.
+    ``whole``: the report contains all models with a request since the start of the proxy, as the
+    first report on each stream does; otherwise only those that changed since the last report.
+    ``apps``: sessions whose apps have open connections, or had traffic since the last report.
+    ``tells_apps``: False for a proxy whose release does not fill ``apps``."""
 
     proxy_id: str
     incarnation: str
@@ -56,9 +56,10 @@ class LoadReport:
 
 @dataclass(frozen=True, slots=True)
 class UsageRecord:
-    """What requests used in an interval (unix milliseconds), summed by key, model and replica.
-    ``sequence``: its number within its epoch, from 1. ``tokens_cached``: those of ``tokens_in``
-    that a cache had. ``session_id``: of the replica, "" if none had the requests."""
+    """Usage of requests in an interval (Unix milliseconds), summed by key, model and replica.
+    ``sequence``: its number within its epoch, from 1. ``tokens_cached``: the part of ``tokens_in``
+    found in a cache. ``session_id``: that of the replica, "" if no replica received the
+    requests."""
 
     sequence: int
     began_ms: int
@@ -84,7 +85,7 @@ class UsageBatch:
 
 @dataclass(frozen=True, slots=True)
 class RecordsAck:
-    """The batch of ``epoch`` whose last record has this number is stored."""
+    """Acknowledges that the batch of ``epoch`` whose last record has this number is stored."""
 
     epoch: str
     sequence: int
@@ -92,8 +93,8 @@ class RecordsAck:
 
 @dataclass(frozen=True, slots=True)
 class LimitNeed:
-    """What a proxy has used of the limits of a subject in the last minute, what it wants in the
-    next, and its share now."""
+    """A proxy's use of a subject's limits in the last minute, its demand for the next, and its
+    current share."""
 
     subject: str
     limit_requests: int = 0
@@ -112,7 +113,7 @@ class LimitNeed:
 
 @dataclass(frozen=True, slots=True)
 class LimitShare:
-    """How much of the limits of a subject one proxy may grant in any minute, and at one time."""
+    """Part of a subject's limits that one proxy may grant in any minute, and concurrently."""
 
     subject: str
     requests: int = 0
@@ -122,7 +123,7 @@ class LimitShare:
 
 @dataclass(frozen=True, slots=True)
 class ProxyReport:
-    """Proxy → manager. ``dialout``: where agents reach it that only dial out; empty: nowhere.
+    """Proxy → manager. ``dialout``: address for agents that only dial out; empty: none.
     ``unreached``: addresses in its table that do not answer. A proxy of the previous release also
     names agents that dial out and whose own address answers."""
 
@@ -136,8 +137,8 @@ class ProxyReport:
 
 @dataclass(frozen=True, slots=True)
 class ProxyReply:
-    """Manager → proxy. ``proxies``: how many are connected to any manager; 0: not said.
-    ``managers``: the addresses of all; empty: not said. ``manager``: of the one to go to, where
+    """Manager → proxy. ``proxies``: number connected to any manager; 0: unknown. ``managers``: the
+    addresses of all managers; empty: unknown. ``manager``: address of the manager to switch to, if
     this one has more proxies than its share; empty: stay."""
 
     acks: tuple[RecordsAck, ...] = ()

@@ -1,18 +1,18 @@
 """Redial policy: which manager an agent or proxy dials next, and after how long. Pure.
 
 The order of the managers is random for each process, so that agents and proxies spread over the
-managers, and delays are random, so that those of a manager that failed do not reach the next one
-all at once.
+managers, and delays are random, so that the peers of a failed manager do not all reach the next one
+simultaneously.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-# Before a manager that has not been tried since the last success: on average half of this. A
-# manager tells a large fleet to report more seldom, so that the interval says how large it is: a
-# part of it is used then. 3,333 agents of a manager that fails, of 10,000 in all, reach the others
-# in 5 s.
+# Delay before a manager that has not been tried since the last success: half of this on average. A
+# manager with a large fleet requests less frequent reports, so the report interval reveals the size
+# of the fleet: a fraction of it is then used. 3,333 agents of a failed manager, of 10,000 in all,
+# reach the others in 5 s.
 SPREAD_S = 0.1
 SPREAD_PART = 0.2
 LONGEST_SPREAD_S = 30.0
@@ -22,11 +22,11 @@ _BACKOFF_JITTER = 0.25
 
 
 class Redial:
-    """``addresses``: all known managers, in the order in which to try them. ``jitter``: as
+    """``addresses``: all known managers, in the order in which to try them. ``jitter``: like
     ``Clock.jitter``.
 
-    After a failure the next manager is tried almost at once. Once all have failed there is a
-    backoff before each, which doubles with every round.
+    After a failure the next manager is tried almost immediately. Once all have failed, a backoff
+    precedes each attempt and doubles with every round.
     """
 
     def __init__(self, addresses: Sequence[str], jitter: Callable[[float], float]) -> None:
@@ -37,7 +37,8 @@ class Redial:
         self._spread_s = SPREAD_S
 
     def set_interval(self, seconds: float) -> None:
-        """The manager asks for reports so often; 0: as the agent is set, so the fleet is small."""
+        """Set the report interval that the manager requests; 0: the agent's own setting, which
+        means that the fleet is small."""
         self._spread_s = min(max(SPREAD_S, SPREAD_PART * seconds), LONGEST_SPREAD_S)
 
     @property
@@ -50,15 +51,15 @@ class Redial:
 
     @property
     def is_failing(self) -> bool:
-        """Whether all managers have failed since one of them answered."""
+        """Whether all managers have failed since one of them last answered."""
         return self._failures >= len(self._addresses)
 
     def succeeded(self) -> None:
         self._failures = 0
 
     def next_delay_s(self) -> float:
-        """The current manager has failed, or the connection to it has ended: choose the next one.
-        Returns the delay before it is dialed."""
+        """Choose the next manager, because the current one has failed or the connection to it has
+        ended. Returns the delay before it is dialed."""
         self._addresses.append(self._addresses.pop(0))
         self._failures += 1
         rounds = self._failures // len(self._addresses)
@@ -68,12 +69,12 @@ class Redial:
         return min(backoff_s, LONGEST_BACKOFF_S) * self._jitter(_BACKOFF_JITTER)
 
     def prefer(self, address: str) -> None:
-        """Dial this one next. It was found to be better than the current one."""
+        """Dial this manager next. It was found to be better than the current one."""
         self._addresses[1:] = [address, *(a for a in self._addresses[1:] if a != address)]
 
     def learn(self, addresses: Sequence[str]) -> bool:
-        """Add managers that were not known, and forget those that were learned before and have
-        gone. Returns whether any were added."""
+        """Add unknown managers, and remove those that were learned before and have gone. Returns
+        whether any were added."""
         new = [address for address in addresses if address not in self._addresses]
         kept = {self.current, *self._configured, *addresses}
         self._addresses = [address for address in self._addresses if address in kept] + new

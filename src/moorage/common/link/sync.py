@@ -1,7 +1,8 @@
 """Incremental state synchronization of reports and orders over one stream of the agent link. Pure.
 
-The first message of a stream carries the full state; later ones are deltas for as long as both ends
-agree, and cost what has changed. Each object belongs to one stream: a new stream gets new ones.
+The first message of a stream carries the full state; later ones are deltas as long as both ends
+agree, and their cost is proportional to the change. Each object belongs to one stream: a new stream
+gets new objects.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ class ReportSender:
         return not self.deltas or self._last is None
 
     def force_full(self) -> None:
-        """Make the next message a full report, as the manager has asked."""
+        """Make the next message a full report, as the manager has requested."""
         self._last = None
 
     def next_message(self, report: Report | ReportDelta) -> agent_pb2.Report:
-        """``report``: the full state, or what may have changed since the last message: kernels that
-        have not, and removed ones that were not reported, are left out."""
+        """``report``: the full state, or the possible changes since the last message: unchanged
+        kernels, and removed ones that were not reported, are omitted."""
         if (
             isinstance(report, Report)
             and not self.needs_full
@@ -94,16 +95,16 @@ class ReportReceiver:
         self._incarnation: str | None = None  # None: a full report is needed
 
     def reports(self, kernel_id: KernelId) -> bool:
-        """Return whether the agent has this kernel, by the messages received so far."""
+        """Return whether the agent has this kernel, according to the messages received so far."""
         return kernel_id in self._digest
 
     def receive(self, wire: agent_pb2.Report) -> Report | ReportDelta | None:
-        """Decode a message. None: the delta does not match, so ask for a full report."""
+        """Decode a message. None: the delta does not match, so request a full report."""
         message = codec.report_from_wire(wire)
         return message if self.accept(wire, message) else None
 
     def accept(self, wire: agent_pb2.Report, message: Report | ReportDelta) -> bool:
-        """Follow a decoded message. False: the delta does not match."""
+        """Apply a decoded message. False: the delta does not match."""
         if isinstance(message, ReportDelta) and message.incarnation != self._incarnation:
             self._incarnation = None
             return False
@@ -135,7 +136,7 @@ class OrdersSender:
         return self._last is None
 
     def force_full(self) -> None:
-        """Make the next message full orders, as the agent has asked, even if nothing has
+        """Make the next message full orders, as the agent has requested, even if nothing has
         changed."""
         self._last = None
 
@@ -145,8 +146,8 @@ class OrdersSender:
         kernels: Mapping[KernelId, KernelSpec],
         changed: Collection[KernelId] | None = None,
     ) -> Orders | OrdersDelta:
-        """``kernels``: all that should exist; ``changed``: those added or withdrawn, or that are to
-        reload, since the last message, at least. None: any may have been."""
+        """``kernels``: all that should exist; ``changed``: at least those added, withdrawn or to be
+        reloaded since the last message. None: any may have changed."""
         base = self._last
         self._last = generation
         if base is None:
@@ -186,8 +187,8 @@ class OrdersReceiver:
         self._generation: int | None = None
 
     def accept(self, message: Orders | OrdersDelta) -> bool:
-        """Whether the message follows what was received before. False: ask for full orders; deltas
-        are no longer accepted."""
+        """Whether the message follows the messages received before. False: request full orders;
+        deltas are no longer accepted."""
         if isinstance(message, Orders):
             self._digest.clear()
             self._digest.change(_order_contents(k.kernel_id for k in message.kernels))
@@ -204,11 +205,13 @@ class OrdersReceiver:
         return matches
 
     def reject(self) -> None:
-        """What was accepted was not applied, so that no delta can follow it."""
+        """Note that an accepted message was not applied, so that no delta can follow it."""
         self._generation = None
 
 
 def _order_contents(kernel_ids: Iterable[KernelId]) -> Iterable[tuple[str, bytes]]:
-    """A kernel's spec never changes but for the generation of its reload, of which a delta that is
-    lost costs the stream: its id stands for it. The suffix is part of the protocol."""
+    """Content of an order.
+
+    A kernel's specification never changes except for the generation of its reload, for which a lost
+    delta costs the stream: its id stands for it. The suffix is part of the protocol."""
     return ((k, f"{k}\0''".encode()) for k in kernel_ids)

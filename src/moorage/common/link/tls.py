@@ -1,5 +1,5 @@
-"""TLS of connections between peers, for others than gRPC: each side has the certificate of the
-links' CA."""
+"""TLS of connections between peers other than gRPC: each side has a certificate of the links'
+CA."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ _SERVER_AUTH = bytes.fromhex("06082b06010505070301")
 
 
 def client_context(identity: Identity) -> ssl.SSLContext:
-    """The peer is found by ``peer_names``: no address is in its certificate."""
+    """TLS context of a client. The peer is identified with ``peer_names``, because its certificate
+    contains no address."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     load(context, identity)
@@ -33,7 +34,8 @@ def load(context: ssl.SSLContext, identity: Identity) -> None:
     """Use this identity in handshakes from now on."""
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.load_verify_locations(cadata=identity.authority)
-    # OpenSSL reads keys from files only. This one is readable by its owner, and is gone at once.
+    # OpenSSL reads keys only from files. This file is readable by its owner, and is removed
+    # immediately.
     with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
         file.write(identity.key + identity.certificate)
         file.flush()
@@ -41,13 +43,13 @@ def load(context: ssl.SSLContext, identity: Identity) -> None:
 
 
 def may_serve(identity: Identity) -> bool:
-    """Whether the certificate is one that a server may show."""
+    """Whether a server may present the certificate."""
     return _SERVER_AUTH in ssl.PEM_cert_to_DER_cert(identity.certificate)
 
 
 def peer_names(certificate: Any) -> tuple[str, str, str]:
-    """Kind, name and peer id of the peer with this certificate, as ``SSLObject.getpeercert``
-    returns it; empty strings for a foreign one."""
+    """Kind, name and peer id in the peer's certificate, as ``SSLObject.getpeercert`` returns it;
+    empty strings for a foreign one."""
     for kind, uri in (certificate or {}).get("subjectAltName", ()):
         parts = uri.split(":")
         if kind == "URI" and len(parts) == 4 and parts[0] == "moorage":

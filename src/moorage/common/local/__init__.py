@@ -1,1 +1,2 @@
-"""Unix sockets of a manager in its state directory, which prove it to clients on its host."""
+"""Unix sockets of a manager in its state directory, which prove its identity to clients on its
+host."""

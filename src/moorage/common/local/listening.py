@@ -18,8 +18,8 @@ _BACKLOG = 1024
 
 @contextmanager
 def reserved(path: Path) -> Iterator[str]:
-    """The path, short enough for a socket, at which this process alone may listen until it leaves.
-    What a process has left there that was killed is removed. Raises ``StartupError``."""
+    """Reserve a path, short enough for a socket, at which only this process may listen until it
+    leaves. Leftovers of a killed process are removed. Raises ``StartupError``."""
     lock = -1
     try:
         path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -46,13 +46,13 @@ def reserved(path: Path) -> Iterator[str]:
         if isinstance(error, BlockingIOError):
             raise StartupError(
                 f"another manager listens at {path}",
-                next_step="give it a state directory of its own",
+                next_step="give it a separate state directory",
             ) from error
 
         raise StartupError(
             f"cannot listen at {path}: {error.strerror}",
             next_step=(
-                "put the state directory (MOORAGE_HOME) on a file system that can have sockets"
+                "put the state directory (MOORAGE_HOME) on a file system that supports sockets"
             ),
         ) from error
 
@@ -64,7 +64,7 @@ def reserved(path: Path) -> Iterator[str]:
 
 
 def listen(path: str) -> socket.socket:
-    """A socket that listens at a reserved path. Raises ``OSError``."""
+    """Create a socket that listens at a reserved path. Raises ``OSError``."""
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         listening.bind(path)

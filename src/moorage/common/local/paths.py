@@ -14,9 +14,9 @@ ListenerKind = Literal["manager", "link"]
 
 
 def socket_path(home: Path, kind: ListenerKind, port: int) -> Path:
-    """Where a manager with the state directory ``home`` also listens that listens on ``port``:
-    ``manager`` is its REST API, ``link`` its gRPC link. Managers that share the directory have
-    different ports."""
+    """Path of the Unix socket of a manager with the state directory ``home`` that listens on
+    ``port``: ``manager`` is its REST API, ``link`` its gRPC link. Managers that share the directory
+    have different ports."""
     return home / "run" / f"{kind}-{port}.sock"
 
 
@@ -25,7 +25,7 @@ def unix_url(path: Path | str) -> str:
 
 
 def path_of_unix_url(url: str) -> str | None:
-    """The path of ``unix:///path/to.sock``; None for another URL. Raises ``ConfigError`` without an
+    """Path of ``unix:///path/to.sock``; None for another URL. Raises ``ConfigError`` without an
     absolute path."""
     if not url.startswith(SCHEME):
         return None
@@ -41,19 +41,19 @@ def path_of_unix_url(url: str) -> str | None:
 
 
 def leads_here(host: str) -> bool:
-    """Whether connections to ``host`` end on this host, in all spellings that need no name
+    """Whether connections to ``host`` end on this host, in all spellings that require no name
     server."""
     name = unquote(host).strip("[]").rstrip(".").lower()
     if name in ("localhost", "127.0.0.1") or name.endswith(".localhost"):
         return True
 
-    from ipaddress import IPv6Address, ip_address  # the usual addresses do not need it
+    from ipaddress import IPv6Address, ip_address  # the usual addresses do not require it
 
     try:
         address = ip_address(name.partition("%")[0])
     except ValueError:
         try:
-            # 127.1, 0x7f000001: the resolver of the system takes them for addresses.
+            # 127.1, 0x7f000001: the system's resolver accepts them as addresses.
             address = ip_address(socket.inet_aton(name))
         except (OSError, ValueError, UnicodeError):
             return False
@@ -61,12 +61,12 @@ def leads_here(host: str) -> bool:
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     address = mapped or address
 
-    # Whoever connects to the unspecified address reaches this host.
+    # Connections to the unspecified address reach this host.
     return address.is_loopback or address.is_unspecified
 
 
 def plain_local_port(url: str) -> int | None:
-    """The port of an HTTP server on this host that has no TLS and could be anybody's; None for
+    """Port of an HTTP server on this host that has no TLS and could belong to anybody; None for
     another URL."""
     try:
         parts = urlsplit(url)

@@ -1,8 +1,8 @@
-"""Proof that a server on this host is the one that it is taken for.
+"""Proof of the identity of a server on this host.
 
-Any user may listen on a port of loopback that is free. A Unix socket is where only those can put it
-who may write to its directory, and the kernel names the user who listens: both are checked before
-anything is sent.
+Any user may listen on a free port of loopback. A Unix socket can be created only by users who may
+write to its directory, and the kernel names the user who listens: both are checked before anything
+is sent.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from dataclasses import dataclass
 from moorage.common.model.errors import ConfigError
 
 _MOST_LINKS = 40
-# Of sun_path, without the NUL at its end.
+# Length of sun_path, without the NUL at its end.
 _LONGEST_PATH = 107
 _CREDENTIALS = struct.Struct("3i")
 _ROOT = 0
 
 
 class Unproven(ConfigError):
-    """What listens there cannot be known to be the manager."""
+    """The listener cannot be verified as the manager."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProofStep:
     """A directory or a link on the way to a socket.
 
-    ``private_group``: its group has no member but its owner. ``in_shared``: anybody may create
-    entries beside it, and only their owners may replace them (a sticky directory, such as
+    ``private_group``: its group has no members other than its owner. ``in_shared``: anybody may
+    create entries next to it, and only their owners may replace them (a sticky directory, such as
     ``/tmp``).
     """
 
@@ -58,11 +58,13 @@ class ProofStep:
 
 
 def find_problem(steps: Sequence[ProofStep], own_uid: int) -> str:
-    """Why somebody else may put a socket into the directory that the last step is; "": only root,
-    its owner and this user may. ``steps``: from the root."""
+    """Explain why somebody else may create a socket in the directory of the last step; "" if only
+    root, its owner and this user may.
+
+    ``steps``: from the root."""
     owner = steps[-1].uid
     for step in steps:
-        # In a shared directory, whoever came first owns the name.
+        # In a shared directory, the first to create a name owns it.
         allowed = {_ROOT, own_uid} if step.in_shared else {_ROOT, own_uid, owner}
         if step.uid not in allowed:
             return f"{step.path} belongs to {user_name(step.uid)}"
@@ -73,9 +75,8 @@ def find_problem(steps: Sequence[ProofStep], own_uid: int) -> str:
 
 
 def connect(path: str, *, timeout_s: float | None) -> socket.socket:
-    """A connection to the socket ``path``, whose server has proved itself: nobody but root, this
-    user and the owner of its directory could have put it there, and one of them listens.
-    ``timeout_s``: 0: do not wait.
+    """Connect to the socket ``path`` after verifying its server: only root, this user or the owner
+    of its directory could have created it, and one of them listens. ``timeout_s``: 0: do not wait.
 
     Raises ``Unproven``, and ``OSError`` if nothing listens there.
     """
@@ -114,8 +115,8 @@ def connect(path: str, *, timeout_s: float | None) -> socket.socket:
 
 
 def short_path(directory: str, name: str) -> str:
-    """A path by which this process reaches a socket in ``directory``, also where the path is longer
-    than the system allows for a socket: then the directory stays open, until the process ends."""
+    """Path at which this process reaches a socket in ``directory``, even if it is longer than the
+    system allows for a socket: then the directory stays open until the process ends."""
     path = os.path.join(directory, name)
     if len(os.fsencode(path)) <= _LONGEST_PATH:
         return path
@@ -148,12 +149,12 @@ def _peer_uid(connection: socket.socket) -> int:
 
 
 def _steps_to(directory: str) -> Iterator[ProofStep]:
-    """The directories and links that lead to ``directory``, whose path is absolute; the last one is
-    the directory itself. Raises ``OSError``."""
+    """Directories and links that lead to ``directory``, whose path is absolute; the last one is the
+    directory itself. Raises ``OSError``."""
     root = _step("/", in_shared=False)
     yield root
 
-    # Of the directories on the way down to the current one.
+    # Steps on the way down to the current directory.
     way = [root]
     pending = [part for part in reversed(directory.split("/")) if part not in ("", ".")]
     links = 0
@@ -179,7 +180,7 @@ def _steps_to(directory: str) -> Iterator[ProofStep]:
 
         pending += [part for part in reversed(target.split("/")) if part not in ("", ".")]
 
-    # A link may lead up to where another step was the last one.
+    # A link may lead up to a directory that was the last step before.
     yield way[-1]
 
 
@@ -193,7 +194,8 @@ def _step(path: str, *, in_shared: bool) -> ProofStep:
 
 
 def _is_private_group(uid: int, gid: int) -> bool:
-    """Whether it is the group of that user alone, as many systems make one for each user."""
+    """Whether the group belongs to that user alone; many systems create such a group for each
+    user."""
     import grp
     import pwd
 

@@ -1,9 +1,9 @@
-"""One directory tree, out of which no path leads: neither ``..``, nor a link, nor a race with
-whoever changes the tree at the same time.
+"""Directory tree that no path can leave: neither with ``..``, nor a link, nor a race with a
+concurrent change of the tree.
 
-The kernel itself resolves each path beneath the root (``openat2``, Linux 5.6); where that is
-missing, the path is walked part by part and no link is followed. Everything is done to descriptors,
-never to a path twice.
+The kernel itself resolves each path beneath the root (``openat2``, Linux 5.6); where this is
+missing, the path is walked part by part and no link is followed. All operations use descriptors,
+and no path is resolved twice.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ class _How(ctypes.Structure):
 
 
 class Root:
-    """``path``: of the directory. ``by_walking``: as on a kernel without ``openat2``. Raises
-    ``OSError``; a path that leads out of the root is a ``PermissionError``."""
+    """``path``: that of the directory. ``by_walking``: as on a kernel without ``openat2``.
+
+    Raises ``OSError``; a path that leads out of the root is a ``PermissionError``."""
 
     def __init__(self, path: str | bytes, *, by_walking: bool = False) -> None:
         self._fd = os.open(path, _O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -44,10 +45,10 @@ class Root:
                 self._walks = True
 
     def open(self, path: bytes, flags: int, mode: int = 0) -> int:
-        """A descriptor. Links are followed as far as they stay beneath the root, but for the last
-        part with ``O_NOFOLLOW``."""
+        """Open a descriptor. Links are followed as far as they stay beneath the root, except in the
+        last part with ``O_NOFOLLOW``."""
         if b"\0" in path:
-            raise OSError(errno.EINVAL, "a path has a NUL character")
+            raise OSError(errno.EINVAL, "a path contains a NUL character")
         relative = path.lstrip(b"/") or b"."
         flags |= os.O_CLOEXEC | (0 if flags & _O_PATH else os.O_NOCTTY)
         if not self._walks:
@@ -93,7 +94,7 @@ class Root:
 
     def _step(self, part: bytes, flags: int, mode: int, fd: int) -> int:
         found = os.open(part, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=fd)
-        # With O_PATH a link is opened itself, which only a caller wants who asked for that.
+        # With O_PATH a link itself is opened, which only a caller that asked for it wants.
         if flags & _O_PATH and not flags & os.O_NOFOLLOW and stat.S_ISLNK(os.fstat(found).st_mode):
             os.close(found)
             raise PermissionError(errno.EACCES, "links are not followed on this node")
@@ -101,7 +102,7 @@ class Root:
 
     @contextmanager
     def found(self, path: bytes, *, follow: bool = True) -> Iterator[int]:
-        """A descriptor that names what is there, without opening it."""
+        """Descriptor that names an entry without opening it."""
         fd = self.open(path, _O_PATH | (0 if follow else os.O_NOFOLLOW))
         try:
             yield fd
@@ -110,7 +111,7 @@ class Root:
 
     @contextmanager
     def parent(self, path: bytes) -> Iterator[tuple[int, bytes]]:
-        """The directory of a path, and the name in it. Raises ``PermissionError`` for the root
+        """Directory of a path, and the name in it. Raises ``PermissionError`` for the root
         itself."""
         above, _, name = path.rstrip(b"/").rpartition(b"/")
         if name in (b"", b".", b".."):
@@ -123,7 +124,8 @@ class Root:
             os.close(fd)
 
     def open_file(self, path: bytes, flags: int, mode: int) -> int:
-        """A regular file; nothing else is opened, as devices and pipes act when they are."""
+        """Open a regular file. Nothing else is opened, because devices and pipes react when they
+        are."""
         create = flags & os.O_CREAT
         exclusive = flags & os.O_EXCL
         for _ in range(3):
@@ -140,13 +142,13 @@ class Root:
                 return self.open(path, flags | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode & 0o777)
             except FileExistsError:
                 if exclusive:
-                    raise  # else somebody made it meanwhile, or it is a link to nothing
+                    raise  # somebody created it in between, or it is a link to nothing
 
         raise PermissionError(errno.EACCES, "the file is a link to nothing")
 
 
 def reopen(fd: int, flags: int) -> int:
-    """The regular file that a descriptor of ``Root.found`` names."""
+    """Open the regular file that a descriptor of ``Root.found`` names."""
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         raise OSError(errno.EINVAL, "not a regular file")
     return os.open(
@@ -155,7 +157,7 @@ def reopen(fd: int, flags: int) -> int:
 
 
 def leads_out(link: bytes, target: bytes) -> bool:
-    """Whether a link at this path with this target leads out of the root, by its text."""
+    """Whether a link at this path with this target leads out of the root, judging by its text."""
     if target.startswith(b"/"):
         return True
     depth = len([part for part in link.split(b"/")[:-1] if part not in (b"", b".")])

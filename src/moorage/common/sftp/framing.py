@@ -1,5 +1,5 @@
-"""Packets of SFTP in a stream of bytes. Large ones are passed on as the pieces in which they came.
-Pure."""
+"""Packets of SFTP in a stream of bytes. Large packets are passed on in the pieces in which they
+arrived. Pure."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from moorage.common.sftp.wire import MAX_PACKET, Malformed
 
-# The first piece of a packet has so much of it, or all: its length, type and id, the length of the
-# handle, and two bytes of that.
+# The first piece of a packet has at least this many bytes, or all: its length, type and id, the
+# length of the handle, and two bytes of that.
 HEAD = 15
 
 Piece = bytes | memoryview
@@ -22,8 +22,7 @@ class Pieces:
         self._size = 0
 
     def feed(self, data: bytes) -> list[list[Piece]]:
-        """The packets that are complete with ``data``. Raises ``Malformed`` for a length out of
-        bounds."""
+        """Packets that ``data`` completes. Raises ``Malformed`` for a length out of bounds."""
         if self._size < HEAD and self._pieces:
             data = b"".join((*self._pieces, data))
             self._pieces = []
@@ -60,7 +59,7 @@ class Packets:
         self._pieces = Pieces()
 
     def feed(self, data: bytes) -> list[bytes]:
-        """As ``Pieces.feed``."""
+        """Like ``Pieces.feed``."""
         return [whole(packet)[4:] for packet in self._pieces.feed(data)]
 
 

@@ -1,6 +1,6 @@
-"""Heap of a process that moves blocks of some 100 KB: glibc keeps the memory of freed ones.
+"""Heap of a process that moves blocks of some 100 KB: glibc keeps the memory of freed blocks.
 
-By default it gives it back to the system at once, and each block costs page faults, which take
+By default, glibc returns it to the system immediately, and each block costs page faults, which take
 longer than its encryption.
 """
 
@@ -16,7 +16,7 @@ _MIB = 1024 * 1024
 
 
 def keep_freed_blocks() -> None:
-    """Up to 16 MiB stay with the process. Another C library goes on as before."""
+    """Keep up to 16 MiB of freed memory in the process. Other C libraries are left unchanged."""
     with contextlib.suppress(AttributeError, OSError):
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_TRIM_THRESHOLD, 16 * _MIB)

@@ -1,8 +1,8 @@
 """Process of an SFTP server, on its standard input and output: ``process.py DIR [UID GID]``.
 
 The agent starts one for each connection to the files of a session, as the user who owns them. It
-has no other way to the files than ``Root``, so nothing that a client or the session does leads out
-of the tree.
+accesses the files only through ``Root``, so nothing that a client or the session does leads out of
+the tree.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ def serve(server: Server, source: BinaryIO, sink: io.RawIOBase) -> None:
 
 def main() -> None:
     """The arguments are the directory (a path, or the number of a descriptor), and the user and
-    group that the process becomes, once it has loaded what they may not read."""
+    group that the process switches to, once it has loaded what they may not read."""
     os.umask(0o022)
     keep_freed_blocks()
     given, *owner = sys.argv[1:]
 
-    # A pipe has room for a quarter of a request by default, so that both ends would wake up several
-    # times.
+    # By default, a pipe has room for a quarter of a request, so that both ends would wake up
+    # several times.
     with contextlib.suppress(OSError):
         fcntl.fcntl(1, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 

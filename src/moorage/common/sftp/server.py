@@ -1,7 +1,7 @@
 """SFTP server for one directory tree: the answer to each packet.
 
-It has no other way to the files than ``Root``, so nothing that a client or the session does leads
-out of the tree.
+It accesses the files only through ``Root``, so nothing that a client or the session does leads out
+of the tree.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _EXTENSIONS = (
 
 
 class OpenDirectory:
-    """An open directory. ``entries``: not sent yet."""
+    """Open directory. ``entries``: those not sent yet."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -55,7 +55,7 @@ class OpenDirectory:
 
 
 class Server:
-    """``answer`` handles one packet. ``by_walking``: as ``Root``."""
+    """``answer`` handles one packet. ``by_walking``: as in ``Root``."""
 
     def __init__(self, root: Root) -> None:
         self._root = root
@@ -85,7 +85,7 @@ class Server:
         }
 
     def answer(self, packet: bytes) -> bytes | bytearray:
-        """The answer to a packet without its length. Raises ``Malformed`` for one without an id."""
+        """Answer a packet without its length. Raises ``Malformed`` for a packet without an id."""
         reader = PacketReader(packet)
         kind = reader.byte()
         if kind == PacketKind.INIT:
@@ -364,7 +364,8 @@ def long_line(name: bytes, found: os.stat_result) -> bytes:
 
 
 def _set_attributes(fd: int, given: Attributes) -> None:
-    """Mode and times; the owner stays. Without the bits that make a program run as its owner."""
+    """Set mode and times; the owner stays. Bits that make a program run as its owner are
+    removed."""
     where = f"/proc/self/fd/{fd}"
     if stat.S_IFMT(os.fstat(fd).st_mode) not in (stat.S_IFREG, stat.S_IFDIR):
         raise OSError(errno.EINVAL, "neither a file nor a directory")

@@ -7,12 +7,13 @@ from enum import IntEnum
 from typing import NamedTuple
 
 VERSION = 3
-# OpenSSH's client reads and writes so much at once when the server says so by `limits@openssh.com`.
+# OpenSSH's client reads and writes this much per request if the server announces it with
+# `limits@openssh.com`.
 MAX_PACKET = 256 * 1024 + 1024
 MAX_DATA = 255 * 1024
 MAX_PATH = 4096
-# Of the first packet: handles of this server begin with these bytes, so that a relay knows whose
-# they are.
+# In the first packet: handles of this server begin with these bytes, so that a relay can recognize
+# them.
 HANDLE_PREFIX = b"handle-prefix@moorage"
 
 
@@ -57,11 +58,11 @@ class SftpStatus(IntEnum):
 
 
 class Malformed(ValueError):
-    """A packet that is cut off, or has a value that it cannot have."""
+    """A packet that is truncated or has an impossible value."""
 
 
 class Attributes(NamedTuple):
-    """None: not given. Times in whole seconds."""
+    """None: not set. Times in whole seconds."""
 
     size: int | None = None
     owner: tuple[int, int] | None = None
@@ -79,7 +80,7 @@ class PacketReader:
     def take(self, size: int) -> bytes:
         end = self._at + size
         if end > len(self._data):
-            raise Malformed("the packet is cut off")
+            raise Malformed("the packet is truncated")
         part = self._data[self._at : end]
         self._at = end
         return part
@@ -99,7 +100,7 @@ class PacketReader:
     def path(self) -> bytes:
         path = self.text()
         if b"\0" in path or len(path) > MAX_PATH:
-            raise Malformed("a path has a NUL character, or more than 4096 bytes")
+            raise Malformed("a path contains a NUL character, or more than 4096 bytes")
         return path
 
     def attributes(self) -> Attributes:
@@ -157,20 +158,21 @@ def packet(kind: PacketKind, *parts: bytes) -> bytes:
 
 
 def status(request: bytes, code: SftpStatus, message: str = "") -> bytes:
-    """``request``: the 4 bytes of its id."""
+    """Encode a status. ``request``: the 4 bytes of its id."""
     return packet(
         PacketKind.STATUS, request, number(code), text(message.encode()[:512]), text(b"en")
     )
 
 
 def names(request: bytes, entries: list[tuple[bytes, bytes, Attributes]]) -> bytes:
-    """Each with its line of a long listing."""
+    """Encode names, each with its line of a long listing."""
     parts = [text(name) + text(line) + attributes(given) for name, line, given in entries]
     return packet(PacketKind.NAME, request, number(len(entries)), *parts)
 
 
 def normalized(path: bytes) -> bytes:
-    """Absolute, without ``.``, ``..`` and empty parts. ``..`` of the root is the root."""
+    """Normalize to an absolute path without ``.``, ``..`` and empty parts. ``..`` of the root is
+    the root."""
     parts: list[bytes] = []
     for part in path.split(b"/"):
         if part == b"..":

@@ -1,2 +1,2 @@
-"""SSH servers whose channels are commands in sessions: parts of the command line and of the
+"""SSH servers whose channels are commands in sessions: parts shared by the command line and the
 proxy."""

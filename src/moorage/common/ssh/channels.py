@@ -19,9 +19,9 @@ from moorage.common.ssh.requests import SFTP, Terminal, command_of, connection_t
 
 # `MaxSessions` of sshd has the same default. Each channel is a command in the session.
 MAX_CHANNELS = 10
-# Channels at which no further connection is forwarded: a browser opens several at once.
+# Maximum number of channels with forwarded connections: a browser opens several concurrently.
 MAX_FORWARDS = 40
-# Bytes of input at which a client has to wait.
+# Bytes of buffered input at which a client has to wait.
 MAX_UNREAD = 512 * 1024
 FAILED = 255  # as ssh itself
 
@@ -48,15 +48,15 @@ class Channels:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def session(self, start: Start, kernel: str) -> asyncssh.SSHServerSession[bytes]:
-        """Raises ``ChannelOpenError`` if there are too many."""
+        """Open a session channel. Raises ``ChannelOpenError`` if there are too many."""
         self.check(MAX_CHANNELS)
         return SessionChannel(start, kernel, self.run)
 
     def connection(
         self, start: Start, host: str, port: int, kernel: str
     ) -> asyncssh.SSHTCPSession[bytes]:
-        """A connection from the session. Raises ``ChannelOpenError`` if there are too many, or for
-        what is no address."""
+        """Open a connection from the session. Raises ``ChannelOpenError`` if there are too many, or
+        for an invalid address."""
         self.check(MAX_FORWARDS)
         try:
             spec = connection_to(host, port, kernel)
@@ -86,8 +86,8 @@ class Channels:
 
 
 class PipedChannel:
-    """A channel whose other end reads and writes at its own pace. Input waits for it, and output
-    for the client."""
+    """Channel whose other end reads and writes at its own pace. Input waits for it, and output for
+    the client."""
 
     _chan: Any
 
@@ -112,7 +112,7 @@ class PipedChannel:
         self._input.put_nowait(data)
 
     def _taken(self, data: bytes) -> None:
-        """The other end has taken this input."""
+        """Note that the other end has taken this input."""
         was_full = self._unread >= MAX_UNREAD
         self._unread -= len(data)
         if was_full and self._unread < MAX_UNREAD:
@@ -142,7 +142,7 @@ class PipedChannel:
 
 
 class _CommandChannel(PipedChannel):
-    """A channel whose other end is a command in the session."""
+    """Channel whose other end is a command in the session."""
 
     def __init__(self, start: Start, run: Run) -> None:
         super().__init__(run)
@@ -174,7 +174,7 @@ class _CommandChannel(PipedChannel):
 
 
 class _Forward(_CommandChannel, asyncssh.SSHTCPSession[bytes]):
-    """A connection that a program of the session makes: of `ssh -L`, `-D` and `-W`."""
+    """Connection that a program in the session opens, for `ssh -L`, `-D` and `-W`."""
 
     def __init__(self, start: Start, spec: ExecSpec, run: Run) -> None:
         super().__init__(start, run)
@@ -198,7 +198,7 @@ class _Forward(_CommandChannel, asyncssh.SSHTCPSession[bytes]):
 
 
 class SessionChannel(_CommandChannel, asyncssh.SSHServerSession[bytes]):
-    """One shell, command or SFTP server."""
+    """Shell, command or SFTP server."""
 
     def __init__(self, start: Start, kernel: str, run: Run) -> None:
         super().__init__(start, run)

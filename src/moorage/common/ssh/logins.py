@@ -1,7 +1,7 @@
-"""Names under which an SSH client logs in. Pure.
+"""Names with which an SSH client logs in. Pure.
 
-``project/session``, or ``project+session`` for programs that take a slash for the end of a host
-name, such as scp. Names may contain slashes themselves, so the first may be read in several ways.
+``project/session``, or ``project+session`` for programs that treat a slash as the end of a host
+name, such as scp. Names may themselves contain slashes, so the first form may be ambiguous.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ MAX_LENGTH = 300
 
 
 def candidates(login: str) -> list[tuple[str, str]]:
-    """Each project with a session that the name may mean, the shortest project first."""
+    """Projects and sessions that the name may mean, the shortest project first."""
     if len(login) > MAX_LENGTH or "\0" in login:
         return []
     if "+" in login:

@@ -1,4 +1,4 @@
-"""Commands of a session that an SSH client asks for. Pure."""
+"""Commands in a session that an SSH client requests. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from moorage.common.model.commands import ExecSpec, Size
 
 SFTP = "sftp"
-# As `AcceptEnv` of Debian's sshd.
+# The same as `AcceptEnv` of Debian's sshd.
 _ACCEPTED = ("LANG", "COLORTERM", "NO_COLOR")
 _SHELL = "if command -v bash >/dev/null; then exec bash; fi; exec sh"
 # Where Debian, Fedora, Alpine, Arch and openSUSE install it.
@@ -20,8 +20,8 @@ done
 echo "moorage: the session has no sftp-server: install openssh-sftp-server there, or use moorage cp" >&2
 exit 127
 """
-# Connects to $1:$2 from the session and copies both ways: with the first of these programs that it
-# has.
+# Connects to $1:$2 from the session and copies in both directions, with the first of these programs
+# that the session has.
 _CONNECT = """
 if command -v python3 >/dev/null; then exec python3 -c '
 import os, socket, sys, threading
@@ -60,9 +60,10 @@ def command_of(
     *,
     kernel: str,
 ) -> ExecSpec:
-    """A shell when neither a command nor a subsystem is given.
+    """The command to run; a shell if neither a command nor a subsystem is given.
 
-    Raises ``ValueError`` for what no session can run, such as a command with a NUL character.
+    Raises ``ValueError`` for requests that no session can run, such as a command with a NUL
+    character.
     """
     if "\0" in (command or ""):
         raise ValueError("it contains a NUL character, which no argument of a program can")
@@ -87,18 +88,18 @@ def command_of(
 
 
 def connection_to(host: str, port: int, kernel: str) -> ExecSpec:
-    """A program of the session that connects to an address as the session sees it.
+    """Program in the session that connects to an address as the session sees it.
 
-    Raises ``ValueError`` for an address that is none.
+    Raises ``ValueError`` for an invalid address.
     """
     if not host or "\0" in host or host.startswith("-") or len(host) > 255 or not 0 < port < 65536:
-        raise ValueError(f"{host[:300]!r}, port {port}, is no address")
+        raise ValueError(f"{host[:300]!r}, port {port}, is not an address")
     return ExecSpec(
         command=["sh", "-c", _CONNECT, "sh", host, str(port)], stdin=True, kernel=kernel
     )
 
 
 def size_of(rows: int, cols: int) -> Size:
-    """A client may send any 32 bits: a size out of bounds is unknown."""
+    """Terminal size. A client may send any 32 bits: a size out of bounds is unknown."""
     allowed = 0 <= rows <= 0xFFFF and 0 <= cols <= 0xFFFF
     return Size(rows=rows, cols=cols) if allowed else Size()

@@ -1,7 +1,7 @@
-"""Context of log lines: what the running task works for. JSON lines of ours and of libraries have
-its fields.
+"""Context of log lines: the subject of the running task. JSON lines of our code and of libraries
+contain its fields.
 
-It is read only when a line is written, so that keeping it costs one assignment.
+It is read only when a line is written, so setting it costs one assignment.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from typing import Protocol
 class LogSubject(Protocol):
     def log_fields(self) -> Mapping[str, str]:
         """Names and values: ``trace_id``, ``session_id``, ``kernel_id``, ``endpoint``,
-        ``request_id``. Those that are "" are left out."""
+        ``request_id``. Empty ones are omitted."""
         ...
 
 
-# Set it to what a task, or the callbacks of a connection, work for from now on; None: for nothing.
+# Set it to the subject of a task, or of the callbacks of a connection, from now on; None: no
+# subject.
 LOG_SUBJECT: ContextVar[LogSubject | None] = ContextVar("log_subject", default=None)
 
 
 class LogFields:
-    """A subject whose fields are known."""
+    """Subject with known fields."""
 
     def __init__(self, **fields: str) -> None:
         self._fields = fields
@@ -35,7 +36,7 @@ class LogFields:
 def working_for(
     subject: LogSubject, run: Callable[[], Awaitable[None]]
 ) -> Callable[[], Awaitable[None]]:
-    """``run``, whose task works for ``subject``."""
+    """``run``, in a task that works for ``subject``."""
 
     async def work() -> None:
         LOG_SUBJECT.set(subject)

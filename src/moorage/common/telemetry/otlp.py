@@ -1,6 +1,6 @@
 """OTLP export of spans: the SDK's bounded queue and its exporter over HTTP.
 
-Imported only where traces are on: the SDK and its exporter take 30 MB. What is not set here follows
+Imported only if tracing is on: the SDK and its exporter need 30 MB. Everything not set here follows
 the standard variables, which the SDK reads: OTEL_BSP_*, OTEL_EXPORTER_OTLP_TIMEOUT, _CERTIFICATE,
 _COMPRESSION, OTEL_RESOURCE_ATTRIBUTES.
 """
@@ -27,7 +27,8 @@ _UNSET = Status(StatusCode.UNSET)
 
 
 class SpanQueue:
-    """Spans that wait to be sent, 2048 at most (OTEL_BSP_MAX_QUEUE_SIZE): further ones are dropped.
+    """Spans that wait to be sent, at most 2048 (OTEL_BSP_MAX_QUEUE_SIZE); further spans are
+    dropped.
 
     ``endpoint``: the URL of OTLP/HTTP for traces. ``resource``: attributes of this process; those
     of OTEL_RESOURCE_ATTRIBUTES are added. ``headers``: of each request to the collector.
@@ -42,7 +43,8 @@ class SpanQueue:
         )
 
     def put(self, span: Span, offset_s: float) -> None:
-        """``offset_s``: what the times of the span lack to unix seconds. Never blocks."""
+        """Queue a span. ``offset_s``: difference between Unix seconds and the times of the span.
+        Never blocks."""
         context = span.context
         parent_id = span.parent_id
         error = span.error
@@ -66,7 +68,7 @@ class SpanQueue:
         )
 
     def close(self) -> None:
-        """Send what waits, as far as the collector takes it."""
+        """Send the waiting spans, as far as the collector accepts them."""
         self._processor.shutdown()
 
 

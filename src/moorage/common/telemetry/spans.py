@@ -1,9 +1,9 @@
 """Spans as values, and the W3C Trace Context that carries them between processes. Pure.
 
-A session's start is a span below the request that created it, or the first one of a trace whose id
-is the UUID of the session. The id of the span is the second half of that UUID, that of a kernel's
-start the second half of the kernel's: so each process knows the whole context from what is stored
-of the request.
+A session's start is a span below the request that created it, or the first span of a trace whose id
+is the UUID of the session. The id of the span is the second half of that UUID; that of a kernel's
+start is the second half of the kernel's UUID. So each process knows the whole context from the
+stored request.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from moorage.common.model.ids import KernelId, SessionId
 
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _HALF: Final = (1 << 64) - 1
-# OpenTelemetry's sampling by ratio goes by these bits, which W3C's level 2 wants to be random.
-# Those of a UUID of version 4 or 7 are.
+# OpenTelemetry's sampling by ratio uses these bits, which W3C's level 2 requires to be random. In a
+# UUID of version 4 or 7 they are.
 _RANDOM: Final = 1 << 56
 
 Kind: TypeAlias = Literal["INTERNAL", "SERVER", "CLIENT"]
@@ -33,7 +33,7 @@ Sampler: TypeAlias = Literal[
 
 
 class SpanContext(NamedTuple):
-    """What other processes know of a span."""
+    """The part of a span that other processes know."""
 
     trace_id: int
     span_id: int
@@ -45,14 +45,14 @@ class SpanContext(NamedTuple):
 
     @property
     def trace(self) -> str:
-        """The trace id as logs have it."""
+        """Trace id as in logs."""
         return f"{self.trace_id:032x}"
 
 
 class Span:
     """A span that has ended. ``start``, ``end``, and the times of ``events``: seconds on the clock
-    that ``TraceSink.record`` is told. ``parent_id``: 0 for none. ``error``: what went wrong, "" for
-    nothing. ``links``: spans of other traces that it belongs to."""
+    that ``TraceSink.record`` is given. ``parent_id``: 0 for none. ``error``: the error, "" for
+    none. ``links``: spans of other traces that it belongs to."""
 
     __slots__ = (
         "attributes",
@@ -94,13 +94,13 @@ class Span:
 
 
 class TraceSink(Protocol):
-    """What those that make spans need of a tracer. ``accepts_parents``: traces of clients are
+    """Interface of a tracer for code that creates spans. ``accepts_parents``: traces of clients are
     continued."""
 
     accepts_parents: bool
 
     def begin(self, parent: SpanContext | None) -> SpanContext:
-        """A new span below ``parent``, or the first one of a new trace."""
+        """Begin a span below ``parent``, or the first span of a new trace."""
         ...
 
     def new_span_id(self) -> int: ...
@@ -111,14 +111,14 @@ class TraceSink(Protocol):
         ...
 
     def record(self, spans: Sequence[Span], now: float | None = None) -> None:
-        """``now``: the present on the clock of the spans, None for unix seconds. Never blocks:
-        spans are dropped if too many wait for the collector."""
+        """Record a span. ``now``: the present on the clock of the spans, None for Unix seconds.
+
+        Never blocks: spans are dropped if too many wait for the collector."""
         ...
 
 
 def parse_traceparent(value: str | None) -> SpanContext | None:
-    """The context in a ``traceparent`` header. None: none, or an invalid one, which means the
-    same."""
+    """Parse a ``traceparent`` header. None: it is absent or invalid, which has the same effect."""
     found = _TRACEPARENT.fullmatch(value.strip()) if value else None
     if found is None or found[1] == "ff" or (found[1] == "00" and found[5] is not None):
         return None
@@ -133,12 +133,12 @@ def parse_traceparent(value: str | None) -> SpanContext | None:
 
 
 def sampled_by_ratio(trace_id: int, ratio: float) -> bool:
-    """Whether a trace is among ``ratio`` of all, by the random bits of its id."""
+    """Whether a trace is in the sample of this ``ratio``, by the random bits of its id."""
     return trace_id % _RANDOM >= round((1 - ratio) * _RANDOM)
 
 
 def is_sampled(sampler: Sampler, ratio: float, trace_id: int, parent: SpanContext | None) -> bool:
-    """Whether a trace is recorded. ``ratio`` counts for the samplers by ratio."""
+    """Whether a trace is recorded. ``ratio`` applies to samplers by ratio."""
     if parent is not None and sampler.startswith("parentbased_"):
         return parent.is_sampled
     root = sampler.removeprefix("parentbased_")
@@ -146,20 +146,20 @@ def is_sampled(sampler: Sampler, ratio: float, trace_id: int, parent: SpanContex
 
 
 def own_trace(session_id: SessionId, sink: TraceSink) -> SpanContext:
-    """The context that is stored of a session that no traced request created."""
+    """Context stored for a session that no traced request created."""
     trace_id = _number(session_id)
     return SpanContext(trace_id, trace_id & _HALF, sink.is_sampled(trace_id))
 
 
 def session_context(session_id: SessionId, stored: SpanContext) -> tuple[SpanContext, int]:
-    """The context of the span of a session's start, and the id of its parent, 0 for none.
-    ``stored``: that of the request that created it, or ``own_trace``."""
+    """Context of the span of a session's start, and the id of its parent, 0 for none. ``stored``:
+    the context of the request that created it, or ``own_trace``."""
     span_id = _number(session_id) & _HALF
     return stored._replace(span_id=span_id), 0 if stored.span_id == span_id else stored.span_id
 
 
 def kernel_context(kernel_id: KernelId, session: SpanContext) -> SpanContext:
-    """The context of the span of a kernel's start, below that of its session."""
+    """Context of the span of a kernel's start, below that of its session."""
     return session._replace(span_id=_number(kernel_id) & _HALF)
 
 

@@ -1,8 +1,8 @@
-"""Tracer: samples traces, and hands their spans to the exporter, which sends them from a thread of
-its own.
+"""Tracer: samples traces, and passes their spans to the exporter, which sends them from a separate
+thread.
 
-The SDK's exporter and its bounded queue are used, but not its tracer: spans are made from what is
-known anyway, most of them afterwards, and with ids of ours (decision 51).
+The SDK's exporter and its bounded queue are used, but not its tracer: spans are created from known
+data, most of them afterwards, and with our own ids (decision 51).
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ log = structlog.get_logger("moorage.telemetry")
 
 
 class Tracer:
-    """``TraceSink`` of one component. An async context manager: leaving it sends what waits."""
+    """``TraceSink`` of one component. An async context manager: leaving it sends the waiting
+    spans."""
 
     def __init__(
         self,
@@ -54,7 +55,7 @@ class Tracer:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        # A thread that does not keep the process: a collector may not respond at all.
+        # Use a thread that does not keep the process alive: a collector may not respond at all.
         closing = threading.Thread(target=self._queue.close, name="telemetry.close", daemon=True)
         closing.start()
         await asyncio.to_thread(closing.join, CLOSE_S)
@@ -85,7 +86,8 @@ def tracer_for(
     instance: str = "",
     version: str = "",
 ) -> Tracer | None:
-    """The tracer of ``component``, such as ``proxy``; None if traces are off. ``instance``: its id.
+    """Create the tracer of ``component``, such as ``proxy``; None if tracing is off. ``instance``:
+    its id.
 
     Raises ``ConfigError`` if the packages are not installed.
     """
@@ -100,9 +102,11 @@ def tracer_for(
             raise
 
         raise ConfigError(
-            f"telemetry.endpoint = {endpoint!r} needs the package {error.name}",
-            next_step="pip install 'moorage[otel]', or leave telemetry.endpoint and "
-            "OTEL_EXPORTER_OTLP_ENDPOINT out",
+            f"telemetry.endpoint = {endpoint!r} requires the package {error.name}",
+            next_step=(
+                "pip install 'moorage[otel]', or unset telemetry.endpoint and "
+                "OTEL_EXPORTER_OTLP_ENDPOINT"
+            ),
         ) from None
 
     resource: Mapping[str, str] = {

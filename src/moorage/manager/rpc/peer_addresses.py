@@ -1,4 +1,4 @@
-"""Addresses that agents and proxies report: which of them other components may be sent to.
+"""Addresses that agents and proxies report: which of them other components may connect to.
 
 An agent names the host at which its kernels are reached, and a proxy the one at which agents that
 only dial out find it. A peer may name the address that its link comes from, and those that the
@@ -94,8 +94,8 @@ async def resolve(name: str) -> Collection[str]:
 
 
 class PeerAddresses:
-    """Addresses of agents, or of proxies. ``rules``: what the administrator allows beside the
-    address that a peer's link comes from."""
+    """Addresses of agents or of proxies. ``rules``: addresses that the administrator allows in
+    addition to the source address of a peer's link."""
 
     def __init__(
         self,
@@ -109,8 +109,8 @@ class PeerAddresses:
         self._resolve = resolve
 
     async def bind(self, name: str, address: str, peer: str) -> str | None:
-        """``bound_host`` for the agent or proxy ``name``, whose link is the connection ``peer``, as
-        gRPC names it."""
+        """``bound_host`` for the agent or proxy ``name``, whose link is the connection ``peer``, in
+        gRPC's notation."""
         if not address:
             return address  # nobody connects to it
 

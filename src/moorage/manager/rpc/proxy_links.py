@@ -50,7 +50,8 @@ def another_process(name: str, address: str) -> str:
 
 
 def dialout_refusal(name: str, host: str, source: str) -> str:
-    """Why agents are not sent to ``host``. ``source``: where the link of the proxy comes from."""
+    """Explain why agents are not sent to ``host``. ``source``: the source address of the proxy's
+    link."""
     return (
         f"proxy.dialout_address of {name!r} is at {host[:80]!r}, but its link comes from {source}: "
         "agents that only dial out are not sent there; set it to an address of that host, or allow "
@@ -59,11 +60,13 @@ def dialout_refusal(name: str, host: str, source: str) -> str:
 
 
 class ReportLink:
-    """One report stream. ``manager``: where the proxy is to go; empty: it stays. ``asked_at``:
-    monotonic seconds. ``name`` and ``incarnation``: of the worker, once it has reported load;
-    ``proxy``: of all its workers. ``refused``: the address of the process that has its name; None:
-    it has it. ``reported_dialout``: where it takes the connections of agents, as it says;
-    ``dialout``: the same if it may say so, "" otherwise."""
+    """One report stream.
+
+    ``manager``: the manager to which the proxy should switch; empty: it stays. ``asked_at``:
+    monotonic seconds. ``name`` and ``incarnation``: those of the worker, once it has reported load;
+    ``proxy``: the name shared by its workers. ``refused``: the address of the process that owns its
+    name; None: this one. ``reported_dialout``: the address at which it accepts connections of
+    agents, as reported; ``dialout``: the same if it may report it, otherwise ""."""
 
     def __init__(self) -> None:
         self.asked_at = -inf
@@ -91,11 +94,13 @@ async def _claims_nothing(_: LoadReport, __: str) -> None:
 
 
 class ProxyLinks:
-    """``addresses``: those that proxies may report for agents that only dial out. ``record_load``
-    gets each report of load and must not block; ``proxy_gone`` is called with
-    the name and the incarnation in these reports when the link that they came by ends. ``claim``
-    gets the first one of each link, and the address that it comes from; it returns the address of
-    the process that has the name, None if it is this one."""
+    """Links of proxies.
+
+    ``addresses``: addresses that proxies may report for agents that only dial out. ``record_load``
+    receives each load report and must not block; ``proxy_gone`` is called with the name and the
+    incarnation in these reports when their link ends. ``claim`` receives the first report of each
+    link and its source address; it returns the address of the process that owns the name, or None
+    if it is this one."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Backfill: reservations for blocked sessions, and which sessions may start ahead of them.
+"""Backfill: reservations for blocked sessions, and the sessions that may start ahead of them.
 
 Pure. Decides about one blocked session at a time; the pass decides who gets a reservation.
 """

@@ -1,9 +1,9 @@
-"""Earliest fit: when a node has enough free for a request, by the known ends of what runs on it, or
-by assumed ones where they are unknown.
+"""Earliest fit: when a node has enough free for a request, by the known ends of its work, or by
+assumed ends where they are unknown.
 
 Work without a time limit counts as if it ended when it started, a service (``Running.endless``)
-never ends. So assumed ends do not move, and of two nodes whose work has no time limit the one that
-started it earlier is the nearer one.
+never ends. So assumed ends do not move, and of two nodes with work without a time limit, the one
+that started it earlier counts as the earlier fit.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from moorage.manager.scheduling.core.model import AgentState, Running
 from moorage.manager.scheduling.placement.free_capacity import KERNELS, Allocations, FreeCapacity
 from moorage.manager.scheduling.placement.node_state import NodeState
 
-# Microseconds: a day. Work without a time limit that has run longer may be about to stay.
+# Microseconds: a day. Work without a time limit that has run longer may not end soon.
 LONG_RUN = 86_400_000_000
-# The end of what an agent has in use without details.
+# Assumed end of capacity that an agent has in use without details.
 _UNKNOWN_END = 2**62
 # The assumed fit of a node that has enough free already: before all others.
 FREE = -(2**62)
 
 
 class Release(NamedTuple):
-    """Allocations that become free at ``at`` (unix microseconds). ``session_id`` is None for those
-    that this pass has planned."""
+    """Allocations that become free at ``at`` (Unix microseconds). ``session_id`` is None for those
+    planned by this pass."""
 
     at: int
     allocations: Allocations
@@ -35,7 +35,8 @@ class Release(NamedTuple):
 
 
 def known_releases(node: NodeState, now: int) -> list[Release]:
-    """Sorted by time. Work that is past its end is expected to end at any moment, so at ``now``."""
+    """Known releases, sorted by time. Work that is past its end may end at any moment, so its
+    release is at ``now``."""
     running = [
         Release(max(r.ends_at, now), r.allocations, r.session_id)
         for r in node.agent.running
@@ -53,7 +54,7 @@ def known_releases(node: NodeState, now: int) -> list[Release]:
 def earliest_fit(
     node: NodeState, demands: tuple[Demand, ...], fraction: str, now: int, *, before: int | None
 ) -> int | None:
-    """From when ``demands`` fit on ``node`` at once (unix microseconds, not before ``now``).
+    """Time from which ``demands`` fit on ``node`` together (Unix microseconds, not before ``now``).
 
     None: unknown, or not earlier than ``before``.
     """
@@ -79,11 +80,11 @@ def earliest_fit(
 def assumed_fit(
     node: NodeState, demands: tuple[Demand, ...], fraction: str, now: int
 ) -> int | None:
-    """From when ``demands`` fit on ``node`` at once, by assumed ends where they are unknown: mostly
-    a time in the past. None: not before services have ended.
+    """Time from which ``demands`` fit on ``node`` together, by assumed ends where ends are unknown:
+    mostly a time in the past. None: not before services have ended.
 
-    It gets no later while nothing new starts there, also in the moment in which the node has
-    emptied (``FREE``): who orders nodes by it keeps those that it has kept free.
+    It gets no later while nothing new starts there, even when the node has emptied (``FREE``). So a
+    caller that orders nodes by it keeps the nodes that it has held free.
     """
     if node.fits_all(demands, fraction):
         return FREE
@@ -105,11 +106,11 @@ def assumed_fit(
 
 
 def assumed_key(at: int, rank: int, since: int) -> tuple[bool, int, int]:
-    """Sorts nodes by ``assumed_fit``. Those whose work had run for very long at ``since`` come
-    last: it may never end.
+    """Sort key of nodes by ``assumed_fit``. Nodes whose work had run for very long at ``since``
+    come last: it may never end.
 
-    ``since`` stays the same while a session waits, or a node that is held for it would lose its
-    place when its work has run for so long.
+    ``since`` stays the same while a session waits, or a held node would lose its place once its
+    work has run that long.
     """
     return FREE < at < since - LONG_RUN, at, rank
 
@@ -155,7 +156,7 @@ def _free_timeline(agent: AgentState) -> list[tuple[int, Mapping[str, int]]]:
 
 
 def _assumed_timeline(node: NodeState) -> list[tuple[int, Mapping[str, int]]]:
-    """The same with assumed ends. Services keep what they have."""
+    """The same as ``_free_timeline``, with assumed ends. Services keep their resources."""
     agent = node.agent
     if agent.assumed_timeline is None:
         assumed = [
@@ -202,7 +203,7 @@ def _assumed_releases(node: NodeState, now: int) -> list[Release]:
 
 
 def capacity_at(node: NodeState, at: int, now: int) -> FreeCapacity:
-    """What is free at ``at`` if nothing new starts."""
+    """Capacity that is free at ``at`` if nothing new starts."""
     capacity = node.copy()
     for release in known_releases(node, now):
         if release.at <= at:
@@ -211,7 +212,7 @@ def capacity_at(node: NodeState, at: int, now: int) -> FreeCapacity:
 
 
 def awaited_sessions(nodes: Iterable[NodeState], until: int, now: int) -> tuple[SessionId, ...]:
-    """The running sessions that end by ``until``, earliest end first."""
+    """Running sessions that end by ``until``, earliest end first."""
     ends = sorted(
         (release.at, release.session_id)
         for node in nodes

@@ -1,7 +1,7 @@
 """Index of earliest fits: the first node with enough free for a shape, kept across passes.
 
 An entry depends on one agent only, and stays valid until that agent changes. A pass in which few
-agents changed so updates few entries, instead of computing the earliest fit on every node again.
+agents changed therefore updates few entries instead of recomputing the earliest fit on every node.
 ``tests/model/test_planner.py`` holds it to a search over all nodes.
 """
 
@@ -28,7 +28,7 @@ from moorage.manager.scheduling.placement.resource_request import ResourceReques
 
 class _ShapeTable:
     """``by_time``: (earliest fit, rank), sorted. ``by_rank``: the same by node. ``log_position``:
-    the changes up to here are applied."""
+    the changes up to this position are applied."""
 
     __slots__ = ("by_rank", "by_time", "log_position")
 
@@ -53,16 +53,15 @@ _MAX_PROBES = 64
 _MAX_LOGGED = 8
 
 
-# Sorts before that of another node if the node is nearer: whether it comes last, the earliest fit,
-# the rank.
+# Sort key of a node: whether it comes last, the earliest fit, the rank.
 _Key = tuple[bool, int, int]
 
 
 class EarliestFitIndex:
-    """For sessions of a single kernel that any node of their feasible set can take, and that fit on
-    none now.
+    """For sessions of a single kernel that any node of their feasible set could hold, and that fit
+    on none now.
 
-    ``assumed``: by assumed ends where they are unknown. See ``assumed_key``.
+    ``assumed``: whether to use assumed ends where ends are unknown. See ``assumed_key``.
 
     Tables know nothing of the current pass: they hold what the agents reported. Nodes on which this
     pass has planned something are computed for each call.
@@ -73,16 +72,16 @@ class EarliestFitIndex:
         self._nodes = nodes
         self._assumed = assumed
         self._tables: dict[Shape, _ShapeTable] = {}
-        self._log: list[int] = []  # the rank of an agent for each of its changes
+        self._log: list[int] = []  # rank of the agent for each of its changes
 
-        # The first release of each node: a request that does not fit now does not fit before that.
+        # The first release of each node: a request that does not fit now does not fit before it.
         self._first_release = [_first_end(node) for node in nodes]
         self._by_first_release = sorted(
             (at, rank) for rank, at in enumerate(self._first_release) if at is not None
         )
 
     def update(self, ranks: Iterable[int]) -> None:
-        """These agents have changed."""
+        """Note that these agents have changed."""
         for rank in ranks:
             old = self._first_release[rank]
             new = _first_end(self._nodes[rank])
@@ -110,8 +109,8 @@ class EarliestFitIndex:
         since: int = 0,
     ) -> tuple[int, NodeState] | None:
         """The earliest fit (unix microseconds, not before ``now`` unless assumed) and its node, the
-        first among equals; None if unknown. Counts what this pass has planned. ``excluded``: ranks
-        to leave out. ``since``: see ``assumed_key``."""
+        first among equals; None if unknown. Includes the placements of this pass. ``excluded``:
+        ranks to skip. ``since``: see ``assumed_key``."""
         request = pool.request(shape)
         busy = {node.rank for node in pool.allocated_nodes}.union(excluded)
         probed = False
@@ -140,8 +139,8 @@ class EarliestFitIndex:
     def _planned_fit(
         self, node: NodeState, demand: Demand, now: int, since: int, *, best: _Key | None
     ) -> _Key | None:
-        """Of a node on which this pass has planned something. None also if it is not better than
-        ``best``."""
+        """Fit on a node on which this pass has planned something. None also if it is not better
+        than ``best``."""
         if not node.fits_when_empty(demand):
             return None
         if self._assumed:
@@ -159,7 +158,7 @@ class EarliestFitIndex:
     def _probe(
         self, request: ResourceRequest, busy: set[int], now: int
     ) -> tuple[bool, _Key | None]:
-        """Whether ``_MAX_PROBES`` nodes sufficed, and the result."""
+        """Try up to ``_MAX_PROBES`` nodes. Returns whether they sufficed, and the result."""
         best: _Key | None = None
         for probes, (first, rank) in enumerate(self._by_first_release):
             if best is not None and first > best[1]:
@@ -189,8 +188,8 @@ class EarliestFitIndex:
         return table
 
     def _earliest_fit(self, node: NodeState, demand: Demand) -> int | None:
-        """Without what this pass has planned, and as of time 0, so that entries do not age: an end
-        in the past keeps its time."""
+        """Earliest fit without the placements of this pass, and as of time 0, so that entries do
+        not age: an end in the past keeps its time."""
         if not node.fits_when_empty(demand):
             return None
         unplanned = NodeState(node.agent, node.rank, KERNELS in node.free) if node.planned else node
@@ -200,14 +199,15 @@ class EarliestFitIndex:
 
 
 class EarliestFits:
-    """``known``: the index of earliest fits by known ends. ``assumed``: by assumed ends too."""
+    """``known``: the index of earliest fits by known ends. ``assumed``: the index that also uses
+    assumed ends."""
 
     def __init__(self, fraction: str, nodes: list[NodeState]) -> None:
         self.known = EarliestFitIndex(fraction, nodes)
         self.assumed = EarliestFitIndex(fraction, nodes, assumed=True)
 
     def update(self, ranks: Iterable[int]) -> None:
-        """These agents have changed."""
+        """Note that these agents have changed."""
         ranks = list(ranks)
         self.known.update(ranks)
         self.assumed.update(ranks)
@@ -218,7 +218,7 @@ def _known_key(at: int, rank: int, now: int) -> _Key:
 
 
 def _first_known(table: _ShapeTable, busy: Collection[int], now: int) -> _Key | None:
-    """All times up to ``now`` count as the same."""
+    """First known fit. All times up to ``now`` count as equal."""
     by_time = table.by_time
     past = bisect_left(by_time, (now + 1,))
     ranks = [rank for _, rank in by_time[:past] if rank not in busy]
@@ -229,8 +229,8 @@ def _first_known(table: _ShapeTable, busy: Collection[int], now: int) -> _Key | 
 
 
 def _first_assumed(table: _ShapeTable, busy: Collection[int], since: int) -> _Key | None:
-    """In the order of ``assumed_key``: free nodes, then the others, then those with very long
-    work."""
+    """First assumed fit, in the order of ``assumed_key``: free nodes, then the others, then those
+    with very long work."""
     by_time = table.by_time
     others = bisect_left(by_time, (FREE + 1,))
     recent = max(others, bisect_left(by_time, (since - LONG_RUN,)))

@@ -1,7 +1,8 @@
 """Reservations: where and from when a blocked session will fit.
 
-A blocked session may get one at known ends. An overdue one has a right to agents on which nothing
-new delays it, whether or not an end is known. ``docs/scheduling.md`` states the bound that follows.
+A blocked session may get a reservation at known ends. An overdue session has a right to agents on
+which nothing new delays it, whether or not an end is known. ``docs/scheduling.md`` states the bound
+that follows.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ GuardedReservation = tuple[Reservation, list[ReservationGuard]]
 GuardsOf = Mapping[int, Sequence[ReservationGuard]]  # by the rank of their node
 # The kernels that one node of the reservation must hold: all of them, or one.
 Part = tuple[Demand, ...]
-# Sorts by time: whether it comes last, the time, the rank of the node.
+# Sort key by time: whether it comes last, the time, the rank of the node.
 _Fit = tuple[bool, int, int]
 
-# Overdue sessions for which agents are held at a time, the oldest ones.
+# Maximum number of overdue sessions for which agents are held, oldest first.
 MAX_HOLDING = 8
-# Agents that are held for one session beyond those that it needs.
+# Maximum number of agents held for one session beyond those that it needs.
 _MAX_SPARE = 16
 
 
@@ -70,12 +71,12 @@ class Reserver:
         self._parts: list[Part] = [demands] if single_node else [(demand,) for demand in demands]
 
     def can_be_helped(self) -> bool:
-        """Whether it fits on agents that take new work once all that ends by itself has ended
-        there."""
+        """Whether it fits on agents that accept new work once all work that ends by itself has
+        ended there."""
         return self._can_come_free(self._acceptable()) is not None
 
     def at_known_ends(self) -> GuardedReservation | None:
-        """At the earliest known time, on unreserved nodes that have enough free then."""
+        """Reserve at the earliest known time, on unreserved nodes that have enough free then."""
         if self._index is not None:
             found = self._index.known.first(
                 self._pool, self._item.shape, self._now, self._guards_of.keys()
@@ -113,18 +114,18 @@ class Reserver:
         ]
 
     def by_holding(self, spare: int, before: int | None) -> GuardedReservation | None:
-        """On the unreserved nodes that are probably the first to have enough free, from an unknown
-        time on: nothing new takes what is short there. ``spare``: hold this many more. ``before``:
-        only if all of them may have enough earlier than that.
+        """Hold the unreserved nodes that will probably be the first to have enough free, from an
+        unknown time on: no new work may use the scarce slots there. ``spare``: hold this many
+        additional nodes. ``before``: only if all of them may have enough before this time.
 
-        The same nodes are held until they are free, unless others come free before them.
+        The same nodes are held until they are free, unless others become free first.
         """
         found = self._held_nodes(len(self._parts) + spare)
         if found is None or (before is not None and found[0] >= before):
             return None
 
         nodes = found[1]
-        # What is held beyond the number of kernels could take the largest one.
+        # The spare nodes must have room for the largest kernel.
         parts = self._parts + [max(self._parts)] * (len(nodes) - len(self._parts))
         reservation = Reservation(self._item.session_id, _agent_ids(nodes), None, "held")
         return reservation, [
@@ -133,7 +134,7 @@ class Reserver:
         ]
 
     def behind_others(self) -> GuardedReservation | None:
-        """On nodes that are reserved for older sessions, for what they leave."""
+        """Reserve the remainder of nodes that are reserved for older sessions."""
         nodes = self._can_come_free(sorted(self._acceptable(), key=self._reserved_until))
         if nodes is None:
             return None
@@ -144,7 +145,7 @@ class Reserver:
         ]
 
     def _acceptable(self, excluded: Collection[int] = ()) -> Iterator[NodeState]:
-        """The nodes that the session could be placed on if they were empty."""
+        """Nodes on which the session could be placed if they were empty."""
         quantized = self._pool.quantized
         item = self._item
         always = item.unconstrained and not quantized
@@ -181,7 +182,7 @@ class Reserver:
         return best
 
     def _earliest_match(self) -> tuple[int, list[NodeState]] | None:
-        """The first time at which every kernel has a node of its own, and these nodes."""
+        """The first time at which each kernel has its own node, and these nodes."""
         fits: dict[Part, list[_Fit]] = {}
         for part in set(self._parts):
             found = [
@@ -195,7 +196,7 @@ class Reserver:
                 )
                 is not None
             ]
-            # With as many nodes as there are kernels, a kernel always finds one that is left.
+            # With as many nodes as kernels, a kernel always finds one that is left.
             fits[part] = sorted(found)[: len(self._parts)]
 
         matched = _match_first([fits[part] for part in self._parts])
@@ -206,8 +207,8 @@ class Reserver:
         )
 
     def _held_nodes(self, count: int) -> tuple[int, list[NodeState]] | None:
-        """One node for each kernel, and more up to ``count`` if there are; and the last assumed fit
-        of those for the kernels."""
+        """One node for each kernel, and more up to ``count`` if there are any; and the last assumed
+        fit among the nodes for the kernels."""
         if self._index is not None:
             return self._held_by_index(self._index.assumed, count)
 
@@ -251,8 +252,8 @@ class Reserver:
         return (held[0][0], [node for _, node in held]) if held else None
 
     def _can_come_free(self, nodes: Iterable[NodeState]) -> list[NodeState] | None:
-        """The first of ``nodes`` that have enough for each kernel once all that ends by itself has
-        ended."""
+        """The first of ``nodes`` that have enough for each kernel once all work that ends by itself
+        has ended."""
         nodes = list(nodes) if len(self._parts) > 1 else nodes
         count = len(self._parts)
         able = {
@@ -271,7 +272,7 @@ class Reserver:
         return len(known) < len(guards), max(known, default=0), node.rank
 
     def _latest_start(self, node: NodeState) -> int | None:
-        """When the sessions that the node is reserved for have started."""
+        """When the sessions for which the node is reserved have started."""
         unknown, latest, _ = self._reserved_until(node)
         return None if unknown or not latest else latest
 
@@ -279,8 +280,7 @@ class Reserver:
         starts_at = self._latest_start(node)
         left = node.copy() if starts_at is None else capacity_at(node, starts_at, self._now)
 
-        # A session may both have the node at a known end and hold it, for another one of its
-        # kernels.
+        # A session may have the node both at a known end and on hold, for another of its kernels.
         needs: dict[SessionId, Part] = {}
         for guard in self._guards_of.get(node.rank, ()):
             needs[guard.session_id] = max(guard.demands, needs.get(guard.session_id, ()))
@@ -310,11 +310,11 @@ class Reserver:
 
 
 def _match_first(fits: Sequence[Sequence[_Fit]]) -> tuple[int, list[int]] | None:
-    """The first time by which each row has an entry with a rank of its own, and these ranks.
+    """The first time by which each row has an entry with a distinct rank, and these ranks.
 
-    It gets no later while no entry does. So nodes stay held: if each row took the entry that it
-    prefers, one might have to move to a node that is free much later, and lose the one that was
-    held for it.
+    The time gets no later while no entry does, so nodes stay held: if each row took its preferred
+    entry, a row might have to move to a node that is free much later, and lose the node held for
+    it.
     """
     times = sorted({entry[:2] for entries in fits for entry in entries})
 
@@ -341,11 +341,10 @@ def reserve_overdue(
     """The reservations of an overdue session, so that nothing new delays it; none if nobody can
     help it now.
 
-    It has one at known ends, and holds nodes that may be free before: one for each kernel, and one
-    more with each further patience of the group (``max_skip_age``), in case those that are held do
-    not empty. What it holds it never gives up for a known end: such an end may come with work that
-    has just begun, and so come again and again. If other sessions hold all of its nodes it comes
-    after them.
+    It has a reservation at known ends, and holds nodes that may be free earlier: one for each
+    kernel, and one more for each further ``max_skip_age`` that it waits, in case held nodes do not
+    empty. It never gives up a held node for a known end, because new work could bring such an end
+    again and again. If other sessions hold all of its nodes, it comes after them.
     """
     known = reserver.at_known_ends()
     patience = policy.max_skip_age

@@ -13,10 +13,10 @@ from moorage.manager.scheduling.placement.node_state import NodeState
 class ReservationGuard:
     """Protects the part of a reservation on one node.
 
-    ``starts_at``: when the session starts (unix microseconds), None if unknown. ``demands``: what
-    it needs on the node. ``capacity_at_start`` returns what will be free there at ``starts_at``
-    without the session (what is free now if unknown); it is called when the first other session
-    asks.
+    ``starts_at``: when the session starts (Unix microseconds), None if unknown. ``demands``: its
+    needs on the node. ``capacity_at_start`` returns the capacity that will be free there at
+    ``starts_at`` without the session (the free capacity now if unknown); it is called at the first
+    request of another session.
     """
 
     __slots__ = (
@@ -48,7 +48,7 @@ class ReservationGuard:
         self._at_start: tuple[FreeCapacity, bool] | None = None
 
     def _expected(self) -> tuple[FreeCapacity, bool]:
-        """The capacity at the start, less what was admitted since; and whether it sufficed at
+        """Capacity at the start, less the admitted allocations; and whether it sufficed at
         first."""
         if self._at_start is None:
             capacity = self._capacity_at_start()
@@ -62,8 +62,8 @@ class ReservationGuard:
         """Whether the session is not delayed if ``kernels`` kernels take ``allocations`` from now
         until ``ends_at`` (None: unknown).
 
-        They end in time, or leave enough. If there is not enough even without them, they may take
-        nothing of the slots that are short.
+        They must end in time, or leave enough. If there is not enough even without them, they may
+        not use the scarce slots.
         """
         if self.ends_in_time(ends_at):
             return True

@@ -1,4 +1,4 @@
-"""Messages for people about refusals and unmet predicates."""
+"""Messages to people about refusals and unmet predicates."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _FIXED = {
         "cannot isolate the processes of members (`moorage agent doctor` there says why)"
     ),
     RefusalKind.UNAVAILABLE: "silent, disconnected or not ready",
-    RefusalKind.DRAINING: "cordoned or draining: no new work",
+    RefusalKind.DRAINING: "cordoned or draining: accepts no new work",
     RefusalKind.FENCED: "fenced until it reports again: abandoned work may still use its devices",
     RefusalKind.DIALS_OUT: (
-        "only dials out, so it takes no part in clusters over several agents: use cluster mode "
-        "single-node, "
-        "or let proxies reach agent.address there (`moorage agents describe` says why they do not)"
+        "only dials out, so it cannot join clusters over several agents: use cluster mode "
+        "single-node, or make agent.address reachable for proxies (`moorage agents describe` "
+        "shows why they do not reach it)"
     ),
     RefusalKind.DESIGNATED: "not one of the designated agents",
     RefusalKind.SHARES: "cannot split its devices into the requested fractions",
@@ -27,7 +27,7 @@ _FIXED = {
 
 
 def format_node_hours(seconds: int) -> str:
-    """At most two decimals, and no zeros at the end."""
+    """Format with at most two decimals, without trailing zeros."""
     return f"{seconds / 3600:.2f}".rstrip("0").rstrip(".")
 
 
@@ -36,7 +36,7 @@ def _day(micros: int) -> str:
 
 
 def refusal_message(refusal: Refusal) -> str:
-    """One line, like "3 agents: needs 2 cuda.device, at most 1 free"."""
+    """Format a refusal as one line, like "3 agents: needs 2 cuda.device, at most 1 free"."""
     kind = refusal.kind
     slot = refusal.slot
     several = refusal.agents != 1
@@ -63,16 +63,19 @@ def refusal_message(refusal: Refusal) -> str:
         RefusalKind.LABELS: f"has no label {slot}",
         RefusalKind.KERNELS: f"runs its maximum of {refusal.available} kernels",
         RefusalKind.RESERVED: f"its free capacity is reserved for session {slot}",
-        RefusalKind.TOGETHER: f"some of the {refusal.requested} kernels fit, but not all at once",
+        RefusalKind.TOGETHER: (
+            f"some of the {refusal.requested} kernels fit, but not all of them together"
+        ),
         RefusalKind.SELECTOR: slot,
     }
     return f"{agents}: {texts.get(kind) or _FIXED[kind]}"
 
 
 def unmet_message(unmet: UnmetCondition) -> str:
-    """One line, like "user ann: cuda.device: used 7 + requested 4 > limit 10 (over by 1)".
+    """Format an unmet condition as one line, like "user ann: cuda.device: used 7 + requested 4 >
+    limit 10 (over by 1)".
 
-    Times are left out: the caller formats ``UnmetCondition.until``.
+    Times are omitted: the caller formats ``UnmetCondition.until``.
     """
     names = ", ".join(unmet.names)
     kind = unmet.kind
@@ -110,14 +113,15 @@ def unmet_message(unmet: UnmetCondition) -> str:
     if kind is UnmetKind.EARLIER_ATTEMPT:
         cure = "; ".join(f"`moorage agents forget {agent} --destroyed`" for agent in unmet.names)
         return (
-            f"its earlier attempt may still run on {names}; if that node is gone for good: {cure}"
+            f"an earlier attempt may still be running on {names}; if that node is gone for good: "
+            f"{cure}"
         )
 
     texts = {
         UnmetKind.DEPENDENCY: f"waits for {names or 'other sessions'}",
         UnmetKind.DEPENDENCY_FAILED: f"a dependency has the wrong outcome: {names or 'unknown'}",
         UnmetKind.NOT_BEFORE: "its retry backoff has not ended",
-        UnmetKind.STARTS_AT: "it was asked to start later",
+        UnmetKind.STARTS_AT: "its start time is in the future",
         UnmetKind.SESSION_TYPE: f"sessions of type {unmet.name} are not allowed here: {names}",
         UnmetKind.EXCLUSIVE: f"requests {names}, but a session may request only one of them",
     }

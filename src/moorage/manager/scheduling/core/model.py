@@ -1,7 +1,7 @@
 """Input of the planner: agents, pending sessions and quotas as frozen values.
 
 All numbers are integers in base units: milli-cpu, bytes, and 1/1000 of a device
-(``common.model.slots``). Points in time are unix microseconds, durations are microseconds. Nothing
+(``common.model.slots``). Points in time are Unix microseconds, durations are microseconds. Nothing
 here reads a clock. Values that many passes need (shapes, packed capacities, sort keys) are computed
 once, when an object is created.
 """
@@ -34,8 +34,8 @@ class Allocation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeviceState:
-    """One device of an agent; amounts in 1/1000 of it. An unhealthy one keeps its work and gets no
-    more.
+    """One device of an agent; amounts in 1/1000 of it. An unhealthy device keeps its work and gets
+    no more.
 
     A MIG slice is a device of a family of its own (like ``cuda-1g10gb.device``) with ``quantum``
     1000, so it is allocated whole; ``parent`` names the device that it is a slice of.
@@ -68,7 +68,7 @@ class Running:
     project: str = ""
     endpoint_id: EndpointId | None = None
     preemptible: bool = False
-    terminating: bool = False  # it is being stopped, so it is no preemption victim any more
+    terminating: bool = False  # it is being stopped, so it is no longer a preemption victim
     # Microseconds from its stop to its end at the latest: to save its state, and its stop grace
     # period. None: not known.
     stop_time: int | None = None
@@ -82,8 +82,8 @@ class Running:
 class DeviceFamily(NamedTuple):
     """The devices of one family on an agent, in natural order.
 
-    ``free``: what may be allocated of each, 0 for an unhealthy device. ``linked``: whether the
-    topology (NUMA nodes or direct links) of any of them is known.
+    ``free``: the amount of each that may be allocated, 0 for an unhealthy device. ``linked``:
+    whether the topology (NUMA nodes or direct links) of any of them is known.
     """
 
     states: tuple[DeviceState, ...]
@@ -105,13 +105,13 @@ def capacity_class_of(capacity: tuple[tuple[str, int], ...]) -> CapacityClass:
 
 @dataclass(frozen=True, slots=True)
 class PackedCapacity:
-    """An agent's resources as one number per slot; device families as <family>.shares (see
+    """Resources of an agent as one number per slot; device families as <family>.shares (see
     ``demand``)."""
 
     free: dict[str, int]  # shared with node states: never modify it
     capacity: dict[str, int]
-    # ``capacity`` without unhealthy devices: what is free once all work has ended. The same object
-    # if all are healthy.
+    # ``capacity`` without unhealthy devices: the free amounts once all work has ended. The same
+    # object if all are healthy.
     healthy: dict[str, int]
     families: frozenset[str]
     capacity_class: CapacityClass
@@ -123,12 +123,11 @@ class PackedCapacity:
 
 @dataclass(frozen=True, slots=True)
 class AgentState:
-    """One agent at the time of the snapshot. ``free`` and ``capacity`` hold scalar slots (cpu,
-    mem).
+    """Agent at the time of the snapshot. ``free`` and ``capacity`` hold scalar slots (cpu, mem).
 
     An agent that is not ``available`` is silent, lost or not ready; one that is ``draining`` is
     cordoned or being emptied; on one that is ``fenced`` abandoned work may still use the devices.
-    None of them gets new work, but their capacity still separates "not now" from "never".
+    None of these gets new work, but their capacity still distinguishes "not now" from "never".
     """
 
     agent_id: AgentId
@@ -166,7 +165,7 @@ class AgentState:
 
 
 def _natural_order(device: DeviceState) -> tuple[int, str]:
-    """cuda:9 before cuda:10."""
+    """Sort cuda:9 before cuda:10."""
     return len(device.device_id), device.device_id
 
 
@@ -183,8 +182,8 @@ def _pack(agent: AgentState) -> PackedCapacity:
     families = {}
     unhealthy = dict[str, int]()
     for family, devices in by_family.items():
-        # An unhealthy device may recover: it is not free now, but counts towards what could ever
-        # fit.
+        # An unhealthy device may recover: it is not free now, but counts towards the capacity that
+        # could ever fit.
         available = tuple([d.free if d.healthy else 0 for d in devices])
         linked = any(d.numa is not None or d.peers for d in devices)
         families[family] = DeviceFamily(tuple(devices), available, linked)
@@ -228,11 +227,11 @@ class Pending:
     revision: int
     priority: int  # 0..100, higher goes first
     created: int
-    retries: int  # times refused for capacity
+    retries: int  # number of times it was refused for capacity
     runtime: str
     engine: str
     slots: Mapping[str, int]
-    avoid: frozenset[AgentId] = frozenset()  # agents where this session failed to start
+    avoid: frozenset[AgentId] = frozenset()  # agents where a start of this session failed
     user: str = ""
     project: str = ""
     session_type: str = ""  # "": session types are not restricted
@@ -249,11 +248,11 @@ class Pending:
     starts_at: int | None = None  # begin time set by the user
     dependencies: Literal["met", "unmet", "failed"] = "met"
     waits_on: tuple[SessionId, ...] = ()  # the dependencies that are unmet or failed
-    earlier_agents: tuple[AgentId, ...] = ()  # where its earlier attempt may still run
+    earlier_agents: tuple[AgentId, ...] = ()  # where an earlier attempt may still be running
     bypassed: int = 0  # times that another session started before it while it was the blocked head
     # when it entered the queue, after a requeue anew; 0: when it was created
     waiting_since: int = 0
-    node_seconds: int = 0  # of a job of a site: what it uses at most, nodes times walltime
+    node_seconds: int = 0  # for a job of a site: its maximum use, nodes times walltime
     # Derived once, because a session is considered in many passes.
     shape: Shape = field(init=False, repr=False, compare=False)
     # priority, age, id
@@ -265,7 +264,7 @@ class Pending:
     # The owned shape if unconstrained, else None: members of a class are refused for the same
     # reason, as long as capacity and quotas do not change.
     equivalence_class: OwnedShape | None = field(init=False, repr=False, compare=False)
-    # Unconstrained, a single kernel and no replica: the best agent by score takes it.
+    # Unconstrained, with a single kernel and not a replica: the best agent by score takes it.
     fast_path: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -316,38 +315,38 @@ class Quota:
 
     scope: Literal["user", "project", "group"]
     name: str
-    # Per slot, in request units; <family>.device and <family>.shares add up. 0: none. Absent: no
-    # limit.
+    # Per slot, in request units; <family>.device and <family>.shares are added up. 0: none. Absent:
+    # no limit.
     limits: Mapping[str, int] = field(default_factory=dict)
     used: Mapping[str, int] = field(default_factory=dict)
     # limit on live sessions that are not pending; 0: none. None: no limit
     sessions: int | None = None
-    running: int = 0  # the sessions that count against it
+    running: int = 0  # sessions that count against it
     # What other resource groups have of ``used`` and ``running``. Planning does not need it, replay
     # does.
     used_elsewhere: Mapping[str, int] = field(default_factory=dict)
     running_elsewhere: int = 0
     # Limit on what jobs of sites use in a month. 0: none. None: no limit.
     node_seconds: int | None = None
-    # Of this month: what jobs have used, and what live ones may still use.
+    # In this month: the use of jobs so far, and the use that live ones may still add.
     node_seconds_used: int = 0
-    month_ends: int = 0  # when it counts from 0 again
+    month_ends: int = 0  # when it is reset to 0
 
 
 @dataclass(frozen=True, slots=True)
 class PendingChanges:
-    """How the pending sessions differ from those of the snapshot before, which had the number
-    before this one. A reader that has not seen that one compares all of them."""
+    """Differences of the pending sessions from those of the previous snapshot, which had the
+    previous number. A reader that has not seen that one compares all sessions."""
 
     number: int
-    # new sessions, those read again, and those that could not be placed
+    # sessions that are new, were read again, or could not be placed
     changed: tuple[Pending, ...]
     gone: tuple[SessionId, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class AgentChanges:
-    """The same of the agents."""
+    """The same for the agents."""
 
     number: int
     changed: tuple[AgentState, ...]

@@ -17,8 +17,8 @@ UNBOUNDED = 2**63
 
 
 class PendingQueue(Protocol):
-    """Yields each pending session once. Placements are reported back: they may change who is
-    next."""
+    """Yields each pending session once. Placements are reported back, because they may change the
+    next one."""
 
     def __iter__(self) -> Iterator[Pending]: ...
 
@@ -26,7 +26,7 @@ class PendingQueue(Protocol):
 
 
 def is_overdue(item: Pending, policy: Policy, now: int) -> bool:
-    """Whether no younger session may delay it any more. ``now``: unix microseconds."""
+    """Whether no younger session may delay it any more. ``now``: Unix microseconds."""
     if policy.max_bypasses is not None and item.bypassed >= policy.max_bypasses:
         return True
     return policy.max_skip_age is not None and now - item.queued_since >= policy.max_skip_age
@@ -37,9 +37,8 @@ OVERDUE = -101
 
 
 def overdue_key(item: Pending) -> tuple[int, int, str]:
-    """The key of an overdue session: the order is that of age, whatever the priority and the
-    strategy are. A stream of other sessions, however important, never gets between it and those
-    that are older."""
+    """Key of an overdue session: it orders by age, whatever the priority and the strategy. So no
+    stream of other sessions, however important, gets between it and older ones."""
     return OVERDUE, item.queued_since, item.session_id
 
 
@@ -47,7 +46,7 @@ def split_overdue(
     pending: Iterable[Pending], policy: Policy, now: int
 ) -> tuple[list[Pending], list[Pending]]:
     """The overdue sessions, oldest first, and the others in the order of their queue keys."""
-    # ``is_overdue`` without a call: most plans have thousands of sessions, and none is overdue.
+    # Inlined ``is_overdue``: most plans have thousands of sessions, and none is overdue.
     since = -1 if policy.max_skip_age is None else now - policy.max_skip_age
     bypasses = UNBOUNDED if policy.max_bypasses is None else policy.max_bypasses
     ordered = sorted(pending, key=_by_queue_key)
@@ -64,8 +63,9 @@ def sort_pending(pending: Iterable[Pending], policy: Policy, now: int = 0) -> li
     """Overdue sessions first, in the order of their age. Then higher priority first, then older
     first (lifo: younger first), then by id.
 
-    With ``hol=skip`` a session that capacity refused ``num_retries_to_skip`` times goes behind the
-    others of its own priority, never behind another priority: it is tried later, not left out.
+    With ``hol=skip``, a session that was refused for capacity ``num_retries_to_skip`` times moves
+    behind the others of its own priority, never behind another priority: it is tried later, not
+    skipped.
     """
     late, ordered = split_overdue(pending, policy, now)
     if policy.strategy == "lifo":
@@ -87,7 +87,7 @@ class FixedQueue:
         return iter(self._items)
 
     def placed(self, item: Pending) -> None:
-        """No effect on the order."""
+        """Placements have no effect on the order."""
 
 
 # Dominant shares are compared as integers: this is all of a resource.
@@ -98,8 +98,8 @@ class FairShareQueue:
     """drf: dominant resource fairness by progressive filling (Ghodsi et al., NSDI 2011).
 
     Overdue sessions come first, oldest first. Then, within a priority, the owner with the smallest
-    weighted dominant share is next, with its oldest session. A placement counts at once. Ties go to
-    the older session.
+    weighted dominant share is next, with its oldest session. A placement counts immediately. Ties
+    go to the older session.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class FairShareQueue:
 
 
 def schedulable_capacity(agents: Iterable[AgentState]) -> dict[str, int]:
-    """The capacity that owners share: the sum over schedulable agents."""
+    """Capacity that owners share: the sum over schedulable agents."""
     total: dict[str, int] = {}
     for agent in agents:
         for slot, amount in agent.packed.capacity.items() if agent.schedulable else ():
@@ -172,13 +172,13 @@ def schedulable_capacity(agents: Iterable[AgentState]) -> dict[str, int]:
 
 
 def usage_by_owner(agents: Iterable[AgentState], share_by: str) -> dict[str, dict[str, int]]:
-    """What each owner's running kernels hold."""
+    """Resources held by each owner's running kernels."""
     usage: dict[str, dict[str, int]] = {}
     for agent in agents:
         for running in agent.running:
             used = usage.setdefault(running.project if share_by == "project" else running.user, {})
             for allocation in running.allocations:
-                # The amount of a device is in shares already.
+                # The amount of a device is already in shares.
                 device = allocation.device_id
                 slot = allocation.slot.replace(".device", ".shares") if device else allocation.slot
                 used[slot] = used.get(slot, 0) + allocation.amount
@@ -194,7 +194,7 @@ def pending_queue(
     *,
     now: int,
 ) -> PendingQueue:
-    """The queue for the policy's strategy. ``usage``: see ``Snapshot``."""
+    """Create the queue for the policy's strategy. ``usage``: see ``Snapshot``."""
     if policy.strategy != "drf":
         return FixedQueue(sort_pending(items, policy, now))
 

@@ -20,11 +20,11 @@ class Preemption:
     """Preemption of running sessions for a session of higher priority.
 
     Victims are preemptible sessions of strictly lower priority: the lowest first, then by
-    ``order``. They are anybody's, or only those of the same project or user. A policy without this
-    preempts nothing.
+    ``order``. They may belong to anybody, or only to the same project or user. A policy without
+    this preempts nothing.
 
-    ``grace`` (microseconds): what ends by itself within it is waited for, and nothing is stopped in
-    its place. It also stands for ``Running.stop_time`` where that is not known.
+    ``grace`` (microseconds): work that ends by itself within this time is awaited, and nothing is
+    stopped instead. It also replaces an unknown ``Running.stop_time``.
     """
 
     how: Literal["requeue", "end"] = "requeue"
@@ -43,12 +43,13 @@ class Preemption:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """``hol`` (head of line): the effect of a session that capacity refused on the sessions behind
-    it.
+    """``hol`` (head of line): the effect of a session that was refused for capacity on the sessions
+    behind it.
 
     strict: it ends the pass. skip: it is skipped, and tried after the others of its priority once
     it was refused ``num_retries_to_skip`` times (0: it ends the pass). backfill: it gets a
-    reservation at the earliest known time, and sessions behind it start if they do not delay that.
+    reservation at the earliest known time, and sessions behind it may start if they do not delay
+    that.
 
     The wait is bounded: a session is overdue when it was overtaken ``max_bypasses`` times as the
     head, or has waited for ``max_skip_age`` (microseconds). Then no younger one may delay it. None:
@@ -62,7 +63,7 @@ class Policy:
     strategy: Literal["fifo", "lifo", "drf"] = "fifo"
     max_bypasses: int | None = 100
     max_skip_age: int | None = 3_600_000_000
-    # Where there is a choice, the replicas of one endpoint are spread over agents or packed.
+    # Where there is a choice, the replicas of an endpoint are spread over agents or packed.
     replicas: Literal["spread", "pack", "none"] = "spread"
     # device fractions go to the emptiest or to the fullest device
     fraction: Literal["even", "fill"] = "fill"
@@ -106,7 +107,7 @@ class Policy:
 
     @property
     def custom(self) -> str | None:
-        """The name of the custom selector, an entry point; None: a built-in selection."""
+        """Name of the custom selector, an entry point; None: a built-in selection."""
         return (
             self.agent_selection.removeprefix(CUSTOM)
             if self.agent_selection.startswith(CUSTOM)

@@ -1,6 +1,6 @@
-"""Predicates: what must hold for a session before any agent is considered.
+"""Predicates: conditions that a session must meet before any agent is considered.
 
-A session that fails one blocks no other session, and the refusal counts no retry.
+A session that fails one blocks no other session, and the refusal does not count as a retry.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from moorage.manager.scheduling.core.policy import Policy
 from moorage.manager.scheduling.core.quotas import Quotas
 from moorage.manager.scheduling.core.results import HoldDetails, UnmetCondition, UnmetKind
 
-# The hold has the first reason that applies: permanent ones first, then those whose end is unknown.
+# The hold has the first reason that applies: permanent ones first, then those with an unknown end.
 _REASONS = {
     UnmetKind.DEPENDENCY_FAILED: Reason.DEPENDENCY_FAILED,
     UnmetKind.SESSION_TYPE: Reason.NOT_ALLOWED,

@@ -1,4 +1,4 @@
-"""Quotas: what is left of each limit while a plan is made."""
+"""Quotas: the remainder of each limit while a plan is made."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from moorage.manager.scheduling.core.results import UnmetCondition, UnmetKind
 from moorage.manager.scheduling.core.shape import OwnedShape, counted
 
 # (index into ``QuotaBalance.remaining``, amount) for each limit that an owned shape counts against.
-# Limits on what it does not request are left out.
+# Limits on slots that it does not request are omitted.
 Cost = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LimitedSlots:
-    """What a quota limits: slots, and maybe sessions and node-hours. Interned: most quotas share
-    one."""
+    """What a quota limits: slots, and possibly sessions and node-hours. Interned, because most
+    quotas share one."""
 
     slots: tuple[str, ...]
     sessions: bool
@@ -51,8 +51,8 @@ def _limits(
 
 
 class QuotaBalance:
-    """One quota. ``remaining``: what is left of each limited slot, then of the sessions if limited,
-    then of the node-seconds if limited.
+    """One quota. ``remaining``: the remainder of each limited slot, then of the sessions if
+    limited, then of the node-seconds if limited.
 
     ``remaining`` is updated in place and never replaced: ``Quotas`` keeps references to it.
     """
@@ -129,8 +129,8 @@ Charges = tuple[tuple[QuotaBalance, list[int], Cost], ...]
 
 
 class Quotas:
-    """The quotas of one resource group, its users and its projects. A placement is charged at
-    once."""
+    """Quotas of one resource group, its users and its projects. A placement is charged
+    immediately."""
 
     def __init__(self, group: str, quotas: Iterable[Quota]) -> None:
         self._group = group
@@ -187,7 +187,7 @@ class Quotas:
                 self._charges.clear()
 
     def charges(self, owned_shape: OwnedShape) -> Charges:
-        """The quotas that apply to ``owned_shape``, with its cost."""
+        """Quotas that apply to ``owned_shape``, with its cost."""
         charges = self._charges.get(owned_shape)
         if charges is None:
             owner = owned_shape.user, owned_shape.project

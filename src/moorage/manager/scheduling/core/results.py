@@ -1,5 +1,5 @@
-"""Results of a scheduling pass: places, holds, reservations and victims. Units and times as in
-``model``."""
+"""Results of a scheduling pass: places, holds, reservations and victims. Units and times are those
+of ``model``."""
 
 from __future__ import annotations
 
@@ -72,10 +72,10 @@ class Refusal:
     """Why ``agents`` agents refuse a session; ``available`` is the most that any of them has of
     ``slot``.
 
-    For RUNTIME, ENGINE, ARCH and LABELS ``slot`` names what is missing, for RESERVED the session
-    that holds the reservation, for SELECTOR the failure. For KERNELS ``available`` is the limit.
-    ``best`` is the agent that has the most (CAPACITY, UNHEALTHY and NEVER; the smallest id among
-    equals).
+    For RUNTIME, ENGINE, ARCH and LABELS, ``slot`` names the missing property; for RESERVED, the
+    session that holds the reservation; for SELECTOR, the failure. For KERNELS ``available`` is the
+    limit. ``best`` is the agent that has the most (CAPACITY, UNHEALTHY and NEVER; the smallest id
+    among equals).
     """
 
     kind: RefusalKind
@@ -87,7 +87,7 @@ class Refusal:
 
 
 class UnmetKind(StrEnum):
-    """The predicates that hold for a session before any agent is considered."""
+    """Predicates that a session must meet before any agent is considered."""
 
     DEPENDENCY = "dependency"  # ``names``: the sessions that it waits for
     DEPENDENCY_FAILED = "dependency-failed"  # ``names``: the dependencies with the wrong outcome
@@ -103,7 +103,7 @@ class UnmetKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class UnmetCondition:
-    """A predicate that a session does not meet. A hold lists all of them."""
+    """Predicate that a session does not meet. A hold lists all of them."""
 
     kind: UnmetKind
     names: tuple[str, ...] = ()
@@ -120,9 +120,9 @@ class HeldSession(NamedTuple):
     """A session that was not placed.
 
     ``attempted``: agents were considered for it. ``capacity``: an agent could take it if that agent
-    were empty, which counts one retry. It is false when no agent takes new work (all are draining
-    or unhealthy). ``blocked_by``: the session at which the pass ended before this one, or whose
-    reservation it would delay.
+    were empty, which counts as one retry. It is false when no agent accepts new work (all are
+    draining or unhealthy). ``blocked_by``: the session at which the pass ended before this one, or
+    whose reservation it would delay.
     """
 
     session_id: SessionId
@@ -141,7 +141,7 @@ HoldDetails = tuple[
 
 
 class Holds(Sequence[HeldSession]):
-    """The sessions that were not placed, in the order in which they were tried.
+    """Sessions that were not placed, in the order in which they were tried.
 
     A column store: ten thousand holds are two lists, and most entries of ``details`` are the same
     object. A ``HeldSession`` is built when an element is read.
@@ -200,18 +200,18 @@ class Reservation:
     agents: tuple[AgentId, ...]
     starts_at: int | None
     basis: Literal["ends", "held", "preemption"]
-    # the sessions whose end frees the capacity, earliest end first
+    # sessions whose end frees the capacity, earliest end first
     waits_for: tuple[SessionId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """A running session whose kernels are all stopped so that ``for_session`` can start."""
+    """Running session whose kernels are all stopped so that ``for_session`` can start."""
 
     session_id: SessionId
     for_session: SessionId
     how: Literal["requeue", "end"]
-    grace: int  # microseconds until its kernels have ended, at the latest
+    grace: int  # microseconds until its kernels have ended at the latest
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,5 +224,5 @@ class Plan:
     victims: tuple[Victim, ...] = ()
     # Round-robin cursors that moved, by architecture.
     cursors: Mapping[str, AgentId] = field(default_factory=dict)
-    # The new ``Pending.bypassed`` where it grew.
+    # New values of ``Pending.bypassed`` that grew.
     bypasses: Mapping[SessionId, int] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Request shapes: what makes two requests equal to the planner.
+"""Request shapes: the properties that make two requests equal for the planner.
 
 Sessions that arrive in large numbers have few distinct shapes, so the planner keeps its
 intermediate results by shape. Shapes are interned: ``shape_of`` returns the same object for equal
@@ -25,14 +25,14 @@ _ONE_SYSTEM_SESSION = {SYSTEM_SESSIONS: 1}
 
 
 class NodeConstraints(NamedTuple):
-    """The properties that an agent must have, whatever its size."""
+    """Properties that an agent must have, whatever its size."""
 
     runtime: str
     engine: str
     arch: str
     labels: frozenset[tuple[str, str]]
-    # Other agents reach its kernels at its address: those of a cluster over several agents talk
-    # directly.
+    # Whether other agents reach its kernels at its address: kernels of a cluster over several
+    # agents connect directly.
     direct: bool = False
 
 
@@ -53,10 +53,10 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OwnedShape:
-    """A shape requested by one user in one project: what quotas distinguish. Interned like shapes.
+    """Shape requested by one user in one project, which quotas distinguish. Interned like shapes.
 
-    ``node_seconds``: what it uses of a site at most, if it is a job. ``system``: a system session,
-    which counts against no limit but that of its own."""
+    ``node_seconds``: its maximum use of a site, if it is a job. ``system``: a system session, which
+    counts only against its own limit."""
 
     user: str
     project: str
@@ -73,7 +73,7 @@ def owned_shape_of(
 
 
 def counted(owned_shape: OwnedShape) -> Mapping[str, int]:
-    """What counts against limits on slots."""
+    """Amounts that count against limits on slots."""
     return _ONE_SYSTEM_SESSION if owned_shape.system else owned_shape.shape.amounts
 
 

@@ -1,5 +1,5 @@
-"""Changed queue: which sessions one incremental pass examines, in order, without those that need no
-look."""
+"""Changed queue: the sessions that one incremental pass examines, in order, without those that need
+no examination."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NOT_OVERDUE = (OVERDUE + 1,)
 
 
 class ChangedQueue:
-    """The queue of one pass: skips sessions that would get the hold of the one before them.
+    """Queue of one pass: skips sessions that would get the same hold as the previous one.
 
     Merges two heaps of shape queues by their next session. ``_open_heap``: shapes that may be
     placed. ``_blocked_heap``: shapes that capacity refused, needed only until enough overdue
@@ -64,7 +64,7 @@ class ChangedQueue:
         self._was_placed = False
         self.scheduling_pass: SchedulingPass | None = None
 
-        # Owner queues over quota, from the first session on that was refused for it.
+        # Owner queues over quota, from the first refused session on.
         self.over_quota: list[tuple[OwnerQueue, list[Pending]]] = []
 
     def placed(self, item: Pending) -> None:
@@ -74,7 +74,7 @@ class ChangedQueue:
         scheduling_pass = self.scheduling_pass
         assert scheduling_pass is not None
 
-        # those that guards refused: a changed reservation may admit others
+        # sessions that guards refused: a changed reservation may admit others
         denied: list[ShapeCursor] = []
         while True:
             blocked = self._find_blocked(scheduling_pass)
@@ -116,7 +116,8 @@ class ChangedQueue:
     def _cursor(
         self, scheduling_pass: SchedulingPass, key: QueueKey, queue: ShapeQueue, heap: list[_Entry]
     ) -> ShapeCursor | None:
-        """None: its shape has been refused since, and is only needed to find out who is blocked."""
+        """Cursor of a shape. None: the shape has been refused since, and is only needed to
+        determine who is blocked."""
         if heap is self._open_heap and queue.shape not in self._live:
             refusal = self._refusals.get(queue.shape)
             if refusal is None or refusal.is_capacity:
@@ -146,7 +147,7 @@ class ChangedQueue:
         refusal = self._refusals.get(queue.shape)
         if refusal is not None and not refusal.unchecked:
             self._live.discard(queue.shape)
-        # The next overdue session of a refused shape may get a reservation too.
+        # The next overdue session of a refused shape may also get a reservation.
         if queue.overdue and is_capacity and not scheduling_pass.blocks_nobody(queue.shape):
             self._push(self._blocked_heap, cursor)
 
@@ -157,9 +158,10 @@ class ChangedQueue:
             heappush(heap, (cursor.key, cursor.queue))
 
     def _find_blocked(self, scheduling_pass: SchedulingPass) -> Sequence[_Entry]:
-        """The heap of the shapes that capacity refused, with the first session that the pass needs
-        to see: an overdue one that may get a reservation, or the one that becomes the head. Empty
-        if it needs none."""
+        """Heap of the shapes refused for capacity, with the first session that the pass needs to
+        see: an overdue one that may get a reservation, or the one that becomes the head.
+
+        Empty if it needs none."""
         heads = self._index.heads
         heap = self._blocked_heap
         if not scheduling_pass.may_hold:

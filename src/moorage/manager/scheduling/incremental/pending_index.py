@@ -1,9 +1,10 @@
 """Index of pending sessions, kept sorted between passes.
 
 Two levels. A ``ShapeQueue`` holds all sessions of one shape and time limit, overdue ones apart from
-the others: capacity treats them alike, so once its first session is refused, the rest need no look,
-except for their right to a reservation. In it, an ``OwnerQueue`` holds those of one user and
-project: quotas treat them alike too, so it can be parked as a whole while a quota is used up.
+the others: capacity treats them equally, so once its first session is refused, the rest need no
+examination, except for their right to a reservation. In it, an ``OwnerQueue`` holds those of one
+user and project: quotas treat them equally, so it can be parked as a whole while a quota is
+exhausted.
 
 Invariants, once ``sort_added`` has run: the items of an owner queue are sorted;
 ``ShapeQueue.heads`` holds the first item of each owner queue that is not parked, sorted;
@@ -28,8 +29,8 @@ _by_queue_key = attrgetter("queue_key")
 
 
 class OwnerQueue:
-    """``parked``: a quota of the owner is used up. ``last_hold``: the hold that all its sessions
-    got last, if they got the same. ``head``: the key under which the shape queue lists it."""
+    """``parked``: a quota of the owner is exhausted. ``last_hold``: the last hold of all its
+    sessions, if it was the same. ``head``: the key under which the shape queue lists it."""
 
     __slots__ = ("head", "items", "key", "last_hold", "owned_shape", "parked", "queue", "unsorted")
 
@@ -45,8 +46,8 @@ class OwnerQueue:
 
 
 class ShapeQueue:
-    """``heads``: the first of each owner queue that is not parked. ``head``: the key under which
-    the index lists it. ``overdue``: all of its sessions are."""
+    """``heads``: the first session of each owner queue that is not parked. ``head``: the key under
+    which the index lists it. ``overdue``: all of its sessions are overdue."""
 
     __slots__ = ("head", "heads", "name", "overdue", "owners", "shape")
 
@@ -60,7 +61,7 @@ class ShapeQueue:
 
 
 class PendingIndex:
-    """``heads``: the first of each shape queue, sorted, as of the last ``sort_added``."""
+    """``heads``: the first session of each shape queue, sorted, as of the last ``sort_added``."""
 
     def __init__(self) -> None:
         self.heads: list[tuple[QueueKey, ShapeQueue]] = []
@@ -71,7 +72,7 @@ class PendingIndex:
         self._parked: dict[tuple[str, str], dict[OwnerQueue, None]] = {}
 
     def add(self, item: Pending, overdue: bool) -> bool:
-        """Returns whether its shape is new to the index."""
+        """Add a session. Returns whether its shape is new to the index."""
         name = (item.owned_shape, item.time_limit, overdue)
         new = False
         owner = self._owner_queues.get(name)
@@ -93,8 +94,8 @@ class PendingIndex:
         if len(items) == 1:
             self._update_head(owner)
         elif not owner.unsorted and owner.key(item) < owner.key(items[-2]):
-            # Rare, because the youngest session mostly comes last. Sorted once for all that are
-            # added.
+            # Rare, because the youngest session usually comes last. Sorted once for all added
+            # sessions.
             owner.unsorted = True
             self._unsorted.append(owner)
 
@@ -143,7 +144,7 @@ class PendingIndex:
             self._update_head(owner)
 
     def parked_by(self, scope: str, name: str) -> list[OwnerQueue]:
-        """The queues that this quota may have parked."""
+        """Queues that this quota may have parked."""
         return list(self._parked.get((scope, "" if scope == "group" else name), ()))
 
     def _update_head(self, owner: OwnerQueue) -> None:
@@ -173,8 +174,8 @@ def _quota_names(owner: OwnerQueue) -> tuple[tuple[str, str], ...]:
 
 
 class ShapeCursor:
-    """The position of one pass in a shape queue, which it does not change. Merges the owner queues
-    by key."""
+    """Position of one pass in a shape queue, which it does not change. Merges the owner queues by
+    key."""
 
     __slots__ = ("_heap", "_position", "queue")
 
@@ -210,8 +211,8 @@ class ShapeCursor:
             heappop(self._heap)
 
     def drop_owner(self) -> tuple[OwnerQueue, list[Pending]]:
-        """Move to the next session of another owner, for good. Returns what is left of the current
-        one."""
+        """Move to the next session of another owner permanently. Returns the remainder of the
+        current owner queue."""
         _, owner = heappop(self._heap)
         rest = owner.items[self._position.get(owner, 0) :]
         self._position[owner] = len(owner.items)

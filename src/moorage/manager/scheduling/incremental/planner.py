@@ -1,10 +1,10 @@
-"""Incremental planner: is told what changed, and examines only what that may affect.
+"""Incremental planner: receives changes, and examines only the sessions that they may affect.
 
-Its plans are those of ``plan`` (``tests/model/test_planner.py`` holds every step of random
-histories to it). It does not ask again for sessions that capacity refused: they stay refused until
-an agent changes so that they fit on it, whatever else happens. Of ten thousand pending sessions it
-examines those that an agent with new capacity could take, and the first of the others, which has
-the right to a reservation.
+Its plans equal those of ``plan`` (``tests/model/test_planner.py`` compares every step of random
+histories). It does not reexamine sessions that were refused for capacity: they stay refused until
+an agent changes so that they fit on it. Of ten thousand pending sessions, it examines those that an
+agent with new capacity could take, and the first of the others, which has the right to a
+reservation.
 
 Invariants between passes:
 
@@ -38,20 +38,20 @@ from moorage.manager.scheduling.planning.plan import plan
 from moorage.manager.scheduling.planning.refusal_cache import RefusalCache
 from moorage.manager.scheduling.planning.scheduling_pass import SchedulingPass
 
-# Entries that ``IncrementalPlanner`` keeps of sessions that are not pending any more.
+# Number of entries that ``IncrementalPlanner`` keeps for sessions that are not pending any more.
 _MIN_DUE = 1_000
 
 
 class IncrementalPlanner:
     """Planner of one resource group under one policy.
 
-    Report changes with the ``update_`` methods, then call ``plan``. A plan lists the sessions that
-    were examined. One that it does not list waits as before; one that is refused as before may get
-    the numbers of an earlier pass. Planning changes none of the reported state: the results of a
-    place (an agent with less capacity, a session that is not pending any more) must be reported
-    too.
+    Report changes with the ``update_`` methods, then call ``plan``. A plan lists the examined
+    sessions. A session that it omits waits as before; a session that is refused as before may get
+    the numbers of an earlier pass. Planning does not change the reported state: the results of a
+    place (an agent with less capacity, a session that is not pending any more) must be reported as
+    well.
 
-    Sessions with constraints of their own and clusters are examined in each pass, one by one.
+    Sessions with their own constraints and clusters are examined individually in each pass.
     Policies other than fifo with backfill are planned from scratch each time (``is_incremental`` is
     false).
     """
@@ -68,16 +68,16 @@ class IncrementalPlanner:
         self._cursors: Mapping[str, AgentId] = {}
         self._usage: Mapping[str, Mapping[str, int]] | None = None
         self._index = PendingIndex()
-        self._individual: set[SessionId] = set()  # those that each pass examines
+        self._individual: set[SessionId] = set()  # sessions that each pass examines
         self._open: set[Shape] = set()  # shapes that may be placed; all others stay refused
         self._changed: set[AgentId] = set()
         self._new: set[SessionId] = set()
         self._now = 0  # of the last plan
-        self._overdue: set[SessionId] = set()  # those that the index holds as overdue
+        self._overdue: set[SessionId] = set()  # sessions that the index holds as overdue
 
-        # a heap: when each of the others becomes overdue by age
+        # a heap: times at which each of the others becomes overdue by age
         self._due: list[tuple[int, SessionId]] = []
-        self._pool: NodePool | None = None  # None: the agents changed too much to keep it
+        self._pool: NodePool | None = None  # None: too many agents changed to keep it
         self._balances = Quotas(group, ())
         self.is_incremental = (
             (policy.strategy, policy.hol) == ("fifo", "backfill")
@@ -88,7 +88,7 @@ class IncrementalPlanner:
         )
 
     def update_agents(self, changed: Iterable[AgentState], gone: Iterable[AgentId] = ()) -> None:
-        """``changed``: new agents, and those that differ from their last report."""
+        """Update agents. ``changed``: new agents, and those that differ from their last report."""
         for agent in changed:
             known = self._agents.get(agent.agent_id)
             self._agents[agent.agent_id] = agent
@@ -101,7 +101,8 @@ class IncrementalPlanner:
                 self._pool = None
 
     def update_sessions(self, pending: Iterable[Pending], gone: Iterable[SessionId] = ()) -> None:
-        """``pending``: new sessions, and those that changed. ``gone``: those no longer pending."""
+        """Update sessions. ``pending``: new and changed sessions. ``gone``: sessions that are no
+        longer pending."""
         pending = list(pending)
 
         # All removals first: removing from an owner queue after additions to it would sort it each
@@ -119,7 +120,8 @@ class IncrementalPlanner:
                 self._add_to_index(item, is_overdue(item, self._policy, self._now))
             elif item.dependencies == "met" and not item.earlier_agents:
                 self._individual.add(item.session_id)
-            # The others cannot start until they change: they get a hold, and no further look.
+            # The others cannot start until they change: they get a hold, and are not examined
+            # again.
 
     def update_quotas(self, changed: Iterable[Quota]) -> None:
         changed = list(changed)
@@ -141,7 +143,7 @@ class IncrementalPlanner:
         return self._pending.keys()
 
     def snapshot(self) -> Snapshot:
-        """The reported state."""
+        """Snapshot of the reported state."""
         agents = tuple(self._agents.values())
         pending = tuple(self._pending.values())
         quotas = tuple(self._quotas.values())
@@ -156,7 +158,7 @@ class IncrementalPlanner:
         )
 
     def plan(self, now: int) -> Plan:
-        """``now``: unix microseconds, not before that of the last call."""
+        """Plan a pass. ``now``: Unix microseconds, not before that of the last call."""
         self._now = now
         self._move_overdue(now)
         if not self.is_incremental:
@@ -191,11 +193,11 @@ class IncrementalPlanner:
         return scheduling_pass.plan()
 
     def _update_pool(self) -> NodePool:
-        """The node pool, refusal cache and earliest fits for the changed agents; all new if need
-        be."""
+        """Update the node pool, refusal cache and earliest fits for the changed agents; create them
+        anew if necessary."""
         pool = self._pool
 
-        # Whether a fraction fits depends on single devices there, which the refusal cache does not
+        # Whether a fraction fits there depends on single devices, which the refusal cache does not
         # track.
         if pool is None or pool.quantized:
             pool = NodePool(self._agents.values(), self._policy)
@@ -240,10 +242,10 @@ class IncrementalPlanner:
         scheduling_pass: SchedulingPass,
         over_quota: Iterable[tuple[OwnerQueue, list[Pending]]],
     ) -> None:
-        """Add holds for new sessions and for those over quota that the pass has skipped.
+        """Add holds for new sessions and for sessions over quota that the pass has skipped.
 
-        They get the hold of their equivalence class as it is after the pass, or that of what they
-        wait for.
+        They get the hold of their equivalence class after the pass, or that of the condition that
+        they wait for.
         """
         holds = scheduling_pass.holds
         places = scheduling_pass.places
@@ -291,15 +293,14 @@ class IncrementalPlanner:
             if guard.node.reserved:
                 pool.unreserve(guard.node)
 
-        # Places that are committed are reported later; until then these agents are as they were.
+        # Committed places are reported later; until then these agents stay as they were.
         self._changed |= {node.agent.agent_id for node in pool.allocated_nodes}
         pool.allocated_nodes.clear()
         self._refusals.forget_constrained()
         self._balances.undo_charges()
 
         for owner, _ in over_quota:
-            # Do not park sessions that are over quota only if all places of this plan are
-            # committed.
+            # Keep sessions over quota unparked unless all places of this plan are committed.
             if self._balances.check(owner.items[0]):
                 self._index.park(owner)
 
@@ -333,7 +334,7 @@ class IncrementalPlanner:
                 self._index.remove(item, False)
                 self._add_to_index(item, True)
 
-        if len(self._due) > 2 * len(self._pending) + _MIN_DUE:  # most of them have started long ago
+        if len(self._due) > 2 * len(self._pending) + _MIN_DUE:  # most of them started long ago
             patience = self._policy.max_skip_age or 0
             waiting = [item for item in self._pending.values() if _is_indexed(item)]
             self._due = [
@@ -345,7 +346,7 @@ class IncrementalPlanner:
 
 
 def _is_indexed(item: Pending) -> bool:
-    """Whether capacity and quotas decide alike about it and all others of its shape and owner."""
+    """Whether capacity and quotas treat it like all others of its shape and owner."""
     return item.unconstrained and item.shape.single_kernel
 
 

@@ -1,9 +1,8 @@
 """Planner cache: one incremental planner per resource group, updated with the difference of two
 snapshots.
 
-The store says which agents and pending sessions may have changed. Otherwise comparing snapshots
-costs one look at each of them; most are the same objects as in the pass before, so identity is
-compared first.
+The store reports which agents and pending sessions may have changed. Without this report, all of
+them are compared; most are the same objects as in the previous pass, so identity is compared first.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ from moorage.manager.scheduling.placement.selector_plugin import Selector
 
 @dataclass(slots=True)
 class _CachedPlanner:
-    """A planner and the snapshot that it was updated with last. ``number``: of its pending
-    sessions, and ``agents_number`` of its agents."""
+    """Planner and the snapshot that it was last updated with. ``number``: that of its pending
+    sessions. ``agents_number``: that of its agents."""
 
     policy: Policy
     selectors: Mapping[str, Selector]
@@ -43,7 +42,7 @@ class _CachedPlanner:
     number: int | None = None
     agents_number: int | None = None
     # Users and projects that were charged in the last plan. Their quotas are reported even if they
-    # are equal again: the charges, which may not have been committed, held other sessions back.
+    # are equal again: the charges, which may not have been committed, held back other sessions.
     charged: set[str] = field(default_factory=set)
 
     def update(self, snapshot: Snapshot) -> None:
@@ -120,8 +119,8 @@ class _CachedPlanner:
 
 
 class PlannerCache:
-    """``plan`` decides as the function of that name, but its plan lists only the sessions that it
-    examined: one without a place or a hold waits as before."""
+    """``plan`` decides like the function of that name, but its plan lists only the examined
+    sessions: a session without a place or a hold waits as before."""
 
     def __init__(self) -> None:
         self._cached: dict[str, _CachedPlanner] = {}
@@ -150,7 +149,8 @@ class PlannerCache:
         return cached.plan(now)
 
     def examined(self, snapshot: Snapshot, policy: Policy) -> int:
-        """At most about so many pending sessions are examined by the next plan of ``snapshot``."""
+        """Approximate upper limit of the pending sessions that the next plan of ``snapshot``
+        examines."""
         cached = self._cached.get(snapshot.group)
         changes = snapshot.changes
         if cached is None or changes is None or changes.number - 1 != cached.number:
@@ -160,7 +160,7 @@ class PlannerCache:
         return len(changes.changed) + len(changes.gone)
 
     def pending(self, group: str) -> Mapping[SessionId, Pending]:
-        """The pending sessions for which the last plan of the group was made."""
+        """Pending sessions for which the last plan of the group was made."""
         return self._cached[group].pending
 
     def forget(self, group: str) -> None:

@@ -1,4 +1,4 @@
 """Placement: the nodes on which a request fits, the choice among them, and their devices.
 
-Pure. Knows nothing of the queue, reservations or other sessions that wait.
+Pure. Independent of the queue, reservations and other waiting sessions.
 """

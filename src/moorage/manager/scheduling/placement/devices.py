@@ -1,4 +1,4 @@
-"""Device selection: devices close to each other, with little fragmentation of what stays free."""
+"""Device selection: devices close to each other, with little fragmentation of the free devices."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from moorage.common.model.slots import WHOLE_DEVICE
 from moorage.manager.scheduling.core.demand import packed_capacity
 from moorage.manager.scheduling.core.model import DeviceFamily, DeviceState
 
-DeviceShares = list[tuple[int, int]]  # (index of the device in its family, 1/1000 taken of it)
+DeviceShares = list[tuple[int, int]]  # (index of the device in its family, 1/1000 taken)
 
 
 class FreeDevices:
-    """What is free of each device of one family on an agent while a plan is made, in 1/1000."""
+    """Free amount of each device of one family on an agent while a plan is made, in 1/1000."""
 
     __slots__ = ("free", "linked", "states")
 
@@ -82,9 +82,9 @@ def _equal_pieces(devices: FreeDevices, amount: int, count: int) -> DeviceShares
 
 
 def _nearby(devices: FreeDevices, count: int) -> list[int]:
-    """``count`` whole devices: of one island of direct links (NVLink), else of one NUMA node, else
-    of few nodes. From the smallest set that suffices, so that larger sets stay intact for larger
-    requests."""
+    """Choose ``count`` whole devices from one island of direct links (NVLink), else from one NUMA
+    node, else from few nodes. The smallest set that suffices is used, so that larger sets stay
+    intact for larger requests."""
     free = [index for index, left in enumerate(devices.free) if left >= WHOLE_DEVICE]
     if not devices.linked or len(free) <= count:
         return free[:count]

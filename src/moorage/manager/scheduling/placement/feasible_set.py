@@ -1,5 +1,5 @@
-"""Feasible sets: the agents that satisfy the constraints of a shape, and why agents refuse a
-request."""
+"""Feasible sets: the agents that satisfy the constraints of a shape, and the reasons why agents
+refuse a request."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ _PERMANENT = frozenset(
 def unmet_constraint(
     agent: AgentState, constraints: NodeConstraints
 ) -> tuple[RefusalKind, str] | None:
-    """The first constraint that ``agent`` does not satisfy, and the name of what it lacks."""
+    """The first constraint that ``agent`` does not satisfy, and the name of the missing
+    property."""
     runtime, engine, arch, labels, _ = constraints
     if runtime not in agent.runtimes:
         plain = unisolated(runtime)
@@ -81,8 +82,9 @@ def unmet_constraint(
 
 
 def unschedulable_reason(agent: AgentState, *, direct: bool) -> RefusalKind | None:
-    """Why the agent takes no new work at present. ``direct``: see ``NodeConstraints``. How an agent
-    is reached may change, so a session waits for that as for the end of a drain."""
+    """Why the agent accepts no new work at present. ``direct``: see ``NodeConstraints``.
+
+    The way to reach an agent may change, so a session waits for that as for the end of a drain."""
     if direct and agent.dials_out:
         return RefusalKind.DIALS_OUT
     if agent.fenced:
@@ -93,8 +95,8 @@ def unschedulable_reason(agent: AgentState, *, direct: bool) -> RefusalKind | No
 
 
 class NodeClass:
-    """Nodes of equal total capacity, by agent id: a request that is too large for one is so for
-    all."""
+    """Nodes of equal total capacity, by agent id: a request that is too large for one is too large
+    for all."""
 
     __slots__ = ("_free", "_version", "nodes")
 
@@ -104,7 +106,7 @@ class NodeClass:
         self._version = -1
 
     def free_of(self, slot: str, version: int) -> list[int]:
-        """What each node has free of ``slot``. Cached for one ``version`` of the node pool."""
+        """Free amount of ``slot`` on each node. Cached for one ``version`` of the node pool."""
         if self._version != version:
             self._free.clear()
             self._version = version
@@ -117,8 +119,8 @@ class NodeClass:
 class FeasibleSet:
     """The nodes of a group that satisfy ``constraints``.
 
-    ``nodes`` are all of them, ``schedulable`` those that take such work at present. ``unmet``
-    counts the other agents by what they lack.
+    ``nodes`` are all of them, ``schedulable`` those that accept such work at present. ``unmet``
+    counts the other agents by the missing property.
     """
 
     def __init__(self, nodes: list[NodeState], constraints: NodeConstraints) -> None:
@@ -203,15 +205,15 @@ class Infeasibility:
         )
 
     def applies_to(self, demand: Demand) -> bool:
-        """Whether it holds for a larger request too: that one might never fit, where this one does
-        not fit now."""
+        """Whether it also holds for a larger request: that one might never fit, where this one only
+        does not fit now."""
         if self.reason is Reason.INFEASIBLE or not self.candidates:
             return True
 
         wants_room = self.reason is Reason.INSUFFICIENT_RESOURCES
         for index, node in enumerate(self.candidates):
             if node.fits_when_empty(demand) if wants_room else node.could_ever_fit(demand):
-                # Move to front: the next call finds it at once.
+                # Move to front: the next call finds it immediately.
                 self.candidates[0], self.candidates[index] = node, self.candidates[0]
                 return True
 
@@ -335,8 +337,8 @@ def _infeasibility(
 
 
 def _session_restriction(item: Pending, node: NodeState, quantized: bool) -> RefusalKind | None:
-    """The permanent restrictions. That an agent is avoided counts only where the session would
-    fit."""
+    """Permanent restrictions of the session. An avoided agent counts only if the session would fit
+    there."""
     if item.designated and node.agent.agent_id not in item.designated:
         return RefusalKind.DESIGNATED
     if quantized and item.shape.fractions and not node.supports_fractions(item.shape.fractions):
@@ -362,8 +364,8 @@ def _count(
 def _refusal(
     kind: RefusalKind, slot: str, amount: int, available: int, *, agents: int, best: AgentId | None
 ) -> Refusal:
-    """In request units. A partly used device cannot serve a request for whole devices, so it does
-    not count there."""
+    """Refusal in request units. A partly used device cannot serve a request for whole devices, so
+    it does not count there."""
     shown, (requested,) = in_request_units(slot, amount)
     return Refusal(
         kind,

@@ -63,13 +63,13 @@ class FreeCapacity:
         return True
 
     def fits_all(self, demands: tuple[Demand, ...], fraction: str) -> bool:
-        """Whether all of ``demands`` fit at once."""
+        """Whether all of ``demands`` fit together."""
         if len(demands) == 1:
             return self.fits(demands[0])
         return self.select_all(demands, fraction) is not None
 
     def select(self, demand: Demand, fraction: str) -> Allocations:
-        """What ``allocate`` would return, without allocating it."""
+        """Result of ``allocate``, without allocating it."""
         return self._choose(demand, fraction, False)
 
     def allocate(self, demand: Demand, fraction: str) -> Allocations:
@@ -102,7 +102,7 @@ class FreeCapacity:
         return tuple(allocations)
 
     def take_what_is_left(self, demand: Demand, fraction: str) -> None:
-        """Allocate ``demand``, or as much of it as there is."""
+        """Allocate ``demand``, or as much of it as is left."""
         if self.fits(demand):
             self.allocate(demand, fraction)
             return
@@ -115,7 +115,7 @@ class FreeCapacity:
         self._apply(allocations, -1, kernels)
 
     def release(self, allocations: Allocations, kernels: int = 1) -> None:
-        """Give these allocations back. Shares of a device that is unhealthy or gone do not become
+        """Release these allocations. Shares of a device that is unhealthy or gone do not become
         free."""
         self._apply(allocations, 1, kernels)
 
@@ -154,7 +154,7 @@ class FreeCapacity:
         return twin
 
     def select_all(self, demands: Iterable[Demand], fraction: str) -> list[Allocations] | None:
-        """The allocations of each kernel of a cluster if all fit here at once, in the order of
+        """Allocations of each kernel of a cluster if all fit here together, in the order of
         ``demands``, else None. Large kernels choose first."""
         demands = list(demands)
         if len(demands) == 1:

@@ -22,8 +22,10 @@ Assignment = list[tuple[NodeState, Allocations]]
 
 
 def lower_bound(demands: Sequence[Demand]) -> Demand:
-    """What a node must have free to hold all of ``demands``: necessary, not sufficient, and cheap
-    to search for. Fractions may share a device, so only the largest one counts."""
+    """Free capacity that a node needs at least to hold all of ``demands``: necessary, not
+    sufficient, and cheap to search for.
+
+    Fractions may share a device, so only the largest one counts."""
     total: dict[str, int] = {}
     fractions: dict[str, int] = {}
     for demand in demands:
@@ -66,14 +68,14 @@ def _on_separate_nodes(
     candidates: dict[Demand, list[NodeState]] = {}
     for demand in demands:
         if demand not in candidates:
-            # With as many candidates as there are kernels, a kernel always finds one that is left.
+            # With as many candidates as kernels, a kernel always finds one that is left.
             candidates[demand] = pool.best_candidates(item, demand, len(demands))
     matched = match_distinct([[node.rank for node in candidates[demand]] for demand in demands])
     return None if matched is None else [pool.nodes[rank] for rank in matched]
 
 
 def match_distinct(choices: Sequence[Sequence[int]]) -> list[int] | None:
-    """One of its choices for each row, no two the same, or None if that is impossible.
+    """Choose a distinct entry for each row, or return None if that is impossible.
 
     Bipartite matching by augmenting paths. Earlier rows keep their preferred choice as long as the
     others can move to another one.
@@ -107,8 +109,8 @@ def match_distinct(choices: Sequence[Sequence[int]]) -> list[int] | None:
 def diagnose_gang(
     pool: NodePool, item: Pending, fraction: str
 ) -> tuple[Infeasibility, tuple[Refusal, ...]]:
-    """Why ``item`` was not placed: as for a single kernel, or because its kernels do not fit all at
-    once."""
+    """Why ``item`` was not placed: the same reasons as for a single kernel, or that its kernels do
+    not fit together."""
     demands = [pool.with_kernels(demand) for demand in item.shape.demands]
     single_node = item.shape.mode == "single-node"
     bound = lower_bound(item.shape.demands)
@@ -127,7 +129,8 @@ def diagnose_gang(
         if not _would_fit(
             usable, demands, single_node=single_node, fraction=fraction, include_unhealthy=False
         ):
-            # Only capacity is missing if the agents that take new work suffice once they are empty.
+            # Only capacity is missing if the agents that accept new work suffice once they are
+            # empty.
             anywhere = replace(item, avoid=frozenset())
             nodes = [
                 node for node in feasible.nodes if accepts_node(anywhere, node, pool.quantized)
@@ -164,7 +167,7 @@ def _would_fit(
     *,
     include_unhealthy: bool,
 ) -> bool:
-    """Whether all kernels would fit at once if the nodes were empty."""
+    """Whether all kernels would fit together if the nodes were empty."""
     if single_node:
         return any(
             node.when_empty(include_unhealthy).fits_all(tuple(demands), fraction) for node in nodes

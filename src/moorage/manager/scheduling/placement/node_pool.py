@@ -1,4 +1,4 @@
-"""Node pool: the agents of a group while a plan is made, and the choice among feasible ones."""
+"""Node pool: the agents of a group while a plan is made, and the choice among feasible agents."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class NodePool:
 
     ``count_kernels``: an agent limits its number of kernels, so demands include it. ``quantized``:
     an agent restricts the fractions of its devices. ``version`` grows with every change of free
-    capacity. ``allocated_nodes``: those that this pass has allocated something of.
+    capacity. ``allocated_nodes``: nodes on which this pass has allocated something.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class NodePool:
     def best_among(
         self, nodes: list[NodeState], request: ResourceRequest, item: Pending
     ) -> NodeState | None:
-        """The choice for an unconstrained session that fits on no other node than ``nodes``."""
+        """Choice for an unconstrained session that fits on no nodes other than ``nodes``."""
         able = [
             n
             for n in nodes
@@ -109,13 +109,14 @@ class NodePool:
         return able[0]
 
     def best(self, request: ResourceRequest) -> NodeState | None:
-        """The choice for a session on the fast path, in a pool with ``fast_path``."""
+        """Choice for a session on the fast path, in a pool with ``fast_path``."""
         return (
             None if request.packed is None else request.view.best(request.segments, request.packed)
         )
 
     def choose(self, item: Pending, demand: Demand) -> NodeState | None:
-        """The unreserved node that takes ``demand`` of ``item``. Raises ``SelectorFailed``."""
+        """Choose the unreserved node that takes ``demand`` of ``item``. Raises
+        ``SelectorFailed``."""
         if self.fast_path and item.fast_path:
             return self.best(self.request(item.shape))
         node = next(self.candidates(item, demand), None)
@@ -148,7 +149,7 @@ class NodePool:
     def allocate_request(
         self, node: NodeState, request: ResourceRequest, ends_at: int | None
     ) -> Allocations:
-        """``allocate`` for a session on the fast path."""
+        """Like ``allocate``, for a session on the fast path."""
         self.version += 1
         allocations, exact = request.allocate_on(node, self._policy.fraction)
         if exact and request.packed is not None:
@@ -178,8 +179,8 @@ class NodePool:
             node.add_replica(item.endpoint_id)
 
     def reserve(self, node: NodeState, session_id: str) -> None:
-        """Offer ``node`` to nobody: it is reserved for a session, and its guard decides about
-        others."""
+        """Exclude ``node`` from the candidates: it is reserved for a session, and its guard decides
+        about others."""
         self._index.remove(node)
         node.reserved = True
         node.reserved_for = session_id

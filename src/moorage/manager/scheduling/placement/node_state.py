@@ -17,11 +17,11 @@ UNLIMITED = 2**62  # kernels
 
 
 class NodeState(FreeCapacity):
-    """Free capacity of one agent: what it had in the snapshot, less what this pass has allocated.
+    """Free capacity of one agent: that of the snapshot, less the allocations of this pass.
 
-    ``rank``: its position among the agents of the group by id. ``planned``: what this pass has
-    allocated, as (end in unix microseconds or None, allocations). ``reserved``: it is kept for the
-    session ``reserved_for`` and offered to no other without asking its guard.
+    ``rank``: its position among the agents of the group by id. ``planned``: the allocations of this
+    pass, as (end in Unix microseconds or None, allocations). ``reserved``: it is reserved for the
+    session ``reserved_for``, and offered to others only if its guard admits them.
     """
 
     __slots__ = (
@@ -64,8 +64,8 @@ class NodeState(FreeCapacity):
             self.writable_free()[KERNELS] = max(0, limit - agent.kernels)
 
     def reset(self, agent: AgentState) -> None:
-        """Discard what was planned and take over a newer state of the agent, with unchanged
-        capacity."""
+        """Discard the allocations of the pass and take over a newer state of the agent, with
+        unchanged capacity."""
         self.agent = agent
         self._device_families = agent.packed.device_families
         self._free_devices = None
@@ -86,7 +86,7 @@ class NodeState(FreeCapacity):
         return self.agent.packed.healthy is not self.agent.packed.capacity
 
     def fits_when_empty(self, demand: Demand) -> bool:
-        """Whether it would fit if all work had ended, on healthy devices."""
+        """Whether the demand would fit if all work had ended, on healthy devices."""
         return first_short_slot(self.healthy, demand) is None
 
     def supports_fractions(self, fractions: Iterable[tuple[str, int]]) -> bool:
@@ -99,7 +99,7 @@ class NodeState(FreeCapacity):
         )
 
     def when_empty(self, include_unhealthy: bool = False) -> FreeCapacity:
-        """Its free capacity once everything on it has ended. ``include_unhealthy``: and its
+        """Free capacity once everything on it has ended. ``include_unhealthy``: also if its
         unhealthy devices have recovered."""
         families = {
             name: family._replace(
@@ -116,7 +116,7 @@ class NodeState(FreeCapacity):
         return empty
 
     def when_emptied(self) -> FreeCapacity:
-        """``when_empty``, but services keep what they have: they do not end by themselves."""
+        """Like ``when_empty``, but services keep their resources: they do not end by themselves."""
         empty = self.when_empty()
         for running in self.agent.running:
             if running.endless:
@@ -124,7 +124,7 @@ class NodeState(FreeCapacity):
         return empty
 
     def can_come_free(self, demands: tuple[Demand, ...], fraction: str) -> bool:
-        """Whether ``demands`` fit at once when all that ends by itself has ended."""
+        """Whether ``demands`` fit together when all work that ends by itself has ended."""
         if not all(self.fits_when_empty(demand) for demand in demands):
             return False
         if len(demands) == 1 and not any(running.endless for running in self.agent.running):

@@ -21,8 +21,8 @@ _new = tuple.__new__
 
 
 class ResourceRequest:
-    """``segments`` and ``packed``: of ``view``, see ``ScoreView``; ``packed`` is None if no agent
-    has a slot that it requests. ``ranks``: the schedulable nodes that satisfy its constraints."""
+    """``segments`` and ``packed`` belong to ``view``, see ``ScoreView``; ``packed`` is None if no
+    agent has a requested slot. ``ranks``: the schedulable nodes that satisfy the constraints."""
 
     __slots__ = (
         "_devices",
@@ -85,8 +85,8 @@ class ResourceRequest:
 def _split(
     demand: Demand, families: frozenset[str]
 ) -> tuple[list[Amount], list[Amount], Allocations, bool]:
-    """The requested devices, the scalar slots, the allocations of the scalar slots (equal for all
-    sessions), and whether only whole devices are requested."""
+    """Split into the requested devices, the scalar slots, the allocations of the scalar slots
+    (equal for all sessions), and whether only whole devices are requested."""
     devices = [(slot, amount) for slot, amount in demand if slot in families]
     scalars = [(slot, amount) for slot, amount in demand if slot not in families]
     allocations = tuple(

@@ -1,4 +1,4 @@
-"""Round-robin selection: nodes by agent id, after the one chosen last for the requested
+"""Round-robin selection: nodes by agent id, beginning after the one chosen last for the requested
 architecture."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class RoundRobin:
     def candidates(
         self, shape: Shape, demand: Demand, schedulable: list[NodeState]
     ) -> Iterator[NodeState]:
-        """The nodes on which ``demand`` fits now, best first."""
+        """Nodes on which ``demand`` fits now, best first."""
         name = (shape.constraints, demand)
         remaining = self._remaining.get(name)
         if remaining is None:

@@ -1,19 +1,19 @@
-"""Score index: nodes sorted by score while allocations change what they have free (concentrated,
+"""Score index: nodes sorted by score while allocations change their free amounts (concentrated,
 dispersed).
 
-What a request asks for is weighed, so there is a view of the nodes for each set of requested slots.
-In a view, a node's score key is one integer. From the high bits to the low ones it holds what is
-free of each slot, and the node's rank as the tie breaker: unrequested devices, slots that the group
-lists (``slot_priority``), requested slots, then the rest, scarce ones first in each. Each slot is a
-digit of ``DIGIT_BITS`` bits, whose highest bit is zero in every key. So keys order nodes as tuples
-of amounts would, and one subtraction computes all digits of a difference:
+The score depends on the requested slots, so there is a view of the nodes for each set of requested
+slots. In a view, a node's score key is one integer. From the high bits to the low bits, it holds
+the free amount of each slot, and the node's rank as the tie breaker: unrequested devices, slots
+that the group lists (``slot_priority``), requested slots, then the rest, scarce ones first in each.
+Each slot is a digit of ``DIGIT_BITS`` bits, whose highest bit is zero in every key. So keys order
+nodes as tuples of amounts would, and one subtraction computes all digits of a difference:
 
 * Fit. Set the zero bit of every digit (the guard bits), then subtract the request: a digit that is
   too small borrows from its guard bit, so the request fits exactly if all guard bits survive.
 * Skip. A node that fits has a key at least as large as the packed request, so bisection finds the
   first candidate of a sorted list.
 * Update. Allocating scalar slots and whole devices subtracts the packed request from the key. Other
-  views only note the node, and sort it anew when they are searched next.
+  views only record the node, and sort it again at their next search.
 
 ``dispersed`` stores complements (``MAX_AMOUNT`` minus what is free), so that the node with the most
 free capacity comes first, except of unrequested devices. ``tests/model/test_score_index.py`` holds
@@ -59,7 +59,7 @@ class ScoreIndex:
         self._removed: set[int] = set()
 
     def view(self, shape: Shape) -> ScoreView:
-        """The view for the slots that ``shape`` requests."""
+        """View for the slots that ``shape`` requests."""
         requested = frozenset(shape.amounts)
         found = self._views.get(requested)
         if found is None:
@@ -80,25 +80,26 @@ class ScoreIndex:
         return found
 
     def _listed(self, slot: str) -> int:
-        """The position of a slot or its family in the ``slot_priority`` of the group."""
+        """Position of a slot or its family in the ``slot_priority`` of the group."""
         lowest = len(self._priority)
         priority = self._priority
         return min(priority.get(slot, lowest), priority.get(slot.partition(".")[0], lowest))
 
     def update(self, node: NodeState) -> None:
-        """Sort ``node`` anew: what it has free has changed."""
+        """Sort ``node`` again, because its free amounts have changed."""
         for view in self._views.values():
             view.outdated.add(node.rank)
 
     def subtract(self, node: NodeState, view: ScoreView, packed: int) -> None:
-        """``update`` for an allocation that changed the key in ``view`` by exactly ``packed``."""
+        """Like ``update``, for an allocation that changed the key in ``view`` by exactly
+        ``packed``."""
         for other in self._views.values():
             if other is not view:
                 other.outdated.add(node.rank)
         view.subtract(node.rank, packed)
 
     def remove(self, node: NodeState) -> None:
-        """Offer ``node`` to nobody until ``restore``."""
+        """Remove ``node`` from all views until ``restore``."""
         for view in self._views.values():
             view.remove(node.rank)
         self._removed.add(node.rank)
@@ -110,8 +111,8 @@ class ScoreIndex:
 
 
 class ScoreView:
-    """The nodes in the order of their scores for requests of certain slots. ``outdated``: the ranks
-    of those that have changed since the last search."""
+    """Nodes in the order of their scores for requests of certain slots. ``outdated``: ranks of
+    nodes that have changed since the last search."""
 
     def __init__(
         self,
@@ -152,12 +153,12 @@ class ScoreView:
         self._keys = [self._key(node) for node in nodes]
 
     def key(self, node: NodeState) -> ScoreKey:
-        """What ``node`` is sorted by."""
+        """Sort key of ``node``."""
         return self._key(node) if node.rank in self.outdated else self._keys[node.rank]
 
     def segments(self, shape: Shape, schedulable: list[NodeState]) -> list[Segment]:
-        """The segments to search for ``shape``, best first. ``schedulable``: the nodes that satisfy
-        its constraints."""
+        """Segments to search for ``shape``, best first. ``schedulable``: the nodes that satisfy its
+        constraints."""
         name = (shape.families, shape.constraints)
         if name not in self._by_shape:
             requested = shape.families
@@ -214,7 +215,7 @@ class ScoreView:
     def candidates(
         self, shape: Shape, demand: Demand, schedulable: list[NodeState]
     ) -> Iterator[NodeState]:
-        """The nodes on which ``demand`` fits now, best first."""
+        """Nodes on which ``demand`` fits now, best first."""
         packed = self.pack(demand)
         guard_bits = self._guard_bits
         mask = self._rank_mask
@@ -240,7 +241,7 @@ class ScoreView:
                         yield node
 
     def subtract(self, rank: int, packed: int) -> None:
-        """An allocation changed the key of this node by exactly ``packed``."""
+        """Note an allocation that changed the key of this node by exactly ``packed``."""
         if rank not in self.outdated:
             old = self._keys[rank]
             self._move(rank, old + packed if self._dispersed else old - packed)
@@ -271,7 +272,7 @@ class ScoreView:
         self._containing[rank] = self._removed.pop(rank)
 
     def pack(self, demand: Demand) -> int | None:
-        """``demand`` in the digits of a key; None if no node has a slot that it requests."""
+        """Pack ``demand`` into the digits of a key; None if no node has a requested slot."""
         if demand in self._packed:
             return self._packed[demand]
         packed = _pack(demand, self._slots)

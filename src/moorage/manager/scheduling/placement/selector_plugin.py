@@ -15,7 +15,7 @@ from moorage.manager.scheduling.core.model import AgentState, Pending
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """An agent on which the session fits, with what is free of each slot at this point of the
+    """Agent on which the session fits, with its free amount of each slot at this point of the
     plan."""
 
     agent: AgentState
@@ -30,7 +30,8 @@ MAX_LINES = 200_000
 
 
 class SelectorFailed(Exception):
-    """The message describes the failure; it becomes part of the session's hold."""
+    """A custom selector failed. The message describes the failure and becomes part of the session's
+    hold."""
 
 
 class _LineLimitExceeded(BaseException):
@@ -67,8 +68,8 @@ def select_agent(
 
 
 def _bounded(selector: Selector, candidates: Sequence[Candidate], item: Pending) -> AgentId | None:
-    """Run it under a trace function that counts lines: the planner cannot be interrupted by a
-    timer."""
+    """Run the selector under a trace function that counts lines: the planner cannot be interrupted
+    by a timer."""
     remaining = MAX_LINES
 
     def count(_frame: FrameType, event: str, _arg: Any) -> Any:

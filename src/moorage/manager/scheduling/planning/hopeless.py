@@ -1,4 +1,4 @@
-"""Hopeless requests: those for which a pass has found no victims, so that it need not search
+"""Hopeless requests: requests for which a pass has found no victims, so that it need not search
 again."""
 
 from __future__ import annotations
@@ -6,7 +6,7 @@ from __future__ import annotations
 from moorage.manager.scheduling.core.demand import Demand, dominates
 from moorage.manager.scheduling.core.model import Pending
 
-# Demands that are kept to refuse larger ones.
+# Number of demands that are kept to refuse larger ones.
 _MAX_SMALLEST = 64
 
 
@@ -14,12 +14,12 @@ class HopelessRequests:
     """A request is hopeless if an equal one of at least its priority is, or a smaller one of a
     single kernel.
 
-    Holds as long as capacity only shrinks. ``quantized``: see ``NodePool``.
+    This holds as long as capacity only shrinks. ``quantized``: see ``NodePool``.
     """
 
     def __init__(self, quantized: bool) -> None:
         self._quantized = quantized
-        # By what a search depends on: the highest priority, and with it the smallest demands.
+        # Keyed by what a search depends on: the highest priority, with the smallest demands.
         self._priorities: dict[object, int] = {}
         self._smallest: dict[object, list[tuple[int, Demand]]] = {}
 

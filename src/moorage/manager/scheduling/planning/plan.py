@@ -21,13 +21,12 @@ def plan(
     now: int = 0,
     selectors: Mapping[str, Selector] | None = None,
 ) -> Plan:
-    """One place or hold for every pending session of ``snapshot``; a hold names its reason.
+    """Plan one place or hold for every pending session of ``snapshot``; a hold names its reason.
 
-    ``now``: unix microseconds. ``selectors``: custom selectors by name, for policies that ask for
-    one.
+    ``now``: Unix microseconds. ``selectors``: custom selectors by name, for policies that use one.
 
-    ``policy.hol`` decides what a session that capacity refused means for those behind it. Any other
-    refusal blocks no other session and counts no retry.
+    ``policy.hol`` decides how a session that was refused for capacity affects those behind it. Any
+    other refusal blocks no other session and does not count as a retry.
     """
     pool = NodePool(snapshot.agents, policy, snapshot.cursors, selectors)
     quotas = Quotas(snapshot.group, snapshot.quotas)

@@ -1,4 +1,4 @@
-"""Preemption: which running sessions are stopped for a session of higher priority, and what that
+"""Preemption: the running sessions that are stopped for a session of higher priority, and what this
 frees when.
 
 The victims of a request are, among all sets of preemptible sessions of lower priority whose end
@@ -9,8 +9,8 @@ lets it fit:
 3. of these, the first by the victim order of the group over all its agents: lower priority first,
    then ``order``. The session that comes last in that order decides first.
 
-What ends by itself before the grace would end counts as free. If that is enough, nothing is
-stopped.
+Work that ends by itself before the grace period would end counts as free. If this is enough,
+nothing is stopped.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ from moorage.manager.scheduling.planning.victims import (
     victim_cost,
 )
 
-# Sessions of a pass for which victims are chosen: that examines the candidates of every node. A
-# session for which no victims can be found does not count, nor does one that only waits for what
-# ends anyway.
+# Maximum number of sessions in a pass for which victims are chosen: this examines the candidates of
+# every node. Sessions without possible victims do not count, nor do those that only wait for work
+# that ends anyway.
 MAX_SEARCHES = 16
-# Sets of sessions that a search tries in order to stop fewer.
+# Number of session sets that a search tries in order to stop fewer.
 MAX_TRIALS = 2048
 # Up to this number of candidates, and of agents with candidates, the victims of a multi-node
-# cluster are chosen over all agents at once. Beyond it kernel by kernel, the largest first.
+# cluster are chosen over all agents together. Beyond it they are chosen kernel by kernel, the
+# largest first.
 MAX_JOINT = 10
 
 PreemptionResult = tuple[Reservation, list[ReservationGuard], list[Victim]]
-Parts = list[tuple[Demand, ...]]  # what each node must hold: all kernels, or one of them
+Parts = list[tuple[Demand, ...]]  # demand of each node: all kernels, or one of them
 
 
 class Preempter:
-    """The victims of one pass. No session is stopped twice, and no node is vacated for two
-    sessions."""
+    """Victims of one pass. No session is stopped twice, and no node is vacated for two sessions."""
 
     def __init__(self, pool: NodePool, policy: Policy, rules: Preemption, now: int) -> None:
         self._pool = pool
@@ -71,9 +71,11 @@ class Preempter:
         )
 
     def search(self, item: Pending) -> PreemptionResult | None:
-        """Victims for ``item``, which capacity refused, and a reservation of what they release. No
-        victims if enough becomes free by itself before the grace would end. None if preemption does
-        not help."""
+        """Find victims for ``item``, which was refused for capacity, and a reservation of what they
+        release.
+
+        Empty if enough becomes free by itself before the grace period would end. None if preemption
+        does not help."""
         self._vacancies.owner = owner_of(item, self._rules)
         levels = self._vacancies.levels(item.priority)
         hopeless = self._hopeless_of[self._vacancies.owner]
@@ -122,8 +124,7 @@ class Preempter:
     def _fitting(
         self, parts: Parts, nodes: Sequence[NodeState], level: int
     ) -> list[NodeState] | None:
-        """A node for each part, if all candidates up to ``level`` are stopped; those that are free
-        first."""
+        """A node for each part if all candidates up to ``level`` are stopped, free nodes first."""
         able: dict[tuple[Demand, ...], list[int]] = {}
         for demands in parts:
             if demands not in able:
@@ -172,7 +173,8 @@ class Preempter:
         vacated: Sequence[NodeState],
         candidates: Sequence[VictimCandidate],
     ) -> tuple[list[NodeState], list[VictimCandidate]] | None:
-        """``vacated``: the nodes that have ``candidates``; the others stay as they are."""
+        """Choose for all parts together. ``vacated``: the nodes that have ``candidates``; the
+        others stay as they are."""
         ranks = {node.rank for node in vacated}
         others = [node for node in nodes if node.rank not in ranks]
         able = [
@@ -222,7 +224,7 @@ class Preempter:
             found[index] = best[0]
             victims = sorted([*victims, *best[1]])
 
-        if len(found) < len(parts):  # a kernel took the only node of another one
+        if len(found) < len(parts):  # a kernel took the only possible node of another one
             matched = self._fitting(parts, nodes, level)
             if matched is None:
                 return None
@@ -243,7 +245,7 @@ class Preempter:
         level: int,
         stopped: Sequence[VictimCandidate],
     ) -> tuple[NodeState, list[VictimCandidate]] | None:
-        """The node whose victims, besides those that are ``stopped`` anyway, are the best by
+        """The node whose victims, in addition to those ``stopped`` anyway, are the best by
         ``victim_cost``."""
         best: tuple[tuple[int, list[int]], NodeState, list[VictimCandidate]] | None = None
         already = {candidate.position for candidate in stopped}
@@ -278,7 +280,8 @@ class Preempter:
         stopped: Sequence[VictimCandidate],
         best: tuple[int, list[int]] | None,
     ) -> list[VictimCandidate] | None:
-        """All of ``candidates`` suffice. None if the victims would be worse than ``best``."""
+        """Victims on a node; all of ``candidates`` suffice. None if the victims would be worse than
+        ``best``."""
         free = self._vacancies.free_without(node, stopped)
         if free.fits_all(demands, self._fraction):
             return []
@@ -349,7 +352,7 @@ class Preempter:
         return reservation, guards, chosen
 
     def _longest_stop(self, victim: VictimCandidate) -> int:
-        """Of its kernels."""
+        """Longest stop of its kernels."""
         kernels = (running for own in victim.kernels.values() for running in own)
         return max(stop_time(running, self._rules) for running in kernels)
 

@@ -1,10 +1,11 @@
 """Refusal cache: requests that need not be tried again.
 
-Free capacity only shrinks during a pass. So what was refused stays refused, and a request for at
-least as much with the same constraints is refused too. Ten thousand sessions that do not fit cost
-one look-up each, instead of an examination of every node. ``tests/model/test_shared_refusals.py``
-holds a pass to one in which nothing is shared, ``test_planner.py`` the incremental planner, which
-keeps the cache, to plans from scratch.
+Free capacity only shrinks during a pass. So a refused request stays refused, and a request for at
+least as much with the same constraints is refused as well. Ten thousand sessions that do not fit
+cost one look-up each, instead of an examination of every node.
+``tests/model/test_shared_refusals.py`` compares a pass with one in which nothing is shared, and
+``test_planner.py`` compares the incremental planner, which keeps the cache, with plans from
+scratch.
 """
 
 from __future__ import annotations
@@ -19,19 +20,21 @@ from moorage.manager.scheduling.placement.feasible_set import Infeasibility
 from moorage.manager.scheduling.placement.node_pool import NodePool
 from moorage.manager.scheduling.placement.node_state import NodeState
 
-# Demands that are kept for the dominance check, per kind of session. More cost more than they save.
+# Number of demands kept for the dominance check, per kind of session. More cost more than they
+# save.
 _MAX_SMALLEST = 64
 
 
 class CachedRefusal:
-    """Why a request was refused on all unreserved nodes, and what is known of the reserved ones.
+    """Why a request was refused on all unreserved nodes, and the known facts about the reserved
+    ones.
 
-    ``details``: the hold if no reserved node comes into question. ``is_capacity``: capacity refused
-    it. ``unchecked``: ranks of nodes that were reserved, and had enough free, when it was refused:
-    if one of them is not reserved any more, the refusal is void. ``guards_without_fit``: this many
-    guards protect nodes on which it does not fit at all. ``denied``: by which guards it ends in
-    time for, the state of the reservations when the guards last denied it, and the session they
-    protect. ``pass_number``: the pass that the last two belong to.
+    ``details``: the hold if no reserved node is possible. ``is_capacity``: it was refused for
+    capacity. ``unchecked``: ranks of nodes that were reserved, and had enough free, when it was
+    refused: if one of them is not reserved any more, the refusal is void. ``guards_without_fit``:
+    number of guards that protect nodes on which it does not fit at all. ``denied``: keyed by the
+    guards for which it ends in time: the state of the reservations when the guards last denied it,
+    and the session that they protect. ``pass_number``: the pass of the last two.
     """
 
     __slots__ = (
@@ -56,7 +59,7 @@ class CachedRefusal:
         self.pass_number = 0
 
     def begin_pass(self, pass_number: int) -> None:
-        """Forget what depends on the reservations of an earlier pass."""
+        """Forget facts that depend on the reservations of an earlier pass."""
         self.guards_without_fit = 0
         self.pass_number = pass_number
         self.denied.clear()
@@ -67,31 +70,31 @@ class RefusalCache:
     not, so fractions must match for the dominance check.
 
     The incremental planner keeps one cache for all passes, forgets sessions with constraints, and
-    invalidates what changed agents may have changed for the others. Entries then move between three
-    states: refused (in ``_by_key``), open (absent: any node may take it), and open on the changed
-    nodes only (in ``_only_changed``), because all other nodes refused it and have not changed.
+    invalidates the refusals that changed agents may have changed for the others. Entries then move
+    between three states: refused (in ``_by_key``), open (absent: any node may take it), and open on
+    the changed nodes only (in ``_only_changed``), because all other nodes refused it and have not
+    changed.
     """
 
     def __init__(self, quantized: bool) -> None:
         self._quantized = quantized
         self._by_key: dict[object, CachedRefusal] = {}
 
-        # The smallest refused demands, by kind of session. No demand in a list dominates another
-        # one.
+        # The smallest refused demands, by kind of session. No demand in a list dominates another.
         self._smallest: dict[object, list[tuple[Demand, Infeasibility]]] = {}
         # Shapes that dominate none of the smallest demands, and how many had been added by then.
         self._not_dominating: dict[Shape, int] = {}
         self._added = 0
         self.pass_number = 0
 
-        # Of the incremental planner:
+        # For the incremental planner:
         self._invalidated: dict[Shape, CachedRefusal] = {}
         self._changed_nodes: list[NodeState] = []
         self._only_changed: set[Shape] = set()
         self._constrained: list[tuple[object, object]] = []  # the keys of sessions with constraints
 
     def find(self, item: Pending, demand: Demand) -> CachedRefusal | None:
-        """The refusal of ``item``, or of a smaller request that refuses it too."""
+        """The refusal of ``item``, or of a smaller request that refuses it as well."""
         if not self._by_key:
             return None
         if known := self._by_key.get(self._key(item)):
@@ -110,15 +113,15 @@ class RefusalCache:
 
     def add(self, item: Pending, demand: Demand, infeasibility: Infeasibility) -> CachedRefusal:
         # With reserved nodes the end of a session matters, not only its size: larger requests must
-        # ask again.
+        # be examined themselves.
         if infeasibility.has_reserved:
             return self._put(item, demand, infeasibility)
 
         smallest = self._smallest.setdefault(self._dominance_key(item), [])
         self._added += 1
 
-        # "Never fits" says nothing about what is free now, so it must not replace a refusal that
-        # does.
+        # "Never fits" says nothing about the capacity that is free now, so it must not replace a
+        # refusal that does.
         never = infeasibility.reason is Reason.INFEASIBLE
         smallest[:] = [
             (kept, why)
@@ -165,8 +168,7 @@ class RefusalCache:
 
         for shape in opened:
             refusal = self._invalidated[shape] = self._by_key.pop(shape)
-            # Unchecked nodes may take it as well if they are not reserved any more: then any node
-            # may.
+            # Unchecked nodes may also take it if they are not reserved any more: then any node may.
             if not refusal.unchecked:
                 self._only_changed.add(shape)
 

@@ -1,4 +1,4 @@
-"""Reserved nodes of one pass: the reservations, and which other sessions may start there."""
+"""Reserved nodes of one pass: the reservations, and the other sessions that may start there."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ReservedNodes:
         self.version += 1
 
     def charge(self, node: NodeState, allocations: Allocations, ends_at: int | None) -> None:
-        """Account for what was admitted on ``node``."""
+        """Account for admitted allocations on ``node``."""
         for guard in self.guards_of.get(node.rank, ()):
             guard.charge(allocations, ends_at)
             self.version += 1
@@ -48,7 +48,8 @@ class ReservedNodes:
         self, item: Pending, refusal: CachedRefusal, ends_at: int | None
     ) -> Assignment | HoldDetails:
         """An assignment that uses reserved nodes and delays none of their sessions, or the hold.
-        ``refusal``: of all unreserved nodes."""
+
+        ``refusal``: the refusal by all unreserved nodes."""
         if refusal.guards_without_fit == len(self.guards):
             return refusal.details
 
@@ -70,8 +71,8 @@ class ReservedNodes:
         return Reason.RESERVED, refusal.refusals, True, False, blocked_by, ()
 
     def _on_one(self, item: Pending, ends_at: int | None) -> Assignment | SessionId | None:
-        """An assignment, or the session that would be delayed, or None if it fits on no reserved
-        node."""
+        """An assignment on one node, or the session that would be delayed, or None if it fits on no
+        reserved node."""
         demands = [self._pool.with_kernels(demand) for demand in item.shape.demands]
         blocked_by: SessionId | None = None
         for node in self._acceptable(item):
@@ -122,7 +123,7 @@ class ReservedNodes:
         return None if match_distinct([free[demand] for demand in demands]) is None else blocked_by
 
     def _acceptable(self, item: Pending) -> list[NodeState]:
-        """The reserved nodes on which the session may run, by rank."""
+        """Reserved nodes on which the session may run, by rank."""
         ranks = self._pool.feasible_set(item.shape.constraints).schedulable_ranks
         nodes = [self._pool.nodes[rank] for rank in sorted(self.guards_of.keys() & ranks)]
         return [node for node in nodes if accepts_node(item, node, self._pool.quantized)]
@@ -130,7 +131,7 @@ class ReservedNodes:
     def _delayed(
         self, node: NodeState, allocations: Allocations, ends_at: int | None, kernels: int
     ) -> SessionId | None:
-        """The first session of those that the node is reserved for if one of them would be
+        """The first session, among those for which the node is reserved, if one of them would be
         delayed."""
         guards = self.guards_of[node.rank]
         admitted = all(guard.admits(allocations, ends_at, kernels) for guard in guards)

@@ -46,10 +46,10 @@ _SHARED_REASONS = frozenset(
 class SchedulingPass:
     """``run`` decides about each session of a queue; ``plan`` returns the result.
 
-    Sessions of one equivalence class mostly get the same hold. So holds are cached, and most of ten
-    thousand sessions cost one dictionary look-up in ``run``. Two events make a cached hold void: a
-    new reservation (``_keep`` clears both caches), and a charge to a quota that applies to the
-    class (``_charge`` drops its classes, because a hold reports how much of a quota is used).
+    Most sessions of an equivalence class get the same hold. So holds are cached, and most of ten
+    thousand sessions cost one dictionary look-up in ``run``. Two events void a cached hold: a new
+    reservation (``_keep`` clears both caches), and a charge to a quota that applies to the class
+    (``_charge`` drops its classes, because a hold reports how much of a quota is used).
     """
 
     def __init__(
@@ -74,8 +74,7 @@ class SchedulingPass:
         self.victims: list[Victim] = []
         self._blocker: SessionId | None = None  # the session that ended the pass
 
-        # The first by queue key of the sessions that wait for capacity, can be helped and are not
-        # overdue.
+        # The first session by queue key that waits for capacity, can be helped and is not overdue.
         self._head: Pending | None = None
         self._placed_keys: list[tuple[int, int, str]] = []
         self._any_blocked = False
@@ -89,21 +88,21 @@ class SchedulingPass:
 
         self._hold_of_class: dict[OwnedShape | None, HoldDetails] = {}
         self._hold_of_shape: dict[Shape, HoldDetails] = {}  # for sessions within their quotas
-        self._hold_of_overdue: dict[Shape, HoldDetails] = {}  # the same, for overdue ones
+        self._hold_of_overdue: dict[Shape, HoldDetails] = {}  # the same for overdue sessions
 
-        # The classes to drop from ``_hold_of_class`` when a quota is charged. ``_unindexed`` are
-        # not in it yet: a pass that places nothing never needs it.
+        # The classes to drop from ``_hold_of_class`` when a quota is charged. ``_unindexed`` ones
+        # are not in it yet: a pass that places nothing never needs it.
         self._classes_of_quota: dict[QuotaBalance, list[OwnedShape]] = {}
         self._unindexed: list[OwnedShape] = []
         self._no_predicates = policy.session_types is None and not policy.exclusive
 
-        # With backfill only the first refused session and overdue ones get reservations. With
-        # preemption each session may find victims of its own, so its refusal says nothing of the
+        # With backfill, only the first refused session and overdue ones get reservations. With
+        # preemption, each session may find its own victims, so its refusal says nothing about the
         # next one.
         self._shares_refusals = (
             policy.hol == "backfill" and self._preempter is None and self._no_predicates
         )
-        # Elsewhere an older session may come after the one whose refusal it shares, and be the
+        # Elsewhere an older session may come after the one whose refusal it shares, and become the
         # head.
         self._is_oldest_first = policy.strategy == "fifo"
         self._fast_path = pool.fast_path and self._no_predicates
@@ -131,7 +130,7 @@ class SchedulingPass:
                 queue.placed(item)
 
     def _decide(self, item: Pending) -> bool:
-        """Whether it was placed."""
+        """Decide about a session. Returns whether it was placed."""
         if self._blocker is not None:
             details = (Reason.INSUFFICIENT_RESOURCES, (), False, False, self._blocker, ())
             self.holds.add(item.session_id, details)
@@ -175,8 +174,8 @@ class SchedulingPass:
         return False
 
     def _consider_head(self, item: Pending, known: HoldDetails) -> None:
-        """A session that shares the refusal ``known`` is the head if it is older than the one
-        before."""
+        """Consider a session that shares the refusal ``known``: it is the head if it is older than
+        the current one."""
         head = self._head
         is_capacity = known[3]
         if (
@@ -228,7 +227,7 @@ class SchedulingPass:
                 self._hold_of_class.pop(owned_shape, None)
 
     def _try_fast(self, item: Pending) -> Place | HoldDetails:
-        """``_try`` for most sessions of most groups: the best node by score takes it."""
+        """Like ``_try``, for most sessions of most groups: the best node by score takes it."""
         pool = self.pool
         request = pool.request(item.shape)
         known = self.refusals.find(item, request.demand)
@@ -270,7 +269,7 @@ class SchedulingPass:
         return _place(item, assignment)
 
     def _try_single(self, item: Pending) -> Assignment | Place | HoldDetails:
-        """Unreserved nodes first, then what the guards of reserved ones admit."""
+        """Try unreserved nodes first, then what the guards of reserved nodes admit."""
         shape = item.shape
         pool = self.pool
         demand = pool.with_kernels(shape.total)
@@ -299,7 +298,7 @@ class SchedulingPass:
         return self._on_reserved_nodes(item, known)
 
     def _refuse(self, item: Pending, demand: Demand) -> CachedRefusal:
-        """Cache that no unreserved node takes it."""
+        """Record that no unreserved node takes it."""
         pool = self.pool
         shape = item.shape
         feasible = pool.feasible_set(shape.constraints)
@@ -342,7 +341,7 @@ class SchedulingPass:
         self._placed_keys.append(item.queue_key)
 
     def _blocked(self, item: Pending, overdue: bool) -> None:
-        """Capacity is missing: the session may end the pass, preempt others, or get a
+        """Handle missing capacity: the session may end the pass, preempt others, or get a
         reservation."""
         policy = self.policy
         found = None
@@ -351,7 +350,7 @@ class SchedulingPass:
             self._keep(found[0], found[1])
             self.victims += found[2]
         elif not self._is_helpable(item):
-            return  # it blocks nobody, and its right to a reservation passes to the next one
+            return  # it blocks nobody, and its right to a reservation passes to the next session
 
         first = not self._any_blocked
         self._any_blocked = True
@@ -387,7 +386,7 @@ class SchedulingPass:
         )
 
     def _is_helpable(self, item: Pending) -> bool:
-        """Whether it could start if all that ends by itself had ended."""
+        """Whether it could start if all work that ends by itself had ended."""
         name = (item.shape, item.designated, item.avoid)
         found = self._can_be_helped.get(name)
         if found is None:
@@ -432,8 +431,8 @@ class SchedulingPass:
         )
 
     def _bypasses(self) -> dict[SessionId, int]:
-        """The head was overtaken by each session that was placed although it comes later in the
-        queue."""
+        """Count bypasses: the head was overtaken by each session that was placed although it comes
+        later in the queue."""
         head = self._head
         if head is None:
             return {}

@@ -1,6 +1,7 @@
-"""Vacancies: what may be stopped, and what is free on each node when that has ended.
+"""Vacancies: the sessions that may be stopped, and the free capacity of each node when they have
+ended.
 
-Cached by node, because every search of a pass asks for all of them.
+Cached by node, because every search of a pass asks for all nodes.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from moorage.manager.scheduling.placement.free_capacity import Allocations, Free
 from moorage.manager.scheduling.placement.node_state import NodeState
 from moorage.manager.scheduling.planning.victims import VictimCandidate, gains_of, release
 
-# (time, allocations, session); the session is None for what this pass has planned
+# (time, allocations, session); the session is None for allocations planned by this pass
 Event = tuple[int, Allocations, SessionId | None]
 
 
 class _NodeView:
-    """What is cached of one node: by owner and level (see ``Vacancies.free``), and with the slot
-    for ``gains``. ``planned``: how many places this pass had planned there."""
+    """Cache of one node: by owner and level (see ``Vacancies.free``), and with the slot for
+    ``gains``. ``planned``: number of places that this pass had planned there."""
 
     __slots__ = ("candidates", "free", "gains", "planned")
 
@@ -34,19 +35,19 @@ class _NodeView:
 
 
 def owner_of(session: Pending | Running, rules: Preemption) -> str | None:
-    """Whose sessions may be stopped for this one, and for whose it may be stopped; None:
-    anybody's."""
+    """Owner whose sessions may be stopped for this one, and for whom it may be stopped; None:
+    anybody."""
     return {"all": None, "same-project": session.project, "same-user": session.user}[rules.among]
 
 
 def stop_time(running: Running, rules: Preemption) -> int:
-    """Microseconds from its stop to its end, at the latest."""
+    """Microseconds from its stop to its end at the latest."""
     return rules.grace if running.stop_time is None else running.stop_time
 
 
 class Vacancies:
-    """``owner``: only its sessions may be stopped; None: anybody's, where the rules say so. Set for
-    each search. ``any_terminating``: whether a session is being stopped already; known after
+    """``owner``: only its sessions may be stopped; None: anybody's, where the rules allow it. Set
+    for each search. ``any_terminating``: whether a session is already being stopped; known after
     ``levels``."""
 
     def __init__(
@@ -60,14 +61,14 @@ class Vacancies:
         self._victims: set[SessionId] = set()
         self.owner: str | None = None
         self._priorities: dict[str | None, list[int]] | None = (
-            None  # of the candidates by owner, lowest first
+            None  # levels of the candidates by owner, lowest first
         )
         self._on_node: dict[int, list[VictimCandidate]] = {}  # in the victim order
         self._views: dict[int, _NodeView] = {}
         self.any_terminating = False
 
     def levels(self, priority: int) -> list[int]:
-        """The priorities of the candidates below ``priority``, lowest first."""
+        """Priorities of the candidates below ``priority``, lowest first."""
         if self._priorities is None:
             found: dict[str | None, set[int]] = {}
             for candidate in self._find_candidates():
@@ -120,7 +121,7 @@ class Vacancies:
         return found
 
     def _ends_by_itself(self, running: Running) -> bool:
-        """Before the grace would end, or because it is being stopped already."""
+        """Whether it ends before the grace period would end, or is already being stopped."""
         return running.terminating or (
             running.ends_at is not None and running.ends_at <= self._deadline
         )
@@ -130,8 +131,8 @@ class Vacancies:
         return self._now + stop_time(running, self._rules)
 
     def events(self, node: NodeState, stopped: Collection[SessionId]) -> list[Event]:
-        """What becomes free on the node if ``stopped`` are stopped now; by time. Of what ends by
-        itself only what does before the grace would end."""
+        """Capacity that becomes free on the node if ``stopped`` are stopped now, by time. Work that
+        ends by itself counts only if it ends before the grace period would end."""
         now = self._now
         deadline = self._deadline
         events: list[Event] = []
@@ -156,8 +157,8 @@ class Vacancies:
         return sorted(events, key=lambda event: (event[0], event[2] or ""))
 
     def free(self, node: NodeState, level: int) -> FreeCapacity:
-        """What is free in the end if all candidates up to the priority ``level`` are stopped now;
-        -1: none."""
+        """Capacity that is eventually free if all candidates up to the priority ``level`` are
+        stopped now; -1: none."""
         view = self._view(node)
         key = (self.owner if level >= 0 else None, level)
         if view.planned != len(node.planned):
@@ -187,7 +188,7 @@ class Vacancies:
         return view
 
     def candidates_on(self, node: NodeState, level: int) -> list[VictimCandidate]:
-        """Those up to the priority ``level``, in the victim order."""
+        """Candidates up to the priority ``level``, in the victim order."""
         candidates = self._view(node).candidates
         found = candidates.get((self.owner, level))
         if found is None:
@@ -214,7 +215,7 @@ class Vacancies:
     def starts_at(
         self, node: NodeState, demands: tuple[Demand, ...], stopped: Collection[SessionId]
     ) -> int:
-        """The first time at which ``demands`` fit, which they do in the end."""
+        """The first time at which ``demands`` fit, which they eventually do."""
         capacity = node.copy()
         starts_at = self._now
         for at, allocations, _ in self.events(node, stopped):
@@ -232,7 +233,7 @@ class Vacancies:
         return self.free_without(node, stopped).fits_all(demands, self._fraction)
 
     def free_without(self, node: NodeState, stopped: Iterable[VictimCandidate]) -> FreeCapacity:
-        """What is free in the end if ``stopped`` are stopped now. To be read only."""
+        """Capacity that is eventually free if ``stopped`` are stopped now. Read-only."""
         capacity = known = self.free(node, -1)
         for candidate in stopped:
             if node.rank in candidate.kernels:
@@ -241,8 +242,8 @@ class Vacancies:
         return capacity
 
     def stop(self, victims: Iterable[VictimCandidate]) -> bool:
-        """They are no candidates any more, and what they free counts, on every agent. Returns
-        whether that is more than one."""
+        """Remove them from the candidates and count what they free, on every agent. Returns whether
+        there is more than one agent."""
         ranks: set[int] = set()
         for victim in victims:
             self._victims.add(victim.session_id)

@@ -1,5 +1,5 @@
-"""Victim sets: the fewest sessions whose end makes enough free, and of equal numbers the first by
-the victim order.
+"""Victim sets: the fewest sessions whose end frees enough, and among sets of equal size the first
+by the victim order.
 
 ``fewest_victims`` is exact as long as its trials suffice. Beyond that the set may not be the
 smallest, but every session in it is necessary.
@@ -18,9 +18,9 @@ from moorage.manager.scheduling.placement.free_capacity import KERNELS, FreeCapa
 
 
 class VictimCandidate(NamedTuple):
-    """A session that may be stopped. ``position``: in the victim order, over all agents; the first
-    is stopped first. ``owner``: for whose sessions only; None: for anybody's. ``kernels``: those
-    that it would free, by the rank of their node."""
+    """Session that may be stopped. ``position``: in the victim order over all agents; the first is
+    stopped first. ``owner``: the owner for whose sessions it may be stopped; None: anybody's.
+    ``kernels``: kernels that it would free, by the rank of their node."""
 
     position: int
     session_id: SessionId
@@ -30,7 +30,7 @@ class VictimCandidate(NamedTuple):
 
 
 class Trials:
-    """The number of sets that may still be tried for one request."""
+    """Number of sets that may still be tried for one request."""
 
     def __init__(self, left: int) -> None:
         self.left = left
@@ -40,20 +40,21 @@ Suffices = Callable[[Sequence[VictimCandidate]], bool]
 
 
 def release(capacity: FreeCapacity, candidate: VictimCandidate, rank: int) -> None:
-    """Free what ``candidate`` holds on the node ``rank``."""
+    """Free the resources that ``candidate`` holds on the node ``rank``."""
     for running in candidate.kernels.get(rank, ()):
         capacity.release(running.allocations)
 
 
 def victim_cost(victims: Sequence[VictimCandidate]) -> tuple[int, list[int]]:
-    """The smaller, the better: few victims, then early ones; the last of them counts first."""
+    """Cost of a set, the smaller the better: few victims, then early ones; the last of them counts
+    first."""
     return len(victims), sorted((victim.position for victim in victims), reverse=True)
 
 
 def first_victims(
     candidates: Sequence[VictimCandidate], suffices: Suffices
 ) -> list[VictimCandidate] | None:
-    """The first set by the victim order alone, without a session that is not needed; None if all
+    """The first set by the victim order alone, without unneeded sessions; None if all
     ``candidates`` (in the victim order) do not suffice."""
     low = 0
     high = len(candidates)
@@ -71,8 +72,8 @@ def first_victims(
 
 
 def spare(victims: Sequence[VictimCandidate], suffices: Suffices) -> list[VictimCandidate]:
-    """``victims`` (in the victim order) without those that are not needed; the last of the order
-    are spared first."""
+    """``victims`` (in the victim order) without those that are not needed; the last ones are spared
+    first."""
     kept = list(victims)
     for victim in reversed(victims):
         rest = [other for other in kept if other is not victim]
@@ -84,14 +85,14 @@ def spare(victims: Sequence[VictimCandidate], suffices: Suffices) -> list[Victim
 def fewest_victims(
     candidates: Sequence[VictimCandidate], suffices: Suffices, counts: range, trials: Trials
 ) -> list[VictimCandidate] | None:
-    """The best set by ``victim_cost`` of those with one of ``counts`` sessions. ``candidates``: in
-    the victim order."""
+    """The best set by ``victim_cost`` among those with one of ``counts`` sessions. ``candidates``:
+    in the victim order."""
 
     def search(
         count: int, below: int, chosen: tuple[VictimCandidate, ...]
     ) -> tuple[VictimCandidate, ...] | None:
-        """``chosen`` and ``count`` of ``candidates[:below]``: the set whose last session comes
-        first."""
+        """Search for ``chosen`` and ``count`` more of ``candidates[:below]``: the set whose last
+        session comes first."""
         for last in range(count - 1, below):
             if not trials.left:
                 return None
@@ -118,8 +119,8 @@ def fewest_victims(
 def least_count(
     capacity: FreeCapacity, demands: Sequence[Demand], gains: Callable[[str], Sequence[int]]
 ) -> int:
-    """With fewer victims ``demands`` cannot fit on a node with ``capacity``. Considers each slot on
-    its own.
+    """Minimum number of victims with which ``demands`` may fit on a node with ``capacity``.
+    Considers each slot separately.
 
     ``gains``: what each candidate may free of a slot (see ``gains_of``), the most first."""
     least = 1
@@ -151,7 +152,7 @@ def gains_of(candidates: Sequence[VictimCandidate], slot: str, rank: int) -> lis
 
 
 def _countable(slot: str, amount: int) -> int:
-    """Fractions of devices may share one, so only whole devices count."""
+    """Count only whole devices, because fractions of devices may share one."""
     return amount // WHOLE_DEVICE if slot.endswith(SHARES_SUFFIX) else amount
 
 
