@@ -211,4 +211,4 @@ async def test_rejected_registrations_explain_why(site: Site) -> None:
     ][-1:]
     assert site.manager.run("join-tokens", "delete", listed["id"]).returncode == 0
     removed = site.edge.run("agent", "join", site.manager.url, "--id", "node-8", stdin=other)
-    assert (removed.returncode, "was removed" in removed.stderr) == (4, True), removed.stderr
+    assert (removed.returncode, "was deleted" in removed.stderr) == (4, True), removed.stderr

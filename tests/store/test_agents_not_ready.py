@@ -43,7 +43,7 @@ async def test_nothing_is_placed_where_nothing_can_start(store: Store) -> None:
     told = await ExplanationService(store, StoreClock()).why(SYSTEM, "after")
     assert told.refusals == [
         "1 agent: silent, disconnected or not ready",
-        f"node-1 takes no new work: {WHY}",
+        f"node-1 accepts no new work: {WHY}",
     ]
     assert (await store.sessions.get(SYSTEM, "before")).status is Status.RUNNING
     assert [one.kernel_id for one in await store.orders.of(AgentId("node-1"))] == [before]

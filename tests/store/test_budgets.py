@@ -288,7 +288,7 @@ async def test_prices_of_hours_that_have_passed_stay(store: Store) -> None:
 
     for since, message in (
         (hour - timedelta(hours=1), "is in the past"),
-        (hour + timedelta(minutes=90), "no full hour"),
+        (hour + timedelta(minutes=90), "not a full hour"),
     ):
         with pytest.raises(InvalidInput, match=message):
             await store.budgets.put_price(SYSTEM, PriceSpec(unit="gpu", price=5, since=since))

@@ -152,7 +152,11 @@ WRONG: list[tuple[dict[str, object], type[MoorageError], tuple[str, ...]]] = [
     ),
     ({"depends_on": ["theirs"]}, NotFound, ("depends_on[0].session = 'theirs'",)),
     ({"depends_on": ["THEIR-ID"]}, Forbidden, ("depends_on[0]", "project 'other'", "same project")),
-    ({"depends_on": ["shell"]}, InvalidInput, ("'shell' is not a batch session", "any, failure")),
+    (
+        {"depends_on": ["shell"]},
+        InvalidInput,
+        ("'shell' is not a batch session", "any and on = failure"),
+    ),
     ({"depends_on": ["itself"]}, NotFound, ("'itself' does not exist",)),
 ]
 

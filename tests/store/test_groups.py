@@ -88,7 +88,7 @@ async def test_a_group_in_use_is_drained_not_retired(api: Api, store: Store) -> 
 async def test_a_group_is_for_its_projects_and_users(api: Api, store: Store) -> None:
     await store.groups.put("lab", GroupOptions(projects=["vision"], users=["boss"]), actor="root")
     assert (await store.sessions.create(ANN, job("lab"))).resource_group == "lab"
-    with pytest.raises(NotFound, match="not for you"):
+    with pytest.raises(NotFound, match="you may not use it"):
         await store.sessions.create(BOB, job("lab"))
 
     endpoint = {"name": "m", "engine": "custom", "command": ["x"], "probe": {}, "replicas": 0}

@@ -514,6 +514,6 @@ async def test_health_and_metrics_say_it(store: Store, clock: StoreClock) -> Non
     await schedule(store)
     [(kind, problem)] = store.unreadable.problems().items()
     odd = await store.sessions.find(SYSTEM, "odd")
-    assert (kind, problem) == ("rows of session", f"1 left out, such as {odd}: {NEWER}")
+    assert (kind, problem) == ("rows of session", f"1 omitted, such as {odd}: {NEWER}")
     text = (await Scrape(store, ManagerMetrics(), clock).render()).decode()
     assert 'moorage_unreadable_rows{kind="session"} 1.0' in text

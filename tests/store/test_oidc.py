@@ -53,7 +53,7 @@ async def opened(api: Api, user: str) -> str:
 
 async def test_nobody_gets_in_without_a_rule_or_a_link(api: Api) -> None:
     users = len((await api.store.users.page(ROOT)).items)
-    with pytest.raises(SignInRefused, match="no rule makes you one") as refused:
+    with pytest.raises(SignInRefused, match="no rule matches you") as refused:
         await api.store.oidc.identify(person())
     assert "moorage users set NAME --subject s-1" in (refused.value.next_step or "")
     assert len((await api.store.users.page(ROOT)).items) == users

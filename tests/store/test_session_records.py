@@ -45,7 +45,7 @@ async def test_a_session_is_renamed_unless_the_name_is_taken(store: Store) -> No
         assert view["user_labels"] == {"team": "vision"}
         assert (await api.call("ann", "GET", "/v1/sessions/one"))[0] == 404
         status, problem = await _rename(api, "first", "two")
-        assert (status, problem["detail"]) == (409, "a live session is already called 'two'")
+        assert (status, problem["detail"]) == (409, "a live session named 'two' already exists")
         assert (await _rename(api, "first", "of-bob"))[0] == 200, "names are of a project"
         assert (await _rename(api, made, "bäd"))[0] == 422
         assert (await _rename(api, made, "x", "bob"))[0] == 404

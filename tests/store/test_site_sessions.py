@@ -203,7 +203,7 @@ async def test_group_of_kind_hpc_places_sessions_as_jobs(store: Store) -> None:
     ] * 2
     view = await store.sessions.get(SYSTEM, made[2].id)
     assert view.status is Status.PENDING
-    with pytest.raises(Conflict, match="cannot become one of another kind"):
+    with pytest.raises(Conflict, match="its kind cannot change"):
         await store.groups.put("hpc", GroupOptions(), actor="t")
 
     longer = site.model_copy(update={"walltime_s": 1200.0})

@@ -90,7 +90,7 @@ async def test_keys_are_unique_removed_by_their_user_and_audited(store: Store) -
             status, text = await api.call(
                 caller, "POST", "/v1/ssh-keys", await proved(api, caller, 1)
             )
-            assert (status, "registered already" in text) == (409, True)
+            assert (status, "already registered" in text) == (409, True)
 
         status, text = await api.call("ann", "POST", "/v1/ssh-keys", {"public_key": "ssh-dss AAAA"})
         assert (status, "key type 'ssh-dss' is not one of ssh-ed25519" in text) == (422, True)

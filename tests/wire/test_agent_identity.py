@@ -74,7 +74,9 @@ async def test_second_agent_with_the_same_id_is_refused_without_harm(
             await until(client, "job", lambda v: v.status is Status.RUNNING)
 
             async with twin(manager, home / "two"):
-                entry = await wait_for_log(logs, lambda e: "another state directory" in cause(e))
+                entry = await wait_for_log(
+                    logs, lambda e: "a different state directory" in cause(e)
+                )
                 for part in ("'twin'", "127.0.0.1", "agent.id", "moorage agents forget twin"):
                     assert part in cause(entry)
 
@@ -95,7 +97,7 @@ async def test_newer_of_two_copies_replaces_the_older_for_good(
             async with twin(manager, home / "two"):
                 second = await connected(client, since=first)
                 entry = await wait_for_log(logs, lambda e: "has replaced this one" in cause(e))
-                assert "give each an agent.id of its own" in cause(entry)
+                assert "give each a different agent.id" in cause(entry)
                 await client.create_session(SPEC)
                 await until(client, "job", lambda v: v.status is Status.RUNNING)
                 assert await connected(client) == second, "the copies must not alternate"

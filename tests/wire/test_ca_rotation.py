@@ -86,7 +86,7 @@ async def test_the_ca_is_rotated_without_joining_again(
 
             await dialers[1].maintain()
             assert await go_on(site, clock) == "reissuing"
-            with pytest.raises(ApiError, match="was removed"):
+            with pytest.raises(ApiError, match="was deleted"):
                 await site.join("node-3", late)
 
             for dialer in dialers:

@@ -55,7 +55,7 @@ BROKEN_BY_CLIENT = "Internal error from Core"
 
 TOLD = {
     "a peer claims a generation that no manager has issued: ignored",
-    "unusable usage records were left out",
+    "unusable usage records were omitted",
     "an agent refuses its orders: sending newer ones",
 }
 """Errors of a peer, which the log tells."""

@@ -137,7 +137,7 @@ async def test_report_of_a_replaced_stream_is_ignored(manager: Manager, client: 
             async with asyncio.timeout(10):
                 assert await older.end() is grpc.StatusCode.ALREADY_EXISTS
 
-            assert "agent.id of its own" in await older.call.details()
+            assert "different agent.id" in await older.call.details()
             # A report of the newer stream, applied after all reports of the older one.
             newer.see(ObservedState.RUNNING)
             await newer.report()

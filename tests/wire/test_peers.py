@@ -100,7 +100,7 @@ async def test_join_token_is_stored_as_its_verifier_only(site: Site) -> None:
     ("change", "message"),
     [
         ("expires_at = now()", "expired at"),
-        ("removed_at = now()", "was removed"),
+        ("removed_at = now()", "was deleted"),
         ("kind = 'proxy'", "is for a proxy, not for an agent"),
         ("verifier = repeat('0', 64)", "knows no such join token"),
     ],

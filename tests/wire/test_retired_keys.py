@@ -110,7 +110,7 @@ async def test_a_revoked_peer_cannot_join_again_by_its_token(site: Site) -> None
     await site.join("node-2", token)
     await site.client.revoke_peer("agent", "node-1")
     for name in ("node-1", "node-3"):
-        with pytest.raises(ApiError, match="with a peer that joined by it"):
+        with pytest.raises(ApiError, match="with a peer that joined with it"):
             await site.join(name, token, node=f"again-{name}")
 
     assert [peer.name for peer in await site.client.list_peers()] == ["node-2"]

@@ -53,7 +53,7 @@ def test_create_list_and_revoke_a_key(manager: FakeManager, moorage: Run, tmp_pa
         ("create a/", "a name consists of 1 to 128"),
         ("create a --requests-per-minute many", "--requests-per-minute='many' is not a number"),
         ("create a --concurrent -1", "--concurrent='-1' is not a number"),
-        ("create root", "there is a key named 'root'"),
+        ("create root", "a key named 'root' already exists"),
         ("revoke nobody", "no key named 'nobody'"),
     ],
 )

@@ -40,7 +40,7 @@ class MemoryKeys:
         if spec.expires_at is not None and spec.expires_at <= self._clock.now():
             raise InvalidInput("expires_at is in the past")
         if spec.name in self.views:
-            raise Conflict(f"there is a key named {spec.name!r}")
+            raise Conflict(f"a key named {spec.name!r} already exists")
 
         secret = f"mg-{self._clock.secret()}"
         owner = owner_of_new_key(scope, spec)

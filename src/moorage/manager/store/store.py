@@ -61,7 +61,7 @@ from moorage.manager.store.sessions.templates import TemplateStore
 
 
 class Store:
-    """Reads and writes rows and decides nothing. All methods raise ``StoreUnavailable`` while
+    """Reads and writes rows and makes no decisions. All methods raise ``StoreUnavailable`` while
     Postgres is down.
 
     ``keyring``: the keys of stored secrets; None: no keys. ``outputs_kept_s``: how long nodes keep
@@ -190,7 +190,7 @@ class Store:
         await self._stack.aclose()
 
     async def ping(self) -> None:
-        """Raises ``StoreUnavailable`` when Postgres does not answer."""
+        """Raise ``StoreUnavailable`` when Postgres does not answer."""
         await self.database.fetch("SELECT 1")
 
     async def slot_counts(self) -> list[tuple[str, str, dict[str, int]]]:

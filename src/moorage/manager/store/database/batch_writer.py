@@ -32,12 +32,12 @@ Result = TypeVar("Result")
 _Batch = list[tuple[Item, asyncio.Future[Result]]]
 
 BATCH_MAX = 500
-EARLY_FLUSH = 64  # so many waiting items end the pause after a flush
+EARLY_FLUSH = 64  # this many waiting items end the pause after a flush
 
-# Failures that no item caused: the whole batch fails, since a smaller one would fail as well.
+# Failures that no item caused: the whole batch fails, because a smaller one would fail as well.
 _BATCH_ERRORS = (MoorageError, asyncpg.InsufficientResourcesError, asyncio.CancelledError)
-# A deadlocked statement was rolled back, so it may be repeated. After this often, one item is to
-# blame.
+# A deadlocked statement was rolled back, so it may be repeated. After this many repetitions, one
+# item is to blame.
 _DEADLOCKS_MAX = 3
 _INTERRUPTED = "the write was interrupted; whether it took effect is unknown"
 
@@ -60,12 +60,11 @@ class BatchWriter(Generic[Item, Result]):
         self._batch_max = BATCH_MAX
 
     async def submit(self, item: Item) -> Result:
-        """Write one item and return after its commit. Raises what the write raised for this
-        item."""
+        """Write one item and return after its commit. Raises the write's error for this item."""
         return await self._enqueue(item)
 
     async def submit_all(self, items: Sequence[Item]) -> list[Result | BaseException]:
-        """Write several items. The exception of a rejected item takes the place of its result."""
+        """Write several items. The exception of a rejected item replaces its result."""
         return list(await asyncio.gather(*map(self._enqueue, items), return_exceptions=True))
 
     def _enqueue(self, item: Item) -> asyncio.Future[Result]:
@@ -123,14 +122,14 @@ class BatchWriter(Generic[Item, Result]):
     async def _divide(
         self, batch: _Batch[Item, Result], error: BaseException, deadlocks: int
     ) -> None:
-        """Let the items fail that ``error`` concerns, and write the others."""
+        """Fail the items that ``error`` concerns, and write the others."""
         if isinstance(error, StatementTimeout):
-            # One item may wait for a lock. To divide the batch now would take as long again for
-            # each half, so the next batches are smaller instead: in the end that item is alone.
+            # One item may wait for a lock. Dividing the batch now would take as long again for each
+            # half, so the next batches are made smaller instead: finally that item is alone.
             self._batch_max = max(1, len(batch) // 2)
 
         if isinstance(error, asyncpg.DeadlockDetectedError) and deadlocks < _DEADLOCKS_MAX:
-            # Rare, since all statements lock in one order.
+            # Rare, because all statements lock in the same order.
             await self._flush(batch, deadlocks + 1)
         elif len(batch) == 1 or isinstance(error, _BATCH_ERRORS):
             for _, future in batch:

@@ -1,8 +1,8 @@
-"""Settings of a connection, made after it is open.
+"""Settings of a connection, applied after it is open.
 
-Postgres takes settings with the start of a connection, too, but PgBouncer refuses all that it does
-not know ("unsupported startup parameter"), and one that is told to ignore them drops the time
-limits silently.
+Postgres also accepts settings at the start of a connection, but PgBouncer refuses unknown ones
+("unsupported startup parameter"), and a PgBouncer that is configured to ignore them silently drops
+the time limits.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import asyncpg
 
 
 async def connect(dsn: str, settings: Mapping[str, str], **options: Any) -> asyncpg.Connection:
-    """A connection with these settings. ``options``: as ``asyncpg.connect`` takes them."""
+    """Open a connection with these settings. ``options``: as ``asyncpg.connect`` accepts them."""
     connection = await asyncpg.connect(dsn, **options)
     try:
         await apply_settings(connection, settings)
@@ -25,8 +25,8 @@ async def connect(dsn: str, settings: Mapping[str, str], **options: Any) -> asyn
 
 
 async def apply_settings(connection: asyncpg.Connection, settings: Mapping[str, str]) -> None:
-    """For as long as the connection lives, in one round trip. Names and values are constants of
-    ours."""
+    """Apply settings for the lifetime of the connection, in one round trip. Names and values are
+    our own constants."""
     if settings:
         await connection.execute(
             "; ".join(f"SET {name} TO '{value}'" for name, value in settings.items())

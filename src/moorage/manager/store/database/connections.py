@@ -2,8 +2,8 @@
 writes and for the reads that the control loops repeat, and shared ones for the rest. Translates
 every connection failure into ``StoreUnavailable``.
 
-A server that accepts no writes, such as a demoted primary, counts as unavailable: what it returns
-is out of date. Connections to it are refused or closed, and the next attempt may find the primary.
+A server that accepts no writes, such as a demoted primary, counts as unavailable: its data may be
+out of date. Connections to it are refused or closed, and the next attempt may find the primary.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ log = structlog.get_logger("moorage.store")
 # its users.
 logging.getLogger("asyncpg.pool").setLevel(logging.ERROR)
 
-# What asyncpg raises when Postgres is down, starting, stopping, or has just closed the connection.
+# Errors that asyncpg raises when Postgres is down, starting, stopping, or has just closed the
+# connection.
 UNAVAILABLE = (
     OSError,
     TimeoutError,
@@ -104,7 +105,7 @@ class StatementTimeout(StoreUnavailable):
 
 @asynccontextmanager
 async def translate_errors(is_closed: Callable[[], bool]) -> AsyncIterator[None]:
-    """Raises ``StoreUnavailable`` for every error that means that Postgres cannot be used now."""
+    """Raise ``StoreUnavailable`` for every error that means that Postgres cannot be used now."""
     try:
         yield
     except asyncpg.DiskFullError as error:
@@ -119,13 +120,14 @@ async def translate_errors(is_closed: Callable[[], bool]) -> AsyncIterator[None]
         raise StatementTimeout(
             f"Postgres has ended a statement: {error}",
             next_step=(
-                "try again in a moment; pg_stat_activity shows what holds locks or takes long"
+                "try again in a moment; pg_stat_activity shows which sessions hold locks or take "
+                "long"
             ),
         ) from error
     except (asyncpg.ReadOnlySQLTransactionError, asyncpg.TargetServerAttributeNotMatched) as error:
         raise StoreUnavailable(
             "Postgres accepts no writes: it is a standby, or default_transaction_read_only is on",
-            next_step="promote it, or let manager.dsn name the primary; several hosts may be given",
+            next_step="promote it, or set manager.dsn to the primary; several hosts are allowed",
         ) from error
     except (*UNAVAILABLE, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
         # asyncpg raises the last two for a closed connection and for wrong use of its API. Only a
@@ -178,9 +180,9 @@ async def fetch_writable(connection: Any, sql: str, *args: Any) -> list[Any]:
 async def close_abandoned(connection: asyncpg.Connection) -> None:
     """Close a connection whose statement nobody waits for any more, once Postgres has cancelled it.
 
-    asyncpg has requested the cancellation, and drops the request if the connection is closed at
-    once. The server would then continue: a statement until its timeout, a commit that waits for a
-    standby for ever.
+    asyncpg has requested the cancellation, and drops the request if the connection is closed
+    immediately. The server would then continue: a statement until its timeout, a commit that waits
+    for a standby indefinitely.
     """
     try:
         await connection.close(timeout=CANCEL_TIMEOUT_S)
@@ -194,7 +196,7 @@ async def close_abandoned(connection: asyncpg.Connection) -> None:
 
 
 def _is_released(connection: Any) -> bool:
-    """Whether a connection of the pool is closed. One that was terminated has left the pool, which
+    """Whether a connection of the pool is closed. A terminated connection has left the pool, which
     refuses even the question."""
     try:
         return bool(connection.is_closed())
@@ -204,7 +206,7 @@ def _is_released(connection: Any) -> bool:
 
 class DedicatedConnection:
     """One connection for one kind of statement, opened on first use and reopened after a failure.
-    It runs statements whose generic plan is good for all arguments.
+    It runs statements whose generic plan suits all arguments.
 
     A statement whose connection breaks raises ``StoreUnavailable``. Whether it took effect is then
     unknown, so every write is a compare-and-swap, or carries its own id, and may be sent again.
@@ -223,7 +225,8 @@ class DedicatedConnection:
         self._closing: asyncio.Task[None] | None = None
         self._lock = asyncio.Lock()
 
-        # Connections that ended: without ``durable``, the latest commits may be lost with them.
+        # Number of connections that ended: without ``durable``, the latest commits may be lost with
+        # them.
         self.losses = 0
 
     async def fetch(self, sql: str, *args: Any) -> list[Any]:
@@ -240,7 +243,7 @@ class DedicatedConnection:
                 # next caller must not wait behind that statement.
                 self._connection = None
                 connection.remove_termination_listener(self._on_loss)
-                self._on_loss(connection)  # now, and not when it has closed
+                self._on_loss(connection)  # immediately, not when it has closed
                 self._closing = spawn("store.close", close_abandoned(connection))
                 raise
 
@@ -257,14 +260,12 @@ class DedicatedConnection:
 
 
 class Purpose(StrEnum):
-    """Who waits for the statements of a shared connection."""
+    """The waiting party of the statements on a shared connection."""
 
     ADMINISTRATION = "administration"
-    """A person: what administrators and users change now and then, such as keys, quotas and
-    secrets."""
+    """A person: changes by administrators and users, such as keys, quotas and secrets."""
     UPKEEP = "upkeep"
-    """Nobody: what loops write and delete in their own time, such as usage and what is no longer
-    kept."""
+    """Nobody: background writes and deletions by loops, such as usage and expired rows."""
 
 
 class Database:
@@ -281,18 +282,18 @@ class Database:
 
     @property
     def most_connections(self) -> int:
-        """How many connections it opens at most."""
+        """Maximum number of connections that it opens."""
         return POOL_SIZE + len(self._dedicated)
 
     def dedicated_connection(self, *, durable: bool = True) -> DedicatedConnection:
         """Without ``durable`` a commit does not wait for the disk, and a crash of Postgres may lose
-        it. That suits reports, which are repeated anyway."""
+        it. This suits reports, which are repeated anyway."""
         self._dedicated.append(DedicatedConnection(self.connector, durable=durable))
         return self._dedicated[-1]
 
     def shared_connection(self, purpose: Purpose, *, durable: bool = True) -> DedicatedConnection:
-        """The connection of all statements with this purpose: each backend of Postgres takes some
-        10 MB, and most statements run too rarely for one of their own. ``durable``: as for
+        """The connection of all statements with this purpose: each backend of Postgres needs some
+        10 MB, and most statements run too rarely for a separate connection. ``durable``: as for
         ``dedicated_connection``."""
         if (purpose, durable) not in self._shared:
             self._shared[purpose, durable] = self.dedicated_connection(durable=durable)
@@ -332,7 +333,7 @@ class Database:
                 return await fetch_writable(connection, sql, *args)
         finally:
             async with translate_errors(lambda: True):
-                # Waits until Postgres has cancelled a statement that was abandoned.
+                # Waits until Postgres has cancelled an abandoned statement.
                 await self._pool.release(connection, timeout=CANCEL_TIMEOUT_S)
 
     async def fetchrow(self, sql: str, *args: Any) -> Any:

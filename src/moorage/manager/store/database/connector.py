@@ -17,7 +17,7 @@ SynchronousCommit = Literal["server", "on", "remote_apply", "remote_write", "loc
 
 
 def each_host(dsn: str) -> list[str]:
-    """The URL for each of its hosts alone. Hosts in the query stay together."""
+    """The URL for each of its hosts separately. Hosts in the query stay together."""
     parts = urlsplit(dsn)
     if "," not in parts.netloc:
         return [dsn]
@@ -26,8 +26,8 @@ def each_host(dsn: str) -> list[str]:
 
 
 class DatabaseConnector:
-    """``guard`` checks every new connection; None: no checks. ``synchronous_commit``: what commits
-    that must last wait for; ``server``: as the server is set."""
+    """``guard`` checks every new connection; None: no checks. ``synchronous_commit``: what durable
+    commits wait for; ``server``: the server's setting."""
 
     def __init__(
         self,
@@ -49,15 +49,17 @@ class DatabaseConnector:
             self._settings["synchronous_commit"] = synchronous_commit
 
     async def connect(self, settings: Mapping[str, str], **options: Any) -> asyncpg.Connection:
-        """A connection with these settings. Raises ``FormerPrimary`` if only such servers accept
-        writes, and what asyncpg does."""
+        """Open a connection with these settings.
+
+        Raises ``FormerPrimary`` if only former primaries accept writes, and the errors of
+        asyncpg."""
         if self.guard is not None and not self._surveyed:
             await self._survey(self.guard, options)
 
         try:
             return await self._connect(self.dsn, settings, options)
         except FormerPrimary:
-            # asyncpg takes the first host that accepts writes; a later one may be the primary.
+            # asyncpg uses the first host that accepts writes; a later one may be the primary.
             hosts = each_host(self.dsn)
             for dsn in hosts if len(hosts) > 1 else ():
                 with suppress(
@@ -71,8 +73,8 @@ class DatabaseConnector:
             raise
 
     async def _survey(self, guard: LineageGuard, options: Mapping[str, Any]) -> None:
-        """Before the first connection of this process: a failover that it missed shows in the
-        timelines of the hosts."""
+        """Examine all hosts before the first connection of this process: a failover that it missed
+        shows in their timelines."""
         hosts = each_host(self.dsn)
         for dsn in hosts if len(hosts) > 1 else ():
             with suppress(OSError, asyncpg.PostgresError, asyncpg.TargetServerAttributeNotMatched):

@@ -42,9 +42,9 @@ _PARAMETER = re.compile(r"\$(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Orders of one listing. ``fields``: what it may be sorted by; no field is nullable; each has
-    an index or belongs to a table that stays small. ``key``: unique; it breaks ties. ``default``:
-    as ``Paging.sort``."""
+    """Orders of one listing. ``fields``: the fields that it may be sorted by; no field is nullable;
+    each has an index or belongs to a table that stays small. ``key``: unique; it breaks ties.
+    ``default``: like ``Paging.sort``."""
 
     fields: Mapping[str, ColumnElement[Any]]
     key: Sequence[ColumnElement[Any]]
@@ -59,15 +59,15 @@ class Order:
 async def fetch_page(
     db: Database, statement: Select[Any], order: Order, paging: Paging
 ) -> tuple[list[Row], str | None]:
-    """One page of what ``statement`` selects, and the cursor of the next one. ``statement`` has the
-    columns of the order under their names. Raises ``InvalidInput`` for a cursor that is not the
-    ``next`` of a page in the same order, and for an order that the listing does not have."""
+    """Fetch one page of the rows of ``statement``, and the cursor of the next one. ``statement``
+    has the columns of the order under their names. Raises ``InvalidInput`` for a cursor that is not
+    the ``next`` of a page in the same order, and for an order that the listing does not have."""
     sort = paging.sort or order.default
     if sort not in order.sorts:
         allowed = ", ".join(sorted(order.fields))
         raise InvalidInput(
             f"sort {sort[:40]!r} is not possible here",
-            next_step=f"sort by {allowed}, with - for descending",
+            next_step=f"sort by {allowed}, with - for descending order",
         )
 
     first = order.fields[sort.removeprefix("-")]
@@ -92,9 +92,9 @@ async def fetch_page(
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A statement of ``sql/`` that selects all items, as a listing. ``columns``: those that it is
-    sorted and filtered by; ``sorts``: the fields among them; ``key``: unique; ``default``: as
-    ``Paging.sort``."""
+    """A statement of ``sql/`` that selects all items, as a listing. ``columns``: the columns by
+    which it is sorted and filtered; ``sorts``: the fields among them; ``key``: unique; ``default``:
+    like ``Paging.sort``."""
 
     sql: str
     columns: Mapping[str, Any]
@@ -110,9 +110,10 @@ class Listing:
         only: Mapping[str, Any] = MappingProxyType({}),
         without: Mapping[str, Collection[str]] = MappingProxyType({}),
     ) -> tuple[list[Row], str | None]:
-        """One page, as ``fetch_page``. ``args``: of the statement. ``only``: values by column, a
-        collection for several, None for all; ``without``: values that are left out."""
-        # Without a type: Postgres infers those of a statement that was written by hand.
+        """Fetch one page, like ``fetch_page``. ``args``: arguments of the statement. ``only``:
+        values by column, a collection for several, None for all; ``without``: values that are left
+        out."""
+        # Without a type: Postgres infers the types of a hand-written statement.
         bound = [bindparam(f"p{number}", value, NullType()) for number, value in enumerate(args, 1)]
         parsed = text(_PARAMETER.sub(r":p\1 ", self.sql)).bindparams(*bound)
         table = parsed.columns(**self.columns).subquery("listed")
@@ -165,7 +166,7 @@ def _read(cursor: str, sort: str, types: Sequence[TypeEngine[Any]]) -> list[Any]
 
 
 def _value(value: Any, kind: TypeEngine[Any]) -> Any:
-    """Raises ``ValueError``."""
+    """Convert a value. Raises ``ValueError``."""
     if isinstance(kind, BigInteger | Integer):
         if type(value) is int and abs(value) < 2**31 * (1 if type(kind) is Integer else 2**31):
             return value
@@ -186,14 +187,14 @@ def _value(value: Any, kind: TypeEngine[Any]) -> Any:
 
 
 def read_number_cursor(cursor: str) -> int:
-    """For lists ordered by a bigint key. Raises ``InvalidInput``."""
+    """Read a cursor of lists ordered by a bigint key. Raises ``InvalidInput``."""
     if not cursor.isascii() or not cursor.isdigit() or len(cursor) > 18:
         raise invalid_cursor(cursor)
     return int(cursor)
 
 
 def read_id_cursor(cursor: str) -> str:
-    """For lists ordered by a UUID. Raises ``InvalidInput``."""
+    """Read a cursor of lists ordered by a UUID. Raises ``InvalidInput``."""
     if (item_id := as_uuid(cursor)) is None:
         raise invalid_cursor(cursor)
     return item_id
@@ -202,5 +203,5 @@ def read_id_cursor(cursor: str) -> str:
 def invalid_cursor(cursor: str) -> InvalidInput:
     return InvalidInput(
         f"cursor {cursor[:40]!r} is not valid",
-        next_step="pass the `next` of the page before, unchanged",
+        next_step="pass the `next` of the previous page, unchanged",
     )

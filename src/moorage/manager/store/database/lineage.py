@@ -1,10 +1,9 @@
-"""Lineage of the database: whether a server is the one that was used before, its successor, or its
-ancestor.
+"""Lineage of the database: whether a server is the one used before, its successor, or its ancestor.
 
 Postgres counts a *timeline* up when a standby is promoted, and gives every cluster a *system
-identifier* that its standbys share. Both are stored beside the data. A server whose timeline is
+identifier* that its standbys share. Both are stored with the data. A server whose timeline is
 higher than the stored one has been promoted since a manager last wrote, and may lack the last
-commits: what agents run is then looked at again before anything else is read
+commits: the kernels of agents are then examined again before anything else is read
 (``sql/failed_over.sql``). A server whose timeline is lower than one that this manager has seen is a
 former primary that came back: it is refused.
 """
@@ -27,7 +26,7 @@ log = structlog.get_logger("moorage.store")
 
 
 class FormerPrimary(StoreUnavailable):
-    """A server that another one has replaced."""
+    """The server has been replaced by another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,19 +41,19 @@ class Lineage:
 
 
 class LineageGuard:
-    """Checks each new connection before it is used. ``file`` keeps what was seen over restarts;
+    """Checks each new connection before it is used. ``file`` stores the lineage over restarts;
     None: it is kept in memory. ``on_failover`` callbacks run when the database is a successor of
     the one used before."""
 
     def __init__(self, file: Path | None = None) -> None:
         self._file = file
-        # The one that was used last, and the newest of its system that was met.
+        # The server used last, and the newest of its system that was met.
         self._seen = self._load()
         self._newest = self._seen
         self.on_failover: list[Callable[[], None]] = []
 
     async def compare(self, connection: asyncpg.Connection) -> None:
-        """Look at a server that is not used now: one that it has replaced is refused from now
+        """Compare with a server that is not used now: one that it has replaced is refused from now
         on."""
         row = await connection.fetchrow(SQL["lineage_find"])
         found = Lineage(row["system"], row["timeline"])
@@ -62,7 +61,7 @@ class LineageGuard:
             self._newest = found
 
     async def check(self, connection: asyncpg.Connection) -> None:
-        """Raises ``FormerPrimary``."""
+        """Check a connection. Raises ``FormerPrimary``."""
         row = await connection.fetchrow(SQL["lineage_find"])
         found = Lineage(row["system"], row["timeline"])
         if self._newest is not None and found.is_replaced_by(self._newest):
@@ -96,7 +95,8 @@ class LineageGuard:
                     callback()
 
     async def _record(self, connection: asyncpg.Connection, found: Lineage) -> None:
-        """The first manager that connects prepares the database; others wait for it."""
+        """Record the lineage. The first manager that connects prepares the database; others wait
+        for it."""
         async with connection.transaction():
             await connection.execute("LOCK TABLE lineage IN SHARE ROW EXCLUSIVE MODE")
             row = await connection.fetchrow(SQL["lineage_find"])
@@ -126,4 +126,4 @@ class LineageGuard:
         try:
             self._file.write_text(json.dumps(asdict(seen)))
         except OSError as error:
-            log.warning("cannot save which database was used last", error=str(error))
+            log.warning("cannot save the database that was used last", error=str(error))

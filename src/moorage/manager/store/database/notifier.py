@@ -1,9 +1,9 @@
 """Notifier: wakes loops and caches after a commit. A notification only schedules work earlier; some
 topics name the agents or sessions that changed.
 
-Subscribers in this process are called at once. Other managers receive one coalesced NOTIFY on a
-connection of its own, never inside a write transaction: a commit that carries a notification holds
-a cluster-wide lock until it is flushed. Polling is the safety net, so a lost notification costs one
+Subscribers in this process are called immediately. Other managers receive one coalesced NOTIFY on a
+separate connection, never inside a write transaction: a commit that carries a notification holds a
+cluster-wide lock until it is flushed. Polling is the safety net, so a lost notification costs one
 interval.
 """
 
@@ -32,19 +32,19 @@ from moorage.manager.store.database.connector import DatabaseConnector
 
 log = structlog.get_logger("moorage.store.notifier")
 _CHANNEL = "moorage"
-# The payload of a NOTIFY is limited to 8,000 bytes: the ids of a topic are sent in parts of so many
-# bytes, or not at all if there are more parts. A payload has at most so many parts, of several
-# topics.
+# The payload of a NOTIFY is limited to 8,000 bytes: the ids of a topic are sent in parts of this
+# many bytes, or not at all if there are more parts. A payload has at most this many parts, of
+# several topics.
 _IDS_BYTES = 3_000
 _PARTS = 20
 _PARTS_OF_PAYLOAD = 2
 _NOTIFY = "SELECT pg_notify($1, message) FROM unnest($2::text[]) AS message"
 _COMMAND_TIMEOUT_S = 10.0
-# Between two NOTIFYs, however many commits: each one wakes every manager, and its connection to
-# Postgres.
+# Seconds between two NOTIFYs, however many commits: each one wakes every manager, and its
+# connection to Postgres.
 _PAUSE_S = 0.02
-# How long a notification may wait for others that share its NOTIFY. What makes no loop of another
-# manager act waits for longer.
+# How long a notification may wait for others that share its NOTIFY. Notifications that trigger no
+# loop of another manager wait longer.
 _AT_ONCE = 0.0
 _SOON_S = 0.02
 _UNHURRIED_S = 0.1
@@ -101,45 +101,46 @@ class Notifier:
         return lambda: self._callbacks[topic].remove(nudge)
 
     def on_orders(self, callback: OrdersCallback) -> Callable[[], None]:
-        """Kernels whose orders may have changed, each as ``agent/kernel``."""
+        """Subscribe to kernels whose orders may have changed, each as ``agent/kernel``."""
         return self._on_ids(Topic.ORDERS, callback)
 
     def on_capacity(self, callback: AgentsCallback) -> Callable[[], None]:
-        """Agents whose free capacity or availability may have changed."""
+        """Subscribe to agents whose free capacity or availability may have changed."""
         return self._on_ids(Topic.CAPACITY, callback)
 
     def on_sessions(self, callback: SessionsCallback) -> Callable[[], None]:
-        """Sessions whose status changed."""
+        """Subscribe to sessions whose status changed."""
         return self._on_ids(Topic.SESSIONS, callback)
 
     def on_groups(self, callback: GroupsCallback) -> Callable[[], None]:
-        """Resource groups that were created, edited or retired."""
+        """Subscribe to resource groups that were created, edited or retired."""
         return self._on_ids(Topic.GROUPS, callback)
 
     def on_budget_alerts(
         self, callback: Callable[[Collection[str] | None], None]
     ) -> Callable[[], None]:
-        """Limits of budgets that were reached, by the ids of their alerts."""
+        """Subscribe to limits of budgets that were reached, by the ids of their alerts."""
         return self._on_ids(Topic.BUDGET_ALERTS, callback)
 
     def on_pending(self, callback: SessionsCallback) -> Callable[[], None]:
-        """Sessions that became pending, changed while pending, or left the queue."""
+        """Subscribe to sessions that became pending, changed while pending, or left the queue."""
         return self._on_ids(Topic.PENDING, callback)
 
     def on_quotas(self, callback: SessionsCallback) -> Callable[[], None]:
-        """Sessions that do not count against quotas any more: they have ended, or wait again."""
+        """Subscribe to sessions that no longer count against quotas: they have ended, or wait
+        again."""
         return self._on_ids(Topic.QUOTAS, callback)
 
     def on_endpoints(self, callback: EndpointsCallback) -> Callable[[], None]:
-        """Endpoints that changed, or whose replicas did."""
+        """Subscribe to endpoints that changed, or whose replicas did."""
         return self._on_ids(Topic.ENDPOINTS, callback)
 
     def on_routes(self, callback: RoutesCallback) -> Callable[[], None]:
-        """Sessions and endpoints whose routes may have changed."""
+        """Subscribe to sessions and endpoints whose routes may have changed."""
         return self._on_ids(Topic.ROUTES, callback)
 
     def on_kernels(self, callback: SessionsCallback) -> Callable[[], None]:
-        """Sessions whose kernels changed."""
+        """Subscribe to sessions whose kernels changed."""
         return self._on_ids(Topic.KERNELS, callback)
 
     def _on_ids(
@@ -149,63 +150,67 @@ class Notifier:
         return lambda: self._id_callbacks[topic].remove(callback)
 
     def notify(self, topics: Iterable[Topic]) -> None:
-        """After a commit: wake this process now, and the others with the next coalesced NOTIFY."""
+        """Notify after a commit: wake this process now, and the others with the next coalesced
+        NOTIFY."""
         self._publish(dict.fromkeys(topics))
 
     def notify_orders(self, kernels: Iterable[tuple[AgentId, KernelId]]) -> None:
-        """The orders for these kernels, of these agents, may have changed."""
+        """Announce that the orders for these kernels of these agents may have changed."""
         if names := [f"{agent_id}/{kernel_id}" for agent_id, kernel_id in kernels]:
             self._publish({Topic.ORDERS: names})
 
     def notify_capacity(self, agents: Collection[AgentId], *, freed: bool = True) -> None:
-        """These agents changed. ``freed``: a pending session may fit now, so the scheduler runs."""
+        """Announce that these agents changed. ``freed``: a pending session may fit now, so the
+        scheduler runs."""
         if agents:
             changes = {Topic.CAPACITY: agents} | ({Topic.SCHEDULE: None} if freed else {})
             self._publish(changes, _SOON_S if freed else _UNHURRIED_S)
 
     def notify_sessions(self, sessions: Collection[SessionId]) -> None:
-        """The status of these sessions changed."""
+        """Announce that the status of these sessions changed."""
         if sessions:
             self._publish({Topic.SESSIONS: sessions}, _UNHURRIED_S)
 
     def notify_group(self, name: str) -> None:
-        """This resource group was created, edited or retired: the scheduler runs."""
+        """Announce that this resource group was created, edited or retired: the scheduler runs."""
         self._publish({Topic.GROUPS: [name], Topic.SCHEDULE: None})
 
     def notify_budget_alerts(self, alerts: Collection[str]) -> None:
-        """These limits of budgets were reached for the first time in their periods."""
+        """Announce that these limits of budgets were reached for the first time in their
+        periods."""
         if alerts:
             self._publish({Topic.BUDGET_ALERTS: alerts})
 
     def notify_pending(self, sessions: Collection[SessionId]) -> None:
-        """These sessions became pending, changed while pending, or left the queue: the scheduler
-        runs."""
+        """Announce that these sessions became pending, changed while pending, or left the queue:
+        the scheduler runs."""
         if sessions:
             self._publish({Topic.PENDING: sessions, Topic.SCHEDULE: None})
 
     def notify_quotas(self, sessions: Collection[SessionId]) -> None:
-        """These sessions have ended, or wait again."""
+        """Announce that these sessions have ended, or wait again."""
         if sessions:
             self._publish({Topic.QUOTAS: sessions}, _SOON_S)
 
     def notify_endpoints(self, endpoints: Collection[EndpointId]) -> None:
-        """These endpoints changed, or their replicas did: the replica controller runs."""
+        """Announce that these endpoints or their replicas changed: the replica controller runs."""
         if endpoints:
             self._publish({Topic.ENDPOINTS: endpoints})
 
     def notify_routes(self, changed: Collection[SessionId | EndpointId]) -> None:
-        """The routes of these sessions and endpoints may have changed: the route feed runs."""
+        """Announce that the routes of these sessions and endpoints may have changed: the route feed
+        runs."""
         if changed:
             self._publish({Topic.ROUTES: changed})
 
     def notify_kernels(self, sessions: Collection[SessionId]) -> None:
-        """The kernels of these sessions changed. The manager that wrote the change reconciles them,
-        so other managers are not notified."""
+        """Announce that the kernels of these sessions changed. The manager that wrote the change
+        reconciles them, so other managers are not notified."""
         if sessions:
             self._wake({Topic.KERNELS: sessions})
 
     def wake_all(self) -> None:
-        """Anything may have changed, for this process."""
+        """Wake all subscribers of this process: anything may have changed."""
         self._wake(dict.fromkeys(Topic))
 
     def _publish(
@@ -249,10 +254,10 @@ class Notifier:
     def _on_notify(
         self, own_pid: int, connection: asyncpg.Connection, pid: int, channel: str, payload: str
     ) -> None:
-        # The connection may be closed by now (asyncpg calls this later), so it is not asked for its
-        # pid.
+        # The connection may be closed by now (asyncpg calls this later), so its pid is not queried
+        # here.
         if pid == own_pid:
-            return  # subscribers in this process were called at once
+            return  # subscribers in this process were called immediately
 
         try:
             changes = {
@@ -265,7 +270,7 @@ class Notifier:
         self._wake(changes)
 
     def _messages(self) -> list[str]:
-        """The payloads for other managers: all notifications since the last time."""
+        """Payloads for other managers: all notifications since the last time."""
         queued = self._outbox
         self._outbox = {}
         whole: dict[Topic, list[str] | None] = {}
@@ -289,7 +294,7 @@ class Notifier:
         return [json.dumps(changes) for changes in payloads if changes]
 
     async def _tick(self) -> None:
-        """Raises ``StoreUnavailable`` while Postgres is away."""
+        """Send notifications. Raises ``StoreUnavailable`` while Postgres is unavailable."""
         self._cancel_timer()
         async with translate_errors(
             lambda: self._listener is None or bool(self._listener.is_closed())
@@ -327,7 +332,7 @@ class Notifier:
 
 
 def _in_parts(ids: Sequence[str]) -> list[list[str]]:
-    """Lists of at most ``_IDS_BYTES`` bytes of JSON."""
+    """Split into lists of at most ``_IDS_BYTES`` bytes of JSON."""
     parts: list[list[str]] = [[]]
     size = 0
     for id_ in ids:

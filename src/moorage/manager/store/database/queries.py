@@ -1,11 +1,11 @@
-"""The statements in ``store/SUBJECT/sql/*.sql``, one per file, loaded once and called by the file's
-name, which no two share.
+"""Statements in ``store/SUBJECT/sql/*.sql``, one per file, loaded once and called by the file's
+unique name.
 
 A line ``-- include: NAME`` stands for the text of ``SUBJECT/sql/fragments/NAME.sql``, which several
 statements share.
 
 ``:NAME``, as in ``status NOT IN (:TERMINAL)``, stands for a set of ``common/model/status.py``. Its
-members become literals, since Postgres matches no partial index to a parameter.
+members become literals, because Postgres cannot match a partial index to a parameter.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def expand(text: str) -> str:
 
 
 def fragment(name: str) -> str:
-    """The text that an include stands for. Raises ``KeyError`` for an unknown fragment."""
+    """Text of an include. Raises ``KeyError`` for an unknown fragment."""
     return expand(_FRAGMENTS[name].read_text(encoding="utf-8"))
 
 

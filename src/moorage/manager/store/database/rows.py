@@ -1,4 +1,4 @@
-"""Rows as statements return them, and ids as they take them."""
+"""Rows as statements return them, and ids as statements take them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Selectors over user labels as conditions of SQL. The indexes of the labels serve the positive
+"""Selectors over user labels as SQL conditions. The indexes of the labels serve the positive
 ones."""
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from moorage.common.model.labels import Requirement, Selector
 
 
 def conditions(column: Column[Any], selector: Selector) -> list[ColumnElement[Any]]:
-    """``column``: the labels of a table whose index leaves out the rows without labels."""
+    """Conditions of a selector. ``column``: the labels of a table whose index omits the rows
+    without labels."""
     found = [_condition(column, requirement) for requirement in selector]
     if any(requirement.operator in ("in", "exists") for requirement in selector):
         found.append(column != literal_column("'{}'::jsonb"))

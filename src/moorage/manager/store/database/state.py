@@ -20,7 +20,7 @@ WHERE datname = current_database() AND backend_type = 'client backend' AND pid <
 
 @dataclass(frozen=True, slots=True)
 class DatabaseState:
-    """``major``: version of the server. ``clients``: the others that are connected, in words."""
+    """``major``: version of the server. ``clients``: the other connected clients, in words."""
 
     major: int
     tables: frozenset[str]
@@ -28,7 +28,7 @@ class DatabaseState:
 
 
 async def database_state(dsn: str) -> DatabaseState:
-    """Raises ``StoreUnavailable`` without a connection."""
+    """Read the state. Raises ``StoreUnavailable`` without a connection."""
     try:
         connection = await asyncpg.connect(dsn, timeout=10)
     except (
@@ -40,7 +40,7 @@ async def database_state(dsn: str) -> DatabaseState:
     ) as error:
         raise StoreUnavailable(
             f"cannot connect to Postgres: {error}",
-            next_step="check manager.dsn (host, port, user, password, database), or leave it out",
+            next_step="check manager.dsn (host, port, user, password, database), or unset it",
         ) from error
 
     try:

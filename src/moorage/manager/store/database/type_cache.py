@@ -1,8 +1,8 @@
-"""Connections that share what asyncpg asks Postgres about built-in types.
+"""Connections that share asyncpg's queries about built-in types.
 
 asyncpg has codecs for built-in types but not for arrays of them: each connection asks the catalog
-for every combination of array types that it meets in a statement. The question takes Postgres 3 to
-5 ms, more than most statements of the store, and its answer is always the same.
+for every combination of array types that it meets in a statement. The query takes Postgres 3 to 5
+ms, more than most statements of the store, and its answer never changes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import asyncpg
 # change:
 # https://www.postgresql.org/docs/current/system-catalog-initial-data.html#SYSTEM-CATALOG-OID-ASSIGNMENT
 _FIRST_CHANGING_OID = 10_000
-# Of each set of types, the rows that describe them and the types of their elements.
+# For each set of types, the rows that describe them and the types of their elements.
 DESCRIPTIONS: dict[frozenset[int], list[asyncpg.Record]] = {}
 # asyncpg asks whether reading the catalog has replaced the unnamed statement that it was preparing.
 _NO_STATEMENT = SimpleNamespace(name="from the cache")
@@ -25,7 +25,7 @@ _NO_STATEMENT = SimpleNamespace(name="from the cache")
 
 class TypeCachingConnection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg has no types
     """``asyncpg.connect`` takes it as ``connection_class``. It overrides a method that is not
-    public: should a release of asyncpg rename it, connections ask again, and a test of the store
+    public: if a release of asyncpg renames it, connections query again, and a test of the store
     fails."""
 
     __slots__ = ()

@@ -1,8 +1,8 @@
-"""Rows that this release cannot read: a manager of a newer one has stored them, as in the middle of
-an upgrade or before a downgrade, or somebody has changed them by hand.
+"""Rows that this release cannot read: a manager of a newer release has stored them, during an
+upgrade or before a downgrade, or somebody has changed them by hand.
 
-Such a row is one row. Whoever reads several leaves it out, and says so; what only shows it, shows
-the part that it knows.
+Such a row affects nothing else. A reader of several rows omits it and reports that; a reader that
+only shows it shows the part that it knows.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ S = TypeVar("S")
 T = TypeVar("T")
 Row = Mapping[str, Any]
 
-# What reading a row raises whose values are not as this release writes them.
+# Errors that reading a row raises if its values differ from those that this release writes.
 UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, InvalidInput)
-# A row that nobody has met for so long has been read since, or is gone.
+# A row that nobody has met for this long has been read since, or is gone.
 FORGOTTEN_S = 300.0
-# More rows than these are counted as so many, and logged no more.
+# Above this number, rows are counted as this many, and are no longer logged.
 MOST = 10_000
 
 
@@ -41,8 +41,8 @@ def read_page(
     following: str | None,
     name: str = "name",
 ) -> Page[T]:
-    """A page of a listing, with the rows that cannot be read beside the others. ``name``: the
-    column that people know a row by."""
+    """Read a page of a listing, with the unreadable rows in addition to the others. ``name``: the
+    column by which people know a row."""
     shown = []
     unreadable = []
     for row in rows:
@@ -56,8 +56,8 @@ def read_page(
 
 
 def read_one(kind: str, name: str, stored: S, read: Callable[[S], T], *, done: str = "") -> T:
-    """Raises ``NeedsNewerManager`` for a row, or rows, that cannot be read. ``done``: what has
-    happened to it all the same, such as "was revoked"."""
+    """Read a row. Raises ``NeedsNewerManager`` if it cannot be read. ``done``: what has happened to
+    it nevertheless, such as "was revoked"."""
     try:
         return read(stored)
     except UNREADABLE as error:
@@ -68,14 +68,15 @@ def read_one(kind: str, name: str, stored: S, read: Callable[[S], T], *, done: s
 def needs_newer(kind: str, name: str, why: str) -> NeedsNewerManager:
     return NeedsNewerManager(
         f"{kind} {name!r} {why}",
-        next_step="ask a manager of the release that has stored it: `moorage managers` shows "
-        "their versions; "
-        "after an upgrade, restart those of the release before",
+        next_step=(
+            "ask a manager of the release that stored it: `moorage managers` shows their "
+            "versions; after an upgrade, restart the managers of the previous release"
+        ),
     )
 
 
 class UnreadableRows:
-    """Those that this manager has met lately, apart from what it only showed to somebody."""
+    """Rows that this manager has met recently, except those that it only showed to somebody."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -84,8 +85,8 @@ class UnreadableRows:
     def each(
         self, kind: str, rows: Iterable[Row], read: Callable[[Row], T], *, key: str = "id"
     ) -> list[T]:
-        """What ``read`` makes of each row; those that it cannot read are left out. ``key``: the
-        column that identifies a row."""
+        """Result of ``read`` for each row; unreadable rows are omitted. ``key``: the column that
+        identifies a row."""
         found = []
         for row in rows:
             try:
@@ -99,28 +100,26 @@ class UnreadableRows:
         return found
 
     def met(self, kind: str, key: str, why: str) -> None:
-        """A row cannot be read, and is left out."""
+        """Record that a row cannot be read and is omitted."""
         before = self._met.get((kind, key))
         if before is None and len(self._met) >= MOST:
             return
         if before is None or before[0] != why:
-            log.error(
-                "leaving out a row that this release does not know", kind=kind, row=key, why=why
-            )
+            log.error("omitting a row that this release does not know", kind=kind, row=key, why=why)
         self._met[kind, key] = why, self._clock.monotonic()
 
     def counts(self) -> dict[str, int]:
-        """How many there are, by kind."""
+        """Number of rows by kind."""
         self._forget()
         return dict(Counter(kind for kind, _ in self._met))
 
     def problems(self) -> dict[str, str]:
-        """For the health of the manager: by kind, how many there are, and one of them with the
+        """For the health of the manager: the number of rows by kind, and one of them with the
         reason."""
         counts = self.counts()
         found = {}
         for (kind, key), (why, _) in self._met.items():
-            found[f"rows of {kind}"] = f"{counts[kind]} left out, such as {key}: {why}"
+            found[f"rows of {kind}"] = f"{counts[kind]} omitted, such as {key}: {why}"
         return found
 
     def _forget(self) -> None:

@@ -1,4 +1,5 @@
-"""Versions of what people edit: the refusal of a change that was made on another one."""
+"""Versions of resources that people edit: the refusal of a change that was based on another
+version."""
 
 from __future__ import annotations
 
@@ -10,19 +11,19 @@ Versions = frozenset[int] | None
 
 
 def sent(versions: Versions) -> list[int] | None:
-    """As statements take them; None: any version."""
+    """Versions as statements take them; None: any version."""
     return None if versions is None else sorted(versions)
 
 
 def check_version(what: str, found: int | None, allowed: Collection[int] | None) -> None:
-    """``found``: the version that ``what`` has now; None: there is no such thing.
+    """Raise ``PreconditionFailed`` if the version is not allowed.
 
-    Raises ``PreconditionFailed`` if it is not an allowed one."""
+    ``found``: the current version of ``what``; None: it does not exist."""
     if allowed is None or found in allowed:
         return
 
     now = "does not exist" if found is None else f"has version {found}"
     raise PreconditionFailed(
         f"{what} {now}: somebody else has changed it",
-        next_step="read it again, and repeat the change on what is there now",
+        next_step="read it again, and repeat the change on the current version",
     )

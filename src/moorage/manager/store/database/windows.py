@@ -1,8 +1,8 @@
-"""Windows of what statements read: how old a report may be, and how many starts are looked at."""
+"""Windows of the data that statements read: the age of reports, and the number of starts."""
 
 from __future__ import annotations
 
-# A proxy that has reported nothing for so long does not count. It reports every 5 s at least.
+# Seconds after which a silent proxy does not count. Proxies report at least every 5 s.
 FRESH_S = 15.0
-# Starts of jobs of a site from which the next ones are planned: the latest ones of a group.
+# Number of a group's latest job starts from which the next ones are planned.
 STARTS = 50

@@ -1,5 +1,5 @@
-"""Load of models and replicas in Postgres: what proxies and engines report, and the scaling that
-follows."""
+"""Load of models and replicas in Postgres: the reports of proxies and engines, and the resulting
+scaling."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from moorage.manager.store.endpoints.repository import EndpointStore
 from moorage.manager.store.schema.base import TIME
 
 _LARGEST = 1_000_000_000
-# A process that has said nothing for so long no longer has its name. It says something every 5 s.
+# Seconds after which a silent process no longer owns its name. Processes report at least every 5 s.
 CLAIM_S = 15.0
 _DECISIONS = Listing(
     SQL["scaling_decisions"],
@@ -45,8 +45,9 @@ _DECISIONS = Listing(
 
 @dataclass(frozen=True, slots=True)
 class ScaledEndpoint:
-    """An autoscaled endpoint with its load now. ``requests``: the counters of the proxies, by proxy
-    and incarnation. ``version``: of the endpoint; a decision about another one is void."""
+    """Autoscaled endpoint with its current load. ``requests``: the counters of the proxies, by
+    proxy and incarnation. ``version``: that of the endpoint; a decision about another version is
+    void."""
 
     endpoint_id: EndpointId
     name: str
@@ -74,18 +75,18 @@ class LoadStore:
         self._manager = manager
         self._unreadable = unreadable
 
-        # Proxies and engines report again what a crash loses.
+        # Proxies and engines report data again that a crash loses.
         self._connection = db.dedicated_connection(durable=False)
         self._scaling_connection = db.dedicated_connection()
 
     async def put(
         self, reports: Collection[LoadReport], addresses: Mapping[str, str] | None = None
     ) -> dict[str, str]:
-        """At most one report per proxy. Wakes those who wait for a request, or for the end of one.
+        """Write at most one report per proxy. Wakes waiters for a request, or for the end of one.
 
-        ``addresses``: where reports come from, by proxy; without: from where they came before.
-        Returns the proxies of whose reports nothing was written, because another process has their
-        name, each with the address of that process."""
+        ``addresses``: source addresses of the reports, by proxy; without: the previous ones.
+        Returns the proxies whose reports were not written because another process owns their name,
+        each with the address of that process."""
         addresses = addresses or {}
         loads = [(r.proxy_id, m) for r in reports for m in r.models]
         rows = await self._connection.fetch(
@@ -131,14 +132,16 @@ class LoadStore:
         return {row["proxy_id"]: row["address"] for row in rows if row["proxy_id"] is not None}
 
     async def release(self, ended: Mapping[str, str]) -> None:
-        """The links of these proxies to this manager have ended; each with its incarnation."""
+        """Record that the links of these proxies to this manager have ended; each with its
+        incarnation."""
         await self._connection.fetch(
             SQL["loads_release"], list(ended), list(ended.values()), self._manager
         )
 
     async def put_engines(self, loads: Sequence[tuple[AgentId, EngineUse]]) -> None:
-        """Each with the agent that reports it; at most one per kernel. Impossible ones are left
-        out: they would fail those of other agents."""
+        """Write the loads of engines, each with the agent that reports it; at most one per kernel.
+
+        Impossible ones are omitted: they would make those of other agents fail."""
         loads = [
             (agent, one) for agent, one in loads if "\0" not in agent and as_uuid(one.kernel_id)
         ]
@@ -154,13 +157,14 @@ class LoadStore:
         self._notifier.notify_routes({SessionId(row["session_id"]) for row in rows})
 
     async def forget(self, silent_s: float) -> None:
-        """Proxies that have said nothing for so long."""
+        """Delete proxies that have been silent for too long."""
         await self._connection.fetch(SQL["loads_forget"], silent_s)
 
     # The autoscaler.
 
     async def changed(self, _: Scope, since: datetime) -> tuple[list[EndpointId], datetime]:
-        """The autoscaled endpoints whose load changed after ``since``, and what to ask for next."""
+        """Autoscaled endpoints whose load changed after ``since``, and the value of ``since`` for
+        the next call."""
         row = (await self._scaling_connection.fetch(SQL["loads_changed"], since))[0]
         return [EndpointId(endpoint) for endpoint in row["endpoints"]], row["next"]
 
@@ -169,7 +173,7 @@ class LoadStore:
         return [EndpointId(row["id"]) for row in rows]
 
     async def of_endpoints(self, _: Scope, among: Collection[EndpointId]) -> list[ScaledEndpoint]:
-        """The autoscaled ones, with their load."""
+        """Autoscaled endpoints among these, with their load."""
         rows = await self._scaling_connection.fetch(SQL["endpoint_loads"], sorted(among), FRESH_S)
         return self._unreadable.each("endpoint", rows, _scaled)
 
@@ -192,7 +196,7 @@ class LoadStore:
     async def scale_to(
         self, _: Scope, endpoint: EndpointInfo, replicas: int, rule: str, *, detail: str, term: int
     ) -> bool:
-        """As ``scale``, for a custom routine."""
+        """Like ``scale``, for a custom routine."""
         if replicas == endpoint.wanted:
             return False
         change = endpoint.endpoint_id, endpoint.wanted, replicas
@@ -208,7 +212,7 @@ class LoadStore:
     async def decisions(
         self, scope: Scope, name: str, paging: Paging = FIRST
     ) -> Page[ScalingDecision]:
-        """Those of an endpoint, newest first. Raises ``NotFound``."""
+        """Decisions about an endpoint, newest first. Raises ``NotFound``."""
         record = await self._endpoints.get(scope, name)
         rows, following = await _DECISIONS.page(self._db, paging, record.snapshot.endpoint_id)
         return read_page(

@@ -20,7 +20,7 @@ _FIRST = EndpointId("00000000-0000-0000-0000-000000000000")
 
 
 class ReplicaStore:
-    """``term``: of the leader; the writes of a former one change nothing."""
+    """``term``: that of the leader; writes of a former leader change nothing."""
 
     def __init__(
         self, db: Database, notifier: Notifier, orders: OrderStore, unreadable: UnreadableRows
@@ -35,27 +35,28 @@ class ReplicaStore:
     async def sweep(
         self, _: Scope, after: EndpointId | None, limit: int, *, everything: bool = False
     ) -> tuple[list[EndpointId], EndpointId | None]:
-        """Look at ``limit`` endpoints after ``after`` (None: at the first ones). Returns those
-        whose replicas are not as wanted, with ``everything`` also the others, and the cursor for
-        the next call; None: there are no more."""
+        """Examine ``limit`` endpoints after ``after`` (None: the first ones). Returns those whose
+        replicas differ from the desired state, with ``everything`` also the others, and the cursor
+        for the next call; None: there are no more."""
         args = after or _FIRST, limit, everything
         row = (await self._sweep_connection.fetch(SQL["endpoints_sweep"], *args))[0]
         last = None if row["last"] is None else EndpointId(row["last"])
         return [EndpointId(endpoint_id) for endpoint_id in row["endpoints"]], last
 
     async def to_reconcile(self, _: Scope, among: Collection[EndpointId]) -> list[EndpointSnapshot]:
-        """Those that are not deleted, and deleted ones that still have live replicas."""
+        """Endpoints that are not deleted, and deleted ones that still have live replicas."""
         return to_reconcile(await read_endpoints(self._db, sorted(among)), self._unreadable)
 
     async def endpoint_of(self, _: Scope, session_id: SessionId) -> EndpointSnapshot | None:
-        """The endpoint of which a session is a replica; None: it is none, or the endpoint is
+        """Endpoint of which a session is a replica; None: it is not a replica, or the endpoint is
         gone."""
         found = await self._db.fetch(SQL["session_endpoint"], session_id)
         records = await read_endpoints(self._db, [row["endpoint_id"] for row in found])
         return records[0].snapshot if records else None
 
     async def start_history(self, group: str) -> StartHistory | None:
-        """Of all jobs of a resource group of kind hpc; None: none has become ready."""
+        """Start history of all jobs in a resource group of kind hpc; None: none has become
+        ready."""
         rows = await self._db.fetch(SQL["start_history"], [None], [group], STARTS)
         return (
             StartHistory(**{name: rows[0][name] for name in StartHistory.__slots__})
@@ -64,11 +65,12 @@ class ReplicaStore:
         )
 
     async def drain(self, _: Scope, replicas: Sequence[tuple[SessionId, Reason]], term: int) -> int:
-        """From now on they get no new requests. Returns how many did before."""
+        """Drain replicas: they get no new requests from now on. Returns the number of those that
+        did before."""
         return await self._set_draining([(one, str(reason)) for one, reason in replicas], term)
 
     async def revive(self, _: Scope, replicas: Sequence[SessionId], term: int) -> int:
-        """Draining replicas get requests again."""
+        """Revive draining replicas: they get requests again."""
         return await self._set_draining([(replica, None) for replica in replicas], term)
 
     async def _set_draining(
@@ -81,7 +83,7 @@ class ReplicaStore:
         reasons = [reason for _, reason in replicas]
         rows = await self._connection.fetch(SQL["replicas_drain"], ids, reasons, term)
         if rows and any(reasons):
-            # Drawn after the commit: every table of a greater generation says that they drain.
+            # Drawn after the commit: every table with a greater generation marks them as draining.
             generation = await self._orders.next_generation()
             drained = [row["id"] for row in rows]
             await self._connection.fetch(SQL["replicas_drain_generation"], drained, generation)
@@ -100,8 +102,8 @@ class ReplicaStore:
         detail: str,
         term: int,
     ) -> bool:
-        """Return to ``revision``, because the current one failed. False: it has changed
-        meanwhile."""
+        """Return to ``revision``, because the current one failed. False: the endpoint has changed
+        in the meantime."""
         rows = await self._connection.fetch(
             SQL["endpoint_retarget"],
             endpoint.endpoint_id,
@@ -118,7 +120,7 @@ class ReplicaStore:
         return bool(rows)
 
     async def complete(self, _: Scope, endpoint: EndpointSnapshot, term: int) -> None:
-        """All its replicas have its current revision and are ready."""
+        """Record that all its replicas have its current revision and are ready."""
         args = endpoint.endpoint_id, endpoint.revision, term
         await self._connection.fetch(SQL["endpoint_completed"], *args)
         self._notifier.notify_endpoints([EndpointId(endpoint.endpoint_id)])

@@ -64,8 +64,10 @@ class EndpointStore:
         user_labels: Mapping[str, str] = MappingProxyType({}),
         idempotency_key: IdempotencyKey | None = None,
     ) -> EndpointRecord:
-        """It belongs to the owner of ``scope``. ``shared_with``: other projects that may use it;
-        "*": all. Raises ``Conflict`` for a name in use, ``NotFound`` for an unknown group."""
+        """Create an endpoint that belongs to the owner of ``scope``.
+
+        ``shared_with``: other projects that may use it; "*": all. Raises ``Conflict`` for a name in
+        use, ``NotFound`` for an unknown group."""
         return (
             await self.create_once(
                 scope,
@@ -85,8 +87,10 @@ class EndpointStore:
         *,
         idempotency_key: IdempotencyKey | None,
     ) -> tuple[EndpointRecord, bool]:
-        """As ``create``, and safe to repeat: a repeated call returns the endpoint of the first one,
-        and True. Raises ``Conflict`` also for a key that was used with another request."""
+        """Like ``create``, and safe to repeat: a repeated call returns the endpoint of the first
+        one, and True.
+
+        Raises ``Conflict`` also for a key that was used with another request."""
         stored, serving = spec_columns(spec)
         digest = _digest(
             "create", spec.name, spec=spec, shared_with=shared_with, user_labels=user_labels
@@ -131,7 +135,7 @@ class EndpointStore:
 
         if not row["created"]:
             raise Conflict(
-                f"an endpoint is already called {spec.name!r}",
+                f"an endpoint named {spec.name!r} already exists",
                 next_step=f"`moorage stop {spec.name}` first, or choose another name",
             )
 
@@ -149,10 +153,10 @@ class EndpointStore:
         request: str,
         idempotency_key: IdempotencyKey | None,
     ) -> tuple[EndpointRecord, bool] | None:
-        """Replace the spec of the endpoint that was read as ``before``; None if it has changed
-        meanwhile. ``request``: what identifies the request under its key. Returns as
-        ``create_once`` does. Raises ``NotFound`` for an unknown group, and ``Conflict`` if this
-        release does not know all that it would replace."""
+        """Replace the specification of the endpoint that was read as ``before``; None if it has
+        changed in the meantime. ``request``: identifies the request under its key. Returns the same
+        as ``create_once``. Raises ``NotFound`` for an unknown group, and ``Conflict`` if this
+        release does not know everything that it would replace."""
         if before.needs_newer:
             raise needs_newer("endpoint", before.snapshot.name, before.needs_newer)
 
@@ -225,7 +229,7 @@ class EndpointStore:
         return await self.get(scope, snapshot.name)
 
     async def promote(self, scope: Scope, record: EndpointRecord) -> EndpointRecord | None:
-        """Let the canary replace the stable revision. None: there is none any more."""
+        """Promote the canary to the stable revision. None: there is no canary any more."""
         snapshot = record.snapshot
         args = snapshot.endpoint_id, snapshot.revision
         if not await self._connection.fetch(SQL["endpoint_promote"], *args):
@@ -236,7 +240,7 @@ class EndpointStore:
     async def revisions(
         self, scope: Scope, name: str, paging: Paging = FIRST
     ) -> Page[RevisionView]:
-        """Newest first by default. Raises ``NotFound``."""
+        """Revisions, newest first by default. Raises ``NotFound``."""
         snapshot = (await self.get(scope, name)).snapshot
         rows, following = await _REVISIONS.page(self._db, paging, snapshot.endpoint_id)
         named = await self._sessions.naming(scope, [row["detail"] for row in rows])
@@ -253,8 +257,8 @@ class EndpointStore:
         )
 
     async def get(self, scope: Scope, name: str) -> EndpointRecord:
-        """Raises ``NotFound``, also for an endpoint that was deleted while its replicas are still
-        stopping."""
+        """Get an endpoint. Raises ``NotFound``, also for a deleted endpoint whose replicas are
+        still stopping."""
         e = tables.endpoints.c
         conditions = (e.name == name, e.deleted_at.is_(None), *_visible(scope))
         found = await self._db.select(select(tables.endpoints).where(*conditions))
@@ -276,7 +280,7 @@ class EndpointStore:
         user: str | None = None,
         project: str | None = None,
     ) -> tuple[list[EndpointRecord], str | None]:
-        """Ordered by name by default, with the cursor of the next page."""
+        """Page of endpoints, ordered by name by default, with the cursor of the next page."""
         conditions: list[Any] = [_E.deleted_at.is_(None), *_visible(scope)]
         conditions += [
             c == v for c, v in ((_E.owner, user), (_E.project, project)) if v is not None
@@ -298,8 +302,10 @@ class EndpointStore:
         return await self.get(scope, name)
 
     async def delete(self, scope: Scope, name: str) -> EndpointRecord:
-        """Mark it deleted and return it as it was. The name is free at once; the replica controller
-        stops the replicas. Raises ``NotFound``."""
+        """Mark it deleted and return its last state. Its name is free immediately; the replica
+        controller stops the replicas.
+
+        Raises ``NotFound``."""
         record = await self.get(scope, name)
         rows = await self._connection.fetch(
             SQL["endpoint_delete"], name, scope.projects, scope.user
@@ -315,7 +321,7 @@ class EndpointStore:
         self._notifier.notify_routes([EndpointId(endpoint_id)])
 
     async def _records(self, scope: Scope, found: Sequence[Row]) -> list[EndpointRecord]:
-        """In the order of ``found``, with names in place of the ids of sessions in messages."""
+        """Records in the order of ``found``, with names instead of session ids in messages."""
         records = await read_endpoints(self._db, [row["id"] for row in found])
         texts = [
             text
@@ -338,7 +344,7 @@ def _named(record: EndpointRecord, named: Naming) -> EndpointRecord:
 
 
 def _visible(scope: Scope) -> list[Any]:
-    """Conditions: of the caller's projects, or shared with one of them."""
+    """Conditions for endpoints of the caller's projects, or shared with one of them."""
     if scope.projects is None:
         return []
     e = tables.endpoints.c
@@ -351,9 +357,8 @@ def _not_found(name: str) -> NotFound:
 
 def _reserved(name: str) -> Conflict:
     return Conflict(
-        f"the name {name!r}, or that of one of its adapters, belongs to another project, and for "
-        "30 days "
-        "after its last use",
+        f"the name {name!r}, or that of one of its adapters, belongs to another project, until 30 "
+        "days after its last use",
         next_step="choose another name",
     )
 

@@ -1,9 +1,9 @@
-"""Route table in Postgres: models and service ports that are reachable now, and the credentials
-that open them.
+"""Route table in Postgres: models and service ports that are currently reachable, and the
+credentials that open them.
 
 The routes are kept between reads. Sessions and endpoints whose routes may have changed are
-announced by ``Notifier.notify_routes``, and only those are read again. Since a notification may be
-lost, all routes are also reread in chunks; at once where any may have changed.
+announced by ``Notifier.notify_routes``, and only those are read again. Because a notification may
+be lost, all routes are also reread in chunks, or immediately if any may have changed.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from moorage.manager.store.identity.keys import KeyStore
 from moorage.manager.store.kernels.access_tokens import AccessTokenStore
 
 log = structlog.get_logger("moorage.routes")
-# Models, and service ports, that are reread with each table, and announced ones that are read
-# together.
+# Number of models and service ports that are reread with each table, and of announced ones that are
+# read together.
 SWEPT = 20
 BATCH = 500
 _FIRST = "00000000-0000-0000-0000-000000000000"
@@ -59,13 +59,13 @@ class RouteStore:
         self._apps: dict[SessionId, tuple[AppRoute, ...]] = {}
         self._changed: set[SessionId | EndpointId] = set()
 
-        # What ``changes`` has not told yet: models and service ports; None: it is gone.
+        # Changes that ``changes`` has not returned yet: models and service ports; None: it is gone.
         self._untold_models: dict[str, ModelRoute | None] = {}
         self._untold_apps: dict[str, AppRoute | None] = {}
         self._model_sweep: Sweep[str] = Sweep()  # of endpoints and sessions
         self._app_sweep: Sweep[tuple[str, int]] = Sweep()
 
-        # Those with routes that this round has not reread yet: some of them may be gone.
+        # Endpoints and sessions with routes that this round has not reread yet: some may be gone.
         self._known_models: list[str] = []
         self._known_apps: list[SessionId] = []
         notifier.on_routes(self._routes_changed)
@@ -78,8 +78,8 @@ class RouteStore:
             self._changed.update(changed)
 
     async def changes(self) -> RouteTable:
-        """The models and service ports that were added, changed or removed since the last call. For
-        one caller: the route feed numbers them."""
+        """The models and service ports that were added, changed or removed since the last call.
+        There may be only one caller: the route feed numbers them."""
         await self._read()
         models = self._untold_models
         self._untold_models = {}
@@ -96,7 +96,7 @@ class RouteStore:
         )
 
     async def credentials(self) -> RouteTable:
-        """Keys, access tokens, the limits of projects and revoked agents, all of them."""
+        """All keys, access tokens, limits of projects and revoked agents."""
         keys = await self._keys.grants()
         projects = await self._keys.project_grants()
         revoked = tuple(row["id"] for row in await self._db.fetch(SQL["revoked_peers"], "agent"))
@@ -152,7 +152,7 @@ class RouteStore:
         )
         found = {name: route for name, route in read if route is not None}
 
-        # What cannot be read stays as it was: its replicas serve, whatever else is said of it.
+        # Unreadable rows keep their route: their replicas serve, whatever else their row contains.
         for name, _ in read:
             if name not in found:
                 if self._models.pop(name, None) is not None:
@@ -161,14 +161,13 @@ class RouteStore:
                 self._models[name] = self._untold_models[name] = found[name]
 
     def _route(self, model: Mapping[str, Any]) -> tuple[str, ModelRoute | None]:
-        """The name of a model, and its route from all ``rows`` of that name; None: there is
-        none."""
+        """Name of a model, and its route from all ``rows`` with that name; None: there is none."""
         routed = [row for row in model["rows"] if row["rank"] is not None]
         keys = {row["model"]: self._provider_keys(row) for row in routed if row["secrets"]}
         return model["id"], next(iter(model_routes(routed, keys)), None)
 
     def _provider_keys(self, row: Row) -> dict[str, str]:
-        """The values of the secrets that the fallbacks of an endpoint name."""
+        """Values of the secrets that the fallbacks of an endpoint name."""
         values: dict[str, str] = {}
         for name, (key_id, data) in row["secrets"].items():
             try:
@@ -176,7 +175,7 @@ class RouteStore:
                 values[name] = self._keyring.open(sealed, row["project"], name)
             except ConfigError as error:
                 log.error(
-                    "a fallback is left out", endpoint=row["model"], secret=name, error=str(error)
+                    "a fallback is omitted", endpoint=row["model"], secret=name, error=str(error)
                 )
 
         return values
@@ -224,6 +223,7 @@ class RouteStore:
 def _split(
     known: list[_Key], routes: Mapping[_Key, object], *, whole: bool
 ) -> tuple[list[_Key], list[_Key]]:
-    """Which known routes to reread with this chunk, and which later. ``whole``: it is the last
-    chunk of its round, so all that are left; the next round has those of ``routes``."""
+    """Split the known routes into those to reread with this chunk, and those for later. ``whole``:
+    this is the last chunk of its round, so all that are left are reread; the next round covers
+    those of ``routes``."""
     return (known, list(routes)) if whole else (known[:SWEPT], known[SWEPT:])

@@ -30,7 +30,7 @@ from moorage.manager.store.database.rows import Row
 from moorage.manager.store.database.unreadable import UNREADABLE, UnreadableRows
 from moorage.manager.store.database.windows import FRESH_S, STARTS
 
-# What ``endpoints.spec`` lacks, because the release before does not know it.
+# Fields that ``endpoints.spec`` lacks, because the previous release does not know them.
 _SERVING = frozenset(
     {"autoscale", "rollout", "max_lifetime_s", "routing", "adapters", "limits", "resource_groups"}
 )
@@ -38,11 +38,11 @@ _SERVING = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class EndpointRecord:
-    """An endpoint as stored, with views of its replicas, newest first. ``version`` changes with
-    every change by a user. ``newest``: its newest revision. ``rolled_back``: the revision whose
-    failure, for ``rollout_reason``, has returned it to its target; None: a user has chosen that.
-    ``needs_newer``: what this release does not know of it or of its replicas, and leaves out; "":
-    nothing."""
+    """Endpoint as stored, with views of its replicas, newest first. ``version`` changes with every
+    change by a user. ``newest``: its newest revision. ``rolled_back``: the revision whose failure,
+    for ``rollout_reason``, has returned it to its target; None: a user has chosen the target.
+    ``needs_newer``: the part of it or its replicas that this release does not know and omits; "":
+    none."""
 
     snapshot: EndpointSnapshot
     version: int
@@ -59,8 +59,8 @@ class EndpointRecord:
 
 
 def spec_columns(spec: EndpointSpec) -> tuple[dict[str, Any], dict[str, Any]]:
-    """``spec`` and ``serving`` of a row. As in ``new_sessions.stored_json``, a manager of the
-    previous release can read what uses nothing new."""
+    """``spec`` and ``serving`` of a row. As in ``creation.stored_json``, a manager of the previous
+    release can read specifications without new fields."""
     serving = spec.model_dump(mode="json", include=set(_SERVING), exclude_none=True)
     if spec.routing == Routing():
         del serving["routing"]  # as most have it: the routes are read without it
@@ -74,7 +74,8 @@ def spec_columns(spec: EndpointSpec) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 async def read_endpoints(db: Database, ids: Sequence[str]) -> list[EndpointRecord]:
-    """Those that are not deleted, and deleted ones that still have live replicas; oldest first."""
+    """Endpoints that are not deleted, and deleted ones that still have live replicas; oldest
+    first."""
     found = await db.fetch(SQL["endpoints_to_reconcile"], list(ids), FRESH_S) if ids else []
     replicas: defaultdict[str, list[Row]] = defaultdict(list)
     if found:
@@ -87,8 +88,8 @@ async def read_endpoints(db: Database, ids: Sequence[str]) -> list[EndpointRecor
 def to_reconcile(
     records: Sequence[EndpointRecord], unreadable: UnreadableRows
 ) -> list[EndpointSnapshot]:
-    """Without those that need a newer manager: replicas are started and stopped by the whole of
-    what an endpoint says, unless it is deleted."""
+    """Endpoints to reconcile. Those that need a newer manager are omitted unless they are deleted,
+    because all of an endpoint's fields affect how replicas are started and stopped."""
     found = []
     for record in records:
         if record.needs_newer and not record.snapshot.deleted:
@@ -102,7 +103,7 @@ def to_reconcile(
 async def _start_histories(
     db: Database, replicas: Mapping[str, Sequence[Row]]
 ) -> defaultdict[str, dict[str, StartHistory]]:
-    """By endpoint and resource group, of those that have jobs of a site."""
+    """Start histories by endpoint and resource group, for endpoints with jobs of a site."""
     pairs = {
         (one["endpoint_id"], one["resource_group"])
         for rows in replicas.values()
@@ -165,7 +166,7 @@ def _record(
 
 
 def _spec(name: str, stored: Mapping[str, Any]) -> tuple[EndpointSpec, str]:
-    """What is known of it, and what is not."""
+    """The known part of the specification, and a text about the unknown part."""
     return known_part(
         EndpointSpec, stored, {"name": name, "engine": "llamacpp", "model": "unknown"}
     )
@@ -176,7 +177,7 @@ def _fields(stored: Any) -> dict[str, Any]:
 
 
 def _rollout_reason(row: Row) -> tuple[Reason, str]:
-    """And what is not known of it."""
+    """The rollout reason, and a text about its unknown part."""
     try:
         return Reason(row["rollout_reason"]), ""
     except ValueError as error:
@@ -184,7 +185,7 @@ def _rollout_reason(row: Row) -> tuple[Reason, str]:
 
 
 def _user_labels(row: Row) -> tuple[dict[str, str], str]:
-    """And what is not known of them."""
+    """The user labels, and a text about their unknown part."""
     stored = _fields(row["user_labels"])
     known = {name: value for name, value in stored.items() if isinstance(value, str)}
     return known, "" if known == row["user_labels"] else f"{NEEDS}: user_labels"
@@ -200,7 +201,7 @@ def _stopped_by(row: Row) -> BudgetStop | None:
 
 
 def _stable(row: Row) -> tuple[Stable | None, str]:
-    """And what is not known of it."""
+    """The stable revision, and a text about its unknown part."""
     if row["canary_of"] is None:
         return None, ""
     spec, needs_newer = _spec(row["name"], _fields(row["stable_spec"]) | {"name": row["name"]})
@@ -238,7 +239,7 @@ def _replica(row: Mapping[str, Any]) -> ReplicaSnapshot:
     )
 
 
-FAILS_EVERYBODY = "by the proxies, the requests of all who ask fail there, and none is answered"
+FAILS_EVERYBODY = "the proxies report that all requests fail there, and none is answered"
 
 
 def _view(row: Mapping[str, Any], snapshot: ReplicaSnapshot) -> ReplicaView:

@@ -16,14 +16,14 @@ from moorage.manager.store.database.queries import SQL
 from moorage.manager.store.database.versions import Versions, check_version, sent
 from moorage.manager.store.groups.repository import GroupStore
 
-# A manager learns of changes at once; this is for a notification that was lost.
+# A manager learns of changes immediately; this interval covers lost notifications.
 CACHED_S = 5.0
-# Rows of each kind that are moved to the current name by one statement.
+# Number of rows of each kind that one statement moves to the current name.
 BATCH = 1000
-# How often a rename is tried that waits too long for a lock of something else.
+# Number of attempts of a rename that waits too long for another lock.
 ATTEMPTS = 3
-# What depends on the name of a session's or an agent's group. Readers of keys see other groups in
-# them.
+# Topics that depend on the name of a session's or an agent's group. Readers of keys see other
+# groups in them.
 _DEPENDENT = (
     Topic.PENDING,
     Topic.CAPACITY,
@@ -51,7 +51,7 @@ class GroupAliases:
         self._until = 0.0
 
     async def names(self) -> Mapping[str, str]:
-        """The current name of the group by alias. Cached: every request asks."""
+        """Current name of the group by alias. Cached, because every request needs it."""
         if self._clock.monotonic() >= self._until:
             until = self._clock.monotonic() + CACHED_S
             rows = await self._db.fetch(SQL["group_aliases"])
@@ -60,17 +60,17 @@ class GroupAliases:
         return self._names
 
     async def current(self, name: str) -> str:
-        """The name of the group that ``name`` stands for."""
+        """Name of the group that ``name`` refers to."""
         return (await self.names()).get(name, name)
 
     async def rename(
         self, name: str, to: str, *, actor: str, if_match: Versions = None
     ) -> GroupView:
-        """Rename a group; its former name stays as an alias. Sessions, agents and endpoints go on.
-        ``if_match``: the versions that it may have now.
+        """Rename a group; its former name stays as an alias. Sessions, agents and endpoints
+        continue. ``if_match``: the versions that it may have now.
 
         Raises ``NotFound``, ``PreconditionFailed``, ``Conflict`` for a name that is taken, and
-        ``StoreUnavailable`` if something else keeps the group locked.
+        ``StoreUnavailable`` if another session keeps the group locked.
         """
         before = await self._groups.get(name)
         check_version(f"resource group {before.name!r}", before.version, if_match)
@@ -83,7 +83,7 @@ class GroupAliases:
 
         if to == name:
             raise Conflict(
-                f"the resource group is named {to!r} already", next_step="choose another name"
+                f"the resource group is already named {to!r}", next_step="choose another name"
             )
 
         outcome = await self._try_rename(name, to, if_match, actor)
@@ -110,9 +110,12 @@ class GroupAliases:
             except _LOCKED as error:
                 if attempt == ATTEMPTS - 1:
                     raise StoreUnavailable(
-                        f"resource group {name!r} was not renamed: something else keeps its rows "
+                        f"resource group {name!r} was not renamed: another session keeps its rows "
                         "locked",
-                        next_step="try again in a moment; pg_stat_activity shows what holds locks",
+                        next_step=(
+                            "try again in a moment; pg_stat_activity shows which sessions hold "
+                            "locks"
+                        ),
                     ) from error
 
         raise AssertionError
@@ -123,7 +126,7 @@ class GroupAliases:
             return Conflict(f"there is a resource group {name!r}", next_step="choose another name")
         return Conflict(
             f"{name!r} is an alias of resource group {owner!r}",
-            next_step=f"choose another name, or free this one: `moorage groups forget {name}`",
+            next_step=f"choose another name, or release this one: `moorage groups forget {name}`",
         )
 
     def _notify(self, *names: str) -> None:
@@ -132,8 +135,10 @@ class GroupAliases:
         self._notifier.notify(_DEPENDENT)
 
     async def settle(self) -> int:
-        """Give history, and late sessions and agents, that still have an alias the current name: a
-        bounded number of rows. Returns how many; 0: nothing is left."""
+        """Replace aliases by the current name in history, and in late sessions and agents, for a
+        bounded number of rows.
+
+        Returns the number; 0: nothing is left."""
         try:
             [row] = await self._connection.fetch(SQL["group_settle"], BATCH)
         except _LOCKED:
@@ -147,12 +152,13 @@ class GroupAliases:
         return int(row["moved"])
 
     async def release(self, alias: str) -> GroupView:
-        """Free a former name of a group. Returns the group. Raises ``NotFound``, and ``Conflict``
-        while something still says that name."""
+        """Release a former name of a group. Returns the group.
+
+        Raises ``NotFound``, and ``Conflict`` while that name is in use."""
         view = await self._groups.get(alias)
         if view.name == alias:
             raise NotFound(
-                f"{alias!r} is no former name of a resource group",
+                f"{alias!r} is not a former name of a resource group",
                 next_step="`moorage groups describe NAME` lists the aliases of a group",
             )
 

@@ -35,9 +35,9 @@ from moorage.manager.store.database.versions import Versions, check_version, sen
 from moorage.manager.store.database.windows import STARTS
 from moorage.manager.store.schema.base import TIME
 
-# A manager learns of changes at once; this is for a notification that was lost.
+# A manager learns of changes immediately; this interval covers lost notifications.
 SITES_CACHED_S = 5.0
-# Options that the release before does not know. They are stored only where they are set.
+# Options that the previous release does not know. They are stored only if they are set.
 _NEW_OPTIONS = (
     *("images", "mounts", "hpc", "description", "projects", "users", "reuse", "idle"),
     "max_priority",
@@ -78,26 +78,26 @@ class GroupStore:
 
     async def site(self, name: str) -> HpcOptions | None:
         """The site of a resource group of kind hpc; None for a group of another kind, or an unknown
-        one. Cached: every create of a session asks. Raises ``Conflict`` for a site that this
-        release does not know: it cannot tell what runs there."""
+        one. Cached, because every creation of a session needs it. Raises ``Conflict`` for a site
+        that this release does not know, because it cannot determine what runs there."""
         await self._refresh()
         if name in self._with_site and name not in self._sites:
-            raise needs_newer("resource group", name, f"{NEEDS} to say what its site is")
+            raise needs_newer("resource group", name, f"{NEEDS} to describe its site")
         return self._sites.get(name)
 
     async def reuse(self, name: str, project: str) -> ReusePolicy:
-        """Of batch sessions that do not say: what their project says, else their resource group.
-        Cached."""
+        """Reuse of batch sessions that do not specify it: that of their project, else of their
+        resource group. Cached."""
         await self._refresh()
         return self._project_reuse.get(project) or self._reuse.get(name, "never")
 
     async def ceilings(self, name: str) -> PriorityCeilings:
-        """Of the priority of what is created in a group. Cached."""
+        """Priority ceilings of new workloads in a group. Cached."""
         await self._refresh()
         return self._ceilings.get(name, PriorityCeilings())
 
     async def highest_ceilings(self) -> PriorityCeilings:
-        """By role, those of the group that allows most. Cached."""
+        """Highest ceilings by role: those of the group that allows most. Cached."""
         await self._refresh()
         every = [PriorityCeilings(), *self._ceilings.values()]
         fields = PriorityCeilings.model_fields
@@ -133,8 +133,8 @@ class GroupStore:
         closed: Collection[str] = (),
         retired: bool | None = None,
     ) -> resources.Page[resources.GroupView]:
-        """Those of ``names`` (None: any) but the ``closed`` ones. ``retired``: only those, or only
-        others."""
+        """Page of the groups in ``names`` (None: any) except the ``closed`` ones. ``retired``: only
+        retired groups, or only others."""
         only = {"name": names, "is_retired": retired}
         rows, following = await _LISTING.page(
             self._db, paging, None, only=only, without={"name": closed}
@@ -144,14 +144,15 @@ class GroupStore:
         )
 
     async def get(self, name: str) -> resources.GroupView:
-        """Raises ``NotFound``."""
+        """Get a group. Raises ``NotFound``."""
         row = await self._db.fetchrow(SQL["group_list"], name)
         if row is None:
             raise NotFound(f"no resource group {name!r}", next_step="`moorage groups` lists them")
         return read_one("resource group", name, row, _view)
 
     async def start_times(self, name: str) -> resources.StartTimes | None:
-        """Of the latest jobs of its site; None: none has become ready, or it is not of kind hpc."""
+        """Start times of its site's latest jobs; None: none has become ready, or the group is not
+        of kind hpc."""
         rows = await self._db.fetch(SQL["start_history"], [None], [name], STARTS)
         if not rows:
             return None
@@ -173,22 +174,21 @@ class GroupStore:
         if_match: Versions = None,
         create: bool = False,
     ) -> resources.GroupView:
-        """Replace the options of a group, or create it. ``create``: only that, or bring a retired
-        one back. ``if_match``: the versions that it may have now. Takes effect with the next
-        scheduling pass.
+        """Replace the options of a group, or create it. ``create``: only create it, or restore a
+        retired one. ``if_match``: the versions that it may have now. The change takes effect with
+        the next scheduling pass.
 
         Raises ``PreconditionFailed`` for another version, and ``Conflict`` for a retired group, or
-        with ``create`` for one that exists, or for another kind of a group that is in use.
+        with ``create`` for an existing one, or for a change of kind while the group is in use.
         """
         await self._check_kind(name, options)
 
-        # A manager of the release before skips a group whose options have a field that it does not
-        # know.
+        # A manager of the previous release skips a group whose options have an unknown field.
         new: dict[str, Any] = {
             f: True for f in _NEW_OPTIONS if getattr(options, f) in (None, "", "never")
         }
         if options.hpc is not None and options.hpc.queue_timeout_s is None:
-            # There it is a number, with a default of its own.
+            # In that release it is a number with its own default.
             new["hpc"] = {"queue_timeout_s"}
 
         if (preemption := options.preemption) is not None:
@@ -213,16 +213,17 @@ class GroupStore:
 
         if before.agents or before.pending or before.running:
             raise Conflict(
-                f"resource group {name!r} has agents or sessions, so it cannot become one of "
-                "another kind",
+                f"resource group {name!r} has agents or sessions, so its kind cannot change",
                 next_step="create another group, or stop its sessions and its agents first",
             )
 
     async def retire(
         self, name: str, *, actor: str, if_match: Versions = None, drain: bool = False
     ) -> resources.GroupView:
-        """Let nothing new be created in a group. ``drain``: also while it has sessions, endpoints
-        or agents, which stay. Raises ``NotFound``, ``PreconditionFailed`` and ``Conflict``."""
+        """Retire a group: nothing new can be created in it.
+
+        ``drain``: even while it has sessions, endpoints or agents, which stay. Raises ``NotFound``,
+        ``PreconditionFailed`` and ``Conflict``."""
         await self.get(name)
         [row] = await self._write_connection.fetch(
             SQL["group_retire"], name, sent(if_match), actor, drain
@@ -244,7 +245,8 @@ class GroupStore:
         return await self.get(name)
 
     async def _refused(self, name: str, if_match: Versions, create: bool) -> MoorageError:
-        """Why a write changed nothing. Raises ``PreconditionFailed`` if that is it."""
+        """Determine why a write changed nothing. Raises ``PreconditionFailed`` for a different
+        version."""
         row = await self._db.fetchrow(SQL["group_list"], name)
         check_version(f"resource group {name!r}", None if row is None else row["version"], if_match)
 
@@ -253,7 +255,7 @@ class GroupStore:
                 return Conflict(
                     f"{name!r} is an alias of resource group {owner!r}",
                     next_step=(
-                        f"choose another name, or free this one: `moorage groups forget {name}`"
+                        f"choose another name, or release this one: `moorage groups forget {name}`"
                     ),
                 )
 
@@ -263,7 +265,7 @@ class GroupStore:
 
         return Conflict(
             f"resource group {name!r} is retired",
-            next_step=f"bring it back: `moorage groups create {name}`",
+            next_step=f"restore it: `moorage groups create {name}`",
         )
 
     async def with_pending(self) -> list[tuple[str, Policy]]:
@@ -273,7 +275,7 @@ class GroupStore:
         return self._unreadable.each("resource group", rows, _policy, key="name")
 
     async def cursors(self, group: str) -> dict[str, AgentId]:
-        """The agent that round-robin chose last, by requested architecture."""
+        """Agent that round-robin chose last, by requested architecture."""
         row = await self._db.fetchrow(SQL["group_cursors"], group)
         return {arch: AgentId(agent) for arch, agent in row["cursors"].items()} if row else {}
 
@@ -284,7 +286,8 @@ class GroupStore:
 
 
 def _restricted(types: Collection[SessionType] | None) -> frozenset[str] | None:
-    """None: all. System sessions that no group names are refused when they are created."""
+    """Types allowed by a restriction; None: all. System sessions that no group names are refused
+    when they are created."""
     return None if types is None or set(SessionType) <= set(types) else frozenset(types)
 
 
@@ -350,7 +353,7 @@ def options_of(policy: Policy) -> GroupOptions:
 
 
 def _policy(row: Row) -> tuple[str, Policy]:
-    """Of a resource group. Scheduling by half of its options would be wrong."""
+    """Policy of a resource group. Scheduling with only a part of its options would be wrong."""
     return row["name"], policy_of(GroupOptions(**row["options"]))
 
 

@@ -25,8 +25,8 @@ class ConsoleSessionStore:
         self._clock = clock
 
     async def begin_sign_in(self, user: str) -> tuple[str | None, int]:
-        """Count an attempt. Returns the hash of the user's password, None if there is none, and for
-        how many seconds the name is locked: the attempt is refused unless 0."""
+        """Count an attempt. Returns the hash of the user's password, None if there is none, and the
+        seconds for which the name is locked: the attempt is refused unless 0."""
         row = await self._db.fetchrow(SQL["sign_in_begin"], user, FREE_ATTEMPTS, LONGEST_LOCK_S)
         return row["hash"], max(row["seconds"], 1) if row["locked"] else 0
 
@@ -40,11 +40,12 @@ class ConsoleSessionStore:
         idle_s: int,
         by_oidc: bool = False,
     ) -> str:
-        """A new console session of a user who has proved to be it, with a password, a ``key``, or
-        at the OpenID provider; returns the secret for its cookie. Raises ``Forbidden`` for a user
-        who may do nothing."""
-        # With the prefix of a key, so that whatever keeps keys from apps and logs keeps it from
-        # them as well.
+        """Open a console session for a user whose identity is proved by a password, a ``key``, or
+        the OpenID provider; returns the secret for its cookie.
+
+        Raises ``Forbidden`` for a user without any rights."""
+        # With the prefix of a key, so that filters that hide keys from apps and logs hide it as
+        # well.
         secret = KEY_PREFIX + self._clock.secret(32)
         args = self._clock.new_id(), digest_of(secret), user, key.id if key else None
         if not await self._db.fetch(
@@ -63,8 +64,8 @@ class ConsoleSessionStore:
         return secret
 
     async def find(self, sha256: str, *, is_act: bool = True) -> ApiKey | None:
-        """What a console session may do now; None if it has ended. Notes when its user last did
-        something: ``is_act``."""
+        """Current rights of a console session; None if it has ended. ``is_act``: record it as
+        activity of its user."""
         row = await self._db.fetchrow(SQL["console_session_find"], sha256)
         if row is None:
             return None
@@ -79,8 +80,8 @@ class ConsoleSessionStore:
         )
 
     async def switch(self, scope: Scope, project: str) -> None:
-        """Act in another project. Raises ``NotFound``, and ``Conflict`` for a session opened with a
-        key."""
+        """Switch to another project. Raises ``NotFound``, and ``Conflict`` for a session opened
+        with a key."""
         key = scope.key
         if key is None or key.console is None or key.console.key:
             raise Conflict(
@@ -89,12 +90,13 @@ class ConsoleSessionStore:
             )
 
         if not await self._db.fetch(SQL["console_session_switch"], key.id, project):
-            raise NotFound(f"there is no project {project!r}, or you are no member of it")
+            raise NotFound(f"there is no project {project!r}, or you are not a member of it")
 
         self._notifier.notify([Topic.KEYS])
 
     async def end(self, scope: Scope, *, user: str | None = None) -> int:
-        """End the caller's console session, or all of ``user``. Returns how many ended."""
+        """End the caller's console session, or all of ``user``. Returns the number of ended
+        sessions."""
         mine = scope.key.id if scope.key is not None and scope.key.console is not None else None
         ended = await self._db.fetch(SQL["console_sessions_end"], mine, user)
         self._notifier.notify([Topic.KEYS])
@@ -121,7 +123,7 @@ class ConsoleSessionStore:
         )
 
     async def put_password(self, scope: Scope, user: str, password_hash: str) -> int:
-        """Ends the user's console sessions, but for the caller's; returns how many. Raises
+        """Set a password. Ends the user's other console sessions and returns their number. Raises
         ``NotFound``."""
         mine = scope.key.id if scope.key is not None and scope.key.console is not None else None
         stored = await self._db.fetch(SQL["password_put"], user, password_hash, scope.actor, mine)
@@ -131,7 +133,7 @@ class ConsoleSessionStore:
         return int(stored[0]["ended"])
 
     async def delete_password(self, scope: Scope, user: str) -> None:
-        """Raises ``NotFound`` for a user without a password."""
+        """Delete a password. Raises ``NotFound`` for a user without a password."""
         if not await self._db.fetch(SQL["password_delete"], user):
             raise NotFound(f"user {user!r} does not exist, or has no password")
         self._notifier.notify([Topic.KEYS])

@@ -58,8 +58,8 @@ class KeyStore:
         self._connection = db.shared_connection(Purpose.ADMINISTRATION)
 
     async def create_first(self, given: str | None = None) -> str | None:
-        """Create the first admin key and return its secret; None if there is any key. ``given``:
-        the secret, in place of a new one."""
+        """Create the first admin key and return its secret; None if any key exists. ``given``: used
+        as the secret instead of a new one."""
         secret, digest = (given, digest_of(given)) if given else self._new_secret()
         rows = await self._db.fetch(
             SQL["key_create_first"], self._clock.new_id(), secret[:8], digest
@@ -67,13 +67,13 @@ class KeyStore:
         return secret if rows else None
 
     def _new_secret(self) -> tuple[str, str]:
-        """A secret and its SHA-256 in hex."""
+        """Generate a secret and its SHA-256 in hex."""
         secret = KEY_PREFIX + self._clock.secret(32)
         return secret, digest_of(secret)
 
     async def create(self, scope: Scope, spec: KeySpec) -> NewKeyView:
-        """Raises ``Conflict`` for a name that is taken, ``InvalidInput`` for an expiry in the past,
-        and the errors of ``decide_key``."""
+        """Create a key. Raises ``Conflict`` for a name that is taken, ``InvalidInput`` for an
+        expiry in the past, and the errors of ``decide_key``."""
         self._check_expiry(spec.expires_at)
         owner = owner_of_new_key(scope, spec)
         facts = UserFacts(**await self._db.fetchrow(SQL["key_facts"], owner.user, owner.project))
@@ -98,7 +98,7 @@ class KeyStore:
         )
         if not rows:
             raise Conflict(
-                f"there is a key named {spec.name!r}",
+                f"a key named {spec.name!r} already exists",
                 next_step="choose another name, or revoke that one: `moorage keys list` shows it",
             )
 
@@ -121,7 +121,8 @@ class KeyStore:
         return read_page(KeyView, "key", rows=rows, read=_view, following=following)
 
     async def get(self, scope: Scope, name: str) -> KeyView:
-        """Raises ``NotFound``, and ``Conflict`` for one that needs a newer manager to be shown."""
+        """Get a key. Raises ``NotFound``, and ``Conflict`` for one that needs a newer manager to be
+        shown."""
         row = await self._db.fetchrow(SQL["key_list"], name, scope.projects, scope.user)
         if row is None:
             raise NotFound(
@@ -143,8 +144,10 @@ class KeyStore:
         return await self._changed(scope, name, rows=rows, done="was changed", if_match=if_match)
 
     async def rotate(self, scope: Scope, name: str, *, grace_s: int) -> NewKeyView:
-        """A new secret; the one before stays valid for ``grace_s`` seconds. Raises ``NotFound``,
-        and ``Conflict`` for a key that needs a newer manager: nobody would learn its new secret."""
+        """Replace the secret; the previous one stays valid for ``grace_s`` seconds.
+
+        Raises ``NotFound``, and ``Conflict`` for a key that needs a newer manager: nobody would
+        learn its new secret."""
         await self.get(scope, name)
         secret, digest = self._new_secret()
         rows = await self._connection.fetch(
@@ -154,8 +157,10 @@ class KeyStore:
         return NewKeyView.model_validate({**view.model_dump(), "secret": secret})
 
     async def revoke(self, scope: Scope, name: str) -> KeyView:
-        """Returns the key as it was. Raises ``NotFound``, and ``Conflict`` for the last
-        administrator's key that does not expire."""
+        """Revoke a key. Returns its last state.
+
+        Raises ``NotFound``, and ``Conflict`` for the last administrator's key that does not
+        expire."""
         rows = await self._connection.fetch(
             SQL["key_revoke"], name, scope.actor, scope.projects, scope.user
         )
@@ -168,7 +173,7 @@ class KeyStore:
             check_version(f"key {name!r}", (await self.get(scope, name)).version, if_match)
             raise Conflict(
                 f"{name!r} is the last administrator's key that does not expire",
-                next_step="make another one first: `moorage keys create NAME --role admin`",
+                next_step="create another one first: `moorage keys create NAME --role admin`",
             )
 
         self._notify()
@@ -180,8 +185,9 @@ class KeyStore:
         return self._notifier.on(Topic.KEYS, callback)
 
     async def find(self, sha256: str) -> ApiKey | None:
-        """None for a key that is unknown, expired or revoked, or whose user has lost every role.
-        Notes when the key was last used. Raises ``Conflict`` for one that needs a newer manager."""
+        """Find a valid key; None if it is unknown, expired or revoked, or if its user has lost
+        every role. Records when the key was last used. Raises ``Conflict`` for one that needs a
+        newer manager."""
         row = await self._db.fetchrow(SQL["key_find"], sha256)
         if row is None:
             return None
@@ -201,7 +207,7 @@ class KeyStore:
         return tuple(one for one in found if one is not None)
 
     async def project_grants(self) -> tuple[ProjectGrant, ...]:
-        """The limits of projects that have any."""
+        """Limits of projects that have any."""
         rows = await self._db.fetch(SQL["project_grants"])
         return tuple(ProjectGrant(row["name"], request_limits(row)) for row in rows)
 
@@ -210,7 +216,7 @@ class KeyStore:
             raise InvalidInput(
                 f"expires_at = {expires_at.isoformat()} is in the past (it is "
                 f"{now:%Y-%m-%dT%H:%M:%SZ})",
-                next_step="give a later time, or leave it out",
+                next_step="set a later time, or omit it",
             )
 
     def _notify(self) -> None:
@@ -220,7 +226,7 @@ class KeyStore:
 def key_of_row(
     row: Any, name: str, granted: Role, console: ConsoleSession | None = None
 ) -> ApiKey | None:
-    """None if its user has lost every role."""
+    """Key of a row; None if its user has lost every role."""
     role = effective_role(granted, row["member_role"], row["platform_role"])
     if role is None:
         return None
@@ -244,8 +250,7 @@ def key_of_row(
 
 
 def key_of_user(row: Any, name: str, console: ConsoleSession | None = None) -> ApiKey | None:
-    """What a user may do who has proved to be it, with a key if ``role`` is there: that of the
-    key."""
+    """Rights of an authenticated user: those of a key if ``role`` is set."""
     own = role_of_user(row["member_role"], row["platform_role"])
     granted = Role(row["role"]) if row["role"] is not None else own
     return None if granted is None else key_of_row(row, name, granted, console)
@@ -256,7 +261,7 @@ def _role(row: Any) -> Role | None:
 
 
 def _grant(row: Any) -> KeyGrant | None:
-    """None: its user has lost every role."""
+    """Grant of a key; None: its user has lost every role."""
     if (role := _role(row)) is None:
         return None
 

@@ -1,4 +1,4 @@
-"""People of the OpenID provider in Postgres: which user somebody is, and what the rules have
+"""People of the OpenID provider in Postgres: the user of each person, and the roles that rules have
 given."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from moorage.manager.store.database.notifier import Notifier, Topic
 from moorage.manager.store.database.queries import SQL
 
 log = structlog.get_logger("moorage.oidc")
-# Owners of what belongs to no person.
+# Owners of resources that belong to no person.
 _RESERVED = frozenset({"admin", "anonymous", "manager", "root", "system"})
 _NAMES = 50
 
@@ -26,8 +26,10 @@ class OidcStore:
         self._notifier = notifier
 
     async def identify(self, person: Person) -> str:
-        """The user that ``person`` is, with the roles that the rules give now; a new one if a rule
-        matches. Raises ``SignInRefused``."""
+        """Find the user of ``person``, with the roles that the rules give now; create one if a rule
+        matches.
+
+        Raises ``SignInRefused``."""
         who = person.issuer, person.subject
         row = await self._db.fetchrow(SQL["oidc_find"], *who)
         if row is None and person.grants:
@@ -36,9 +38,8 @@ class OidcStore:
 
         if row is None:
             raise SignInRefused(
-                f"{person.issuer} knows you as {person.subject!r}; no user is linked with that, "
-                "and no rule "
-                "makes you one",
+                f"{person.issuer} knows you as {person.subject!r}; no user is linked to this "
+                "account, and no rule matches you",
                 next_step="ask an administrator: `moorage users set NAME --subject "
                 f"{person.subject}`, or "
                 "a rule in manager.oidc_rules",
@@ -48,14 +49,15 @@ class OidcStore:
         granted = row["granted_role"]
         wanted = person.grants.platform_role
 
-        # else somebody has changed it by hand
+        # otherwise somebody has changed it by hand
         if row["platform_role"] == granted and granted != wanted:
             args = user, row["email"], row["status"], wanted, None
             if await self._db.fetch(SQL["user_update"], *args):
                 granted = wanted
             else:
                 log.warning(
-                    "the last administrator keeps the role that no rule gives any more", user=user
+                    "the last administrator keeps the role, although no rule gives it any more",
+                    user=user,
                 )
         elif wanted is None:
             granted = None
@@ -72,7 +74,7 @@ class OidcStore:
         return user
 
     async def link(self, scope: Scope, user: str, issuer: str, subject: str) -> None:
-        """Let somebody at the provider be ``user``. Raises ``NotFound`` and ``Conflict``."""
+        """Link a person at the provider to ``user``. Raises ``NotFound`` and ``Conflict``."""
         scope.require_all("users")
         rows = await self._db.fetch(SQL["oidc_link"], user, issuer, subject)
         if not rows:
@@ -80,19 +82,23 @@ class OidcStore:
 
         if rows[0]["taken_by"] is not None:
             raise Conflict(
-                f"{subject!r} is user {rows[0]['taken_by']!r} already",
-                next_step=f"`moorage users set {rows[0]['taken_by']} --subject none` undoes that",
+                f"{subject!r} is already linked to user {rows[0]['taken_by']!r}",
+                next_step=(
+                    f"`moorage users set {rows[0]['taken_by']} --subject none` removes that link"
+                ),
             )
 
         self._notifier.notify([Topic.KEYS])
 
     async def unlink(self, scope: Scope, user: str) -> None:
-        """Ends the console sessions that the user opened through the provider; what rules gave is
-        withdrawn. Raises ``NotFound`` for a user that is not linked."""
+        """Unlink a user. Ends the console sessions that the user opened through the provider, and
+        withdraws roles given by rules.
+
+        Raises ``NotFound`` for a user that is not linked."""
         scope.require_all("users")
         removed = await self._db.fetch(SQL["oidc_unlink"], user)
         if not removed:
-            raise NotFound(f"user {user!r} does not exist, or is not linked with the provider")
+            raise NotFound(f"user {user!r} does not exist, or is not linked to the provider")
         if removed[0]["granted_role"] is not None:
             args = user, removed[0]["email"], removed[0]["status"], None, None
             await self._db.fetch(SQL["user_update"], *args)
@@ -101,7 +107,7 @@ class OidcStore:
 
 
 def _candidates(person: Person) -> list[str]:
-    """Names for a new user, best first. An existing user is never taken over."""
+    """Candidate names for a new user, best first. An existing user is never taken over."""
     found = []
     for given in person.names:
         name = re.sub(r"[^a-z0-9._-]+", "-", given.partition("@")[0].lower()).strip("._-")[:60]

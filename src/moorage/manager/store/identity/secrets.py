@@ -1,6 +1,6 @@
 """Secrets in Postgres: encrypted values that sessions receive as environment variables.
 
-A deleted secret stays, out of sight, until every session and endpoint that refers to it has ended.
+A deleted secret stays hidden until every session and endpoint that refers to it has ended.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class SecretStore:
         self._connection = db.shared_connection(Purpose.ADMINISTRATION)
 
     async def put(self, scope: Scope, name: str, value: str) -> SecretView:
-        """Set a secret of the owner's project. Sessions that start later receive the new value, and
-        the proxies at once, where it is the key of a provider.
+        """Set a secret of the owner's project. Sessions that start later receive the new value;
+        proxies receive it immediately if it is the key of a provider.
 
         Raises ``Conflict`` if the keyring lacks a key with which stored secrets are encrypted:
         other managers could not read what this one encrypts.
@@ -64,12 +64,12 @@ class SecretStore:
         return SecretView.model_validate(dict(rows[0]))
 
     async def all(self, scope: Scope) -> list[SecretView]:
-        """The secrets of the owner's project."""
+        """All secrets of the owner's project."""
         rows = await self._db.fetch(SQL["secret_list"], scope.owner.project)
         return [SecretView.model_validate(dict(row)) for row in rows]
 
     async def page(self, scope: Scope, paging: Paging = FIRST) -> Page[SecretView]:
-        """The secrets of the owner's project."""
+        """Page of the secrets of the owner's project."""
         rows, following = await _LISTING.page(self._db, paging, scope.owner.project)
         return read_page(
             SecretView,
@@ -80,7 +80,7 @@ class SecretStore:
         )
 
     async def delete(self, scope: Scope, name: str) -> SecretView:
-        """Returns the secret as it was. Raises ``NotFound``."""
+        """Delete a secret. Returns its last state. Raises ``NotFound``."""
         project = scope.owner.project
         rows = await self._connection.fetch(SQL["secret_delete"], project, name)
         if not rows:
@@ -91,7 +91,7 @@ class SecretStore:
         return SecretView.model_validate(dict(rows[0]))
 
     async def check_exist(self, scope: Scope, names: Collection[str]) -> None:
-        """Raises ``InvalidInput`` if the owner's project lacks one of these secrets."""
+        """Raise ``InvalidInput`` if the owner's project lacks one of these secrets."""
         if not names:
             return
         known = {view.name for view in await self.all(scope)}
@@ -102,7 +102,7 @@ class SecretStore:
             )
 
     async def check_keys(self) -> None:
-        """Raises ``ConfigError`` if the keyring lacks a key with which a stored secret is
+        """Raise ``ConfigError`` if the keyring lacks a key with which a stored secret is
         encrypted."""
         if missing := [key for key in await self._key_ids() if key not in self._keyring.ids()]:
             raise missing_keys(self._keyring.path, missing)
@@ -116,7 +116,7 @@ class SecretStore:
         return set(await self._key_ids()) <= set(self._keyring.ids()[:1])
 
     async def reseal(self, *, discard_unreadable: bool) -> tuple[int, list[str]]:
-        """Encrypt every secret with the newest key. Returns how many were, and the secrets that
+        """Encrypt every secret with the newest key. Returns the number of secrets, and those that
         were deleted because no key decrypts them. Without ``discard_unreadable``, raises
         ``ConfigError`` for such a secret."""
         known = self._keyring.ids()
@@ -142,7 +142,7 @@ class SecretStore:
         return resealed, lost
 
     async def delete_unused(self) -> int:
-        """Deleted secrets to which nothing refers any more. Returns how many."""
+        """Delete hidden secrets that nothing refers to any more. Returns their number."""
         return len(await self._connection.fetch(SQL["secrets_delete_unused"]))
 
 

@@ -1,4 +1,4 @@
-"""Users' public keys in Postgres: who logs in over SSH, and as which API key."""
+"""Users' public keys in Postgres: who logs in over SSH, and with the rights of which API key."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _NAME: TypeAdapter[str] = TypeAdapter(Name)
 
 
 class SshUser(NamedTuple):
-    """Whose an SSH key is. ``projects``: those in which it may act."""
+    """Owner of an SSH key. ``projects``: the projects in which it may act."""
 
     user: str
     key: str
@@ -50,9 +50,9 @@ class SshKeyStore:
         self._clock = clock
 
     async def create(self, scope: Scope, key: PublicKey, name: str | None = None) -> SshKeyView:
-        """A key whose private half the caller has proved to hold. Made with an API key, it acts as
-        that one and ends with it. It replaces one that somebody has registered without a proof.
-        Raises ``Conflict`` for one that is registered."""
+        """Register a key whose private key the caller has proved to hold. ¶ If an API key registers
+        it, it has the rights of that key and ends with it. It replaces a key that somebody
+        registered without a proof. Raises ``Conflict`` for a registered key."""
         name = name or _default_name(key)
         by = scope.key.id if scope.key is not None and scope.key.console is None else None
         user = scope.owner.user
@@ -64,14 +64,14 @@ class SshKeyStore:
 
         if not is_made:
             raise Conflict(
-                f"the key {key.fingerprint} is registered already, or {user!r} has another SSH "
-                f"key {name!r}",
+                f"the key {key.fingerprint} is already registered, or {user!r} has another SSH "
+                f"key named {name!r}",
                 next_step=(
-                    "`moorage keys list-ssh` lists yours; give another name, or make a new key"
+                    "`moorage keys list-ssh` lists yours; choose another name, or create a new key"
                 ),
             )
 
-        self._notifier.notify([Topic.KEYS])  # whoever had registered it without a proof
+        self._notifier.notify([Topic.KEYS])  # the user who had registered it without a proof
         return await self.get(scope, key.fingerprint)
 
     async def page(
@@ -83,11 +83,12 @@ class SshKeyStore:
         return read_page(SshKeyView, "SSH key", rows=rows, read=_view, following=following)
 
     async def get(self, scope: Scope, ref: str) -> SshKeyView:
-        """By fingerprint, or by name among the caller's. Raises ``NotFound``."""
+        """Get a key by fingerprint, or by name among the caller's. Raises ``NotFound``."""
         return _view(await self._row(scope, ref))
 
     async def delete(self, scope: Scope, ref: str) -> SshKeyView:
-        """Returns the key as it was. Its open connections are closed. Raises ``NotFound``."""
+        """Delete a key and return its last state. Its open connections are closed. Raises
+        ``NotFound``."""
         row = await self._row(scope, ref)
         await self._db.fetch(SQL["ssh_key_delete"], row["id"])
         self._notifier.notify([Topic.KEYS])
@@ -102,14 +103,15 @@ class SshKeyStore:
         return row
 
     async def who(self, fingerprint: str) -> SshUser | None:
-        """None for a key that is not registered, or whose user or API key is not valid any more."""
+        """Owner of a key; None if the key is not registered, or if its user or API key is no longer
+        valid."""
         row = await self._db.fetchrow(SQL["ssh_key_projects"], fingerprint)
         return None if row is None else SshUser(row["owner"], row["name"], list(row["projects"]))
 
     async def find(self, fingerprint: str, project: str) -> ApiKey | None:
-        """What the key may do now in ``project``: as the API key with which it was registered,
-        whose project it may be alone, or as its user. None: nothing. Notes when it was last
-        used."""
+        """Current rights of the key in ``project``: those of the API key that registered it, which
+        may be limited to its project, or those of its user. None: no rights. Records when it was
+        last used."""
         row = await self._db.fetchrow(SQL["ssh_key_find"], fingerprint, project)
         if row is None:
             return None
@@ -128,7 +130,8 @@ class SshKeyStore:
 
 
 def _sight(scope: Scope) -> tuple[list[str] | None, str, bool]:
-    """Whose keys a caller sees and removes: its user's, and those of API keys that it sees."""
+    """Keys that a caller sees and may remove: those of its user, and those of API keys that it
+    sees."""
     projects = None if scope.projects is None else list(scope.projects)
     return projects, scope.owner.user, scope.user is None
 

@@ -53,11 +53,13 @@ class UserStore:
         self._notifier = notifier
 
     async def create(self, scope: Scope, spec: UserSpec) -> UserView:
-        """Raises ``Conflict`` for a name that is taken."""
+        """Create a user. Raises ``Conflict`` for a name that is taken."""
         scope.require_all("users")
         args = spec.name, spec.email, spec.status, spec.platform_role, scope.actor
         if not await self._db.fetch(SQL["user_create"], *args):
-            raise Conflict(f"there is a user {spec.name!r}", next_step="choose another name")
+            raise Conflict(
+                f"a user named {spec.name!r} already exists", next_step="choose another name"
+            )
         return await self.get(scope, spec.name)
 
     async def page(
@@ -68,7 +70,8 @@ class UserStore:
         return read_page(UserView, "user", rows=rows, read=_user, following=following)
 
     async def get(self, scope: Scope, name: str) -> UserView:
-        """Raises ``NotFound``, and ``Conflict`` for one that needs a newer manager to be shown."""
+        """Get a user. Raises ``NotFound``, and ``Conflict`` for one that needs a newer manager to
+        be shown."""
         scope.require_all("users")
         row = await self._db.fetchrow(SQL["user_list"], name)
         if row is None:
@@ -86,7 +89,7 @@ class UserStore:
             check_version(f"user {name!r}", (await self.get(scope, name)).version, if_match)
             raise Conflict(
                 f"{name!r} is the last administrator with a key that does not expire",
-                next_step="make another one first: `moorage keys create NAME --role admin`",
+                next_step="create another one first: `moorage keys create NAME --role admin`",
             )
 
         self._notifier.notify([Topic.KEYS])
@@ -99,7 +102,7 @@ class ProjectStore:
         self._notifier = notifier
 
     async def create(self, scope: Scope, spec: ProjectSpec) -> ProjectView:
-        """Raises ``Conflict`` for a name that is taken."""
+        """Create a project. Raises ``Conflict`` for a name that is taken."""
         args = (
             spec.name,
             spec.status,
@@ -110,7 +113,9 @@ class ProjectStore:
         )
         args = (*args, spec.reuse)
         if not await self._db.fetch(SQL["project_create"], *args):
-            raise Conflict(f"there is a project {spec.name!r}", next_step="choose another name")
+            raise Conflict(
+                f"a project named {spec.name!r} already exists", next_step="choose another name"
+            )
 
         return await self.get(scope, spec.name)
 
@@ -122,7 +127,8 @@ class ProjectStore:
         return read_page(ProjectView, "project", rows=rows, read=_project, following=following)
 
     async def get(self, scope: Scope, name: str) -> ProjectView:
-        """Raises ``NotFound``, and ``Conflict`` for one that needs a newer manager to be shown."""
+        """Get a project. Raises ``NotFound``, and ``Conflict`` for one that needs a newer manager
+        to be shown."""
         row = await self._db.fetchrow(SQL["project_list"], scope.projects, name)
         if row is None:
             raise NotFound(
@@ -154,7 +160,7 @@ class ProjectStore:
     async def members(
         self, scope: Scope, project: str, paging: Paging = FIRST, *, role: MemberRole | None = None
     ) -> Page[MemberView]:
-        """Raises ``NotFound`` for an unknown project."""
+        """Members of a project. Raises ``NotFound`` for an unknown project."""
         await self.get(scope, project)
         args = (scope.projects, project, None)
         only = {"role": role}
@@ -167,7 +173,7 @@ class ProjectStore:
     async def set_member(
         self, scope: Scope, project: str, user: str, role: MemberRole
     ) -> MemberView:
-        """Raises ``NotFound`` for an unknown project or user."""
+        """Add or change a member. Raises ``NotFound`` for an unknown project or user."""
         await self.get(scope, project)
         rows = await self._db.fetch(
             SQL["member_put"], scope.projects, project, user, role, scope.actor
@@ -175,18 +181,19 @@ class ProjectStore:
         if not rows:
             raise NotFound(
                 f"there is no user {user!r}",
-                next_step="an administrator makes one: `moorage users create`",
+                next_step="an administrator can create one: `moorage users create`",
             )
 
         return self._changed(user, rows)
 
     async def remove_member(self, scope: Scope, project: str, user: str) -> MemberView:
-        """The member's keys in the project are refused from then on. Raises ``NotFound``."""
+        """Remove a member. The member's keys in the project are refused from then on. Raises
+        ``NotFound``."""
         await self.get(scope, project)
         rows = await self._db.fetch(SQL["member_delete"], scope.projects, project, user)
         if not rows:
             raise NotFound(
-                f"user {user!r} is no member of project {project!r}",
+                f"user {user!r} is not a member of project {project!r}",
                 next_step=f"`moorage projects members list {project}` lists them",
             )
         return self._changed(user, rows)

@@ -1,7 +1,7 @@
 """Service ports of sessions in Postgres, and access tokens that open them.
 
-An access token opens one service port of one session until it expires or is revoked, and while
-whoever made it may open the port. Sessions are named by their ids.
+An access token opens one service port of one session until it expires or is revoked, and only while
+its maker may open the port. Sessions are identified by their ids.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ class AccessTokenStore:
         self._connection = db.shared_connection(Purpose.ADMINISTRATION)
 
     async def service_ports(self, scope: Scope, session_id: str) -> list[AppView]:
-        """The ports that the spec declares and, once it runs, those that its image adds. Raises
-        ``NotFound``."""
+        """Ports that the specification declares and, once the session runs, those that its image
+        adds. Raises ``NotFound``."""
         return _ports(await self._row(scope, session_id))
 
     async def create(
         self, scope: Scope, session_id: str, app: str, spec: AccessTokenSpec
     ) -> NewAccessTokenView:
-        """Raises ``NotFound`` for an unknown service port, ``Conflict`` for a session that has
-        ended."""
+        """Create a token. Raises ``NotFound`` for an unknown service port, ``Conflict`` for a
+        session that has ended."""
         row = await self._row(scope, session_id)
         view = _find_port(row, app)
         access_token = ACCESS_TOKEN_PREFIX + self._clock.secret(32)
@@ -84,7 +84,7 @@ class AccessTokenStore:
         if not rows:
             raise Conflict(
                 f"session {row['name']!r} has ended, so its service port {app!r} is gone",
-                next_step="start it again",
+                next_step="start the session again",
             )
 
         self._notifier.notify([Topic.KEYS])
@@ -92,8 +92,8 @@ class AccessTokenStore:
         return NewAccessTokenView.model_validate({**_fields(rows[0]), **shown})
 
     async def grants(self) -> tuple[AccessTokenGrant, ...]:
-        """Tokens of live sessions whose makers may open the service port now, as proxies check
-        them."""
+        """Tokens of live sessions whose makers currently may open the service port, as proxies
+        check them."""
         return tuple(
             AccessTokenGrant(
                 row["sha256"], row["session_id"], row["app"], int(row["expires_at"].timestamp())
@@ -122,7 +122,7 @@ class AccessTokenStore:
     async def revoke(
         self, scope: Scope, session_id: str, app: str, access_token_id: str
     ) -> AccessTokenView:
-        """Raises ``NotFound``."""
+        """Revoke a token. Raises ``NotFound``."""
         rows = []
         if as_uuid(access_token_id) is not None:
             args = session_id, app, access_token_id, scope.actor, scope.projects, scope.user
@@ -131,7 +131,7 @@ class AccessTokenStore:
         if not rows:
             raise NotFound(
                 f"service port {app!r} has no access token {access_token_id!r}",
-                next_step="list the tokens: it may be revoked already",
+                next_step="list the tokens: it may already be revoked",
             )
 
         self._notifier.notify([Topic.KEYS])
@@ -146,9 +146,9 @@ class AccessTokenStore:
 
 
 def _may_open(row: Mapping[str, Any]) -> bool:
-    """Whether the maker of a token may use the inside of its session."""
+    """Whether the maker of a token may access the inside of its session."""
     if row["user_name"] is None:
-        return True  # of a release that did not note it
+        return True  # from a release that did not record it
 
     own = role_of_user(row["member_role"], row["platform_role"])
     granted = Role(row["role"]) if row["role"] is not None else own

@@ -1,4 +1,4 @@
-"""Kernels on silent agents that end by themselves: by their lease, or by the walltime of their
+"""Kernels on silent agents that end by themselves because of their lease or the walltime of their
 job."""
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ class KernelLeaseStore:
         self._unreadable = unreadable
 
     async def on_silent_agents(self) -> list[LeasedKernel]:
-        """Live kernels with a lease on agents that are SUSPECT or LOST, as far as it is known when
-        they end by it."""
+        """Live kernels with a lease on agents that are SUSPECT or LOST, if the end of the lease is
+        known."""
         rows = await self._connection.fetch(SQL["kernel_leases"])
         return self._unreadable.each("kernel", rows, _leased)
 
     async def with_walltime(self) -> list[WalltimeKernel]:
-        """Live kernels on agents that are SUSPECT or LOST, whose jobs end with a walltime."""
+        """Live kernels on agents that are SUSPECT or LOST whose jobs end at a walltime."""
         return [
             WalltimeKernel(
                 KernelId(row["id"]),
@@ -48,8 +48,8 @@ class KernelLeaseStore:
         reason: Reason = Reason.LEASE_EXPIRED,
         detail: str = "",
     ) -> int:
-        """Record that these kernels have ended, unless their agent has reported since. Under the
-        leader's term. Returns how many ended."""
+        """Record that these kernels have ended, unless their agent has reported since. Requires the
+        leader's term. Returns their number."""
         rows = await self._connection.fetch(
             SQL["kernel_leases_expire"],
             [k.kernel_id for k in kernels],

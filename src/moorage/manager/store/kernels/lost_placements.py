@@ -1,8 +1,8 @@
-"""Ends of kernels whose placement the database has lost, as by a failover to a standby that lacked
-it.
+"""Ends of kernels whose placement the database has lost, for example by a failover to a standby
+that lacked it.
 
 The session is PENDING again, and its agent has run it, or still does. Its program must not run a
-second time without anybody noticing: the end that the agent knows becomes the session's.
+second time unnoticed: the end that the agent knows becomes the session's.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _ENDED = (ObservedState.EXITED, ObservedState.GONE)
 
 
 class LostPlacements:
-    """``keep_unknown``: kernels that the database does not know run to their end. What they end
-    with is a result then."""
+    """``keep_unknown``: kernels that the database does not know run to their end, and their end
+    counts as a result."""
 
     def __init__(
         self, connection: DedicatedConnection, notifier: Notifier, *, keep_unknown: bool
@@ -34,8 +34,8 @@ class LostPlacements:
         self._keep_unknown = keep_unknown
 
     async def settle(self, updates: Sequence[AgentUpdate]) -> None:
-        """Give sessions the ends that these agents know. Must come before the agents are registered
-        as ready: until then the sessions are not placed. Repeating it changes nothing."""
+        """Record the ends that these agents know. Call it before the agents are registered as
+        ready: until then the sessions are not placed. Repeating it changes nothing."""
         ends = [
             (u.agent_id, seen)
             for u in updates

@@ -27,15 +27,15 @@ from moorage.manager.store.sessions import spec_kernels
 from moorage.manager.store.sessions.rows import parse_spec
 
 log = structlog.get_logger("moorage.store")
-# More specs at once would keep the event loop for long.
+# More specifications at once would block the event loop for too long.
 _SPECS_AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
 class AgentOrders:
     """``kernels``: all kernels that should run on an agent. ``unwanted``: those that are not known
-    to have ended there and must not run. ``withdrawn``: None, or the orders are only of some
-    kernels, and these of them should not run."""
+    to have ended there and must not run. ``withdrawn``: None, or the orders cover only some
+    kernels, and these must not run."""
 
     kernels: tuple[KernelSpec, ...]
     unwanted: tuple[KernelId, ...]
@@ -43,7 +43,7 @@ class AgentOrders:
 
 
 class OrderStore:
-    """``keep_unknown``: order also the kernels that agents run and the database does not know.
+    """``keep_unknown``: also order kernels that agents run and the database does not know.
     ``keyring`` decrypts the secrets of ``secret_env``."""
 
     def __init__(
@@ -58,12 +58,12 @@ class OrderStore:
         self._unreadable = unreadable
         self._connection = db.dedicated_connection()
         self._keep_unknown = keep_unknown
-        self._newest_generation = 0  # that a peer knows, or that was drawn here
+        self._newest_generation = 0  # known to a peer, or drawn here
 
         # the lowest that a peer claimed and Postgres refused
         self._implausible_generation = 1 << 63
-        # Kernel specs by the agent that should run them. After the placement of a kernel, only the
-        # generation of its reload changes, which is read each time.
+        # Kernel specifications by the agent that should run them. After the placement of a kernel,
+        # only the generation of its reload changes, which is read each time.
         self._known: dict[AgentId, dict[KernelId, KernelSpec]] = {}
 
     async def of(self, agent_id: AgentId) -> tuple[KernelSpec, ...]:
@@ -76,8 +76,8 @@ class OrderStore:
         """The orders of each agent. ``with_given_up``: agents whose ``unwanted`` kernels include
         those that were given up, and whose devices are still fenced.
 
-        Costs one query, and one more if a kernel is new: specs are kept for as long as the agent
-        should run the kernel.
+        Costs one query, and one more if a kernel is new: specifications are cached as long as the
+        agent should run the kernel.
         """
         wanted: dict[AgentId, list[KernelId]] = {agent_id: [] for agent_id in agent_ids}
         unwanted: dict[AgentId, list[KernelId]] = {agent_id: [] for agent_id in agent_ids}
@@ -143,8 +143,8 @@ class OrderStore:
         fresh: dict[KernelId, KernelSpec],
         reloads: Mapping[KernelId, int],
     ) -> dict[AgentId, dict[KernelId, KernelSpec]]:
-        """The specs of these kernels: those in ``fresh``, those known, and the others from the
-        database. ``reloads``: the generations of the reloads that were asked."""
+        """Specifications of these kernels: those in ``fresh``, cached ones, and the others from the
+        database. ``reloads``: the generations of the requested reloads."""
         known = {agent_id: self._known.get(agent_id, {}) for agent_id in wanted}
         new = [
             k for agent_id, kernels in wanted.items() for k in kernels if k not in known[agent_id]
@@ -167,8 +167,9 @@ class OrderStore:
         }
 
     def _readable_spec(self, row: Row) -> KernelSpec | None:
-        """None: the kernel cannot be started from here, as long as a secret cannot be decrypted, or
-        because its spec needs a newer manager. If it has been started, its agent keeps it."""
+        """Read a specification. None: this manager cannot start the kernel, because a secret cannot
+        be decrypted or its specification needs a newer manager. If it has been started, its agent
+        keeps it."""
         try:
             env = decrypt_env(self._keyring, row["project"], row["secrets"])
         except ConfigError as error:
@@ -181,15 +182,15 @@ class OrderStore:
         return _unknown_spec(row) if row["begun"] else None
 
     def note_generation(self, seen: int) -> None:
-        """A peer knows this generation, so every later one is greater. The database is behind it
-        after the restore of a backup, or after a failover to a standby that had not received every
-        commit."""
+        """Note a generation that a peer knows, so that every later one is greater. The database is
+        behind it after a backup was restored, or after a failover to a standby that had not
+        received every commit."""
         if seen < self._implausible_generation:
             self._newest_generation = max(self._newest_generation, seen)
 
     async def next_generation(self) -> int:
-        """A number greater than every one issued before, by any manager, and than those noted,
-        unless it would be one that no manager can have issued yet."""
+        """Return a number greater than every one issued before by any manager, and than those
+        noted, unless it is one that no manager can have issued yet."""
         [row] = await self._connection.fetch(SQL["generation_next"])
         if row["generation"] <= (seen := self._newest_generation):
             log.warning(
@@ -210,7 +211,7 @@ class OrderStore:
 
 
 def _is_kept(spec: KernelSpec) -> bool:
-    """Whether it is of ``_unknown_spec``."""
+    """Whether the kernel has the placeholder of ``_unknown_spec``."""
     return not spec.runtime
 
 
@@ -223,7 +224,8 @@ def _to_reload(spec: KernelSpec, generation: int) -> KernelSpec:
 
 
 def _kernel_spec(row: Row, secret_env: Mapping[str, str]) -> KernelSpec:
-    """From a row of ``agent_orders.sql``, and the values of its ``secret_env``."""
+    """Build a specification from a row of ``agent_orders.sql`` and the values of its
+    ``secret_env``."""
     session_spec = parse_spec(row["spec"])
     is_main = row["cluster_role"] == "main"
     spec = session_spec if is_main else spec_kernels.sub_kernel_spec(session_spec)
@@ -275,7 +277,7 @@ def _kernel_spec(row: Row, secret_env: Mapping[str, str]) -> KernelSpec:
 
 
 def _checkpoint(row: Row, spec: SessionSpec) -> dict[str, Any]:
-    """Of each kernel of a session, within what its resource group allows now."""
+    """Checkpoint of each kernel of a session, within the current limits of its resource group."""
     if spec.checkpoint is None:
         return {}
     grace_s = granted_grace_s(spec.checkpoint.grace_s, row["max_grace_s"])
@@ -285,7 +287,7 @@ def _checkpoint(row: Row, spec: SessionSpec) -> dict[str, Any]:
 
 
 def _traceparent(row: Row) -> str:
-    """Of the span of the session's start; "" if it is not traced."""
+    """Trace context of the session's start; "" if it is not traced."""
     stored = parse_traceparent(row["traceparent"])
     return (
         ""
@@ -295,8 +297,8 @@ def _traceparent(row: Row) -> str:
 
 
 def _type_at_agents(kind: str) -> SessionType:
-    """Agents run a system session as an interactive one; those of the release before know no other
-    way."""
+    """Agents run a system session as an interactive one, which is all that agents of the previous
+    release know."""
     return SessionType.INTERACTIVE if kind == SessionType.SYSTEM else SessionType(kind)
 
 
@@ -309,7 +311,8 @@ def _hpc_job(spec: SessionSpec) -> HpcJob | None:
 
 
 def _unknown_spec(row: Row) -> KernelSpec:
-    """Of a kernel that its agent has: it keeps the kernel that it has under this id."""
+    """Placeholder for a kernel that its agent already has: the agent keeps its kernel with this
+    id."""
     return KernelSpec(
         kernel_id=KernelId(row["id"]),
         session_id=SessionId(row["session_id"]),

@@ -20,12 +20,13 @@ _TEXT = 500
 class ProgressStore:
     def __init__(self, db: Database, notifier: Notifier) -> None:
         self._notifier = notifier
-        # agents report again what a crash loses
+        # agents report data again that a crash loses
         self._connection = db.dedicated_connection(durable=False)
 
     async def put(self, progress: Sequence[tuple[AgentId, KernelProgress]]) -> None:
-        """Each with the agent that reports it; at most one per kernel. Impossible ones are left
-        out: they would fail those of other agents."""
+        """Write progress, each with the agent that reports it; at most one per kernel.
+
+        Impossible reports are omitted: they would make those of other agents fail."""
         usable = [
             (agent_id, one)
             for agent_id, one in progress

@@ -1,4 +1,4 @@
-"""Reloads in Postgres: which are wanted, by kernel, and how the newest ended."""
+"""Reloads in Postgres: the requested ones by kernel, and the outcome of the newest."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class ReloadStore:
         self._notifier = notifier
 
     async def request(self, scope: Scope, session_id: str, *, main_only: bool) -> int:
-        """Ask the running kernels of a session to reload, or its main kernel. Returns how many were
-        asked: 0 if the session is not running."""
+        """Ask the running kernels of a session to reload, or its main kernel. Returns the number of
+        kernels: 0 if the session is not running."""
         arguments = session_id, scope.actor, main_only, scope.projects
         rows = await self._db.fetch(SQL["reload_request"], *arguments)
         self._notifier.notify_orders(
@@ -33,7 +33,7 @@ class ReloadStore:
         return len(rows)
 
     async def observe(self, seen: Iterable[tuple[AgentId, Observation]]) -> None:
-        """Write how reloads ended, as agents report it."""
+        """Write the outcomes of reloads that agents report."""
         ended = [(a, one.kernel_id, one.reload) for a, one in seen if one.reload is not None]
         if not ended:
             return

@@ -1,4 +1,4 @@
-"""Kernels that agents run and the database does not know, as after the restore of a backup.
+"""Kernels that agents run and the database does not know, for example after a backup was restored.
 
 An agent that runs such kernels is not ready: it gets no new ones, because they may use any of its
 devices.
@@ -25,8 +25,8 @@ _Rows = tuple[dict[str, str], ...]  # kernel_id and session_id of each
 
 
 class UnknownKernels:
-    """Looks up the kernels of full reports. Later reports can only end some: an agent starts none
-    by itself."""
+    """Looks up the kernels of full reports. Later reports can only end kernels: an agent starts
+    none by itself."""
 
     def __init__(self, connection: DedicatedConnection) -> None:
         self._connection = connection
@@ -71,7 +71,7 @@ class UnknownKernels:
         self._known[agent_id] = left
         if left != before:
             log.warning(
-                "an agent runs kernels that the database does not know, and gets no new ones",
+                "an agent runs kernels that the database does not know, and gets no new kernels",
                 agent=agent_id,
                 kernels=[row["kernel_id"] for row in left],
                 next_step="`moorage agents describe` lists them; manager.unknown_kernels decides "
@@ -80,8 +80,8 @@ class UnknownKernels:
 
 
 def _live(kernels: Iterable[Observation]) -> dict[KernelId, Observation]:
-    """The kernels that may run. One outside its agent's checkpoint has no session: the agent ends
-    it."""
+    """Kernels that may be running. A kernel outside its agent's checkpoint has no session: the
+    agent ends it."""
     return {
         k.kernel_id: k for k in kernels if k.state not in _ENDED and _UUID.fullmatch(k.session_id)
     }

@@ -17,18 +17,19 @@ from moorage.manager.store.database.queries import SQL
 from moorage.manager.store.database.rows import Row
 from moorage.manager.store.database.unreadable import UnreadableRows, read_page
 
-# For how long the levels of budgets are taken as read, in seconds: where they refuse, and where
-# they warn. A change of a level is told at once.
+# Seconds for which the levels of budgets are cached: where they refuse, and where they warn. A
+# change of a level is announced immediately.
 _READ_S = 1.0
 _WARNED_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """A budget that has changed its level, that stops what runs, or that will soon be exhausted.
+    """Budget that has changed its level, that stops running work, or that will soon be exhausted.
 
     ``alerts``: ids of limits that it has reached for the first time in its period. ``left_s``:
-    until then, at the present rate; None: it is exhausted, or nothing counts against it now."""
+    seconds until it is exhausted, at the current rate; None: it is exhausted, or nothing counts
+    against it now."""
 
     budget: views.BudgetView
     old: str
@@ -53,15 +54,14 @@ class BudgetStore:
         self._read_at = self._clock.monotonic() - _WARNED_S
 
     async def _read(self, within_s: float) -> Sequence[Row]:
-        """The budgets at a limit, those that begin anew last first, as of ``within_s`` ago or
-        later."""
+        """Budgets at a limit, those that reset last first, at most ``within_s`` old."""
         if (read_at := self._clock.monotonic()) - self._read_at >= within_s:
             self._reached = await self._db.fetch(SQL["budgets_reached"])
             self._read_at = read_at
         return self._reached
 
     async def warnings(self, scope: Scope) -> list[str]:
-        """The limits that the caller's project, user or key has reached, in prose."""
+        """Limits that the caller's project, user or key has reached, in prose."""
         payers = _payers(scope)
         now = self._clock.now()
         return [
@@ -73,7 +73,7 @@ class BudgetStore:
         ]
 
     async def check(self, scope: Scope) -> None:
-        """Raises ``BudgetExhausted`` if the caller's project, user or key has used up a budget."""
+        """Raise ``BudgetExhausted`` if the caller's project, user or key has exhausted a budget."""
         payers = _payers(scope)
         for row in await self._read(_READ_S):
             if row["level"] == "hard" and (row["scope"], row["name"]) in payers:
@@ -86,12 +86,12 @@ class BudgetStore:
                 )
 
     async def visible(self, scope: Scope) -> Page[views.BudgetView]:
-        """Those of the projects that the scope reads, and of the caller."""
+        """Budgets of the projects that the scope reads, and of the caller."""
         rows = await self._db.fetch(SQL["budget_list"], scope.projects, scope.owner.user)
         return read_page(views.BudgetView, "budget", rows=rows, read=_view, following=None)
 
     async def most_used(self, limit: int) -> list[tuple[tuple[str, str, str, str], float]]:
-        """Scope, name, unit and period of the budgets of which most is used, with that part; 1:
+        """Scope, name, unit and period of the most used budgets, with the used share; 1:
         exhausted."""
         rows = await self._db.fetch(SQL["budgets_most_used"], limit)
         return [
@@ -101,7 +101,8 @@ class BudgetStore:
     async def put(
         self, scope: Scope, kind: str, name: str, unit: str, *, period: str, spec: views.BudgetSpec
     ) -> views.BudgetView:
-        """It counts what was used from the begin of this period on, as soon as it is summed up."""
+        """Set a budget. It counts usage since the beginning of this period, as soon as it is
+        aggregated."""
         scope.require_all("budgets")
         args = kind, name, unit, period, spec.soft, spec.hard, spec.policy, scope.actor
         rows = await self._connection.fetch(SQL["budget_put"], *args)
@@ -112,7 +113,7 @@ class BudgetStore:
     async def delete(
         self, scope: Scope, kind: str, name: str, unit: str, *, period: str
     ) -> views.BudgetView:
-        """Returns it as it was. Raises ``NotFound``."""
+        """Delete a budget and return its last state. Raises ``NotFound``."""
         scope.require_all("budgets")
         rows = await self._connection.fetch(SQL["budget_delete"], kind, name, unit, period)
         if not rows:
@@ -126,8 +127,8 @@ class BudgetStore:
         return _view(rows[0])
 
     async def _announce(self, payers: Collection[tuple[str, str]]) -> None:
-        """What the budgets of these projects, users and keys allow has changed, also to their
-        endpoints."""
+        """Announce that the budgets of these projects, users and keys allow something else now,
+        also to their endpoints."""
         self._notifier.notify([Topic.KEYS])
         for kind, name in payers:
             rows = await self._db.fetch(SQL["budget_endpoints"], kind, name)
@@ -136,9 +137,9 @@ class BudgetStore:
             self._notifier.notify_routes(endpoints)
 
     async def measure(self, term: int, soon_s: float = 0.0) -> Sequence[Reached]:
-        """Sum up what counts against each budget, as the leader of ``term``. Returns those that
-        have changed their level, those that are exhausted and stop what runs, and those that will
-        be exhausted within ``soon_s`` seconds."""
+        """Aggregate the usage of each budget, as the leader of ``term``. Returns budgets that have
+        changed their level, exhausted ones that stop running work, and those that will be exhausted
+        within ``soon_s`` seconds."""
         if not await self._db.fetch(SQL["budgets_any"]):
             return []
 
@@ -150,7 +151,7 @@ class BudgetStore:
         return self._unreadable.each("budget", rows, _reached, key="name")
 
     async def sessions(self, kind: str, name: str) -> list[SessionId]:
-        """Those that run, or wait, of a project, a user or a key. Replicas are left out: the
+        """Running or waiting sessions of a project, a user or a key. Replicas are omitted: the
         replica controller stops them."""
         return [
             SessionId(row["id"]) for row in await self._db.fetch(SQL["budget_sessions"], kind, name)
@@ -163,37 +164,36 @@ class BudgetStore:
         )
 
     async def put_price(self, scope: Scope, spec: views.PriceSpec) -> views.PriceView:
-        """Raises ``InvalidInput`` for a time that is no full hour, or has passed."""
+        """Set a price. Raises ``InvalidInput`` for a time that is not a full hour, or has
+        passed."""
         scope.require_all("prices")
         hour = self._clock.now().replace(minute=0, second=0, microsecond=0)
         since = spec.since or hour
         if since != since.replace(minute=0, second=0, microsecond=0):
             raise InvalidInput(
-                f"since = {since.isoformat()} is no full hour", next_step="give a full hour"
+                f"since = {since.isoformat()} is not a full hour", next_step="set a full hour"
             )
 
         args = spec.unit, spec.device, spec.resource_group, since, spec.price, scope.actor
         rows = await self._connection.fetch(SQL["price_put"], *args)
         if not rows:
             raise InvalidInput(
-                f"since = {since.isoformat()} is in the past: prices of hours that have passed "
-                "stay",
-                next_step=(
-                    f"give {hour.isoformat()} or later; correct what was charged by a correction"
-                ),
+                f"since = {since.isoformat()} is in the past: prices of past hours cannot change",
+                next_step=f"set {hour.isoformat()} or later; adjust past charges with a correction",
             )
 
         return _price(rows[0])
 
     async def correct(self, scope: Scope, spec: views.CorrectionSpec) -> views.CorrectionView:
-        """Raises ``InvalidInput`` for a time in the future, and for an amount of 0."""
+        """Add a correction. Raises ``InvalidInput`` for a time in the future, and for an amount of
+        0."""
         scope.require_all("corrections")
         if spec.amount == 0:
-            raise InvalidInput("amount = 0 corrects nothing", next_step="give another amount")
+            raise InvalidInput("amount = 0 corrects nothing", next_step="set another amount")
 
         if spec.at > self._clock.now():
             raise InvalidInput(
-                f"at = {spec.at.isoformat()} is in the future", next_step="give a past time"
+                f"at = {spec.at.isoformat()} is in the future", next_step="set a past time"
             )
 
         rows = await self._connection.fetch(
@@ -233,7 +233,7 @@ def _reached(row: Row) -> Reached:
 
 
 def _payers(scope: Scope) -> list[tuple[str, str]]:
-    """Whose budgets count for a caller. The key of a console session has none."""
+    """Owners of the budgets that count for a caller. The key of a console session has none."""
     payers = [("project", scope.owner.project), ("user", scope.owner.user)]
     return payers + (
         [("key", scope.key.name)] if scope.key is not None and scope.key.console is None else []

@@ -1,5 +1,5 @@
 """Shares of limits in Postgres: how the proxies divide the limits of keys, projects and models, and
-what they have used of them."""
+their use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from moorage.manager.serving.limit_shares import StoredShares
 from moorage.manager.store.database.connections import Database
 from moorage.manager.store.database.queries import SQL
 
-# Attempts to change shares that others change at the same time.
+# Number of attempts to change shares that others change simultaneously.
 _TRIES = 3
 _USES = {
     "requests_per_minute": "requests",
@@ -31,8 +31,8 @@ class LimitShareStore:
         return [StoredShares(**row) for row in rows]
 
     async def _put(self, replaced: Sequence[StoredShares]) -> set[str]:
-        """Replace shares that have not changed since they were read. Returns the subjects of
-        those."""
+        """Replace shares that have not changed since they were read. Returns the subjects of those
+        replaced."""
         rows = await self._connection.fetch(
             SQL["limit_shares_put"],
             [shares.subject for shares in replaced],
@@ -42,12 +42,12 @@ class LimitShareStore:
         return {row["subject"] for row in rows}
 
     async def proxies(self) -> int:
-        """How many are connected to any manager."""
+        """Number of proxies connected to any manager."""
         row = await self._db.fetchrow(SQL["proxies_count"])
         return int(row["n"])
 
     async def in_use(self, scope: Scope) -> list[LimitView]:
-        """The limits of the keys, projects and models that the scope sees, with their use."""
+        """Limits of the keys, projects and models that the scope sees, with their use."""
         rows = await self._db.fetch(SQL["limits_in_use"], scope.projects, scope.user)
         return [
             LimitView.model_validate(
@@ -65,9 +65,10 @@ class LimitShareStore:
     async def change(
         self, subjects: Sequence[str], decide: Callable[[StoredShares], StoredShares]
     ) -> dict[str, StoredShares]:
-        """Replace the shares of subjects by those that ``decide`` returns. Subjects that others
-        changed at the same time, again and again, are missing in the answer, and those of nothing
-        that exists."""
+        """Replace the shares of subjects by those that ``decide`` returns.
+
+        Subjects that others keep changing simultaneously, and subjects that do not exist, are
+        missing in the result."""
         done: dict[str, StoredShares] = {}
         left = sorted(set(subjects))
         for _ in range(_TRIES):

@@ -44,8 +44,10 @@ class UsageStore:
         self._connection = db.shared_connection(Purpose.UPKEEP)
 
     async def put(self, reports: Sequence[UsageReport]) -> None:
-        """Write at most one report per agent. Implausible values are left out, and reports that
-        would fail the statement, and with it those of other agents."""
+        """Write at most one report per agent.
+
+        Implausible values are omitted, as are reports that would make the statement fail, and with
+        it those of other agents."""
         reports = [r for r in reports if _is_storable(r)]
         kernels = [(r.agent_id, k.kernel_id, k.use) for r in reports for k in _newest(r)]
         await self._connection.fetch(
@@ -61,7 +63,7 @@ class UsageStore:
         )
 
     async def put_minutes(self, minutes: Sequence[tuple[UsageReport, KernelMinute]]) -> None:
-        """Each minute comes with the report that it was part of."""
+        """Write minutes, each with the report that contained it."""
         usable = [(r, m) for r, m in minutes if _is_storable(r) and _is_usable(m)]
         if not usable:
             return
@@ -93,8 +95,8 @@ class UsageStore:
     async def of_session(
         self, scope: Scope, ref: str, *, seconds: int = 0, limit: int = 60
     ) -> SessionStats:
-        """``seconds``: also return the newest ``limit`` spans of this length (60 or 3600). Raises
-        ``NotFound``."""
+        """Usage of a session. ``seconds``: also return the newest ``limit`` spans of this length
+        (60 or 3600). Raises ``NotFound``."""
         session = await self._sessions.get(scope, ref)
         rows = await self._db.fetch(SQL["usage_of_session"], session.id)
         spans: dict[str, list[UsageSpan]] = {}
@@ -124,7 +126,7 @@ class UsageStore:
         )
 
     async def of_agent(self, agent_id: str) -> AgentStats:
-        """Raises ``NotFound``."""
+        """Usage of an agent. Raises ``NotFound``."""
         row = await self._db.fetchrow(SQL["usage_of_agents"], agent_id)
         if row is None:
             raise NotFound(f"no agent {agent_id!r}", next_step="`moorage agents` lists them")

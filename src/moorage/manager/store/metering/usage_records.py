@@ -1,9 +1,8 @@
-"""Usage in Postgres: requests and tokens of models, as the proxies counted them, and what kernels
-used.
+"""Usage in Postgres: requests and tokens of models, as the proxies counted them, and usage of
+kernels.
 
-Records of the last day are kept as they came, older ones as what each hour, and at last each month,
-adds up to. What kernels used is written by triggers of the tables ``kernels`` and ``sessions`` when
-they end.
+Records of the last day are kept as they arrived; older ones are aggregated by hour and finally by
+month. Triggers of the tables ``kernels`` and ``sessions`` write the usage of kernels when they end.
 """
 
 from __future__ import annotations
@@ -75,13 +74,14 @@ class UsageRecordStore:
         self._connection = db.dedicated_connection()
 
     async def put(self, proxy: str, batches: Sequence[UsageBatch]) -> tuple[RecordsAck, ...]:
-        """Store the records of a proxy and return what to acknowledge. A record that comes again
-        counts once. One that cannot be stored is left out, since it would come again for ever."""
+        """Store the records of a proxy and return the acknowledgement. A repeated record counts
+        once. A record that cannot be stored is omitted, because it would be repeated
+        indefinitely."""
         records = [(batch.epoch, record) for batch in batches for record in batch.records]
         usable = [(epoch, record) for epoch, record in records if _is_usable(proxy, epoch, record)]
         if len(usable) < len(records):
             log.error(
-                "unusable usage records were left out",
+                "unusable usage records were omitted",
                 proxy=proxy,
                 count=len(records) - len(usable),
             )
@@ -106,8 +106,8 @@ class UsageRecordStore:
         cursor: str | None = None,
         limit: int = 50,
     ) -> Page[ModelUsage]:
-        """From ``since`` until before ``until``, which are full hours, in the order of time and
-        names. Raises ``InvalidInput`` for a cursor that is none."""
+        """Page of usage from ``since`` until before ``until``, which are full hours, ordered by
+        time and names. Raises ``InvalidInput`` for an invalid cursor."""
         rows = await self._db.fetch(
             SQL["usage_records_page"],
             scope.projects,
@@ -127,9 +127,9 @@ class UsageRecordStore:
         return Page[ModelUsage](items=[_view(row, split) for row in rows[:limit]], next=following)
 
     async def compact(self, kept_s: float) -> bool:
-        """Roll old records up into hours, and what is older than ``kept_s`` seconds into months,
-        which stay, and delete alerts of budgets that are older; a bounded number of rows per call.
-        Returns whether there may be more."""
+        """Roll old records up into hours, and records older than ``kept_s`` seconds into months,
+        which stay, and delete older alerts of budgets; a bounded number of rows per call. Returns
+        whether there may be more."""
         more = False
         for statement, age_s in (
             (SQL["usage_records_roll_up"], RECORDS_KEPT_S),

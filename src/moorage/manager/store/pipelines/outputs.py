@@ -1,4 +1,5 @@
-"""Outputs of steps: which agent has one, and which may still be needed. Agents hold the files."""
+"""Outputs of steps: the agent that has each, and those that may still be needed. Agents hold the
+files."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ class OutputStore:
     async def source(
         self, agent_id: AgentId, kernel_id: KernelId, session_id: SessionId, output: str
     ) -> AgentId | None:
-        """The agent on which this session ran, if this output of it is an input of a live kernel of
+        """Agent on which this session ran, if this output of it is an input of a live kernel of
         ``agent_id``; else None."""
         kernel = as_uuid(kernel_id)
         session = as_uuid(session_id)
@@ -25,8 +26,8 @@ class OutputStore:
         return None if row is None else AgentId(row["agent_id"])
 
     async def needed(self, sessions: Collection[SessionId], kept_s: float) -> list[SessionId]:
-        """Those of ``sessions`` whose outputs a step may still take. ``kept_s``: for how long after
-        a step that took them has failed or was stopped."""
+        """Sessions among ``sessions`` whose outputs a step may still use. ``kept_s``: how long they
+        are kept after a step that used them has failed or was stopped."""
         known = [one for session in sessions if (one := as_uuid(session)) is not None]
         found = await self._db.fetch(SQL["outputs_needed"], known, kept_s)
         return [SessionId(str(row["id"])) for row in found]

@@ -46,7 +46,7 @@ _LISTING = Listing(
     SQL["pipeline_list"], _COLUMNS, sorts=("name", "created_at"), key=("id",), default="-created_at"
 )
 _RACES = 2
-# A result with outputs counts for as long as nodes keep them, less the time to say that steps need
+# A result with outputs counts as long as nodes keep them, less the time to report that steps need
 # them.
 _MARGIN_S = 60.0
 
@@ -88,10 +88,11 @@ class PipelineStore:
         once: OnceOnly | None = None,
         forced: bool = False,
     ) -> PipelineState:
-        """What was created. ``forced``: no step takes a result of before. ``once``: if an earlier
-        request has used its key, what that one created.
+        """Create a pipeline. ``forced``: no step reuses an earlier result. ``once``: if an earlier
+        request has used its key, return what that one created.
 
-        Raises as ``add_runs``, and ``Conflict`` for a key that was used with another request."""
+        Raises the errors of ``add_runs``, and ``Conflict`` for a key that was used with another
+        request."""
         pipeline_id = self._clock.new_id()
         text = pipeline.model_dump_json(exclude_unset=True)
         try:
@@ -104,7 +105,7 @@ class PipelineStore:
                 once=once,
                 forced=forced,
             )
-        except Conflict:  # perhaps a request at the same moment used the key
+        except Conflict:  # perhaps a concurrent request used the key
             if once is None or (before := await self.created_under(once)) is None:
                 raise
             return PipelineState(await self.get(scope, before), await self.steps(before))
@@ -139,7 +140,8 @@ class PipelineStore:
         once: OnceOnly | None,
         forced: bool,
     ) -> _Written | None:
-        """Once more if an equal session came first: a step shares its run then."""
+        """Write a pipeline, once more if an equal session came first: a step then shares its
+        run."""
         for _ in range(_RACES if any(step.meaning for step in steps) else 0):
             with suppress(Conflict):
                 return await self._write(
@@ -165,8 +167,8 @@ class PipelineStore:
         )
 
     async def created_under(self, once: OnceOnly) -> str | None:
-        """Id of the pipeline that an earlier request under this key has created. Raises
-        ``Conflict`` if the key was used with another request."""
+        """Id of the pipeline that an earlier request with this key created. Raises ``Conflict`` if
+        the key was used with another request."""
         before = await self._db.fetchrow(SQL["pipeline_repeated"], once.key.scope, once.key.key)
         if before is None:
             return None
@@ -183,14 +185,13 @@ class PipelineStore:
         *,
         pending: Mapping[str, int | None],
     ) -> bool:
-        """Run steps again. ``known``: the sessions by position that there are; what is pending and
-        depends on one that runs again, depends on its new run. ``pending``: by session, the
-        position of the element of the same array whose end it waits for from now on. False, with
-        nothing created, if one of them is not pending any more: what to run again was decided from
-        that.
+        """Run steps again. ``known``: existing sessions by position; pending sessions that depend
+        on one that runs again then depend on its new run. ``pending``: by session, the position of
+        the element of the same array whose end it waits for from now on. False, with nothing
+        created, if one of them is no longer pending, because the decision was based on that.
 
         Raises ``NotFound`` for an unknown group, ``Conflict`` for a type that the group does not
-        allow or another retry at this moment, and ``QuotaExceeded``."""
+        allow or a concurrent retry, and ``QuotaExceeded``."""
         made = await self._write(
             scope,
             before.id,
@@ -257,7 +258,7 @@ class PipelineStore:
             )
         except asyncpg.UniqueViolationError:
             raise Conflict(
-                f"pipeline {name!r} was retried by somebody else at the same moment",
+                f"pipeline {name!r} was retried by somebody else at the same time",
                 next_step=f"`moorage pipelines describe {name}` shows what runs",
             ) from None
 
@@ -277,7 +278,7 @@ class PipelineStore:
     async def _with_results(
         self, scope: Scope, steps: Sequence[NewStep], new: Sequence[NewSession]
     ) -> tuple[list[NewStep], list[NewSession]]:
-        """With the sessions of before that are equal to steps."""
+        """Add earlier sessions that are equal to steps."""
         asking = [step for step in steps if step.meaning is not None]
         found = await self._db.fetch(
             SQL["reuse_find"],
@@ -302,7 +303,7 @@ class PipelineStore:
         return replace(made, name=f"{one.step}{number}-{made.id[-8:]}", template=one.template)
 
     async def get(self, scope: Scope, ref: str) -> StoredPipeline:
-        """By id, else the newest of that name. Raises ``NotFound``."""
+        """Get a pipeline by id, else the newest with that name. Raises ``NotFound``."""
         found = await self._db.fetch(
             SQL["pipeline_find"], as_uuid(ref), ref, scope.projects, scope.owner.project
         )
@@ -313,7 +314,7 @@ class PipelineStore:
     async def page(
         self, scope: Scope, paging: Paging = FIRST, *, project: str | None = None
     ) -> tuple[list[StoredPipeline], str | None]:
-        """Newest first by default, and the cursor of the next page."""
+        """Page of pipelines, newest first by default, and the cursor of the next page."""
         projects = None if scope.projects is None else list(scope.projects)
         found, following = await _LISTING.page(
             self._db, paging, projects, only={"project": project}
@@ -321,13 +322,14 @@ class PipelineStore:
         return [_stored(row) for row in found], following
 
     async def steps(self, pipeline_id: str) -> list[StepRow]:
-        """Each in its latest run, in the order of their positions. Raises ``Conflict`` if one needs
-        a newer manager to be shown."""
+        """Steps of a pipeline, each in its latest run, ordered by position.
+
+        Raises ``Conflict`` if one needs a newer manager to be shown."""
         found = await self._db.fetch(SQL["pipeline_steps"], pipeline_id)
         return [read_one("step", row["step"], row, _step) for row in found]
 
     async def counts(self, ids: Sequence[str]) -> dict[str, list[Count]]:
-        """How many steps have a session in each status, by pipeline."""
+        """Number of steps by status of their sessions, by pipeline."""
         found: dict[str, list[Count]] = {id_: [] for id_ in ids}
         rows = await self._db.fetch(SQL["pipeline_counts"], list(ids))
         for pipeline_id, count in self._unreadable.each(
@@ -347,7 +349,7 @@ def _step_columns(steps: Sequence[NewStep]) -> tuple[list[Any], ...]:
 
 
 def _reuse_columns(steps: Sequence[NewStep]) -> tuple[list[Any], ...]:
-    """Files, and what takes whose results."""
+    """Columns of files, and of reused results."""
     return (
         [None if step.files is None else json.dumps(step.files.as_json()) for step in steps],
         [one.meaning for one in steps],
@@ -430,14 +432,14 @@ def _refused(steps: Sequence[NewStep], row: Any) -> MoorageError:
     if row["problem"] == "quota":
         return QuotaExceeded(
             f"{row['scope']} {row['name']!r} may have {row['allowed']} pending sessions and has "
-            f"{row['there']}; the pipeline has {len(steps)} more",
+            f"{row['there']}; the pipeline adds {len(steps)}",
             next_step="wait until some have started, or ask an administrator for a larger quota",
         )
 
     if row["problem"] == "group":
         return NotFound(
-            f"step {step.step!r}: resource_group {group!r} does not exist, is retired, or is not "
-            "for you",
+            f"step {step.step!r}: resource_group {group!r} does not exist, is retired, or you may "
+            "not use it",
             next_step="`moorage groups` lists them",
         )
 

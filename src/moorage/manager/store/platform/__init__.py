@@ -1,1 +1,2 @@
-"""Platform in Postgres: agents, peers, managers, the leader, audit and upkeep of the database."""
+"""Platform in Postgres: agents, peers, managers, the leader, audit and maintenance of the
+database."""

@@ -37,7 +37,7 @@ _HISTORY = Listing(SQL["agent_history"], {"at": TIME}, sorts=("at",), key=("at",
 
 
 class AgentStore:
-    """Writes share the connection of ``reports``: they lock the same rows, and do so one after the
+    """Writes share the connection of ``reports``: they lock the same rows, and run one after the
     other."""
 
     def __init__(
@@ -60,7 +60,8 @@ class AgentStore:
         status: AgentStatus | None = None,
         cordon: str | None = None,
     ) -> resources.Page[resources.AgentView]:
-        """Those of ``groups`` (None: any) but the ``closed`` ones. Others: filters."""
+        """Page of the agents of ``groups`` (None: any) except the ``closed`` ones. The other
+        arguments are filters."""
         named = (
             resource_group
             if groups is None
@@ -76,14 +77,15 @@ class AgentStore:
         )
 
     async def get(self, agent_id: str) -> resources.AgentView:
-        """Raises ``NotFound``, and ``Conflict`` for one that needs a newer manager to be shown."""
+        """Get an agent. Raises ``NotFound``, and ``Conflict`` for one that needs a newer manager to
+        be shown."""
         row = await self._db.fetchrow(SQL["agent_list"], agent_id)
         if row is None:
             raise _not_found(agent_id)
         return read_one("agent", agent_id, row, _view)
 
     async def contacts(self, suspect_after_s: float) -> list[AgentContact]:
-        """The agents that are SUSPECT or may become so, with ``suspect_after_s`` as the least
+        """Agents that are SUSPECT or may become so, with ``suspect_after_s`` as the minimum
         patience."""
         rows = await self._watch_connection.fetch(SQL["agent_contacts"], suspect_after_s)
         return self._unreadable.each("agent", rows, _contact)
@@ -91,8 +93,8 @@ class AgentStore:
     async def mark_silent(
         self, marks: Sequence[Mark], term: int
     ) -> list[tuple[AgentId, AgentStatus]]:
-        """Mark silent agents, as the leader of ``term`` has decided. Returns those that were
-        marked: others have been heard from meanwhile, or the term has ended."""
+        """Mark silent agents, as the leader of ``term`` has decided. Returns the marked ones: the
+        others have reported since, or the term has ended."""
         if not marks:
             return []
 
@@ -108,8 +110,8 @@ class AgentStore:
         return [(AgentId(row["id"]), AgentStatus(row["status"])) for row in changed]
 
     async def hold_losses(self, groups: Collection[str], term: int) -> list[tuple[str, bool]]:
-        """Record the groups in which silent agents do not become LOST. Returns those in which that
-        changed, each with whether it is one now."""
+        """Record the groups in which silent agents do not become LOST. Returns those that changed,
+        each with whether it is one now."""
         rows = await self._watch_connection.fetch(SQL["groups_hold_losses"], sorted(groups), term)
         return [(row["name"], row["held"]) for row in rows]
 
@@ -123,14 +125,14 @@ class AgentStore:
         self._notifier.notify_kernels({SessionId(row["session_id"]) for row in affected})
 
     async def _announce_endpoints(self, agents: Collection[AgentId]) -> None:
-        """The replicas on these agents count differently now."""
+        """Announce that the replicas on these agents count differently now."""
         rows = await self._connection.fetch(SQL["endpoints_of_agents"], list(agents))
         self._notifier.notify_endpoints({EndpointId(row["id"]) for row in rows})
 
     async def forget(
         self, agent_id: str, *, actor: str, destroyed: bool = False
     ) -> resources.ForgottenAgent:
-        """Forget a silent agent; its id is free afterwards. Returns it as it was, with what was
+        """Delete a silent agent; its id is free afterwards. Returns its last state, with what was
         released. ``destroyed``: its node is gone for good, so its kernels have ended. Raises
         ``NotFound``, or ``Conflict`` while it is ALIVE, or while its kernels may still run."""
         view = await self.get(agent_id)
@@ -142,9 +144,11 @@ class AgentStore:
             )
             raise Conflict(
                 f"agent {agent_id!r} has {held} that are not known to have ended{restored}",
-                next_step="if its node is gone for good, or was restarted since: --destroyed, "
-                "after which "
-                "their sessions may start elsewhere; otherwise let the agent return",
+                next_step=(
+                    "if its node is permanently gone or has been restarted since, use "
+                    "--destroyed, after which their sessions may start elsewhere; otherwise let "
+                    "the agent return"
+                ),
             )
 
         if not rows:
@@ -171,17 +175,18 @@ class AgentStore:
     async def cordon(
         self, agent_id: str, *, actor: str, drain: bool = False, stop_after_s: float | None = None
     ) -> resources.AgentView:
-        """Place no new kernels there. ``drain``: also replace replicas elsewhere, and stop or
-        requeue what is left after ``stop_after_s`` seconds (None: let it end by itself). Raises
-        ``NotFound``."""
+        """Place no new kernels on it. ``drain``: also replace replicas elsewhere, and stop or
+        requeue the remaining sessions after ``stop_after_s`` seconds (None: let it end by itself).
+        Raises ``NotFound``."""
         return await self._set_cordon(agent_id, "drain" if drain else "cordon", stop_after_s, actor)
 
     async def uncordon(self, agent_id: str, *, actor: str) -> resources.AgentView:
-        """Place new kernels there again. Raises ``NotFound``."""
+        """Place new kernels on it again. Raises ``NotFound``."""
         return await self._set_cordon(agent_id, "", None, actor)
 
     async def assign(self, agent_id: str, group: str, *, actor: str) -> resources.AgentView:
-        """Put an agent into a resource group, whatever its configuration says. Its kernels stay.
+        """Move an agent to a resource group, overriding its configuration. Its kernels stay.
+
         Raises ``NotFound`` for an unknown agent, and for a group that does not exist or is
         retired."""
         before = await self.get(agent_id)
@@ -247,9 +252,10 @@ class AgentStore:
         ]
 
     async def not_ready(self, group: str, limit: int = 5) -> list[str]:
-        """Why agents of the group take no new work, as they say themselves, as lines for people."""
+        """Reasons why agents of the group accept no new work, as they report themselves, as lines
+        for people."""
         rows = await self._db.fetch(SQL["agents_not_ready"], group, limit)
-        return [f"{row['id']} takes no new work: {row['not_ready']}" for row in rows]
+        return [f"{row['id']} accepts no new work: {row['not_ready']}" for row in rows]
 
 
 def _contact(row: Row) -> AgentContact:
@@ -266,7 +272,8 @@ def _contact(row: Row) -> AgentContact:
 
 
 def _in_request_units(released: Mapping[str, int]) -> dict[str, int]:
-    """Devices are allocated in 1/1000: as a count where they are whole, else as shares."""
+    """Amounts in request units: devices are allocated in 1/1000; whole ones are shown as a count,
+    others as shares."""
     family = DEVICE_SUFFIX
     shares = {
         slot.removesuffix(family) + SHARES_SUFFIX if slot.endswith(family) else slot: amount
@@ -297,7 +304,7 @@ def _view(row: Row) -> resources.AgentView:
         ready=row["ready"],
         restored_at=row["restored_at"],
         refuses_orders=row["refuses_orders"] and not row["not_ready"],
-        # A manager of the release before leaves the text as it was.
+        # A manager of the previous release leaves the text unchanged.
         not_ready="" if row["ready"] else row["not_ready"],
         unknown_kernels=row["unknown_kernels"],
         doubtful_jobs=row["doubtful_jobs"],
@@ -314,7 +321,7 @@ def _view(row: Row) -> resources.AgentView:
         loss_held_since=row["loss_held_since"],
         manager=row["manager_link"],
         reach="dial-out" if dials_out else "direct",
-        # A manager of the release before leaves these as they were.
+        # A manager of the previous release leaves these unchanged.
         reach_reason=row["reach_why"] if dials_out else "",
         unreached_by=row["unreached_by"],
         undialed=row["undialed"],

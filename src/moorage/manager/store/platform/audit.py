@@ -17,7 +17,7 @@ from moorage.manager.store.database.queries import SQL
 from moorage.manager.store.database.unreadable import read_page
 from moorage.manager.store.schema import identity_tables
 
-# Ids are given in order of time.
+# Ids are assigned in order of time.
 _ORDER = Order({"at": identity_tables.audit_log.c.id}, [identity_tables.audit_log.c.id], "-at")
 
 
@@ -36,7 +36,7 @@ class AuditStore:
         name: str,
         before: dict[str, Any] | None,
     ) -> int:
-        """Note a write that is about to happen; returns the id of its entry."""
+        """Record a write that is about to happen; returns the id of its entry."""
         who = scope.actor, scope.owner.user, scope.owner.project
         row = await self._db.fetchrow(
             SQL["audit_begin"], *who, from_address, request_id, action, resource, name, before
@@ -53,7 +53,7 @@ class AuditStore:
         after: dict[str, Any] | None,
         name: str,
     ) -> None:
-        """Complete an entry. ``name``: of what the write created."""
+        """Complete an entry. ``name``: that of the resource that the write created."""
         await self._db.fetch(SQL["audit_finish"], entry, status, code, after, name)
 
     async def page(
@@ -65,8 +65,9 @@ class AuditStore:
         until: datetime | None,
         paging: Paging = FIRST,
     ) -> Page[AuditEntry]:
-        """Newest first by default. ``filters``: values of actor, user, action, resource and name.
-        Raises ``InvalidInput`` for a cursor that is not the ``next`` of a page."""
+        """Page of entries, newest first by default. ``filters``: values of actor, user, action,
+        resource and name. Raises ``InvalidInput`` for a cursor that is not the ``next`` of a
+        page."""
         scope.require_all("audit entries")
         a = identity_tables.audit_log.c
         columns = {"user": a.user_name}

@@ -13,8 +13,8 @@ from moorage.manager.store.database.queries import SQL
 
 
 class AuthorityStore:
-    """Each change returns whether it was made: another manager may have made it, or a peer stands
-    against it."""
+    """Each change returns whether it was made: another manager may have made it, or a peer may
+    prevent it."""
 
     def __init__(self, db: Database, notifier: Notifier) -> None:
         self._db = db
@@ -32,7 +32,7 @@ class AuthorityStore:
         return StoredAuthorities(current, following, row["retiring_certificate"], row["rotated_at"])
 
     async def get_or_create(self, make: Callable[[], EncryptedAuthority]) -> StoredAuthorities:
-        """The first manager that asks creates the CA by ``make``."""
+        """Return the CA. The first manager that asks creates it with ``make``."""
         found = await self.get()
         if found is None:
             new = make()
@@ -48,7 +48,7 @@ class AuthorityStore:
     async def issue_by_next(
         self, certificate: str, fingerprint: str, now: datetime, *, force: bool
     ) -> bool:
-        """Issue by the next CA, if every peer trusts it. ``force``: even if not."""
+        """Issue with the next CA if every peer trusts it. ``force``: even if not."""
         return await self._change(
             SQL["authority_issue_by_next"], certificate, fingerprint, now, force
         )
@@ -56,14 +56,14 @@ class AuthorityStore:
     async def drop_retiring(
         self, certificate: str, fingerprint: str, now: datetime, *, force: bool
     ) -> bool:
-        """Trust only the CA with this certificate, if every peer uses one of it. ``force``: even if
-        not."""
+        """Trust only the CA with this certificate if every peer uses a certificate of it.
+        ``force``: even if not."""
         return await self._change(
             SQL["authority_drop_retiring"], certificate, fingerprint, now, force
         )
 
     async def peers(self, now: datetime) -> list[PeerTrust]:
-        """What each peer trusts that is neither revoked nor expired."""
+        """CAs that each peer trusts, for peers that are neither revoked nor expired."""
         return [
             PeerTrust(
                 row["kind"], row["name"], frozenset(row["trusted_authorities"]), row["issuer"]

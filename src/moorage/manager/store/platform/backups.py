@@ -1,4 +1,4 @@
-"""Backups in Postgres, and the facts that tell how much of an installation may fail."""
+"""Backups in Postgres, and facts that show how much of an installation may fail."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ _TIMEOUT_S = 10.0
 
 
 async def record_backup(dsn: str, file: Path, size: int) -> bool:
-    """False: the database has no place for it yet, since no manager of this release has started."""
+    """Record a backup. False: the database has no table for it yet, because no manager of this
+    release has started."""
     rows = await _run(dsn, SQL["backup_add"], str(file), socket.gethostname(), size)
     return rows is not None
 
 
 async def record_test(dsn: str, file: Path, size: int) -> bool:
-    """Whether the database knows the backup in this file."""
+    """Record a test. Returns whether the database knows the backup in this file."""
     rows = await _run(dsn, SQL["backup_tested"], str(file), size)
     return bool(rows and rows[0][0])
 
 
 async def cluster_facts(dsn: str) -> dict[str, Any]:
-    """What ``sql/cluster_facts.sql`` reads. Raises ``StoreUnavailable``."""
+    """Facts that ``sql/cluster_facts.sql`` reads. Raises ``StoreUnavailable``."""
     rows = await _run(dsn, SQL["cluster_facts"])
     if not rows:
         raise StoreUnavailable(
@@ -40,7 +41,8 @@ async def cluster_facts(dsn: str) -> dict[str, Any]:
 
 
 async def _run(dsn: str, sql: str, *args: object) -> list[Any] | None:
-    """None: the schema is older. Raises ``StoreUnavailable`` without a connection."""
+    """Run a statement. None: the schema is older. Raises ``StoreUnavailable`` without a
+    connection."""
     try:
         connection = await asyncpg.connect(
             dsn, timeout=_TIMEOUT_S, target_session_attrs="read-write"

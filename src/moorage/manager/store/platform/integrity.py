@@ -26,8 +26,8 @@ GRACE_S = 60.0
 @dataclass(frozen=True, slots=True)
 class Check:
     """``sql/check_<name>.sql`` called with ``args(grace_s)``; ``repairable``: by
-    ``sql/repair_<name>.sql``. ``of``: what it can be restricted to, by one more argument; None: it
-    checks everything, ended sessions too."""
+    ``sql/repair_<name>.sql``. ``of``: the kind of rows to which it can be restricted, with one more
+    argument; None: it checks everything, including ended sessions."""
 
     name: str
     means: str
@@ -127,14 +127,14 @@ class IntegrityStore:
         return Part("agents", ids, ids[-1] if len(ids) == count else None)
 
     async def sessions(self, after: Any | None, count: int) -> Part:
-        """``count`` live sessions, as ``agents``."""
+        """``count`` live sessions, like ``agents``."""
         rows = await self._db.fetch(SQL["integrity_sessions"], *(after or NEWEST), count)
         cursor = (rows[-1]["created_at"], rows[-1]["id"]) if len(rows) == count else None
         return Part("sessions", [row["id"] for row in rows], cursor)
 
     async def check(self, part: Part | None = None, *, grace_s: float = GRACE_S) -> list[Drift]:
         """All violations, or those in ``part``. Each check returns at most 1,000 rows. ``grace_s``:
-        how long state may lag behind before it counts as a violation."""
+        how long state may lag before it counts as a violation."""
         found = []
         for check in _checks(part):
             args = check.all_args(grace_s, part.ids if part is not None else None)
@@ -143,7 +143,7 @@ class IntegrityStore:
         return found
 
     async def repair(self, part: Part | None = None, *, grace_s: float = GRACE_S) -> list[Drift]:
-        """As ``check``; also repairs what is repairable and marks it."""
+        """Like ``check``; also repairs repairable violations and marks them."""
         found = await self.check(part, grace_s=grace_s)
         repaired: set[tuple[str, str]] = set()
 

@@ -9,8 +9,7 @@ from moorage.manager.store.database.connections import Database
 from moorage.manager.store.database.queries import SQL
 from moorage.manager.store.schema.migrate import newest_revision
 
-# Managers that know this schema leave out a row that they cannot read; others read no row beside
-# it.
+# Managers that know this schema omit a row that they cannot read; others then cannot read any row.
 ROWS_APART_SINCE = "202611271030"
 
 
@@ -25,7 +24,7 @@ class Lease:
 
     @property
     def left_s(self) -> float:
-        """Seconds until it expires, by the clock of the database; negative if it has expired."""
+        """Seconds until it expires, by the database's clock; negative if it has expired."""
         return (self.expires_at - self.now).total_seconds()
 
 
@@ -35,12 +34,12 @@ class LeaseStore:
     def __init__(self, db: Database, schema: str | None = None) -> None:
         self._schema = schema or newest_revision()
         self._connection = db.dedicated_connection()
-        # A renewal that a crash of Postgres loses only ends the lease earlier. The beginning of a
+        # If a crash of Postgres loses a renewal, the lease only ends earlier. The beginning of a
         # term must not be lost: the same term would begin twice.
         self._renewals = db.dedicated_connection(durable=False)
 
     async def find(self) -> Lease | None:
-        """The lease as it is stored; None if there has never been one."""
+        """The stored lease; None if there has never been one."""
         rows = await self._renewals.fetch(SQL["lease_find"])
         return Lease(**rows[0]) if rows else None
 
@@ -57,7 +56,7 @@ class LeaseStore:
         return int(rows[0]["term"]) if rows else None
 
     async def older_leads(self) -> bool:
-        """Whether a manager leads that does not know all schemas since ``ROWS_APART_SINCE``."""
+        """Whether the leading manager does not know all schemas since ``ROWS_APART_SINCE``."""
         rows = await self._renewals.fetch(SQL["lease_older"], ROWS_APART_SINCE)
         return bool(rows[0]["leads"])
 
@@ -68,5 +67,5 @@ class LeaseStore:
         return rows[0]["now"] if rows else None
 
     async def release(self, holder: str, term: int) -> None:
-        """End the lease now. A crash of Postgres that loses this leaves it to expire."""
+        """End the lease now. If a crash of Postgres loses this, the lease expires."""
         await self._renewals.fetch(SQL["lease_resign"], holder, term)

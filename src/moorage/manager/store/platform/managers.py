@@ -1,4 +1,4 @@
-"""Managers in Postgres: who is there, at which address, and which agents are connected to it."""
+"""Managers in Postgres: their presence, their addresses, and the agents connected to each."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ class ManagerRow:
 
 @dataclass(frozen=True, slots=True)
 class ManagerBeat:
-    """A manager as its last beat shows it. The counts of links are its own; None: of the release
-    before. ``dialout``: where its proxies take connections of agents that only dial out."""
+    """Manager as its last beat shows it.
+
+    The counts of links are its own; None: it runs the previous release. ``dialout``: addresses at
+    which its proxies accept connections of agents that only dial out."""
 
     id: str
     link: str
@@ -38,8 +40,8 @@ class ManagerBeat:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseIdentity:
-    """``installation``: kept by backups and standbys. ``copy``: new after each restore. ``system``
-    and ``timeline``: as in ``lineage``."""
+    """``installation``: preserved by backups and standbys. ``copy``: changes with each restore.
+    ``system`` and ``timeline``: as in ``lineage``."""
 
     installation: str
     copy: str
@@ -68,10 +70,10 @@ class ManagerStore:
         asks: Mapping[str, Sequence[str]] | None = None,
         plain_senders: Mapping[str, Sequence[str]] | None = None,
     ) -> list[ManagerBeat]:
-        """A sign of life of this manager, by its clock ``now``. ``asks``: addresses of agents that
-        do not answer, by the name of the proxy that tries them. ``plain_senders``: who sends it
-        secrets over loopback without TLS, by kind. Returns all managers with their previous
-        beats."""
+        """Record a sign of life of this manager, by its clock ``now``. ``asks``: addresses of
+        agents that do not answer, by the name of the proxy that tries them. ``plain_senders``:
+        senders of secrets over loopback without TLS, by kind. Returns all managers with their
+        previous beats."""
         own = (
             self.own_id,
             link,
@@ -89,15 +91,15 @@ class ManagerStore:
     async def remove(self, ids: Collection[str]) -> list[AgentId]:
         """Remove managers that have stopped. Returns the agents that were connected to them."""
         rows = await self._connection.fetch(SQL["managers_remove"], list(ids))
-        # What they wrote last may not have been announced.
+        # Their last writes may not have been announced.
         self._notifier.notify(
             [Topic.KERNELS, Topic.PENDING, Topic.QUOTAS, Topic.ENDPOINTS, Topic.ROUTES]
         )
         return self._detached(rows)
 
     async def detach(self, streams: Mapping[AgentId, int]) -> list[AgentId]:
-        """These streams of agents to this manager have ended. Returns the agents without a
-        connection."""
+        """Record that these streams of agents to this manager have ended. Returns the agents
+        without a connection."""
         rows = await self._connection.fetch(
             SQL["agents_detach"], list(streams), list(streams.values()), self.own_id
         )
@@ -122,21 +124,22 @@ class ManagerStore:
         ]
 
     async def identity(self) -> DatabaseIdentity:
-        """Of the database that this manager uses."""
+        """Identity of the database that this manager uses."""
         row = await self._db.fetchrow(SQL["lineage_identity"])
         return DatabaseIdentity(**row)
 
     async def installation(self) -> str:
-        """The id of the installation, for ever; empty if no manager has used the database yet."""
+        """Permanent id of the installation; empty if no manager has used the database yet."""
         row = await self._db.fetchrow(SQL["lineage_identity"])
         return "" if row is None else str(row["installation"])
 
     async def address_of_agent(self, agent_id: str) -> tuple[str, str]:
-        """Where its kernels were last reached, and why it dialed out; empty: it is new."""
+        """Address at which its kernels were last reached, and why it dialed out; empty: it is
+        new."""
         row = await self._db.fetchrow(SQL["agent_address"], agent_id)
         return ("", "") if row is None else (row["address"], row["reach_why"])
 
     async def of_agent(self, agent_id: str) -> ManagerRow | None:
-        """The manager that the agent is connected to; None: there is none."""
+        """Manager that the agent is connected to; None: there is none."""
         row = await self._db.fetchrow(SQL["manager_of_agent"], agent_id)
         return None if row is None else ManagerRow(row["id"], row["link"])

@@ -1,4 +1,4 @@
-"""Changes, counts and occupancy for watchers: rows for events, counts by group, holders of
+"""Changes, counts and occupancy for watchers: rows for events, counts by group, and holders of
 devices."""
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from moorage.manager.store.sessions.rows import reload_view
 
 @dataclass(frozen=True, slots=True)
 class OverviewChange:
-    """``projects``: who may see it by project; None: everyone. ``group``: the resource group that a
-    caller must be allowed to name; empty: any. ``user``: sees it, too."""
+    """``projects``: the projects that may see it; None: all. ``group``: the resource group that a
+    caller must be allowed to name; empty: any. ``user``: also sees it."""
 
     view: events.SessionChange | events.AgentChange | events.EndpointChange | events.BudgetAlert
     projects: frozenset[str] | None = None
@@ -47,8 +47,8 @@ class OverviewStore:
         *,
         alerts: Collection[str] = (),
     ) -> list[OverviewChange]:
-        """These sessions, agents and endpoints as they are now, and these alerts of budgets, with
-        who may see them."""
+        """Current state of these sessions, agents and endpoints, and of these alerts of budgets,
+        with their audience."""
         scope.require_all("changes")
         found: list[OverviewChange] = []
         each = self._unreadable.each
@@ -73,7 +73,7 @@ class OverviewStore:
         self, scope: Scope, groups: frozenset[str] | None, closed: frozenset[str] = frozenset()
     ) -> events.Overview:
         """Counts of the sessions that ``scope`` sees. ``groups``: only these resource groups; None:
-        all but ``closed``."""
+        all except ``closed``."""
         agents: defaultdict[str, dict[str, int]] = defaultdict(dict)
         for row in await self._db.fetch(SQL["overview_groups"]):
             by_status = agents[row["name"]]
@@ -106,7 +106,7 @@ class OverviewStore:
         cursor: str | None,
         limit: int,
     ) -> Page[events.AgentOccupancy]:
-        """By agent. Kernels of projects that ``scope`` does not read have no names."""
+        """Occupancy by agent. Kernels of projects that ``scope`` does not read have no names."""
         rows = await self._db.fetch(
             SQL["occupancy"], resource_group, agent, cursor or "", limit + 1
         )

@@ -53,7 +53,7 @@ class RegisteredPeer:
 @dataclass(frozen=True, slots=True)
 class Peer:
     """``key``: digest of the public key of its newest certificate. ``was_renewed``: it may still
-    use the one before; see ``retire``. ``retired_keys``: those that it may not use. ``trusts`` and
+    use the previous one; see ``retire``. ``retired_keys``: keys that it may not use. ``trusts`` and
     ``issuer``: see ``confirm``. ``group_aliases``: former names of its resource group."""
 
     kind: PeerKind
@@ -69,8 +69,8 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class PeerKeys:
-    """``replaced``: the key before the newest one, if it may still be used; ``renewed_at``: since
-    when."""
+    """``replaced``: the previous key, if it may still be used. ``renewed_at``: the time of the
+    renewal."""
 
     retired: frozenset[str]
     replaced: str | None
@@ -94,7 +94,7 @@ class PeerStore:
         if until <= now:
             raise InvalidInput(
                 f"expires_at = {until.isoformat()} is in the past (it is {now:%Y-%m-%dT%H:%M:%SZ})",
-                next_step="give a later time, or leave it out for one hour",
+                next_step="set a later time, or omit it for one hour",
             )
 
         args = (
@@ -110,7 +110,7 @@ class PeerStore:
         if not rows:
             raise NotFound(
                 f"resource_group {spec.resource_group!r} does not exist",
-                next_step="`moorage groups` lists them; `moorage groups set NAME` makes one",
+                next_step="`moorage groups` lists them; `moorage groups set NAME` creates one",
             )
 
         return JoinTokenView.model_validate(dict(rows[0]))
@@ -118,14 +118,14 @@ class PeerStore:
     async def join_tokens(
         self, paging: Paging = FIRST, *, kind: str | None = None
     ) -> Page[JoinTokenView]:
-        """Tokens that can still be used."""
+        """Join tokens that can still be used."""
         rows, following = await _JOIN_TOKENS.page(self._db, paging, only={"kind": kind})
         return read_page(
             JoinTokenView, "join token", rows=rows, read=_token, following=following, name="id"
         )
 
     async def delete_join_token(self, token_id: str, *, actor: str) -> JoinTokenView:
-        """Peers that joined with it stay. Raises ``NotFound``."""
+        """Delete a join token. Peers that joined with it stay. Raises ``NotFound``."""
         known = _UUID.fullmatch(token_id) is not None
         rows = known and await self._connection.fetch(SQL["join_token_delete"], token_id, actor)
         if not rows:
@@ -143,7 +143,7 @@ class PeerStore:
         try:
             rows = await self._connection.fetch(SQL["peer_join"], *args)
         except asyncpg.UniqueViolationError:
-            # another peer joined under that name at the same moment; the token was not used
+            # another peer joined with that name simultaneously; the token was not used
             rows = []
 
         if rows:
@@ -155,7 +155,7 @@ class PeerStore:
         raise _join_error(request, token)
 
     async def find(self, peer_id: str) -> Peer | None:
-        """None for a peer that is revoked or unknown."""
+        """Find a peer; None if it is revoked or unknown."""
         row = await self._db.fetchrow(SQL["peer_find"], peer_id)
         if row is None:
             return None
@@ -179,24 +179,25 @@ class PeerStore:
         )
 
     async def is_revoked(self, peer_id: str) -> bool:
-        """False for a peer that is unknown."""
+        """Whether a peer is revoked. False for an unknown peer."""
         return bool((await self._db.fetchrow(SQL["peer_is_revoked"], peer_id))["revoked"])
 
     async def revoked(self, kind: PeerKind) -> tuple[str, ...]:
-        """The ids of revoked peers whose certificates are valid, or were of late."""
+        """Ids of revoked peers whose certificates are valid, or were until recently."""
         return tuple(row["id"] for row in await self._db.fetch(SQL["revoked_peers"], kind))
 
     async def renew(
         self, peer_id: str, key: str, until: datetime, *, replaced: str, now: datetime
     ) -> bool:
-        """Record a certificate for the public key of digest ``key``, valid until ``until``, in
-        place of that for ``replaced``. False for a peer that is revoked, or a key that is
+        """Record a certificate for the public key of digest ``key``, valid until ``until``, which
+        replaces that for ``replaced``. False for a peer that is revoked, or a key that is
         retired."""
         args = (peer_id, key, until, replaced, now)
         return bool(await self._connection.fetch(SQL["peer_renew"], *args))
 
     async def retire(self, peer_id: str, key: str) -> None:
-        """A peer has connected with its newest ``key``: refuse the one before from now on."""
+        """Refuse the previous key from now on, because the peer has connected with its newest
+        ``key``."""
         if await self._connection.fetch(SQL["peer_retire"], peer_id, key):
             self._notifier.notify([Topic.PEERS])
 
@@ -223,7 +224,7 @@ class PeerStore:
         rows = await self._connection.fetch(SQL["peer_revoke"], kind, name, actor)
         if not rows:
             raise NotFound(
-                f"no {kind} named {name!r} has joined", next_step="`moorage peers` lists who has"
+                f"no {kind} named {name!r} has joined", next_step="`moorage peers` lists the peers"
             )
         self._notifier.notify([Topic.PEERS])
         self._notifier.notify_routes([SessionId(str(session)) for session in rows[0]["sessions"]])
@@ -243,7 +244,7 @@ def _peer(row: asyncpg.Record) -> PeerView:
 
 
 def _join_error(request: JoinRequest, row: asyncpg.Record | None) -> Forbidden | Conflict:
-    again = "make another one: `moorage join-tokens create`"
+    again = "create another one: `moorage join-tokens create`"
     if row is None:
         return Forbidden(
             "this manager knows no such join token",
@@ -259,7 +260,7 @@ def _join_error(request: JoinRequest, row: asyncpg.Record | None) -> Forbidden |
 
     if row["removed"]:
         return Forbidden(
-            "this join token was removed, by itself or with a peer that joined by it",
+            "this join token was deleted, by itself or with a peer that joined with it",
             next_step=again,
         )
 
@@ -271,9 +272,11 @@ def _join_error(request: JoinRequest, row: asyncpg.Record | None) -> Forbidden |
     if row["name_taken"]:
         return Conflict(
             f"another {request.kind} named {request.name!r} has joined",
-            next_step=f"choose another name, or, if that one is gone for good: "
-            f"`moorage peers revoke {request.kind} {request.name}`",
+            next_step=(
+                "choose another name or, if that one is permanently gone, run `moorage peers "
+                f"revoke {request.kind} {request.name}`"
+            ),
         )
 
     times = f"{row['uses']} times" if row["uses"] > 1 else "once"
-    return Forbidden(f"this join token could be used {times} and is used up", next_step=again)
+    return Forbidden(f"this join token could be used {times} and is exhausted", next_step=again)

@@ -31,22 +31,23 @@ class ReportRefused(Conflict):
     def by_another_process(cls, agent_id: AgentId) -> ReportRefused:
         return cls(
             f"another process now represents agent {agent_id!r} and has replaced this one",
-            next_step="if both are meant to run, give each an agent.id of its own",
+            next_step="if both are meant to run, give each a different agent.id",
         )
 
 
 def refusal_of(update: AgentUpdate, known: Mapping[str, Any]) -> ReportRefused:
-    """``known``: the agent's identity, incarnation and address as stored when its report was
-    refused; each None if the agent was first stored at that moment."""
+    """Reason for a refusal. ``known``: the agent's identity, incarnation and address as stored when
+    its report was refused; each None if the agent was first stored at that moment."""
     info = update.info
     if info.identity and known["old_identity"] not in (None, "", info.identity):
         return ReportRefused(
             f"agent {info.agent_id!r} reported recently from {known['old_address']}; this one, at "
-            f"{info.address}, has another state directory, so it is another agent",
-            next_step="if both are meant to run, give this one another agent.id; if the node was "
-            "reinstalled, wait until the known agent is LOST and its kernels have ended, or run "
-            "`moorage "
-            f"agents forget {info.agent_id} --destroyed`",
+            f"{info.address}, has a different state directory, so it is a different agent",
+            next_step=(
+                "if both are meant to run, give this one a different agent.id; if the node was "
+                "reinstalled, wait until the known agent is LOST and its kernels have ended, or "
+                f"run `moorage agents forget {info.agent_id} --destroyed`"
+            ),
         )
 
     if known["old_incarnation"] in (None, update.incarnation):

@@ -1,10 +1,10 @@
-"""Agent reports in Postgres: concurrent reports share statements, which cost what has changed, and
-an unchanged report costs a heartbeat.
+"""Agent reports in Postgres: concurrent reports share statements, whose cost is proportional to the
+changes; an unchanged report costs a heartbeat.
 
 Heartbeats are kept in memory and written together twice a second. An update of some kernels is not
 applied again, so the agent is asked for a full report (``needs_full_report``) when its effect may
-be missing: a kernel was moved by somebody else at the same moment, the agent was silent, or commits
-may have been lost with the connection. As a safety net, that is also so every ``FULL_EVERY_S``, or
+be missing: a kernel was moved by somebody else simultaneously, the agent was silent, or commits may
+have been lost with the connection. As a safety net, that is also so every ``FULL_EVERY_S``, or
 every ``FULL_EVERY`` of its report intervals.
 """
 
@@ -41,7 +41,7 @@ from moorage.manager.store.platform.report_fencing import ReportRefused, refusal
 log = structlog.get_logger("moorage.store.reports")
 FULL_EVERY_S = 300.0
 FULL_EVERY = 60
-_LONGEST_WHY = 1000  # characters of what an agent says
+_LONGEST_WHY = 1000  # maximum number of characters of an agent's text
 HEARTBEATS_EVERY_S = 0.5
 
 
@@ -78,12 +78,13 @@ class ReportStore:
         self._lost = LostPlacements(self.connection, notifier, keep_unknown=keep_unknown)
         self._heartbeats: dict[AgentId, tuple[str, int]] = {}  # incarnation, stream
 
-        # Until when an agent's full report is valid (monotonic seconds), and the losses of the
-        # connection when it was applied.
+        # Time until which an agent's full report is valid (monotonic seconds), and the losses of
+        # the connection when it was applied.
         self._complete: dict[AgentId, tuple[float, int]] = {}
 
     async def apply(self, update: AgentUpdate) -> int:
-        """Returns how many kernels changed. Repeating an update changes nothing.
+        """Apply an update. Returns the number of changed kernels. Repeating an update changes
+        nothing.
 
         An update that is a ``contact`` is stored when this returns. Raises ``ReportRefused``, and
         changes nothing, for a stream that does not represent its agent.
@@ -99,15 +100,15 @@ class ReportStore:
         return result
 
     def needs_full_report(self, agent_id: AgentId) -> bool:
-        """Return whether the effect of what the agent has reported so far may be missing."""
+        """Return whether the effect of the agent's reports so far may be missing."""
         valid_until, losses = self._complete.get(agent_id, (0.0, 0))
         return self._clock.monotonic() > valid_until or losses != self._kernel_connection.losses
 
     async def write_heartbeats(self) -> None:
         """Write the heartbeats of agents whose reports have not changed.
 
-        An agent that was silent, or has a newer stream by now, must report in full. Its last report
-        is not applied again, as it may be older than what another manager received.
+        An agent that was silent, or now has a newer stream, must send a full report. Its last
+        report is not applied again, as it may be older than what another manager received.
         """
         heartbeats = self._heartbeats
         self._heartbeats = {}
@@ -131,18 +132,18 @@ class ReportStore:
         await self._announce_endpoints(returned)
 
     async def _announce_endpoints(self, agents: Collection[AgentId]) -> None:
-        """The replicas on these agents count again."""
+        """Announce that the replicas on these agents count again."""
         if agents:
             rows = await self._heartbeat_connection.fetch(SQL["endpoints_of_agents"], list(agents))
             self._notifier.notify_endpoints({EndpointId(row["id"]) for row in rows})
 
     def invalidate(self, agents: Iterable[AgentId]) -> None:
-        """These agents must report in full."""
+        """Require full reports from these agents."""
         for agent_id in agents:
             self._complete.pop(agent_id, None)
 
     def invalidate_all(self) -> None:
-        """The database has lost commits: every agent must report in full."""
+        """Require a full report from every agent, because the database has lost commits."""
         self._complete.clear()
         self._heartbeats.clear()
 
@@ -163,7 +164,7 @@ class ReportStore:
         return [results[index] for index in range(len(items))]
 
     async def _apply(self, items: Sequence[AgentUpdate]) -> dict[AgentId, int | ReportRefused]:
-        """Apply one update per agent; returns for each how many kernels changed, or why it was
+        """Apply one update per agent. Returns for each the number of changed kernels, or why it was
         refused."""
         now = self._clock.monotonic()
         losses = self._kernel_connection.losses
@@ -221,8 +222,7 @@ class ReportStore:
         )
         stored = await self._touch([item for item in items if item.agent_id not in refused])
         if missing := [i for i in items if i.agent_id not in stored and i.agent_id not in refused]:
-            # They were silent or forgotten, so more may have happened to them than this update
-            # says.
+            # They were silent or deleted, so more may have happened to them than this update says.
             self.invalidate([item.agent_id for item in missing if not item.whole])
             more_changed, more_refused = await self._register(missing)
             stored |= await self._touch(
@@ -330,8 +330,8 @@ class ReportStore:
         for row in rows:
             found.setdefault(AgentId(row["agent_id"]), [])
 
-        # A kernel that cannot be read stays as it is stored: nothing that its agent says of it
-        # counts here.
+        # A kernel that cannot be read stays as it is stored: its agent's report does not count
+        # here.
         known = [row for row in rows if row["id"] is not None]
         for agent_id, kernel in self._unreadable.each("kernel", known, _stored_kernel):
             found[agent_id].append(kernel)
@@ -341,8 +341,8 @@ class ReportStore:
     async def _write_changes(
         self, items: Sequence[AgentUpdate], changes: dict[AgentId, list[KernelChange]]
     ) -> list[Any]:
-        """Returns rows with the session of each kernel that changed, and whether routes may be
-        affected."""
+        """Write changes. Returns rows with the session of each changed kernel, and whether routes
+        may be affected."""
         streams = {item.agent_id: item.stream for item in items}
         every = [(agent_id, change) for agent_id, found in changes.items() for change in found]
         if not every:
@@ -385,7 +385,7 @@ class ReportStore:
     async def _put_service_ports(
         self, offering: Sequence[tuple[AgentId, KernelChange]], streams: Mapping[AgentId, int]
     ) -> int:
-        """Write the service ports of kernels. Returns how many ports belong to them."""
+        """Write the service ports of kernels. Returns the number of ports that belong to them."""
         every = [
             (agent_id, c.observation, app) for agent_id, c in offering for app in c.observation.apps
         ]

@@ -1,5 +1,5 @@
-"""Preparation of a database that was restored to an older state. ``sql/restored.sql`` says what it
-does.
+"""Preparation of a database that was restored to an older state, as described in
+``sql/restored.sql``.
 
 A restored schema is marked until it is prepared: its revision has a suffix that no release knows,
 so no manager starts on it.
@@ -18,8 +18,8 @@ from moorage.manager.store.schema.migrate import UNPREPARED, in_transaction, upg
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """``agents``: those that must report before they get new work. ``sessions``: those that have
-    not ended."""
+    """``agents``: agents that must report before they get new work. ``sessions``: sessions that
+    have not ended."""
 
     agents: int
     sessions: int
@@ -27,7 +27,7 @@ class Restored:
 
 async def prepare_restored(dsn: str) -> Restored:
     """Upgrade the schema and prepare the state, in one transaction. Raises ``StartupError`` for a
-    database without a schema of ours or with a newer one, and as ``migrate``."""
+    database without a Moorage schema or with a newer one, and the errors of ``migrate``."""
     return await in_transaction(dsn, _prepare)
 
 

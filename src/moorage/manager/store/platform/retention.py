@@ -1,7 +1,7 @@
 """Deletion of expired rows, in batches: each locks few rows, and only for a moment.
 
-Every method deletes at most ``BATCH`` rows and returns how many; 0: nothing is left to delete now.
-All share a connection that no request waits for.
+Every method deletes at most ``BATCH`` rows and returns their number; 0: nothing is left to delete
+now. All share a connection that no request waits for.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ class RetentionStore:
         self._connection = db.shared_connection(Purpose.UPKEEP)
 
     async def delete_sessions(self, kept_s: float) -> int:
-        """Sessions that ended ``kept_s`` seconds ago, with all that belongs to them. One on which
-        another depends is deleted after that one, one that holds allocations when they have been
-        released, and a step with its pipeline."""
+        """Delete sessions that ended ``kept_s`` seconds ago, with everything that belongs to them.
+        A session is deleted after those that depend on it, after its allocations have been released
+        and, for a step, together with its pipeline."""
         await self._connection.fetch(SQL["pipelines_delete_ended"], kept_s, BATCH)
         return len(await self._connection.fetch(SQL["sessions_delete_ended"], kept_s, BATCH))
 
     async def delete_idempotency_keys(self) -> int:
-        """Keys older than ``IDEMPOTENCY_KEYS_KEPT_S``."""
+        """Delete keys older than ``IDEMPOTENCY_KEYS_KEPT_S``."""
         limits = IDEMPOTENCY_KEYS_KEPT_S, BATCH
         found = await self._connection.fetch(SQL["idempotency_delete_old"], *limits)
         return len(found) + len(
@@ -34,18 +34,18 @@ class RetentionStore:
         )
 
     async def delete_audit(self, kept_s: float) -> int:
-        """Entries of the audit log that are older than ``kept_s`` seconds."""
+        """Delete entries of the audit log that are older than ``kept_s`` seconds."""
         return len(await self._connection.fetch(SQL["audit_delete_old"], kept_s, BATCH))
 
     async def delete_model_names(self) -> int:
-        """Names of models that nobody has used for so long that they belong to no project any
-        more."""
+        """Delete names of models that have been unused for so long that they no longer belong to a
+        project."""
         return len(await self._connection.fetch(SQL["model_names_delete_old"], BATCH))
 
     async def delete_limit_shares(self) -> int:
-        """What proxies have used of limits, where nobody has used any for an hour."""
+        """Delete the proxies' use of limits that nobody has used for an hour."""
         return len(await self._connection.fetch(SQL["limit_shares_delete_ended"], BATCH))
 
     async def delete_agents(self) -> int:
-        """Forgotten agents whose kernels have been deleted with their sessions."""
+        """Delete forgotten agents whose kernels have been deleted with their sessions."""
         return len(await self._connection.fetch(SQL["agents_delete_forgotten"], BATCH))

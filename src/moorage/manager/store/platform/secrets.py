@@ -1,4 +1,4 @@
-"""Secrets of the installation itself in Postgres, encrypted and rotated as those of projects."""
+"""Secrets of the installation itself in Postgres, encrypted and rotated like those of projects."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from moorage.manager.secrets.keyring import Keyring, SealedSecret, missing_keys
 from moorage.manager.store.database.connections import Database
 from moorage.manager.store.database.queries import SQL
 
-# No project has this name.
+# Reserved project name for them.
 _PROJECT = ""
 
 
@@ -18,8 +18,9 @@ class PlatformSecrets:
         self._clock = clock
 
     async def get_or_create(self, name: str) -> str:
-        """The same for all managers and for ever. Raises ``ConfigError`` if the keyring lacks the
-        key with which it is encrypted."""
+        """Return the secret, which is permanent and the same for all managers.
+
+        Raises ``ConfigError`` if the keyring lacks the key with which it is encrypted."""
         row = await self._db.fetchrow(SQL["platform_secret_find"], _PROJECT, name)
         if row is None:
             sealed = self._keyring.seal(self._clock.secret(32), _PROJECT, name)
@@ -27,7 +28,7 @@ class PlatformSecrets:
             await self._db.fetch(SQL["platform_secret_create"], *args)
             row = await self._db.fetchrow(SQL["platform_secret_find"], _PROJECT, name)
 
-        if row is None:  # other secrets are encrypted with a key that this manager does not have
+        if row is None:  # other secrets are encrypted with a key that this manager lacks
             raise missing_keys(self._keyring.path, self._keyring.ids())
 
         return self._keyring.open(SealedSecret(row["key_id"], row["sealed"]), _PROJECT, name)

@@ -1,4 +1,4 @@
-"""Components that run on a database, whose schema may be one of an earlier release."""
+"""Components that use a database, whose schema may be that of an earlier release."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _LAST_BACKUP = "SELECT extract(epoch FROM max(at)) FROM backups"
 
 
 async def upgrade_facts(dsn: str) -> dict[str, Any]:
-    """``revision``: of the schema, None for an empty database. ``managers``: None where the schema
-    does not have them. ``backup_at``: None for none. The rest is from ``sql/upgrade_facts.sql``.
-    Raises ``StoreUnavailable``."""
+    """Read the facts. ``revision``: that of the schema, None for an empty database. ``managers``:
+    None if the schema lacks them. ``backup_at``: None for none. The rest is from
+    ``sql/upgrade_facts.sql``. Raises ``StoreUnavailable``."""
     try:
         connection = await asyncpg.connect(
             dsn, timeout=_TIMEOUT_S, target_session_attrs="read-write"

@@ -1,8 +1,8 @@
 """Agent cache: the agents of each resource group as the planner sees them, kept between passes.
 
 Without it, a pass would read every slot of every agent to place one session. Agents that change are
-announced by ``Notifier.notify_capacity``, and only those are read again. Since a notification may
-be lost, all agents are also reread in small slices, by rounds of ``REREAD_S`` or longer. The cache
+announced by ``Notifier.notify_capacity``, and only those are read again. Because a notification may
+be lost, all agents are also reread in small slices, in rounds of ``REREAD_S`` or longer. The cache
 may be out of date: committing a placement checks again.
 
 Running kernels are read only while a session waits for capacity.
@@ -25,16 +25,16 @@ from moorage.manager.store.database.unreadable import UnreadableRows
 from moorage.manager.store.scheduling import planner_rows
 
 REREAD_S = 5.0
-# Running kernels stay cached for so long after the last pass that needed them. Otherwise each
+# Running kernels stay cached for this long after the last pass that needed them. Otherwise each
 # replica that starts, and each queue that empties and fills again, would read all of them.
 RUNNING_KEPT_S = 1800.0
-SLICES = 20  # reading a thousand agents at once would block the event loop for 0.1 s
+SLICES = 20  # reading a thousand agents together would block the event loop for 0.1 s
 # What a second of rereading costs at most, in agents. Running kernels that are read with an agent
 # count as agents: so many as one. More of either make the round longer.
 REREAD_PER_S = 40
 REREAD_KERNELS = 10
-# Agents that are read together, and running kernels: more of these would block the event loop for
-# long.
+# Maximum number of agents that are read together, and of running kernels: more would block the
+# event loop for too long.
 READ_TOGETHER = 25
 KERNELS_TOGETHER = 1_000
 
@@ -62,7 +62,7 @@ class _Group:
     values: tuple[AgentState, ...] | None = None
 
     def put(self, agent_id: AgentId, state: AgentState | None) -> None:
-        """None: it is not in the group."""
+        """Store an agent. None: it is not in the group."""
         if state is not None:
             self.agents[agent_id] = state
         elif self.agents.pop(agent_id, None) is None:
@@ -95,7 +95,7 @@ class AgentCache:
         notifier.on_capacity(self.invalidate)
 
     def invalidate(self, agents: Collection[AgentId] | None) -> None:
-        """These agents may have changed. None: any may have."""
+        """Note that these agents may have changed. None: any may have."""
         if agents is None:
             # Agents that are being read at the moment stay stale until they have been.
             for group in self._groups.values():
@@ -112,9 +112,9 @@ class AgentCache:
     async def of(
         self, group: str, *, with_running: bool = False
     ) -> tuple[tuple[AgentState, ...], AgentChanges]:
-        """The group's agents, and how they differ from those of the last use; ``with_running``:
-        with their running kernels. Raises ``StoreUnavailable``, after which agents that could not
-        be read stay stale."""
+        """Agents of the group, and their differences from the last use; ``with_running``: with
+        their running kernels. Raises ``StoreUnavailable``, after which agents that could not be
+        read stay stale."""
         now = self._clock.monotonic()
         cached = self._groups.get(group)
         if cached is None:
@@ -172,7 +172,7 @@ class AgentCache:
             current = {
                 AgentId(row["id"]) for row in await self._connection.fetch(SQL["agent_ids"], group)
             }
-            # Agents that appeared or disappeared without a notification are read at once, the
+            # Agents that appeared or disappeared without a notification are read immediately, the
             # others in slices.
             self._stale |= current ^ cached.agents.keys()
             cached.to_reread = sorted(current.intersection(cached.agents))
@@ -205,11 +205,11 @@ class AgentCache:
             self._stale.update(remaining)
 
     async def _read_some(self, stale: list[AgentId]) -> int:
-        """Returns how many running kernels were read."""
+        """Read some agents. Returns the number of running kernels that were read."""
         with_running = [name for name, cached in self._groups.items() if cached.running_until]
 
-        # Before what is free: of a kernel that ends in between, the devices count as held and as
-        # free for one pass. The other way round they would count as neither, and another session
+        # Before the free amounts: if a kernel ends in between, its devices count as both held and
+        # free for one pass. In the other order they would count as neither, and another session
         # would be preempted.
         args = stale, with_running
         kernel_rows = (

@@ -1,4 +1,4 @@
-"""Expected starts in Postgres: every one that was told, with what came of it."""
+"""Expected starts in Postgres: every estimate shown to a user, with the actual start."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from moorage.manager.store.database.batch_writer import BatchWriter
 from moorage.manager.store.database.connections import Database, Purpose
 from moorage.manager.store.database.queries import SQL
 
-# Of one attempt of a session. A client that asks every second gets more answers than that.
+# Maximum per attempt of a session. A client that polls every second receives more answers than
+# that.
 KEPT_PER_ATTEMPT = 100
-# Answers from which the calibration of a resource group and kind is computed: the latest ones.
+# Number of latest estimates from which the calibration of a resource group and kind is computed.
 CALIBRATED = 1_000
-# Kinds that rest on known ends, which mostly come before their limits. They are corrected by what
-# was measured, from this many answers on.
+# Kinds based on known ends, which mostly come before their limits. They are corrected by
+# measurements once there are this many.
 CORRECTED: tuple[StartKind, ...] = ("reserved", "earliest", "dependency")
 MIN_CORRECTED = 10
-# Rows looked at or deleted per statement.
+# Rows examined or deleted per statement.
 BATCH = 1_000
 _FIRST = SessionId("00000000-0000-0000-0000-000000000000")
 
@@ -35,8 +36,7 @@ class ExpectedStart:
 
 
 class ExpectedStartStore:
-    """Answers that are told at the same time are written by one statement, on a connection of their
-    own."""
+    """Estimates shown simultaneously are written by one statement, on a separate connection."""
 
     def __init__(self, db: Database, clock: Clock) -> None:
         self._db = db
@@ -46,7 +46,7 @@ class ExpectedStartStore:
         )
 
     async def record(self, told: ExpectedStart) -> None:
-        """Keep an answer about a pending session."""
+        """Store an estimate about a pending session."""
         await self._writer.submit(told)
 
     async def _write(self, told: Sequence[ExpectedStart]) -> Sequence[None]:
@@ -60,23 +60,23 @@ class ExpectedStartStore:
         return [None] * len(told)
 
     async def resolve(self, after: SessionId | None = None) -> tuple[int, SessionId | None]:
-        """Look at ``BATCH`` answers about sessions after ``after`` (None: at the first ones), and
-        write down what came of those about sessions that are not pending any more. Returns how many
-        these were, and ``after`` for the next call; None: there are no more."""
+        """Examine ``BATCH`` estimates after ``after`` (None: the first ones), and record the
+        outcome of those about sessions that are no longer pending. Returns their number, and
+        ``after`` for the next call; None: there are no more."""
         row = (
             await self._connection.fetch(SQL["expected_starts_resolve"], after or _FIRST, BATCH)
         )[0]
         return row["resolved"], None if row["last"] is None else SessionId(row["last"])
 
     async def delete_old(self, kept_s: float) -> int:
-        """Delete some of the answers that are older than ``kept_s`` seconds. Returns how many;
-        ``BATCH`` means that there may be more."""
+        """Delete some of the estimates that are older than ``kept_s`` seconds. Returns their
+        number; ``BATCH`` means that there may be more."""
         return len(await self._connection.fetch(SQL["expected_starts_delete_old"], kept_s, BATCH))
 
     async def calibration(
         self, group: str | None = None, kind: StartKind | None = None
     ) -> list[StartCalibration]:
-        """By resource group and kind; None: of all."""
+        """Calibration by resource group and kind; None: all."""
         kinds = get_args(StartKind) if kind is None else (kind,)
         rows = await self._db.fetch(
             SQL["expected_starts_calibration"],

@@ -1,11 +1,11 @@
-"""Held slots: what sessions count against quotas and fair shares, summed up and kept between
-passes.
+"""Held slots: the amounts of sessions that count against quotas and fair shares, summed up and kept
+between passes.
 
-Without it, a pass with quotas or ``drf`` would sum up all running sessions. Sums are not too low:
-during a term of the leader only this process places sessions, it adds what it places, and a new
-term sums up anew, as does the loss of the connection. Sessions that hold nothing any more are
-announced by ``Notifier.notify_quotas``, and only those are read again. Since a notification may be
-lost, all sessions are also summed up anew, a chunk a second; these sums then replace the old ones.
+Without it, a pass with quotas or ``drf`` would sum up all running sessions. Sums are never too low:
+during a term of the leader only this process places sessions, and it adds what it places; a new
+term, or a lost connection, causes a new sum. Sessions that no longer hold anything are announced by
+``Notifier.notify_quotas``, and only those are read again. Because a notification may be lost, all
+sessions are also summed up again, a chunk per second; these sums then replace the old ones.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from moorage.manager.store.database.queries import SQL
 from moorage.manager.store.database.rows import Row
 from moorage.manager.store.sessions.lifecycle import NEWEST, SweepCursor
 
-# The sweep reads so many live sessions each second; in a new term, and where notifications may be
-# missing, all of them at once.
+# Number of live sessions that the sweep reads each second; in a new term, and where notifications
+# may be missing, it reads all of them together.
 SWEEP_S = 1.0
 SWEPT = 500
-# A placement whose outcome is unknown may still be committed for so long.
+# Seconds for which a placement with an unknown outcome may still be committed.
 UNKNOWN_S = 60.0
-# Where another manager leads, ids pile up here unread. Beyond this many, the sums are discarded
+# If another manager leads, ids accumulate here unread. Beyond this number, the sums are discarded
 # instead.
 MAX_STALE = 20_000
 SESSIONS = ""  # the slot that counts sessions
 
 
 class HeldSums:
-    """Slots that sessions hold, by user, project and group (the scopes of quotas): in all groups,
-    and in each."""
+    """Slots that sessions hold, by user, project and group (the scopes of quotas): across all
+    groups, and in each group."""
 
     def __init__(self) -> None:
         self._sums: dict[str | None, dict[tuple[str, str], dict[str, int]]] = {}
@@ -62,11 +62,11 @@ class HeldSums:
                     del scopes[scope]
 
     def of(self, scope: str, name: str, within: str | None = None) -> dict[str, int]:
-        """``within``: a group; None: all of them."""
+        """Slots of a subject. ``within``: a group; None: all groups."""
         return dict(self._sums.get(within, {}).get((scope, name), {}))
 
     def elsewhere(self, scope: str, name: str, group: str) -> dict[str, int]:
-        """In all groups but this one."""
+        """Slots in all groups except this one."""
         return dict(Counter(self.of(scope, name)) - Counter(self.of(scope, name, group)))
 
     def by_owner(self, scope: str, group: str) -> dict[str, dict[str, int]]:
@@ -80,7 +80,7 @@ class HeldSums:
 
 
 class _Holder(NamedTuple):
-    """``slots``: the JSON object that is stored. ``system``: of a system session."""
+    """``slots``: the stored JSON object. ``system``: of a system session."""
 
     group: str
     owner: str
@@ -96,14 +96,14 @@ def _counted(slots: str, system: bool) -> Mapping[str, int]:
 
 @dataclass(slots=True)
 class _Held:
-    """The sessions that hold slots, equal holders being one object, and their sums."""
+    """Sessions that hold slots, where equal holders are one object, and their sums."""
 
     holders: dict[SessionId, _Holder] = field(default_factory=dict)
     sums: HeldSums = field(default_factory=HeldSums)
     interned: dict[_Holder, _Holder] = field(default_factory=dict)
 
     def put(self, found: Mapping[SessionId, _Holder | None]) -> None:
-        """What these sessions hold now; None: nothing."""
+        """Set the current slots of these sessions; None: nothing."""
         changes: Counter[_Holder] = Counter()
         for session_id, holder in found.items():
             if (before := self.holders.pop(session_id, None)) is not None:
@@ -124,16 +124,16 @@ class _Held:
 
 
 class HeldSlots:
-    """``sums`` is for the leader's scheduler alone: its calls and placements follow each other."""
+    """``sums`` is only for the leader's scheduler: its calls and placements follow each other."""
 
     def __init__(self, db: Database, notifier: Notifier, clock: Clock) -> None:
         self._connection = db.dedicated_connection()
         self._clock = clock
 
-        # The leader's term in which counting began, and the losses of the connection then; None: it
-        # did not.
+        # The leader's term in which counting began, and the losses of the connection then; None:
+        # counting has not begun.
         self._counted_in: tuple[int, int] | None = None
-        # What is held, and what replaces it once the sweep has read all sessions.
+        # Current slots, and their replacement once the sweep has read all sessions.
         self._held = _Held()
         self._next = _Held()
         self._sweep: Sweep[SweepCursor] = Sweep()
@@ -144,7 +144,7 @@ class HeldSlots:
         notifier.on_quotas(self._invalidate)
 
     def _invalidate(self, sessions: Collection[SessionId] | None) -> None:
-        """These sessions may hold nothing any more. None: any may."""
+        """Note that these sessions may no longer hold anything. None: any may not."""
         if sessions is None:
             self._sweep.restart()
         elif self._counted_in is not None:
@@ -162,7 +162,8 @@ class HeldSlots:
         self._sweep.restart()
 
     def note_placements(self, sessions: Iterable[SessionId], *, finished: bool) -> None:
-        """These sessions are being placed, or (``finished``) have been, unless that was refused."""
+        """Note that these sessions are being placed, or (``finished``) have been, unless that was
+        refused."""
         now = self._clock.monotonic()
         for session_id in sessions:
             if not finished:
@@ -173,7 +174,7 @@ class HeldSlots:
                 self._stale.pop(session_id, None)
 
     async def sums(self) -> HeldSums:
-        """What is held now. Raises ``StoreUnavailable``."""
+        """Current sums. Raises ``StoreUnavailable``."""
         now = self._clock.monotonic()
         await self._read_stale(now)
 
@@ -211,7 +212,7 @@ class HeldSlots:
         self._next.put(found)
 
     async def _read_chunk(self) -> None:
-        """The next chunk of the sweep."""
+        """Read the next chunk of the sweep."""
         cursor = self._sweep.begin()
         if cursor is None:
             self._next = _Held()
@@ -220,7 +221,7 @@ class HeldSlots:
         self._next.put(_holders(rows))
         last = (rows[-1]["created_at"], SessionId(rows[-1]["id"])) if len(rows) == SWEPT else None
         self._sweep.advance(last)
-        if last is None and not self._sweep.urgent:  # nothing has restarted it meanwhile
+        if last is None and not self._sweep.urgent:  # no restart has happened in between
             self._held = self._next
 
 

@@ -1,4 +1,4 @@
-"""Hold writer: records why each pending session was not placed, and writes only what is new to a
+"""Hold writer: records why each pending session was not placed, and writes only news to a
 reader."""
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ REWRITE_S = 2.0
 # Holds written per pass; the others are written with the next pass. With a hundred thousand pending
 # sessions, writing holds takes longer than planning.
 MAX_HOLDS_PER_PASS = 4_000
-# Of these, so many per statement: encoding all of them would block the event loop for 50 ms.
+# Number of holds per statement: encoding all of them together would block the event loop for 50 ms.
 _TOGETHER = 500
 _ABOUT_SESSIONS = (UnmetKind.DEPENDENCY, UnmetKind.DEPENDENCY_FAILED)
 
 
 @dataclass(frozen=True, slots=True)
 class _Recorded:
-    """The hold that was written of a session at ``at`` (monotonic seconds)."""
+    """Hold written for a session at ``at`` (monotonic seconds)."""
 
     revision: int
     hold: HeldSession
@@ -65,8 +65,8 @@ class _Recorded:
 
 @dataclass(slots=True)
 class _Group:
-    """The pending sessions of a group at its last pass (``number``: of their changes), the holds
-    that were recorded of them, and which of these are for capacity."""
+    """Pending sessions of a group at its last pass (``number``: that of their changes), the
+    recorded holds, and those of them that are for capacity."""
 
     pending: dict[SessionId, Pending] = field(default_factory=dict)
     recorded: dict[SessionId, _Recorded] = field(default_factory=dict)
@@ -113,7 +113,7 @@ class HoldWriter:
         ] = {}  # by group: those beyond MAX_HOLDS_PER_PASS
 
     def forget(self) -> None:
-        """Nothing that was recorded counts as recorded any more."""
+        """Forget all recorded holds, so that they count as unrecorded."""
         self._groups.clear()
         self._deferred.clear()
 
@@ -180,7 +180,8 @@ class HoldWriter:
     def _with_deferred(
         self, group: str, holds: Sequence[HeldSession], pending: Mapping[SessionId, Pending]
     ) -> Iterator[HeldSession]:
-        """Holds deferred by the pass before, unless replaced or obsolete, then ``holds``."""
+        """Holds deferred by the previous pass, unless replaced or obsolete, followed by
+        ``holds``."""
         deferred = self._deferred.pop(group, ())
         replaced = {hold.session_id for hold in holds} if deferred else set()
         kept = [h for h in deferred if h.session_id in pending and h.session_id not in replaced]

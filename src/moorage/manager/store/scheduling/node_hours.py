@@ -16,7 +16,7 @@ from moorage.manager.store.database.queries import SQL
 
 # Columns of sessions by scope of quotas.
 COLUMNS: Mapping[str, str] = {"user": "owner", "project": "project", "group": "resource_group"}
-# A job whose end was written so long ago is settled: no transaction takes longer, and its use is
+# A job whose end was written this long ago is settled: no transaction takes longer, so its use is
 # final.
 _MARGIN_S = 60.0
 _REFRESH_S = 120.0
@@ -36,8 +36,8 @@ class MonthSums:
 
 @dataclass(frozen=True, slots=True)
 class _Settled:
-    """Use of the jobs of a month that ended before ``before``. ``aliases``: of resource groups,
-    then."""
+    """Use of the jobs of a month that ended before ``before``. ``aliases``: those of resource
+    groups at that time."""
 
     month_ends: datetime
     aliases: str | None
@@ -46,15 +46,15 @@ class _Settled:
 
 
 class JobSums:
-    """Sums of the month. Most jobs of a month have ended: their sum is kept, and taken anew every
-    two minutes, so that a scheduling pass sums up the others only."""
+    """Sums of the month. Most jobs of a month have ended: their sum is cached, and refreshed every
+    two minutes, so that a scheduling pass sums up only the others."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
         self._settled: _Settled | None = None
 
     async def of_month(self, now: datetime | None = None) -> MonthSums:
-        """The sums of the month of ``now``; None: of the database's clock."""
+        """Sums of the month of ``now``; None: of the database's clock."""
         settled = self._settled or await self._settle(now)
         rows = await self._db.fetch(SQL["node_hours"], now, settled.before)
         now_is = rows[0]["month_ends"], rows[0]["aliases"]

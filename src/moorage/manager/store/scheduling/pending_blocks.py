@@ -1,8 +1,7 @@
-"""Pending blocks: the pending sessions of a resource group, in a form of which each pass gets a
-snapshot.
+"""Pending blocks: the pending sessions of a resource group, of which each pass gets a snapshot.
 
-A snapshot never changes and is as cheap as what has changed since the one before: sessions are in
-blocks of limited size, and only blocks with a change are copied.
+A snapshot never changes, and its cost is proportional to the changes since the previous one:
+sessions are in blocks of limited size, and only changed blocks are copied.
 """
 
 from __future__ import annotations
@@ -92,7 +91,7 @@ class PendingBlocks:
         self._changed.add(number)
 
     def snapshot(self) -> PendingSnapshot:
-        """Them all, as they are now."""
+        """Snapshot of all sessions as they are now."""
         if self._changed:
             for number in self._changed:
                 self._copies[number] = tuple(self._blocks[number].values())

@@ -3,8 +3,8 @@
 Without it, a pass would read all pending sessions to place one. Sessions that enter the queue,
 leave it or change are announced by ``Notifier.notify_pending``, and only those are read again.
 Every ``REREAD_S`` brief queries find sessions whose backoff or begin time has passed and, because
-notifications may be lost, compare a chunk of the queue. Where many may have been lost, all of it is
-compared at once. The cache may be out of date: committing a placement checks again.
+notifications may be lost, compare a chunk of the queue. If many may have been lost, the whole queue
+is compared. The cache may be out of date: committing a placement checks again.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from moorage.manager.store.scheduling import planner_rows
 from moorage.manager.store.scheduling.pending_blocks import PendingBlocks, PendingSnapshot
 
 REREAD_S = 1.0
-# Sessions that are compared by one query.
+# Number of sessions that one query compares.
 COMPARED = 500
-# Where another manager leads, stale ids pile up here unread. Beyond this many, all sessions are
+# If another manager leads, stale ids accumulate here unread. Beyond this number, all sessions are
 # compared instead.
 MAX_STALE = 20_000
 _OLDEST = datetime.min.replace(tzinfo=UTC), SessionId("00000000-0000-0000-0000-000000000000")
@@ -40,8 +40,8 @@ class _Queue:
     """``compared_at``: when a chunk was compared last (monotonic seconds). ``unseen``: the sessions
     that this round of comparisons has not met yet. ``begun_until``: sessions whose begin time had
     passed by then, by the database's clock, are known. ``held_back``: sessions that wait for an
-    earlier attempt, which may end without a change of the session. ``blocks``: the sessions again,
-    for snapshots. ``touched``: those that changed here since the last use, and ``number`` that of
+    earlier attempt, which may end without a change of the session. ``blocks``: the same sessions,
+    for snapshots. ``touched``: sessions that changed here since the last use. ``number``: number of
     the last use.
     """
 
@@ -108,11 +108,11 @@ class PendingCache:
 
     @property
     def stale_count(self) -> int:
-        """How many sessions will be read again at the next use."""
+        """Number of sessions that will be read again at the next use."""
         return len(self._stale)
 
     def invalidate(self, sessions: Collection[SessionId] | None) -> None:
-        """These sessions may have changed. None: any may have."""
+        """Note that these sessions may have changed. None: any may have."""
         if sessions is not None and self._queues:
             self._stale.update(sessions)
         if sessions is None or len(self._stale) > MAX_STALE:
@@ -121,21 +121,23 @@ class PendingCache:
                 queue.sweep.restart()
 
     def remove(self, sessions: Collection[SessionId]) -> None:
-        """These sessions have left the queue."""
+        """Remove sessions that have left the queue."""
         for queue in self._queues.values():
             for session_id in queue.sessions.keys() & sessions:
                 queue.remove(session_id)
 
     def put_back(self, sessions: Collection[SessionId]) -> None:
-        """These sessions were not placed. They count as changed at the next use, even if they are
-        as before: who has seen the plan takes them for placed."""
+        """Put back sessions that were not placed.
+
+        They count as changed at the next use, even if they are unchanged, because readers of the
+        plan assume that they were placed."""
         for queue in self._queues.values():
             queue.touched.update(queue.sessions.keys() & sessions)
         self.invalidate(sessions)
 
     async def of(self, group: str) -> tuple[PendingSnapshot, PendingChanges]:
-        """The group's pending sessions, in no particular order, and how they differ from those of
-        the last use. Raises ``StoreUnavailable``, after which sessions that could not be read stay
+        """Pending sessions of the group, in no particular order, and their differences from the
+        last use. Raises ``StoreUnavailable``, after which sessions that could not be read stay
         stale."""
         now = self._clock.monotonic()
         queue = self._queues.setdefault(group, _Queue())
@@ -166,7 +168,7 @@ class PendingCache:
         self._stale.update(map(SessionId, row["sessions"]))
 
     async def _compare(self, group: str, queue: _Queue) -> None:
-        """Compare the next chunk with what is stored."""
+        """Compare the next chunk with the stored sessions."""
         cursor = queue.sweep.begin()
         if cursor is None:
             queue.unseen = set(queue.sessions)

@@ -33,12 +33,12 @@ def _micros(at: datetime) -> int:
 
 
 def pending(row: Row) -> Pending:
-    """From a row of ``pending_sessions.sql``, which returns only sessions whose backoff and begin
-    time have passed."""
+    """Pending session from a row of ``pending_sessions.sql``, which returns only sessions whose
+    backoff and begin time have passed."""
     dependencies, waits_on = unmet(row)
 
-    # The whole of it, also where a column says enough: what this release does not know, it must not
-    # place.
+    # Read it completely, even where a column would suffice: a session with unknown parts must not
+    # be placed.
     spec = parse_spec(row["spec"])
     cluster = spec if spec.cluster is not None else None
     return Pending(
@@ -60,8 +60,7 @@ def pending(row: Row) -> Pending:
         arch=row["arch"] or "",
         labels=row["labels"] or {},
         designated=frozenset(AgentId(a) for a in row["agents"] or ()),
-        # The time that the start takes is unknown, and short compared to the run, so it is left
-        # out.
+        # The time that the start takes is unknown, and short compared to the run, so it is omitted.
         time_limit=None
         if row["runs_s"] is None
         else round((row["runs_s"] + row["stop_s"]) * 1_000_000),
@@ -122,7 +121,7 @@ def _device(
 def _nvlink_domains(
     devices: tuple[str, ...], topologies: tuple[str, ...]
 ) -> Mapping[str, frozenset[DeviceId]]:
-    """Devices of one agent in the same NVLink domain, by topology. Cached: topology rarely
+    """Devices of one agent in the same NVLink domain, by topology. Cached, because topology rarely
     changes."""
     found: dict[str, set[DeviceId]] = {}
     for device, topology in zip(devices, topologies, strict=True):
@@ -185,7 +184,8 @@ def agent_states(
     unreadable: UnreadableRows,
     kernels: Mapping[AgentId, tuple[Running, ...]] | None = None,
 ) -> tuple[AgentState, ...]:
-    """From rows of ``agent_states.sql``. ``kernels``: the running kernels, where they were read."""
+    """Agents from rows of ``agent_states.sql``. ``kernels``: the running kernels, where they were
+    read."""
     running = kernels or {}
     return tuple(
         unreadable.each(

@@ -55,7 +55,8 @@ class QuotaStore:
     async def page(
         self, scope: Scope, paging: Paging = FIRST, *, kind: QuotaScope | None = None
     ) -> resources.Page[resources.QuotaView]:
-        """Those that the caller may see: its own, of its projects, and of groups."""
+        """Page of quotas that the caller may see: its own, and those of its projects and of
+        groups."""
         args = None, None, scope.projects, scope.owner.user
         rows, following = await _LISTING.page(self._db, paging, *args, only={"scope": kind})
         return read_page(
@@ -67,7 +68,7 @@ class QuotaStore:
         )
 
     async def get(self, scope: Scope, kind: QuotaScope, name: str) -> resources.QuotaView:
-        """Raises ``NotFound``."""
+        """Get a quota. Raises ``NotFound``."""
         found = await self._with_use(await self._rows(scope, kind, name))
         if not found:
             raise _no_quota(kind, name)
@@ -99,8 +100,9 @@ class QuotaStore:
     async def delete(
         self, scope: Scope, kind: QuotaScope, name: str, *, if_match: Versions = None
     ) -> resources.QuotaView:
-        """Returns the quota as it was. Raises ``NotFound``, and ``PreconditionFailed`` for another
-        version than one of ``if_match``."""
+        """Delete a quota and return its last state.
+
+        Raises ``NotFound``, and ``PreconditionFailed`` for a version not in ``if_match``."""
         scope.require_all("quotas")
         view = await self.get(scope, kind, name)
         if not await self._connection.fetch(SQL["quota_delete"], kind, name, sent(if_match)):
@@ -125,10 +127,10 @@ class QuotaStore:
         of_site: bool = False,
         now: datetime | None = None,
     ) -> tuple[tuple[Quota, ...], Mapping[str, Mapping[str, int]] | None]:
-        """For the planner: the quotas that apply in ``group`` and, for DRF, what each owner uses
-        there. ``held``: returns the sums that are known; None: all sessions are summed up.
-        ``of_site``: whether the group is of kind hpc; only there node-hours are limited. ``now``:
-        decides on the month."""
+        """For the planner: the quotas that apply in ``group`` and, for DRF, the use of each owner
+        there. ``held``: returns the known sums; None: all sessions are summed up. ``of_site``:
+        whether the group is of kind hpc; only there node-hours are limited. ``now``: decides on the
+        month."""
         rows = await self._rows(Scope.system(), None, None)
         quotas = [row for row in rows if _applies(row, group, of_site)]
         uses_drf = policy.strategy == "drf"
@@ -146,8 +148,8 @@ class QuotaStore:
         )
 
     def _planned(self, row: Row, sums: HeldSums, jobs: MonthSums | None, group: str) -> Quota:
-        """Of a quota that cannot be read, one that allows nothing: a limit is not lifted because a
-        newer release has set it."""
+        """The planner's quota. If a quota cannot be read, nothing is allowed: a limit is not lifted
+        because a newer release has set it."""
         read = partial(_quota, sums=sums, jobs=jobs, group=group)
         found = self._unreadable.each("quota", [row], read, key="name")
         return found[0] if found else Quota(row["scope"], row["name"], sessions=0)
@@ -165,7 +167,7 @@ class QuotaStore:
         return await self._db.fetch(SQL["quota_list"], kind, name, scope.projects, user)
 
     async def _with_use(self, rows: Iterable[Any]) -> list[dict[str, Any]]:
-        """As ``_view`` takes them."""
+        """Quotas with their use, as ``_view`` takes them."""
         rows = list(rows)
         if not rows:
             return []

@@ -42,7 +42,7 @@ class _Placement:
 
 
 class SchedulingStore:
-    """Caches agents, pending sessions and what the others hold between passes, since a pass usually
+    """Caches agents, pending sessions and the sums of others between passes, because a pass usually
     places few of many."""
 
     def __init__(
@@ -82,7 +82,7 @@ class SchedulingStore:
         """The current state of a resource group, for a scheduling pass.
 
         Sessions, agents and quotas are read one after the other, so they may be inconsistent:
-        committing a placement checks again. What ``policy`` does not use is not read.
+        committing a placement checks again. Data that ``policy`` does not use is not read.
         ``with_running``: include running kernels and when they end; None: only if a session waited
         for capacity at the last pass, or the policy spreads or packs replicas. ``now``: decides on
         the month of node-hours; None: the database's time.
@@ -162,8 +162,8 @@ class SchedulingStore:
         return self._agents.includes_running(group)
 
     async def place(self, places: Sequence[Place], term: int) -> int:
-        """Commit placements under the leader's term. A stale one changes nothing. Returns how many
-        were applied."""
+        """Commit placements under the leader's term. A stale placement changes nothing. Returns the
+        number of applied ones."""
         self._held.note_placements([place.session_id for place in places], finished=False)
         results = await self._placements.submit_all([_Placement(place, term) for place in places])
         finished = [
@@ -238,5 +238,6 @@ class SchedulingStore:
         )
 
     def forget_holds(self) -> None:
-        """Another manager may have recorded holds: all of the next pass are written."""
+        """Forget recorded holds, because another manager may have recorded some: all holds of the
+        next pass are written."""
         self._holds.forget()

@@ -1,1 +1,1 @@
-"""Schema: the tables, their migrations, and what a migration means for a running cluster."""
+"""Schema: the tables, their migrations, and the effects of a migration on a running cluster."""

@@ -1,6 +1,6 @@
 """Compatibility of a schema with managers of earlier releases.
 
-The database keeps it, since an earlier release cannot know the schemas that come after it.
+The database stores it, because an earlier release cannot know the schemas that come after it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SCHEMA = re.compile(r"[0-9]{4}|[0-9]{12}")
 
 @dataclass(frozen=True, slots=True)
 class Compatibility:
-    """Both are schemas: a manager of a release whose newest one is older does not start, or does
+    """Both are schemas: a manager of a release whose newest schema is older does not start, or does
     not begin to lead."""
 
     compatible_since: str
@@ -44,7 +44,8 @@ def may_start(found: str, newest: str, compatibility: Compatibility | None) -> b
 
 
 def declared(scripts: Iterable[Script], revision: str) -> str:
-    """``compatible_since`` of the newest migration up to ``revision`` that has it; "" for none."""
+    """``compatible_since`` of the newest migration up to ``revision`` that declares it; "" for
+    none."""
     found = [
         (script.revision, str(script.module.compatible_since))
         for script in scripts
@@ -54,7 +55,7 @@ def declared(scripts: Iterable[Script], revision: str) -> str:
 
 
 def read(connection: Connection) -> Compatibility | None:
-    """None for a schema that does not have it."""
+    """Read the compatibility. None for a schema that lacks it."""
     if connection.exec_driver_sql("SELECT to_regclass('schema_compatibility')").scalar() is None:
         return None
     row = connection.exec_driver_sql(SQL["compatibility_find"]).one_or_none()
@@ -67,8 +68,9 @@ def write(connection: Connection, compatibility: Compatibility) -> None:
 
 
 def let_lead(connection: Connection, since: str | None) -> Compatibility:
-    """Managers that know the schema ``since`` may begin to lead; None: all that may start. Raises
-    ``InvalidInput`` for a schema that is not one, or newer than that of the database."""
+    """Allow managers that know the schema ``since`` to begin to lead; None: all that may start.
+
+    Raises ``InvalidInput`` for an invalid schema, or one newer than that of the database."""
     current = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
     found = read(connection)
     if found is None or current is None:
@@ -82,8 +84,7 @@ def let_lead(connection: Connection, since: str | None) -> Compatibility:
         raise InvalidInput(
             f"--since is {wanted!r}; allowed: a schema up to {current}",
             next_step=(
-                "leave it out, or take one from `moorage upgrade plan` of the release that "
-                "is to lead"
+                "omit it, or use one from `moorage upgrade plan` of the release that is to lead"
             ),
         )
 

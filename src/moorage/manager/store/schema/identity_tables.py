@@ -53,7 +53,8 @@ memberships = table(
     },
 )
 
-# ``role`` is what the release before reads; ``granted_role`` is what the key was made with.
+# ``role`` is what the previous release reads; ``granted_role`` is the role with which the key was
+# created.
 api_keys = table(
     "api_keys",
     ("id",),

@@ -1,4 +1,4 @@
-"""Tables of idle criteria: traffic of sessions, and what was observed of them. A part of
+"""Tables of idle criteria: traffic of sessions, and observations about them. A part of
 ``tables``."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Tables of the managers of a database: their signs of life, the lease of the one that leads, the
-lineage of the database, and its backups."""
+"""Tables of the managers of a database: their signs of life, the leader's lease, the lineage of the
+database, and its backups."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ UNPREPARED = ":unprepared"
 _OTHER_PROCESS_S = 600
 _STEP_S = 3600
 # A migration takes exclusive locks. While it waits for one, every later statement on that table
-# waits behind it, in other managers too. So it gives up soon, rolls back, and tries again.
+# waits behind it, also in other managers. So it gives up soon, rolls back, and tries again.
 LOCK_TIMEOUT_S = 3
 LOCK_ATTEMPTS = 20
 _LOCK_PAUSE_S = 2.0
@@ -47,7 +47,7 @@ _SETTINGS = {"statement_timeout": f"{_STEP_S}s", "idle_in_transaction_session_ti
 
 
 def engine_url(dsn: str) -> str:
-    """A Postgres DSN as SQLAlchemy wants it. Raises ``ConfigError`` for anything but a
+    """Convert a Postgres DSN for SQLAlchemy. Raises ``ConfigError`` for anything but a
     postgresql:// URL."""
     scheme, sep, rest = dsn.partition("://")
     if not sep or scheme not in ("postgresql", "postgres"):
@@ -59,12 +59,12 @@ def engine_url(dsn: str) -> str:
 
 
 def newest_revision() -> str:
-    """The revision of a migrated schema: that of the last file in ``migrations/versions``."""
+    """Revision of a migrated schema: that of the last file in ``migrations/versions``."""
     return max(file.name.partition("_")[0] for file in (_MIGRATIONS / "versions").glob("[0-9]*.py"))
 
 
 def _config() -> Config:
-    # Alembic is imported where it is used: a start on a current schema does without.
+    # Alembic is imported where it is used: a start on a current schema does not need it.
     from alembic.config import Config
 
     config = Config()
@@ -73,7 +73,7 @@ def _config() -> Config:
 
 
 def check_revision(found: str) -> None:
-    """Raises ``StartupError`` for a schema revision that this version does not know."""
+    """Raise ``StartupError`` for a schema revision that this version does not know."""
     from alembic.script import ScriptDirectory
 
     if found.endswith(UNPREPARED):
@@ -112,7 +112,7 @@ def upgrade(connection: Connection, revision: str) -> None:
 
 
 def _wait_for_others(connection: Connection) -> None:
-    """Until the end of the transaction nobody else migrates."""
+    """Wait for others. Nobody else migrates until the end of the transaction."""
     connection.execute(text(f"SET LOCAL statement_timeout = '{_OTHER_PROCESS_S}s'"))
     connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
     connection.execute(text(f"SET LOCAL statement_timeout = '{_STEP_S}s'"))
@@ -126,7 +126,7 @@ def _revision(connection: Connection) -> str | None:
 
 
 def _record_compatibility(connection: Connection, config: Config, current: str) -> None:
-    """Managers that do not know the schema ``current`` do not begin to lead on it."""
+    """Record that managers that do not know the schema ``current`` must not begin to lead."""
     from alembic.script import ScriptDirectory
 
     scripts = ScriptDirectory.from_config(config).walk_revisions()
@@ -136,8 +136,9 @@ def _record_compatibility(connection: Connection, config: Config, current: str) 
 
 async def migrate(dsn: str, revision: str = "head") -> str | None:
     """Upgrade the schema under an advisory lock; a second process waits and finds nothing to do.
-    Returns the schema if it is newer than ours and works with this release; nothing is done then.
-    Raises as ``in_transaction``, and ``StartupError`` for one that does not work with it."""
+    Returns the schema if it is newer than ours and works with this release; nothing is then
+    changed. Raises the errors of ``in_transaction``, and ``StartupError`` for a schema that does
+    not work with it."""
     if revision == "head" and await _is_current(dsn):
         return None
     return await in_transaction(dsn, lambda connection: _upgrade_unless_newer(connection, revision))
@@ -160,8 +161,8 @@ def _upgrade_unless_newer(connection: Connection, revision: str) -> str | None:
 
 
 async def _is_current(dsn: str) -> bool:
-    """Whether the schema is the newest. False also without an answer: ``in_transaction`` says
-    why."""
+    """Whether the schema is the newest. False also without an answer: ``in_transaction`` reports
+    the reason."""
     try:
         connection = await connect(dsn, _SETTINGS, **_CONNECT_ARGS)
         try:
@@ -183,7 +184,7 @@ async def _is_current(dsn: str) -> bool:
 async def in_transaction(dsn: str, work: Callable[[Connection], T]) -> T:
     """Run ``work`` in one transaction, again if it does not get its locks soon.
 
-    Raises ``StartupError`` for a lock that another session keeps, ``StoreUnavailable`` when
+    Raises ``StartupError`` for a lock that another session holds, ``StoreUnavailable`` when
     Postgres cannot be reached, ``ConfigError`` for a wrong DSN.
     """
     from sqlalchemy.ext.asyncio import create_async_engine
@@ -208,7 +209,7 @@ async def in_transaction(dsn: str, work: Callable[[Connection], T]) -> T:
         cause = error.orig if isinstance(error, DBAPIError) else error
         raise StoreUnavailable(
             f"cannot connect to Postgres: {cause}",
-            next_step="check manager.dsn (host, port, user, password, database), or leave it out",
+            next_step="check manager.dsn (host, port, user, password, database), or unset it",
         ) from error
     finally:
         await engine.dispose()

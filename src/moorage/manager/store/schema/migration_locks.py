@@ -1,7 +1,8 @@
 """Effects of a migration on a running cluster: whether it only adds, and which locks it takes.
 Pure.
 
-Derived from its statements, not declared: a test compares the locks with those that Postgres shows.
+They are derived from its statements, not declared: a test compares the locks with those that
+Postgres shows.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal["expand", "contract"]
-# What else waits while the lock is held, from least to most. Statements that write rows lock those
-# only.
+# Statements that wait while the lock is held, from fewest to most. Statements that write rows lock
+# only those rows.
 Blocks = Literal["rows", "writes", "reads and writes"]
 _ORDER: tuple[Blocks, ...] = ("rows", "writes", "reads and writes")
 
@@ -42,7 +43,7 @@ _INDEX_DROPPED = re.compile(r"^DROP INDEX (?:IF EXISTS )?(\w+)", re.IGNORECASE)
 _REFERENCES = re.compile(rf"\bREFERENCES {_NAME}", re.IGNORECASE)
 _CREATED = re.compile(rf"^CREATE (?:UNLOGGED )?TABLE (?:IF NOT EXISTS )?{_NAME}", re.IGNORECASE)
 _RENAMED = re.compile(rf"^ALTER TABLE {_NAME} RENAME TO {_NAME}", re.IGNORECASE)
-# What the release before may still use, or would now have to fill in.
+# Objects that the previous release may still use, or would now have to fill in.
 _CONTRACTS = re.compile(
     r"\bDROP (?:COLUMN|TABLE|FUNCTION|VIEW|TYPE)\b|\bRENAME\b|\bSET NOT NULL\b|\bTYPE \w|\bDROP "
     r"DEFAULT\b",
@@ -54,7 +55,7 @@ _FUNCTION_MADE = re.compile(rf"^CREATE (?:OR REPLACE )?FUNCTION {_NAME}", re.IGN
 
 @dataclass(frozen=True, slots=True)
 class TableLock:
-    """A table that existed before, and what waits while the migration runs."""
+    """Existing table, and the statements that wait while the migration runs."""
 
     table: str
     blocks: Blocks
@@ -62,9 +63,9 @@ class TableLock:
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """``expand``: managers of the release before go on beside it. ``contract``: it takes something
-    away that a release before the last may still use. ``locks``: by table, the strongest of
-    each."""
+    """``expand``: managers of the previous release continue to work with it. ``contract``: it
+    removes something that an older release than the last may still use. ``locks``: by table, the
+    strongest of each."""
 
     revision: str
     title: str
@@ -73,7 +74,7 @@ class Migration:
 
 
 def indexes_of(statements: Iterable[str]) -> dict[str, str]:
-    """The tables of the indexes that ``statements`` create, by the names of those."""
+    """Tables of the indexes that ``statements`` create, by the names of the indexes."""
     plain = (one for text in statements for one in _plain(text))
     return {match[1].lower(): match[2].lower() for one in plain if (match := _INDEX.match(one))}
 
@@ -81,8 +82,8 @@ def indexes_of(statements: Iterable[str]) -> dict[str, str]:
 def describe(
     revision: str, title: str, statements: Iterable[str], indexes: Mapping[str, str] | None = None
 ) -> Migration:
-    """``statements``: as the migration sends them, each one or several separated by semicolons.
-    ``indexes``: tables of those that exist, by their names."""
+    """Describe a migration. ``statements``: as it sends them, each one or several separated by
+    semicolons. ``indexes``: tables of the existing indexes, by their names."""
     plain = [one for text in statements for one in _plain(text)]
     created = {match[1].lower() for one in plain if (match := _CREATED.match(one))}
     created |= {match[2].lower() for one in plain if (match := _RENAMED.match(one))}
@@ -103,7 +104,7 @@ def describe(
 
 
 def _plain(text: str) -> Iterator[str]:
-    """Its statements on one line each, without comments, literals and bodies of functions."""
+    """Its statements on one line each, without comments, literals and function bodies."""
     bare = _LITERAL.sub("''", _COMMENT.sub(" ", _BODY.sub("''", text)))
     for statement in bare.split(";"):
         if line := " ".join(statement.split()):
@@ -123,8 +124,8 @@ def _locks(statement: str, indexes: Mapping[str, str]) -> Iterator[tuple[str, Bl
 
 
 def _is_contract(statement: str, made: set[str], created: set[str]) -> bool:
-    """A function that is made again is only changed, and a table of this migration is nobody
-    else's."""
+    """Whether a statement removes something. Recreating a function only changes it, and nobody else
+    uses a table of this migration."""
     if match := _FUNCTION_DROPPED.match(statement):
         return match[1].lower() not in made
     if statement[:4].upper() not in ("ALTE", "DROP"):

@@ -47,7 +47,7 @@ session_stops = table(
     },
 )
 
-# The place of a session in a pipeline, as ``rows.step_ref`` reads it.
+# Place of a session in a pipeline, as ``rows.step_ref`` reads it.
 STEP = (
     pipeline_steps.c.pipeline_id,
     pipelines.c.name.label("pipeline_name"),

@@ -1,8 +1,8 @@
 """Locks of the tables that migrations change, taken before the first of them.
 
-A migration that takes its locks one by one holds some while it waits for the next. Managers that
-run read several tables in one statement, and meet it in the other order: Postgres ends one of both
-as a deadlock. So it takes all locks at once, or none, until it gets them.
+A migration that takes its locks one by one holds some while it waits for the next. Running managers
+read several tables in one statement, and may lock them in the opposite order: Postgres then ends
+one of the two as a deadlock. So the migration takes all locks together or none, until it gets them.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _TABLES = (
     "SELECT relname FROM pg_class WHERE relkind IN ('r', 'p') AND relnamespace = "
     "current_schema::regnamespace"
 )
-# After so many attempts it waits in the queue for each lock, which a busy database always grants in
-# the end.
+# After this many attempts it waits in the queue for each lock, which even a busy database
+# eventually grants.
 _ATTEMPTS = 100
 _PAUSE_S = 0.03
 
 
 def statements(migrations: Iterable[Migration], existing: Iterable[str]) -> list[str]:
-    """They lock those of the ``existing`` tables that one of the migrations locks, in the strongest
-    of its modes."""
+    """Statements that lock those ``existing`` tables that one of the migrations locks, in its
+    strongest mode."""
     wanted = {(lock.table, lock.blocks) for migration in migrations for lock in migration.locks}
     found: list[str] = []
     locked: set[str] = set()
@@ -48,8 +48,8 @@ def statements(migrations: Iterable[Migration], existing: Iterable[str]) -> list
 
 
 def lock_tables(connection: Connection, migrations: Iterable[Migration]) -> None:
-    """Until the end of the transaction. Raises ``DBAPIError`` as the lock timeout of the session
-    says."""
+    """Lock tables until the end of the transaction. Raises ``DBAPIError`` after the lock timeout of
+    the session."""
     wanted = statements(migrations, connection.execute(text(_TABLES)).scalars().all())
     for _ in range(_ATTEMPTS):
         try:

@@ -1,6 +1,7 @@
-"""The schema as SQLAlchemy Core metadata: what listings are composed from. The migrations make it.
+"""The schema as SQLAlchemy Core metadata, from which listings are composed. The migrations create
+it.
 
-A test holds this and the migrated schema equal. Constraints and partial indexes live in the
+A test compares this with the migrated schema. Constraints and partial indexes live in the
 migrations.
 """
 

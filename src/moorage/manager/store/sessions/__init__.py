@@ -1,1 +1,1 @@
-"""Sessions in Postgres: their life, their records, their idle criteria and their templates."""
+"""Sessions in Postgres: lifecycle, records, idle criteria and templates."""

@@ -18,17 +18,18 @@ from moorage.manager.lifecycle.deadlines import deadline_s
 from moorage.manager.store.database.rows import as_uuid
 from moorage.manager.store.sessions import spec_kernels
 
-# Fields whose default is not null, and which the previous release does not know: it refuses a spec
-# with them.
+# Fields whose default is not null and which the previous release does not know: it refuses a
+# specification with them.
 _NEW = ("secret_env", "user_labels")
 
 
 @dataclass(frozen=True, slots=True)
 class NewSession:
-    """``request_digest``: of the request under the idempotency key, to detect another request under
-    it. ``template``: NAME@VERSION of the template that it was made from. ``request_hash``: set if
-    equal sessions are reused. ``adopted_from``: the session whose run it shares. ``forced``: it
-    asks for none. ``traceparent``: below which its start is traced; None: it is not."""
+    """``request_digest``: digest of the request with the idempotency key, to detect another request
+    with it. ``template``: NAME@VERSION of the template from which it was created. ``request_hash``:
+    set if equal sessions are reused. ``adopted_from``: the session whose run it shares. ``forced``:
+    it does not reuse any. ``traceparent``: the context below which its start is traced; None: it is
+    not traced."""
 
     id: str
     name: str
@@ -54,8 +55,8 @@ class NewSession:
 
 
 def columns(items: Sequence[NewSession], lost_grace_s: float) -> tuple[list[Any], ...]:
-    """What both statements take first."""
-    specs = {id(i.spec): i.spec for i in items}  # the steps of a pipeline share many
+    """Leading columns of both statements."""
+    specs = {id(i.spec): i.spec for i in items}  # many steps of a pipeline share them
     texts = {one: stored_json(spec) for one, spec in specs.items()}
     return (
         [i.id for i in items],
@@ -84,7 +85,7 @@ def columns(items: Sequence[NewSession], lost_grace_s: float) -> tuple[list[Any]
 
 def dependency_columns(items: Sequence[NewSession]) -> tuple[list[Any], ...]:
     """Dependencies as columns, each with the number of its session among ``items``. The session
-    whose run another one shares is one of them."""
+    whose run another one shares counts as a dependency."""
     found: list[tuple[int, int, str, str]] = [
         (n, at, d.session, d.on)
         for n, i in enumerate(items, 1)
@@ -119,23 +120,22 @@ def cluster_columns(items: Sequence[NewSession]) -> tuple[list[Any], ...]:
 
 
 def stored_json(spec: SessionSpec) -> str:
-    """As the database has it. One that uses nothing new is readable to a manager of the previous
-    release, which may have its agent during an upgrade."""
+    """Specification in its stored form. Without new fields, it is readable for a manager of the
+    previous release, to which its agent may be connected during an upgrade."""
     return spec.model_dump_json(
         exclude_none=True, exclude={name for name in _NEW if not getattr(spec, name)}
     )
 
 
 def traceparent(sink: TraceSink | None, request: SpanContext | None, session_id: str) -> str | None:
-    """What is stored of a new session's trace. ``request``: the span of the request that creates
-    it, if any."""
+    """Stored trace context of a new session. ``request``: the span of the request that creates it,
+    if any."""
     if request is None and sink is not None:
         request = own_trace(SessionId(session_id), sink)
     return None if request is None else request.traceparent
 
 
 def digest(spec: SessionSpec) -> str:
-    """SHA-256 of the request. The order of fields, and defaults that are spelled out, make no
-    difference."""
+    """SHA-256 of the request. The order of fields and explicit defaults make no difference."""
     request = spec.model_dump(mode="json", exclude_defaults=True)
     return hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()

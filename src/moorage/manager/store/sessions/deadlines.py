@@ -1,4 +1,4 @@
-"""Deadlines in Postgres: the clock that they are measured by, and their correction when that clock
+"""Deadlines in Postgres: the clock by which they are measured, and their correction when that clock
 jumps."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ class DeadlineStore:
         self._connection = db.dedicated_connection()
 
     async def now(self) -> tuple[datetime, int]:
-        """The database's time, and how many jumps of its clock were corrected so far."""
+        """The database's time, and the number of corrected jumps of its clock so far."""
         row = (await self._connection.fetch(SQL["clock_read"]))[0]
         return row["now"], row["clock_jumps"]
 

@@ -25,30 +25,30 @@ def session_not_found(ref: str) -> NotFound:
 def name_taken(spec: SessionSpec, name: str) -> Conflict:
     if spec.type is SessionType.INFERENCE:
         return Conflict(
-            f"a live session is already called {name!r}, or a model of another project was so in "
-            "the last 30 "
-            "days",
+            f"a live session named {name!r} already exists, or a model of another project had "
+            "this name in the last 30 days",
             next_step="stop it, or choose another name",
         )
 
     return Conflict(
-        f"a live session is already called {name!r}", next_step="stop it, or choose another name"
+        f"a live session named {name!r} already exists", next_step="stop it, or choose another name"
     )
 
 
 def key_reused(key: str) -> Conflict:
     return Conflict(
         f"the Idempotency-Key {key!r} was used before with another request",
-        next_step="make a new key for each new request, or send the same request unchanged",
+        next_step="use a new key for each new request, or send the same request unchanged",
     )
 
 
 def create_rejected(scope: Scope, spec: SessionSpec, owner: Owner, row: Any) -> MoorageError | None:
-    """The error for a row of ``session_create*.sql`` that says why nothing was created; None if it
-    gives no reason."""
+    """The error for a row of ``session_create*.sql`` that explains why nothing was created; None if
+    it gives no reason."""
     if not row["group_known"]:
         return NotFound(
-            f"resource_group {spec.resource_group!r} does not exist, is retired, or is not for you",
+            f"resource_group {spec.resource_group!r} does not exist, is retired, or you may not "
+            "use it",
             next_step="`moorage groups` lists them",
         )
 
@@ -57,17 +57,16 @@ def create_rejected(scope: Scope, spec: SessionSpec, owner: Owner, row: Any) -> 
         if spec.type is SessionType.SYSTEM:
             types = ",".join((*row["types_allowed"], spec.type))
             allow = f"moorage groups set {spec.resource_group} session_types={types}"
-            step = f"an administrator may allow it: `{allow}`"
+            step = f"an administrator can allow it: `{allow}`"
 
         return Conflict(
-            f"type {spec.type!s} is not allowed in resource_group {spec.resource_group!r}: "
-            "allowed is "
-            f"{', '.join(row['types_allowed'])}",
+            f"type {spec.type!s} is not allowed in resource_group {spec.resource_group!r}; "
+            f"allowed types: {', '.join(row['types_allowed'])}",
             next_step=step,
         )
 
     if row["led_by_other"]:
-        return Conflict("another manager leads now", next_step="leave it to that manager")
+        return Conflict("another manager leads now", next_step="that manager continues")
 
     if row["invalid_why"] is not None:
         why = row["invalid_why"]
@@ -92,8 +91,8 @@ def create_rejected(scope: Scope, spec: SessionSpec, owner: Owner, row: Any) -> 
 def invalid_dependency(
     scope: Scope, spec: SessionSpec, owner: Owner, position: int, *, why: str, project: str | None
 ) -> MoorageError:
-    """``position``: index into ``depends_on``; ``project``: the project of the session that is
-    named there."""
+    """The error for a dependency. ``position``: index into ``depends_on``. ``project``: the project
+    of the session that it names."""
     ref = spec.depends_on[position].session
     field = f"depends_on[{position}].session = {ref!r}"
     if why == "unknown" or (why == "foreign" and not scope.reads(project or "")):
@@ -109,6 +108,7 @@ def invalid_dependency(
         )
 
     return InvalidInput(
-        f"{field} is not a batch session, so it has no success: allowed is on = any, failure",
-        next_step="say how it must end, like {'session': ..., 'on': 'any'}",
+        f"{field} is not a batch session, so it cannot succeed; allowed are on = any and on = "
+        "failure",
+        next_step="set how it must end, as in {'session': ..., 'on': 'any'}",
     )

@@ -1,4 +1,4 @@
-"""Idle criteria in Postgres: traffic of sessions, and what was observed of them."""
+"""Idle criteria in Postgres: traffic of sessions, and observations about them."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from moorage.manager.workloads.idle import (
 
 @dataclass(frozen=True, slots=True)
 class IdleSession:
-    """A session to which ``policy``, of its group, or its own ``choice`` applies. ``sightings``
-    counts its traffic. ``reached``: all its agents report. ``told``: its detail warns of its
-    end."""
+    """Session to which the ``policy`` of its group or its own ``choice`` applies. ``sightings``
+    counts its traffic. ``reached``: all its agents report. ``told``: its detail contains the
+    warning of its end."""
 
     session_id: SessionId
     project: str
@@ -43,7 +43,7 @@ class IdleSession:
 
 @dataclass(frozen=True, slots=True)
 class MeanUse:
-    """As ``common.model.usage.Use``, over a window and all kernels of a session."""
+    """Like ``common.model.usage.Use``, over a window and all kernels of a session."""
 
     cpu: float
     memory: float
@@ -58,7 +58,7 @@ class IdleStore:
         self._traffic_connection = db.shared_connection(Purpose.UPKEEP, durable=False)
 
     async def saw_traffic(self, sessions: Collection[str]) -> None:
-        """Of running interactive sessions; others are ignored."""
+        """Record traffic of running interactive sessions; others are ignored."""
         ids = sorted({known for session in sessions if (known := as_uuid(session)) is not None})
         if ids:
             await self._traffic_connection.fetch(SQL["session_traffic_put"], ids)
@@ -69,7 +69,8 @@ class IdleStore:
         return self._unreadable.each("session", rows, _session)
 
     async def use(self, windows: Mapping[SessionId, tuple[float, int]]) -> dict[SessionId, MeanUse]:
-        """Over so many seconds, of which so many minutes must be known; the others are left out."""
+        """Use over this many seconds, of which this many minutes must be known; sessions with less
+        are omitted."""
         if not windows:
             return {}
 
@@ -83,8 +84,8 @@ class IdleStore:
         }
 
     async def put(self, seen: Sequence[tuple[IdleSession, Judgment]], term: int) -> set[SessionId]:
-        """Store judgments under the leader's term. Returns the sessions for which they hold: that
-        still run and were not extended meanwhile."""
+        """Store judgments under the leader's term. Returns the sessions to which they apply: those
+        that still run and have not been extended since."""
         states = [made.state for _, made in seen]
         rows = await self._connection.fetch(
             SQL["idle_put"],
@@ -111,7 +112,8 @@ class IdleStore:
         )
 
     async def extend(self, scope: Scope, session_id: str, seconds: float, extensions: int) -> bool:
-        """Keep it for so long, unless it was extended so often already, or is not observed yet."""
+        """Extend a session, unless it has already been extended too often, or is not observed
+        yet."""
         extended = session_id, seconds, extensions, scope.projects
         return bool(await self._connection.fetch(SQL["idle_extend"], *extended))
 

@@ -1,8 +1,8 @@
 """Session lifecycle in Postgres: snapshots of sessions for decisions, and the transitions that were
 decided.
 
-A transition is a compare-and-swap on the session's status and revision. A stale one changes
-nothing; that is a normal result.
+A transition is a compare-and-swap on the session's status and revision. A stale transition changes
+nothing, which is a normal result.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from moorage.manager.store.database.rows import Row
 from moorage.manager.store.database.unreadable import UnreadableRows, read_one
 from moorage.manager.store.sessions.rows import parse_spec, shown_spec
 
-# The creation time and id of a session: a sweep goes from the newest to the oldest.
+# Creation time and id of a session: a sweep goes from the newest to the oldest.
 SweepCursor = tuple[datetime, SessionId]
 NEWEST: SweepCursor = (
     datetime.max.replace(tzinfo=UTC),
@@ -49,7 +49,7 @@ class _Submission:
 
 
 class LifecycleStore:
-    """Transitions that are submitted at the same time share one statement."""
+    """Transitions that are submitted simultaneously share one statement."""
 
     def __init__(
         self, db: Database, notifier: Notifier, clock: Clock, unreadable: UnreadableRows
@@ -61,33 +61,33 @@ class LifecycleStore:
         self._write_connection = db.dedicated_connection()
         self._read_connection = db.dedicated_connection()
 
-        # Called with the transitions that were written; set where starts are traced.
+        # Called with the written transitions; set if starts are traced.
         self.on_applied: Callable[[Sequence[Transition]], None] | None = None
         self._transitions: BatchWriter[_Submission, bool] = BatchWriter(
             "transition", self._write, clock
         )
 
     async def snapshot(self, session_id: SessionId) -> SessionSnapshot | None:
-        """To stop it: of a spec that this release cannot read, with the part that it knows. None
-        for a session that has ended or does not exist. Raises ``Conflict`` for one that needs a
-        newer manager for that, too."""
+        """Snapshot of a session in order to stop it; if this release cannot read its specification,
+        with the part that it knows. None for a session that has ended or does not exist. Raises
+        ``Conflict`` for a session that needs a newer manager even for this."""
         rows = await self._db.fetch(SQL["session_snapshots"], [session_id])
         if not rows:
             return None
         return read_one("session", session_id, rows, lambda found: _snapshot(found, _known(found)))
 
     async def snapshots(self, among: Collection[SessionId]) -> list[SessionSnapshot]:
-        """Those that are live, to stop them, each as ``snapshot`` reads it. One that needs a newer
-        manager for that, too, is left out."""
+        """Snapshots of the live ones, in order to stop them, each read like ``snapshot``. Sessions
+        that need a newer manager even for this are omitted."""
         rows = await self._db.fetch(SQL["session_snapshots"], list(among))
         sessions = [list(group) for _, group in groupby(rows, key=lambda r: r["id"])]
         stored = [{"id": found[0]["id"], "rows": found} for found in sessions]
         return self._unreadable.each("session", stored, _to_stop)
 
     async def to_reconcile(self, *, changed_s: float | None = None) -> set[SessionId]:
-        """Sessions that need to be reconciled: those past their deadline. With ``changed_s`` also
-        those for which ``Notifier.notify_kernels`` is the faster signal, if what concerns them
-        changed in the last so many seconds."""
+        """Sessions that need to be reconciled: those past their deadline. With ``changed_s``, also
+        those for which ``Notifier.notify_kernels`` is the faster signal, if something that concerns
+        them changed within this many seconds."""
         rows = await self._read_connection.fetch(
             SQL["sessions_to_reconcile"], changed_s is not None, changed_s or 0.0
         )
@@ -96,7 +96,7 @@ class LifecycleStore:
     async def sweep(
         self, after: SweepCursor | None, limit: int
     ) -> tuple[list[SessionId], SweepCursor | None]:
-        """Look at ``limit`` live sessions after ``after`` (None: at the first ones). Returns those
+        """Examine ``limit`` live sessions after ``after`` (None: the first ones). Returns those
         that need to be reconciled, and the cursor for the next call; None: there are no more."""
         row = (await self._read_connection.fetch(SQL["sessions_sweep"], *(after or NEWEST), limit))[
             0
@@ -108,7 +108,7 @@ class LifecycleStore:
         self, among: Collection[SessionId] | None = None
     ) -> tuple[list[SessionSnapshot], datetime]:
         """Live sessions with their kernels, and the current time of the database, which also sets
-        their deadlines. ``among``: these; None: all that need to be reconciled."""
+        their deadlines. ``among``: only these; None: all that need to be reconciled."""
         if among is None:
             among = await self.to_reconcile(changed_s=_EVER_S)
 
@@ -121,19 +121,21 @@ class LifecycleStore:
         return self._readable(sessions), rows[0]["now"] if rows else self._clock.now()
 
     def _readable(self, sessions: Iterable[Sequence[Row]]) -> list[SessionSnapshot]:
-        """From the rows of each session. One that needs a newer manager is left out."""
+        """Snapshots from the rows of each session. Sessions that need a newer manager are
+        omitted."""
         stored = [{"id": rows[0]["id"], "rows": rows} for rows in sessions]
         return self._unreadable.each("session", stored, _reconciled)
 
     async def traced(self, sessions: Sequence[SessionId]) -> list[TracedSession]:
-        """Those whose start is recorded in a trace, with their history."""
+        """Sessions whose start is recorded in a trace, with their history."""
         rows = await self._db.fetch(SQL["session_starts"], list(sessions))
         found = self._unreadable.each("session", rows, _traced)
         return [one for one in found if one is not None]
 
     async def succeed(self, sessions: Collection[SessionId]) -> None:
-        """Of the pending sessions that share the run of each of these, the oldest takes its place.
-        Nothing happens for one that has a result, or has not ended."""
+        """Let the oldest pending session that shares the run of each of these take its place.
+
+        Nothing happens for a session that has a result, or has not ended."""
         try:
             rows = await self._db.fetch(SQL["reuse_succeed"], sorted(sessions))
         except asyncpg.UniqueViolationError:  # an equal request came first: the next call finds it
@@ -143,13 +145,14 @@ class LifecycleStore:
         self._notifier.notify_pending(changed)
 
     async def apply(self, transition: Transition, *, term: int | None = None) -> bool:
-        """Write one transition; False if it was stale. ``term``: of the leader that has decided it,
-        in which case a former leader's is stale."""
+        """Write one transition; False if it was stale.
+
+        ``term``: that of the leader that has decided it; a former leader's transition is stale."""
         return await self._transitions.submit(_Submission(transition, term))
 
     async def apply_all(self, transitions: Sequence[Transition], *, term: int | None = None) -> int:
-        """Write several transitions independently of each other, as ``apply`` does. Returns how
-        many were applied; raises the error of the first one that was rejected."""
+        """Write several transitions independently of each other, like ``apply``. Returns the number
+        of applied ones; raises the error of the first one that was rejected."""
         results = await self._transitions.submit_all(
             [_Submission(transition, term) for transition in transitions]
         )
@@ -159,9 +162,9 @@ class LifecycleStore:
         return sum(result is True for result in results)
 
     async def _write(self, submissions: Sequence[_Submission]) -> Sequence[bool]:
-        # One move per session and statement: of two, Postgres would apply either and not say which.
-        # The move with the newest revision is tried; the others were decided from an outdated
-        # snapshot.
+        # One transition per session and statement: of two, Postgres would apply either without
+        # saying which. The one with the newest revision is tried; the others were decided from an
+        # outdated snapshot.
         newest: dict[SessionId, _Submission] = {}
         for submission in submissions:
             session_id = submission.transition.session_id
@@ -203,8 +206,8 @@ class LifecycleStore:
         ]
 
     def _notify(self, transitions: dict[SessionId, Transition], rows: Sequence[Row]) -> None:
-        """Freed capacity is not announced here: the report that shows the kernel ended does
-        that."""
+        """Notify loops. Freed capacity is not announced here, but by the report that shows that the
+        kernel ended."""
         self._notifier.notify_orders(
             (row["agent_id"], row["kernel_id"]) for row in rows if row["agent_id"]
         )
@@ -254,7 +257,8 @@ def _shared(row: Row) -> SharedRun | None:
 
 
 def _reconciled(session: Mapping[str, Any]) -> SessionSnapshot:
-    """From the ``rows`` of a session. What is ending needs no more of its spec than is known."""
+    """Snapshot from the ``rows`` of a session. An ending session needs only the known part of its
+    specification."""
     rows: Sequence[Row] = session["rows"]
     is_ending = rows[0]["status"] == Status.TERMINATING
     return _snapshot(rows, _known(rows) if is_ending else parse_spec(rows[0]["spec"]))
@@ -269,7 +273,7 @@ def _to_stop(session: Mapping[str, Any]) -> SessionSnapshot:
 
 
 def _snapshot(rows: Sequence[Row], spec: SessionSpec) -> SessionSnapshot:
-    """From the rows of one session in ``session_snapshots.sql``: one per kernel."""
+    """Snapshot from the rows of one session in ``session_snapshots.sql``: one per kernel."""
     row = rows[0]
     kernels = tuple(
         KernelSnapshot(
@@ -308,7 +312,7 @@ def _snapshot(rows: Sequence[Row], spec: SessionSpec) -> SessionSnapshot:
 
 
 def _traced(row: Row) -> TracedSession | None:
-    """None: it is not recorded."""
+    """Traced session; None: it is not recorded."""
     stored = parse_traceparent(row["traceparent"])
     if stored is None or not stored.is_sampled:
         return None

@@ -1,5 +1,4 @@
-"""Records of sessions as users change them after creation: labels, names, and whether they are
-shown."""
+"""Records of sessions that users change after creation: labels, names, and visibility."""
 
 from __future__ import annotations
 
@@ -38,13 +37,13 @@ class SessionRecordStore:
         self._notifier.notify_sessions([SessionId(session_id)])
 
     async def rename(self, scope: Scope, session_id: str, name: str) -> bool:
-        """Whether it was renamed: models and replicas are not. Raises ``Conflict`` for the name of
-        a live session."""
+        """Rename a session. Returns whether it was renamed; models and replicas are not. Raises
+        ``Conflict`` for the name of a live session."""
         try:
             found = await self._db.fetch(SQL["session_rename"], session_id, name, scope.projects)
         except asyncpg.UniqueViolationError:
             raise Conflict(
-                f"a live session is already called {name!r}",
+                f"a live session named {name!r} already exists",
                 next_step="stop it, or choose another name",
             ) from None
 
@@ -52,6 +51,6 @@ class SessionRecordStore:
         return bool(found)
 
     async def remove(self, scope: Scope, session_id: str) -> bool:
-        """Whether its record was removed: it has ended, holds nothing, and no other refers to
-        it."""
+        """Remove a record. Returns whether it was removed: only if the session has ended, holds
+        nothing, and no other refers to it."""
         return bool(await self._db.fetch(SQL["session_remove"], session_id, scope.projects))

@@ -40,8 +40,8 @@ from moorage.manager.store.sessions.creation import NewSession
 
 V = TypeVar("V", resources.SessionView, resources.HistoryEntry)
 
-# The predicate of the partial index sessions_live_newest. Postgres cannot match the index to a list
-# of parameters.
+# Predicate of the partial index sessions_live_newest. Postgres cannot match the index to a list of
+# parameters.
 _LIVE = text(f"sessions.status NOT IN ({literals(TERMINAL)})")
 _S = tables.sessions.c
 _ORDER = Order({"created_at": _S.created_at, "name": _S.name}, [_S.id], "-created_at")
@@ -55,8 +55,7 @@ _HISTORY = Listing(
 
 
 class SessionStore:
-    """A create is durable when the call returns; creates that arrive at the same time share one
-    statement."""
+    """A create is durable when the call returns; concurrent creates share one statement."""
 
     def __init__(self, db: Database, notifier: Notifier, clock: Clock, lost_grace_s: float) -> None:
         self._db = db
@@ -86,14 +85,14 @@ class SessionStore:
         template: str | None = None,
         forced: bool = False,
     ) -> resources.SessionView:
-        """It belongs to the owner of ``scope``. ``term``: of the leader that creates it, a replica
-        of this revision of an endpoint. ``template``: from which it was made. ``forced``: it takes
-        no other's place.
+        """Create a session that belongs to the owner of ``scope``. ``term``: that of the leader
+        that creates it as a replica of this revision of an endpoint. ``template``: the template
+        from which it was created. ``forced``: it does not reuse the run of another one.
 
         Raises ``Conflict`` for the name of a live session, a type that the group does not allow or
         a former leader, ``NotFound`` for an unknown group or dependency, ``Forbidden`` or
         ``InvalidInput`` for an invalid dependency, and ``QuotaExceeded`` when a quota of pending
-        sessions is used up.
+        sessions is exhausted.
         """
         new = self.new(scope, spec, endpoint_id, None)
         new = replace(
@@ -110,8 +109,8 @@ class SessionStore:
         template: str | None = None,
         forced: bool = False,
     ) -> tuple[resources.SessionView, bool]:
-        """As ``create``, and safe to repeat: a repeated call returns the session of the first one,
-        and True.
+        """Like ``create``, and safe to repeat: a repeated call returns the session of the first
+        one, and True.
 
         Raises ``Conflict`` also for a key that was used with another request.
         """
@@ -145,14 +144,14 @@ class SessionStore:
         endpoint_id: EndpointId | None,
         idempotency_key: IdempotencyKey | None,
     ) -> NewSession:
-        """A session to be created, with its ids."""
+        """Build a session to be created, with its ids."""
         session_id = self._clock.new_id()
         name = spec.name or f"{spec.type}-{session_id[-8:]}"
         kernel = self._clock.new_id()
         secret = self._clock.secret()
         digest = new_sessions.digest(spec) if idempotency_key else None
         user_labels = spec.user_labels
-        if user_labels:  # they are a column, and no part of what runs
+        if user_labels:  # they are a column, and do not affect what runs
             spec = spec.model_copy(update={"user_labels": {}})
 
         slots = spec_kernels.total_slots(spec)
@@ -184,13 +183,13 @@ class SessionStore:
     async def _submit(self, new: NewSession) -> Any:
         row = await self._creates.submit(new)
         if row["created_at"] is None and new.request_hash is not None and not row["repeated"]:
-            # Perhaps an equal request came first; this one shares its run.
+            # An equal request may have come first; this one then shares its run.
             row = await self._creates.submit(new)
         return row
 
     def _created(self, scope: Scope, new: NewSession, row: Any) -> resources.SessionView:
-        """The view of what was written, without reading it back. Raises the error if nothing
-        was."""
+        """The view of the written session, without reading it back. Raises the error if nothing was
+        written."""
         created = row["created_at"]
         if created is None:
             rejected = session_errors.create_rejected(scope, new.spec, new.owner, row)
@@ -263,7 +262,7 @@ class SessionStore:
             i.subs or i.request_hash or i.term is not None for i in items
         )
         if not needs_checks and not self._has_pending_quotas:
-            # The short statement creates nothing when it finds that there are quotas of pending
+            # The short statement creates nothing if it finds that there are quotas of pending
             # sessions.
             created = await self._create_connection.fetch(
                 SQL["session_create"], *columns, isolated, templates, labels, traceparents
@@ -290,7 +289,7 @@ class SessionStore:
         return created
 
     async def _with_shared_runs(self, items: Sequence[NewSession]) -> Sequence[NewSession]:
-        """With the equal sessions that take the place of new ones."""
+        """Add the equal sessions whose runs new ones share."""
         asking = [
             (n, i) for n, i in enumerate(items) if i.request_hash is not None and not i.forced
         ]
@@ -319,8 +318,9 @@ class SessionStore:
         return SessionId(row["id"])
 
     async def get(self, scope: Scope, ref: str) -> resources.SessionView:
-        """By id, else by name: the live session of that name, else the newest. Raises ``NotFound``,
-        and ``Conflict`` for one that needs a newer manager to be shown."""
+        """Get a session by id, else by name: the live session with that name, else the newest.
+
+        Raises ``NotFound``, and ``Conflict`` for one that needs a newer manager to be shown."""
         found = await self.find(scope, ref)
         page = await self._select(scope, FIRST, tables.sessions.c.id == found)
         for row in page.unreadable:
@@ -341,8 +341,8 @@ class SessionStore:
         pipeline: str | None = None,
         **equal: Unpack[SessionMatch],
     ) -> resources.Page[resources.SessionView]:
-        """Newest first by default, with one of ``statuses``, or ended with one of ``results``;
-        without both all. ``pipeline``: its id.
+        """Page of sessions, newest first by default, with one of ``statuses``, or ended with one of
+        ``results``; all if both are empty. ``pipeline``: its id.
 
         Raises ``InvalidInput`` unless the cursor is the ``next`` of a page."""
         s = tables.sessions.c
@@ -413,7 +413,7 @@ class SessionStore:
     async def history(
         self, scope: Scope, ref: str, paging: Paging = FIRST
     ) -> resources.Page[resources.HistoryEntry]:
-        """Oldest first by default. Raises ``NotFound``."""
+        """History of a session, oldest first by default. Raises ``NotFound``."""
         found, following = await _HISTORY.page(self._db, paging, await self.find(scope, ref))
         page = read_page(
             resources.HistoryEntry,
@@ -426,13 +426,13 @@ class SessionStore:
         return page.model_copy(update={"items": await self._as_seen(scope, page.items)})
 
     async def _as_seen(self, scope: Scope, views: list[V]) -> list[V]:
-        """With names in place of ids in messages, and without output that the caller may not
+        """Views with names instead of ids in messages, and without output that the caller may not
         see."""
         texts = [text for view in views for text in visibility.messages(view)]
         return visibility.as_seen(scope, views, await self.naming(scope, texts))
 
     async def naming(self, scope: Scope, texts: Iterable[str]) -> visibility.Naming:
-        """Puts the names of sessions in place of their ids in these messages, for this caller."""
+        """Replace ids by the names of sessions in these messages, for this caller."""
         ids = visibility.mentioned(texts)
         names = {id: name for id, (name, _) in (await self.names(scope, ids)).items()}
         return visibility.naming(scope, names)
@@ -440,7 +440,7 @@ class SessionStore:
     async def names(
         self, scope: Scope, session_ids: Collection[SessionId]
     ) -> dict[SessionId, tuple[str, str]]:
-        """Name and status of each session that the caller may see; the status as it is stored."""
+        """Name and status of each session that the caller may see, with the stored status."""
         ids = sorted(session_id for session_id in session_ids if as_uuid(session_id))
         found = await self._db.fetch(SQL["session_names"], ids, scope.projects) if ids else []
         return {SessionId(row["id"]): (row["name"], row["status"]) for row in found}
@@ -448,8 +448,8 @@ class SessionStore:
     async def dependency_states(
         self, scope: Scope, spec: SessionSpec
     ) -> dict[str, list[SessionId]]:
-        """The sessions in ``depends_on`` by state: "met", "unmet" or "failed". Raises as ``create``
-        does for an invalid dependency."""
+        """The sessions in ``depends_on`` by state: "met", "unmet" or "failed". Raises the errors of
+        ``create`` for an invalid dependency."""
         states: dict[str, list[SessionId]] = {"failed": [], "unmet": [], "met": []}
         if not spec.depends_on:
             return states

@@ -1,4 +1,4 @@
-"""Maps rows to the views of the API, and parses what rows hold in text form."""
+"""Maps rows to the views of the API, and parses values that rows hold as text."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from moorage.common.views.reload import ReloadView
 from moorage.common.views.steps import StepRef
 from moorage.manager.store.database.rows import Row
 
-# What a pending session that shares the run of another shows of that one.
+# Columns that a pending session shows from the session whose run it shares.
 MIRRORED = ("status", "result", "reason", "detail", "status_since")
 
 
 def mirrored(row: Row) -> dict[str, Any]:
-    """What a session that shares the run of another shows of that one; empty if that one ended
-    without a result: another session takes its place."""
+    """Columns that a session shows from the one whose run it shares; empty if that one ended
+    without a result, because another session then takes its place."""
     if row["shared_status"] in LIVE or row["shared_result"] == Result.SUCCESS:
         return {name: row[f"shared_{name}"] for name in MIRRORED}
     return {}
@@ -86,14 +86,14 @@ def step_ref(row: Row) -> StepRef | None:
     )
 
 
-# Bounds of the memory of specs: an entry of the greatest size takes some 15 KB.
+# Limits on the memory of cached specifications: the largest entries need some 15 KB.
 _KEPT_SPECS = 2048
 _KEPT_SPEC_CHARS = 4096
 
 
 def stored_spec(text: str) -> SessionSpec:
-    """The spec of a session as stored. To validate one takes as long as all else about a row of a
-    listing, and the pages that people look at show the same sessions again and again."""
+    """Specification of a session as stored. Cached, because validating one takes as long as
+    everything else about a row of a listing, and people look at the same sessions repeatedly."""
     return (
         _kept_spec(text) if len(text) <= _KEPT_SPEC_CHARS else SessionSpec.model_validate_json(text)
     )
@@ -105,7 +105,8 @@ def _kept_spec(text: str) -> SessionSpec:
 
 
 def shown_spec(text: str) -> tuple[SessionSpec, str]:
-    """The spec of a session for people, and what this release does not know of it; "": nothing."""
+    """Specification of a session for people, and a text about the part that this release does not
+    know; "": none."""
     try:
         return stored_spec(text), ""
     except ValueError:
@@ -113,13 +114,13 @@ def shown_spec(text: str) -> tuple[SessionSpec, str]:
         return known_part(SessionSpec, stored if isinstance(stored, dict) else {}, _UNKNOWN_SPEC)
 
 
-# Shown of a spec of which this release knows nothing.
+# Shown instead of a specification of which this release knows nothing.
 _UNKNOWN_SPEC = {"command": ["unknown"]}
 
 
 def _hold(row: Row) -> resources.Hold | None:
-    """Of a pending session: the hold that the scheduler recorded last; before its first pass, the
-    begin time or backoff, if any."""
+    """Hold of a pending session: the one that the scheduler recorded last; before its first pass,
+    the begin time or backoff, if any."""
     if row["status"] != Status.PENDING or row["adopted_from"] is not None:
         return None
     if row["hold"] is not None:
@@ -130,7 +131,7 @@ def _hold(row: Row) -> resources.Hold | None:
 def begin_time_hold(
     not_before: datetime | None, starts_at: datetime | None, since: datetime
 ) -> resources.Hold | None:
-    """The hold of a session that is not yet eligible for scheduling; None if it is."""
+    """Hold of a session that is not yet eligible for scheduling; None if it is eligible."""
     reason = Reason.BACKOFF if not_before else Reason.BEGIN_TIME
     until = not_before or starts_at
     if until is None:
@@ -166,7 +167,7 @@ def kernel_view(row: Row) -> resources.KernelView:
 
 
 def reload_view(row: Row) -> ReloadView:
-    """``status``: of its kernel."""
+    """View of a reload. ``status``: that of its kernel."""
     is_done = row["ended"] == row["generation"]
     state = row["outcome"] if is_done else "ended" if row["status"] in TERMINAL else "requested"
     return ReloadView(**{"state": state} | {name: row[name] for name in row if name in _RELOAD})
@@ -177,5 +178,6 @@ _RELOAD = ReloadView.model_fields.keys() - {"state"}
 
 @lru_cache(maxsize=1024)
 def parse_spec(text: str) -> SessionSpec:
-    """Cached, because sessions that arrive in large numbers mostly have the same spec."""
+    """Parse a specification. Cached, because most sessions that arrive in large numbers have the
+    same one."""
     return SessionSpec.model_validate_json(text)

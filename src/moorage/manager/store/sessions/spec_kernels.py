@@ -1,4 +1,4 @@
-"""Kernels of a session as its spec describes them: the slots of each, and the sub kernels of a
+"""Kernels of a session according to its specification: the slots of each, and the sub kernels of a
 cluster."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from moorage.manager.scheduling.core.model import KernelRequest
 
 @dataclass(frozen=True, slots=True)
 class NewSubKernel:
-    """A sub kernel to be inserted with its session."""
+    """Sub kernel to be inserted with its session."""
 
     index: int
     kernel_id: str
@@ -27,13 +27,13 @@ def new_sub_kernels(spec: SessionSpec, clock: Clock) -> tuple[NewSubKernel, ...]
 
 
 def main_slots(spec: SessionSpec) -> dict[str, int]:
-    """Slots of the main kernel, in base units: those that it holds on its agent. A job holds one of
-    its site's."""
+    """Slots of the main kernel, in base units, as held on its agent. A job holds one of its site's
+    job slots."""
     return {JOBS: 1} if spec.job is not None else requested_slots(spec)
 
 
 def requested_slots(spec: SessionSpec) -> dict[str, int]:
-    """What the main kernel asks for, in base units."""
+    """Slots that the main kernel requests, in base units."""
     return dict(_parse(tuple(spec.resources.items())))
 
 
@@ -53,7 +53,8 @@ def total_slots(spec: SessionSpec) -> dict[str, int]:
 
 @lru_cache(maxsize=1024)
 def _parse(resources: tuple[tuple[str, str | int | float], ...]) -> dict[str, int]:
-    """Cached, because sessions that arrive in large numbers mostly request the same resources."""
+    """Parse slots. Cached, because most sessions that arrive in large numbers request the same
+    resources."""
     return parse_slots(dict(resources))
 
 
@@ -64,7 +65,7 @@ def sub_overrides(spec: SessionSpec) -> SubKernels:
 
 
 def sub_kernel_spec(spec: SessionSpec) -> SessionSpec:
-    """The spec of a single-kernel session that would run what a sub kernel runs."""
+    """Specification of a single-kernel session that would run the same as a sub kernel."""
     overrides = sub_overrides(spec)
     changes: dict[str, object] = {"env": spec.env | overrides.env, "probe": None}
     if overrides.command:
@@ -77,8 +78,8 @@ def sub_kernel_spec(spec: SessionSpec) -> SessionSpec:
 def sub_requests(
     spec: SessionSpec, kernel_ids: list[str] | None = None
 ) -> tuple[KernelRequest, ...]:
-    """Sub kernels as the planner sees them. Without ``kernel_ids``: of a session that does not
-    exist yet."""
+    """Sub kernels as the planner sees them. Without ``kernel_ids``: those of a session that does
+    not exist yet."""
     if kernel_ids is None:
         kernel_ids = [f"sub{n}" for n in range(1, spec.size)]
     slots = sub_slots(spec)

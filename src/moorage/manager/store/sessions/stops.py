@@ -1,5 +1,5 @@
-"""Stops of many sessions in Postgres: asked for in one statement, and kept until they are carried
-out."""
+"""Stops of many sessions in Postgres: requested in one statement, and kept until they are
+completed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from moorage.manager.store.database.rows import Row
 
 @dataclass(frozen=True, slots=True)
 class SessionStop:
-    """``asked_by``: the actor. It concerns the sessions that existed at ``asked_at``."""
+    """``asked_by``: the actor. The stop applies to the sessions that existed at ``asked_at``."""
 
     id: str
     asked_at: datetime
@@ -33,7 +33,8 @@ class SessionStopStore:
         return await self._ask(scope, pipeline_id, None)
 
     async def ask_for_user(self, scope: Scope, user: str) -> SessionStop:
-        """Of all sessions of a user that are no replicas, in the projects of the scope."""
+        """Request a stop of all sessions of a user that are not replicas, in the projects of the
+        scope."""
         return await self._ask(scope, None, user)
 
     async def _ask(self, scope: Scope, pipeline_id: str | None, user: str | None) -> SessionStop:
@@ -42,16 +43,16 @@ class SessionStopStore:
         return _stop((await self._db.fetch(SQL["session_stop_ask"], *args))[0])
 
     async def open(self, since_s: float) -> list[SessionStop]:
-        """Those that were asked for so long ago and are not carried out."""
+        """Stops that were requested this long ago and are not completed."""
         return [_stop(row) for row in await self._db.fetch(SQL["session_stops_open"], since_s)]
 
     async def remaining(self, stop: SessionStop) -> Sequence[SessionId]:
-        """The sessions that it has still to stop, in the order in which they stop."""
+        """Sessions that it still has to stop, in the order in which they stop."""
         rows = await self._db.fetch(SQL["session_stop_remaining"], stop.id)
         return [SessionId(row["id"]) for row in rows]
 
     async def finish(self, stop: SessionStop) -> None:
-        """It is carried out."""
+        """Record that a stop is completed."""
         await self._db.fetch(SQL["session_stop_done"], stop.id, stop.asked_at)
 
 

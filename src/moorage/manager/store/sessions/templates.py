@@ -1,4 +1,4 @@
-"""Session templates in Postgres: versions of a project, or for all projects."""
+"""Session templates in Postgres: versions of one project, or for all projects."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class TemplateStore:
         isolated: bool = False,
         if_match: Versions = None,
     ) -> TemplateView:
-        """Add a version, of the owner's project or for all. The same template again adds none.
-        ``isolated``: what it is based on was written by somebody who is no administrator.
-        ``if_match``: what the latest version may be.
+        """Add a version, in the owner's project or for all. An unchanged template adds none.
+        ``isolated``: one of its bases was written by somebody who is not an administrator.
+        ``if_match``: the versions that the latest may be.
 
         Raises ``PreconditionFailed`` for another version, and ``Conflict`` when somebody else added
-        one at the same moment.
+        one simultaneously.
         """
         project = _project(scope, for_all)
         body = template.model_dump_json(exclude_unset=True)
@@ -68,13 +68,15 @@ class TemplateStore:
         except asyncpg.UniqueViolationError:
             await self._check_latest(project, name, if_match)
             raise Conflict(
-                f"another version of template {name!r} was added at the same moment",
+                f"another version of template {name!r} was added simultaneously",
                 next_step="try again",
             ) from None
 
         if not rows:
             await self._check_latest(project, name, if_match)
-            raise Conflict(f"template {name!r} has changed meanwhile", next_step="read it again")
+            raise Conflict(
+                f"template {name!r} has changed in the meantime", next_step="read it again"
+            )
 
         return _view(rows[0])
 
@@ -84,8 +86,9 @@ class TemplateStore:
         check_version(f"template {name!r}", row["version"] if is_own else None, if_match)
 
     async def get(self, scope: Scope, name: str, version: int | None = None) -> TemplateView:
-        """A version, the latest by default: of the owner's project, else for all. Raises
-        ``NotFound``, and ``Conflict`` for one that needs a newer manager."""
+        """Get a version, the latest by default: of the owner's project, else for all.
+
+        Raises ``NotFound``, and ``Conflict`` for one that needs a newer manager."""
         return read_one("template", name, await self._find(scope, name, version), _view)
 
     async def _find(self, scope: Scope, name: str, version: int | None) -> Row:
@@ -99,14 +102,15 @@ class TemplateStore:
     async def page(
         self, scope: Scope, paging: Paging = FIRST, *, project: str | None = None
     ) -> Page[TemplateView]:
-        """The latest version of each. ``project``: only of it; "": those for all."""
+        """Page of templates, each in its latest version. ``project``: only of this project; "":
+        those for all."""
         rows, following = await _LISTING.page(
             self._db, paging, scope.owner.project, None, only={"project": project}
         )
         return read_page(TemplateView, "template", rows=rows, read=_view, following=following)
 
     async def versions(self, scope: Scope, name: str, paging: Paging = FIRST) -> Page[TemplateView]:
-        """All versions of one, the newest first. Raises ``NotFound``."""
+        """All versions of a template, the newest first. Raises ``NotFound``."""
         await self._find(scope, name, None)
         rows, following = await _VERSIONS.page(self._db, paging, scope.owner.project, name)
         return read_page(
@@ -114,8 +118,8 @@ class TemplateStore:
         )
 
     async def delete(self, scope: Scope, name: str, *, for_all: bool) -> TemplateView:
-        """Delete all its versions; sessions keep what they were made of. Returns the latest. Raises
-        ``NotFound``."""
+        """Delete all its versions; sessions created from it stay. Returns the latest version.
+        Raises ``NotFound``."""
         project = _project(scope, for_all)
         rows = await self._db.fetch(SQL["template_delete"], project, name)
         if not rows:

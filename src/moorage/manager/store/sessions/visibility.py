@@ -1,5 +1,5 @@
-"""Visibility of parts of sessions: names in place of ids in messages, and what views leave out for
-callers who may not see it. Pure."""
+"""Visibility of parts of sessions: names instead of ids in messages, and parts that views omit for
+callers who may not see them. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OTHER = "of another project"
 
 
 def mentioned(texts: Iterable[str]) -> set[SessionId]:
-    """Ids in messages: of other sessions, as the scheduler writes them."""
+    """Ids of other sessions in messages, as the scheduler writes them."""
     return {SessionId(found) for text in texts for found in _ID.findall(text)}
 
 
@@ -39,8 +39,9 @@ def _sees_all(scope: Scope) -> bool:
 
 
 def naming(scope: Scope, names: Mapping[SessionId, str]) -> Naming:
-    """Puts names in place of ids in a message. ``names``: of the sessions that the caller may see.
-    Other ids stay if it sees all: they are not of sessions, or of removed ones."""
+    """Replace ids by names in a message. ``names``: names of the sessions that the caller may see.
+
+    Other ids stay if it sees all: they are not ids of sessions, or belong to removed ones."""
     other = None if _sees_all(scope) else _OTHER
 
     def named(text: str) -> str:
@@ -50,10 +51,10 @@ def naming(scope: Scope, names: Mapping[SessionId, str]) -> Naming:
 
 
 def as_seen(scope: Scope, views: list[V], clean: Naming) -> list[V]:
-    """With names in place of ids in their messages, and without the output of sessions that the
-    caller does not control."""
+    """Views with names instead of ids in their messages, and without the output of sessions that
+    the caller does not control."""
     if _sees_all(scope) and not any(mentioned(messages(view)) for view in views):
-        return views  # long lists of administrators: nothing to copy
+        return views  # long lists for administrators: nothing to copy
     return [_as_seen(scope, view, clean) for view in views]
 
 
