@@ -105,9 +105,7 @@ class _ExclusiveProtocol(ResponseHandler):
 
         if not self._is_awaited:
             self._refuse()
-            self._interrupt(
-                aiohttp.ClientPayloadError("the server sent a second response"), is_ended=True
-            )
+            self._interrupt(aiohttp.ClientPayloadError("a second response arrived"), is_ended=True)
             return
 
         is_http1 = message.version in (HttpVersion10, HttpVersion11)
