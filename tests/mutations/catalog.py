@@ -281,7 +281,7 @@ MUTATIONS = (
             "                ):\n"
             "                    raise\n"
         ),
-        ("                if not isinstance(error, Exception):\n                    raise"),
+        "                if not isinstance(error, Exception):\n                    raise",
         SUPERVISOR,
     ),
     Mutation(
@@ -371,14 +371,14 @@ MUTATIONS = (
     Mutation(
         "the planner places a second live attempt",
         "manager/store/scheduling/sql/pending_sessions.sql",
-        "SELECT e.agent_id FROM kernels e WHERE s.attempt > 1",
+        "SELECT e.agent_id\n           FROM kernels e\n           WHERE s.attempt > 1",
         "SELECT e.agent_id FROM kernels e WHERE false",
         ONE_LIVE_ATTEMPT,
     ),
     Mutation(
         "the statement places a second live attempt",
         "manager/store/scheduling/sql/session_place.sql",
-        "AND (s.attempt = 1 OR",
+        "AND (s.attempt = 1\n           OR",
         "AND (true OR",
         ONE_LIVE_ATTEMPT,
     ),

@@ -21,10 +21,12 @@ STOPS = ("tests/unit/manager/test_stops_by_the_platform.py",)
 REPORTS = ("tests/store/test_reports.py",)
 LEASE_OF_LEADERS = ("tests/store/test_leader.py",)
 MAIN = (
-    "SELECT a.status = 'ALIVE' AND a.ready AND NOT a.draining AND a.detached_stream IS DISTINCT FROM "
-    "a.stream"
+    "SELECT a.status = 'ALIVE' AND a.ready AND NOT a.draining\n"
+    "                  AND a.detached_stream IS DISTINCT FROM a.stream"
 )
-SUB = "ON a.id = u.agent_id AND a.status = 'ALIVE' AND a.ready AND NOT a.draining\n"
+SUB = (
+    "AND a.status = 'ALIVE' AND a.ready AND NOT a.draining\n                        AND a.detached"
+)
 
 
 def _without(what: str, before: str, part: str) -> Mutation:
@@ -89,9 +91,13 @@ MUTATIONS = (
     ),
     _without("is silent", MAIN, "a.status = 'ALIVE' AND "),
     _without("is not ready", MAIN, "a.ready AND "),
-    _without("is leaving", MAIN, "NOT a.draining AND "),
-    _without("has lost its stream", MAIN, " AND a.detached_stream IS DISTINCT FROM a.stream"),
-    _without("is silent, for a sub kernel", SUB, " AND a.status = 'ALIVE'"),
+    _without("is leaving", MAIN, " AND NOT a.draining"),
+    _without(
+        "has lost its stream",
+        MAIN,
+        "\n                  AND a.detached_stream IS DISTINCT FROM a.stream",
+    ),
+    _without("is silent, for a sub kernel", SUB, "a.status = 'ALIVE' AND "),
     _without("is not ready, for a sub kernel", SUB, " AND a.ready"),
     _without("is leaving, for a sub kernel", SUB, " AND NOT a.draining"),
     _without(
@@ -197,7 +203,7 @@ MUTATIONS = (
     Mutation(
         "any agent frees what a kernel holds",
         "manager/store/platform/sql/allocation_release.sql",
-        "a.kernel_id = i.kernel_id AND a.agent_id = i.agent_id AND",
+        "a.kernel_id = i.kernel_id AND a.agent_id = i.agent_id\n      AND",
         "a.kernel_id = i.kernel_id AND",
         REPORTS,
     ),
@@ -351,7 +357,10 @@ MUTATIONS = (
     Mutation(
         "a renewal begins a new term",
         "manager/store/platform/sql/lease_acquire.sql",
-        "CASE WHEN l.holder = excluded.holder AND l.expires_at > now() THEN l.term ELSE l.term + 1 END",
+        (
+            "CASE WHEN l.holder = excluded.holder AND l.expires_at > now() THEN l.term\n"
+            "                ELSE l.term + 1 END"
+        ),
         "l.term + 1",
         LEASE_OF_LEADERS,
     ),
@@ -365,7 +374,7 @@ MUTATIONS = (
     Mutation(
         "what a kernel held is freed twice",
         "manager/store/platform/sql/allocation_release.sql",
-        "a.agent_id = i.agent_id AND a.released_at IS NULL",
+        "a.agent_id = i.agent_id\n      AND a.released_at IS NULL",
         "a.agent_id = i.agent_id",
         REPORTS,
     ),

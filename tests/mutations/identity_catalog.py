@@ -405,7 +405,7 @@ MUTATIONS = (
     Mutation(
         "proxies do not learn which agents were revoked",
         "manager/store/platform/sql/revoked_peers.sql",
-        "kind = $1 AND revoked_at IS NOT NULL AND greatest",
+        "kind = $1 AND revoked_at IS NOT NULL\n  AND greatest",
         "kind = $1 AND revoked_at IS NULL AND greatest",
         ("tests/store/test_revoked_agents.py",),
     ),

@@ -165,7 +165,7 @@ MUTATIONS = (
     Mutation(
         "a proxy stores shares of projects that do not exist",
         "manager/store/metering/sql/limit_shares_read.sql",
-        "WHEN 'project' THEN EXISTS",
+        "WHEN 'project'\n    THEN EXISTS",
         "WHEN 'project' THEN true OR EXISTS",
         STORED_SHARES,
     ),
@@ -235,7 +235,10 @@ MUTATIONS = (
     Mutation(
         "an hour has what was used before it",
         "manager/store/metering/sql/usage_records_page.sql",
-        "- greatest(c.began_at, $2, q.since, CASE WHEN $4 <> 'none' THEN b.at AT TIME ZONE 'UTC' END)",
+        (
+            "- greatest(c.began_at, $2, q.since,\n"
+            "                          CASE WHEN $4 <> 'none' THEN b.at AT TIME ZONE 'UTC' END)"
+        ),
         "- greatest(c.began_at, $2, q.since)",
         CHARGES,
     ),

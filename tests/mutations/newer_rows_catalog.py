@@ -141,7 +141,7 @@ MUTATIONS = (
     Mutation(
         "one session whose length is not known stops the scheduler",
         "manager/store/scheduling/sql/pending_sessions.sql",
-        "as_number(s.spec -> 'stop_grace_s') + coalesce(",
+        "as_number(s.spec -> 'stop_grace_s')\n           + coalesce(",
         "(s.spec ->> 'stop_grace_s')::float8 + coalesce(",
         STATEMENTS,
     ),

@@ -205,8 +205,8 @@ MUTATIONS = (
     Mutation(
         "the id in an answer is sought without a bound",
         "proxy/core/response_homes.py",
-        ("_MOST_STEPS = 8000\n_MOST_LINES = 1000"),
-        ("_MOST_STEPS = 1 << 60\n_MOST_LINES = 1 << 60"),
+        "_MOST_STEPS = 8000\n_MOST_LINES = 1000",
+        "_MOST_STEPS = 1 << 60\n_MOST_LINES = 1 << 60",
         (HOMES,),
     ),
     Mutation(
@@ -304,8 +304,8 @@ MUTATIONS = (
     Mutation(
         "a permit outlives a change within a generation",
         "proxy/core/routes.py",
-        ("        self.version = object()\n        self.generation = changes.generation"),
-        ("        self.generation = changes.generation\n        self.version = self.generation"),
+        "        self.version = object()\n        self.generation = changes.generation",
+        "        self.generation = changes.generation\n        self.version = self.generation",
         MEMO,
     ),
     Mutation(

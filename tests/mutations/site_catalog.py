@@ -64,7 +64,7 @@ MUTATIONS = (
     Mutation(
         "a renewal does not wait for its turn",
         TUNNEL,
-        ("\n            self._pace()"),
+        "\n            self._pace()",
         "",
         ("tests/wire/test_heappe_tunnel.py", "-k", "renewals"),
     ),

@@ -49,7 +49,7 @@ MUTATIONS = (
     Mutation(
         "the queue of a site counts to the start timeout",
         CLOCK,
-        ("            self.runs_since = None\n            self.counted_s = 0.0"),
+        "            self.runs_since = None\n            self.counted_s = 0.0",
         "            pass",
         COUNTED,
     ),
@@ -63,7 +63,7 @@ MUTATIONS = (
     Mutation(
         "a job that waits again was ready before",
         PROBING,
-        ("        self._task = None\n        self._succeeded = False"),
+        "        self._task = None\n        self._succeeded = False",
         "        self._task = None",
         STATES,
     ),

@@ -68,7 +68,7 @@ MUTATIONS = (
     _fault(
         "a lease does not say how long it was",
         LEASES,
-        "CASE WHEN $6::text <> '' THEN $6 ELSE",
+        "CASE WHEN $6::text <> '' THEN $6\n                  ELSE",
         "CASE WHEN true THEN $6 ELSE",
     ),
     _fault(
@@ -90,7 +90,7 @@ MUTATIONS = (
     _fault(
         "a cluster on one agent that dials out is not placed",
         PLACE,
-        "u.id = i.id AND u.agent_id <> i.agent_id AND",
+        "u.id = i.id AND u.agent_id <> i.agent_id\n                        AND",
         "u.id = i.id AND",
     ),
     _fault(
@@ -199,19 +199,22 @@ MUTATIONS = (
     _fault(
         "a kernel that has ended was healthy",
         OBSERVE,
-        "unhealthy_since = CASE WHEN i.new <> 'RUNNING' THEN k.unhealthy_since WHEN",
+        (
+            "unhealthy_since = CASE WHEN i.new <> 'RUNNING' THEN k.unhealthy_since\n"
+            "                           WHEN"
+        ),
         "unhealthy_since = CASE WHEN",
     ),
     _fault(
         "a job that nobody speaks of has no expected start",
         OBSERVE,
-        "CASE WHEN i.observed = 'UNKNOWN' THEN k.expected_start ELSE",
+        "CASE WHEN i.observed = 'UNKNOWN' THEN k.expected_start\n                          ELSE",
         "CASE WHEN false THEN k.expected_start ELSE",
     ),
     _fault(
         "a walltime begins in the future",
         OBSERVE,
-        "least(now(), to_timestamp(i.ends_at)",
+        "least(now(),\n                   to_timestamp(i.ends_at)",
         "(to_timestamp(i.ends_at)",
     ),
     _fault(

@@ -53,7 +53,10 @@ MUTATIONS = (
     Mutation(
         "a request takes the result of a session that failed",
         FIND,
-        "s.status = 'TERMINATED' AND s.result = 'SUCCESS' AND s.ready_at IS NOT NULL",
+        (
+            "s.status = 'TERMINATED' AND s.result = 'SUCCESS'\n"
+            "            AND s.ready_at IS NOT NULL"
+        ),
         "s.status IN ('TERMINATED', 'ERROR')",
         REUSE,
     ),

@@ -27,12 +27,12 @@ MUTATIONS = {
         "UPDATE session_dependencies d SET depends_on = r.old", "is not met", 39,
     ),
     "a pipeline is created without its first step": (
-        "pipeline_create", "FROM input i WHERE NOT EXISTS (SELECT FROM refused)\n)\nSELECT",
-        "FROM input i WHERE NOT EXISTS (SELECT FROM refused) AND i.n > 1\n)\nSELECT", "gets runs of", 3,
+        "pipeline_create", "WHERE NOT EXISTS (SELECT FROM refused)\n)\nSELECT",
+        "WHERE NOT EXISTS (SELECT FROM refused) AND i.n > 1\n)\nSELECT", "gets runs of", 3,
     ),
     "a step waits for what has failed": (
-        "session_snapshots", "dependency_state(d.condition, u.status, u.result) = 'failed'",
-        "false", "waits, and a condition has failed", 3,
+        "session_snapshots", "= 'failed') END AS failed_dependencies", "= '') END AS failed_dependencies",
+        "waits, and a condition has failed", 3,
     ),
     "what shares a run has succeeded": (
         "session_snapshots", "o.result AS shared_result", "'SUCCESS' AS shared_result",

@@ -150,6 +150,7 @@ BAD = [
     (m.one_attribute, SRC, "other = self.b = f()"),
     (m.one_attribute, "tests/test_x.py", "thing.a, thing.b = 1, 2"),
     (m.width, SRC, f"x = '{'y' * 95}'"),
+    (m.width, SQL, f"SELECT '{'y' * 95}'"),
     (m.layout_by_hand, SRC, "X = (1, 2)  # fmt: skip"),
     (m.layout_by_hand, SRC, "# fmt: off"),
     (m.exports, "src/moorage/p/__init__.py", f"__all__ = {[f'n{i}' for i in range(11)]}"),

@@ -1,47 +1,60 @@
--- Write the newest reports of proxies ($1, with their incarnations $2, route generations $3 and whether the report is whole $4)
--- and their loads by model ($5 proxy, $6 model, $7 in flight, $8 waiting, $9 requests, $10 idle seconds, $11 p90 of the time to
--- first token, $12 in flight by session, $17 for how many seconds each session has failed everybody, $18 the sessions that have
--- answered of late; $13: whether each proxy tells of traffic to apps; $14: this manager; $15: where each
--- report comes from, or NULL for as before). A whole report replaces all loads of its proxy. Nothing is written of a process whose
--- name another one has: one that reported within $16 seconds to a manager that is there, over a link that has not ended.
--- Returns the endpoints to look at now, those with waiting requests and no replicas, those with replicas that fail everybody or did
--- so before, and those with replicas that drain; and the names that another process has, with its address.
+-- Write the newest reports of proxies ($1, with their incarnations $2, route generations $3 and
+-- whether the report is whole $4) and their loads by model ($5 proxy, $6 model, $7 in flight, $8
+-- waiting, $9 requests, $10 idle seconds, $11 p90 of the time to first token, $12 in flight by
+-- session, $17 for how many seconds each session has failed everybody, $18 the sessions that have
+-- answered of late; $13: whether each proxy tells of traffic to apps; $14: this manager; $15: where
+-- each report comes from, or NULL for as before). A whole report replaces all loads of its proxy.
+-- Nothing is written of a process whose name another one has: one that reported within $16 seconds
+-- to a manager that is there, over a link that has not ended. Returns the endpoints to look at now,
+-- those with waiting requests and no replicas, those with replicas that fail everybody or did so
+-- before, and those with replicas that drain; and the names that another process has, with its
+-- address.
 WITH reported AS (
-    INSERT INTO proxy_reports AS p (proxy_id, incarnation, routes_generation, at, tells_apps, manager, address)
+    INSERT INTO proxy_reports
+        AS p (proxy_id, incarnation, routes_generation, at, tells_apps, manager, address)
     SELECT id, incarnation, generation, now(), tells_apps, $14::uuid, address
     FROM unnest($1::text[], $2::text[], $3::bigint[], $13::boolean[], $15::text[])
          AS i(id, incarnation, generation, tells_apps, address)
     ORDER BY id
-    ON CONFLICT (proxy_id) DO UPDATE SET incarnation = excluded.incarnation, routes_generation = excluded.routes_generation,
-        at = now(), tells_apps = excluded.tells_apps, manager = excluded.manager,
+    ON CONFLICT (proxy_id)
+    DO UPDATE SET incarnation = excluded.incarnation,
+    routes_generation = excluded.routes_generation, at = now(), tells_apps = excluded.tells_apps,
+    manager = excluded.manager,
         address = coalesce(excluded.address, p.address)
     WHERE p.incarnation = excluded.incarnation OR p.at < now() - make_interval(secs => $16)
        OR NOT EXISTS (SELECT FROM managers m WHERE m.id = p.manager)
     RETURNING proxy_id
 ), input AS (
-    SELECT i.* FROM unnest($5::text[], $6::text[], $7::int[], $8::int[], $9::bigint[], $10::float8[], $11::int[], $12::text[],
-                         $17::text[], $18::text[])
-    AS i(proxy_id, model, in_flight, waiting, requests, idle_s, first_token_ms, replicas, failing, answering) JOIN reported USING (proxy_id)
+    SELECT i.*
+    FROM unnest($5::text[], $6::text[], $7::int[], $8::int[], $9::bigint[], $10::float8[],
+                $11::int[], $12::text[], $17::text[], $18::text[])
+    AS i(proxy_id, model, in_flight, waiting, requests, idle_s, first_token_ms, replicas, failing,
+         answering)
+    JOIN reported USING (proxy_id)
 ), forgotten AS (
     DELETE FROM model_loads l USING unnest($1::text[], $4::boolean[]) AS w(id, whole), reported r
     WHERE w.whole AND r.proxy_id = w.id AND l.proxy_id = w.id
       AND NOT EXISTS (SELECT FROM input i WHERE i.proxy_id = l.proxy_id AND i.model = l.model)
 ), written AS (
-    INSERT INTO model_loads AS l (proxy_id, model, in_flight, waiting, requests, active_at, first_token_ms, replicas, failing, answering,
-                                  changed_at)
-    SELECT proxy_id, model, in_flight, waiting, requests, now() - make_interval(secs => idle_s), first_token_ms, replicas::jsonb,
-           failing::jsonb, answering::jsonb, now()
+    INSERT INTO model_loads AS l (proxy_id, model, in_flight, waiting, requests, active_at,
+                                  first_token_ms, replicas, failing, answering, changed_at)
+    SELECT proxy_id, model, in_flight, waiting, requests, now() - make_interval(secs => idle_s),
+           first_token_ms, replicas::jsonb, failing::jsonb, answering::jsonb, now()
     FROM input ORDER BY proxy_id, model
-    ON CONFLICT (proxy_id, model) DO UPDATE SET in_flight = excluded.in_flight, waiting = excluded.waiting,
-        requests = excluded.requests, active_at = excluded.active_at, first_token_ms = excluded.first_token_ms,
-        replicas = excluded.replicas, failing = excluded.failing, answering = excluded.answering, changed_at = now()
+    ON CONFLICT (proxy_id, model)
+    DO UPDATE SET in_flight = excluded.in_flight, waiting = excluded.waiting,
+    requests = excluded.requests, active_at = excluded.active_at,
+    first_token_ms = excluded.first_token_ms, replicas = excluded.replicas,
+    failing = excluded.failing, answering = excluded.answering, changed_at = now()
 )
 SELECT DISTINCT e.id, NULL AS proxy_id, NULL AS address
 FROM input i JOIN endpoints e ON e.name = i.model AND e.deleted_at IS NULL
 WHERE (i.waiting > 0 AND e.replicas = 0) OR i.failing <> '{}'
-   OR EXISTS (SELECT FROM model_loads l WHERE l.proxy_id = i.proxy_id AND l.model = i.model AND l.failing <> '{}')
+   OR EXISTS (SELECT FROM model_loads l
+              WHERE l.proxy_id = i.proxy_id AND l.model = i.model AND l.failing <> '{}')
    OR EXISTS (SELECT FROM sessions s WHERE s.endpoint_id = e.id AND s.draining_since IS NOT NULL
                 AND s.status NOT IN (:TERMINAL))
 UNION ALL
-SELECT NULL, w.id, coalesce(p.address, '') FROM unnest($1::text[]) AS w(id) LEFT JOIN proxy_reports p ON p.proxy_id = w.id
+SELECT NULL, w.id, coalesce(p.address, '')
+FROM unnest($1::text[]) AS w(id) LEFT JOIN proxy_reports p ON p.proxy_id = w.id
 WHERE w.id NOT IN (SELECT proxy_id FROM reported)

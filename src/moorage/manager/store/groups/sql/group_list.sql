@@ -1,8 +1,15 @@
-SELECT g.name, g.options, g.version, g.retired_at, g.retired_at IS NOT NULL AS is_retired, g.changed_at, g.changed_by,
-       ARRAY(SELECT a.name FROM resource_groups a WHERE a.renamed_to = g.name ORDER BY 1) AS aliases,
-       (SELECT count(*) FROM agents a WHERE a.resource_group = g.name AND a.status = 'ALIVE') AS agents,
-       ARRAY(SELECT DISTINCT unnest(a.runtimes) FROM agents a WHERE a.resource_group = g.name AND a.status = 'ALIVE') AS runtimes,
-       (SELECT count(*) FROM sessions s WHERE s.resource_group = g.name AND s.status = 'PENDING') AS pending,
+SELECT g.name, g.options, g.version, g.retired_at, g.retired_at IS NOT NULL AS is_retired,
+       g.changed_at, g.changed_by,
+       ARRAY(SELECT a.name
+             FROM resource_groups a WHERE a.renamed_to = g.name ORDER BY 1) AS aliases,
+       (SELECT count(*)
+        FROM agents a WHERE a.resource_group = g.name AND a.status = 'ALIVE') AS agents,
+       ARRAY(SELECT DISTINCT unnest(a.runtimes)
+             FROM agents a
+             WHERE a.resource_group = g.name AND a.status = 'ALIVE') AS runtimes,
+       (SELECT count(*)
+        FROM sessions s WHERE s.resource_group = g.name AND s.status = 'PENDING') AS pending,
        (SELECT count(*) FROM sessions s WHERE s.resource_group = g.name
           AND s.status IN (:PLACED)) AS running
-FROM resource_groups g WHERE g.renamed_to IS NULL AND ($1::text IS NULL OR g.name = current_group($1))
+FROM resource_groups g
+WHERE g.renamed_to IS NULL AND ($1::text IS NULL OR g.name = current_group($1))

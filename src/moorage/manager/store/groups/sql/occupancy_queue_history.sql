@@ -1,5 +1,8 @@
--- Spans of $2 seconds that begin from $3 until before $4, of groups $1, as one array for each column.
-SELECT resource_group, array_agg(extract(epoch FROM at)::bigint ORDER BY at) AS at, array_agg(pending ORDER BY at) AS pending,
-       array_agg(pending_peak ORDER BY at) AS pending_peak, array_agg(running ORDER BY at) AS running
+-- Spans of $2 seconds that begin from $3 until before $4, of groups $1, as one array for each
+-- column.
+SELECT resource_group, array_agg(extract(epoch FROM at)::bigint ORDER BY at) AS at,
+       array_agg(pending ORDER BY at) AS pending,
+       array_agg(pending_peak ORDER BY at) AS pending_peak,
+       array_agg(running ORDER BY at) AS running
 FROM queue_spans WHERE resource_group = ANY ($1::text[]) AND seconds = $2 AND at >= $3 AND at < $4
 GROUP BY 1

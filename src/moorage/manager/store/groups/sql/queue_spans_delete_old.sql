@@ -1,5 +1,6 @@
 -- Delete spans of $1 seconds that began $2 seconds ago, at most $3 of them (index queue_spans_age).
 DELETE FROM queue_spans WHERE ctid IN (
-    SELECT ctid FROM queue_spans WHERE seconds = $1 AND at < now() - make_interval(secs => $2) LIMIT $3
+    SELECT ctid FROM queue_spans
+    WHERE seconds = $1 AND at < now() - make_interval(secs => $2) LIMIT $3
 )
 RETURNING 1

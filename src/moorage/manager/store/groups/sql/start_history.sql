@@ -1,6 +1,7 @@
--- How long jobs of endpoints ($1) waited and loaded in resource groups of kind hpc ($2, one for each): percentiles of the latest
--- $3 of a group that became ready (index sessions_of_site_jobs). The wait is of all sessions of the group, the load of those of the
--- endpoint where there are any. The wait counts from the placement, so that it has what comes before the queue.
+-- How long jobs of endpoints ($1) waited and loaded in resource groups of kind hpc ($2, one for
+-- each): percentiles of the latest $3 of a group that became ready (index sessions_of_site_jobs).
+-- The wait is of all sessions of the group, the load of those of the endpoint where there are any.
+-- The wait counts from the placement, so that it has what comes before the queue.
 SELECT a.endpoint_id, a.resource_group, count(*) AS starts,
        percentile_cont(0.5) WITHIN GROUP (ORDER BY x.queue_s) AS queue_p50_s,
        percentile_cont(0.9) WITHIN GROUP (ORDER BY x.queue_s) AS queue_p90_s,
@@ -12,9 +13,12 @@ FROM unnest($1::uuid[], $2::text[]) AS a(endpoint_id, resource_group), LATERAL (
     SELECT extract(epoch FROM coalesce(h.left_at, h.placed_at) - h.placed_at)::float8 AS queue_s,
            extract(epoch FROM s.ready_at - coalesce(h.left_at, h.placed_at))::float8 AS load_s,
            s.endpoint_id = a.endpoint_id IS TRUE AS own
-    FROM (SELECT id, endpoint_id, ready_at FROM sessions WHERE resource_group = a.resource_group AND spec ? 'job'
+    FROM (SELECT id, endpoint_id, ready_at
+          FROM sessions
+          WHERE resource_group = a.resource_group AND spec ? 'job'
             AND ready_at IS NOT NULL ORDER BY ready_at DESC LIMIT $3) s,
-    LATERAL (SELECT max(at) FILTER (WHERE event = 'placed') AS placed_at, max(at) FILTER (WHERE from_status = 'QUEUED') AS left_at
+    LATERAL (SELECT max(at) FILTER (WHERE event = 'placed') AS placed_at,
+                    max(at) FILTER (WHERE from_status = 'QUEUED') AS left_at
              FROM session_history WHERE session_id = s.id AND at <= s.ready_at) h
     WHERE h.placed_at IS NOT NULL) x
 GROUP BY 1, 2

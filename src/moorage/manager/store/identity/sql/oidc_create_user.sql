@@ -1,4 +1,5 @@
--- A new user for subject $2 of issuer $1, with e-mail address $3: of the first of the names $4 that nobody has.
+-- A new user for subject $2 of issuer $1, with e-mail address $3: of the first of the names $4 that
+-- nobody has.
 WITH free AS (
     SELECT c.name FROM unnest($4::text[]) WITH ORDINALITY AS c (name, number)
     WHERE NOT EXISTS (SELECT FROM users u WHERE u.name = c.name) ORDER BY c.number LIMIT 1

@@ -1,5 +1,5 @@
--- Let subject $3 of issuer $2 be user $1, and nobody else of the provider. `taken_by`: the user that it already is, so
--- that nothing is changed. No row: there is no such user.
+-- Let subject $3 of issuer $2 be user $1, and nobody else of the provider. `taken_by`: the user
+-- that it already is, so that nothing is changed. No row: there is no such user.
 WITH taken AS (
     SELECT user_name FROM oidc_identities WHERE issuer = $2 AND subject = $3 AND user_name <> $1
 ), linked AS (
@@ -10,6 +10,7 @@ WITH taken AS (
 ), ended AS (
     UPDATE console_sessions c SET ended_at = now()
     WHERE c.user_name = $1 AND c.by_oidc AND c.ended_at IS NULL AND EXISTS (SELECT FROM linked)
-      AND NOT EXISTS (SELECT FROM oidc_identities WHERE issuer = $2 AND subject = $3 AND user_name = $1)
+      AND NOT EXISTS (SELECT FROM oidc_identities
+                      WHERE issuer = $2 AND subject = $3 AND user_name = $1)
 )
 SELECT name, (SELECT user_name FROM taken) AS taken_by FROM users WHERE name = $1

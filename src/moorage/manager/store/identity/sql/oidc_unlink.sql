@@ -1,7 +1,9 @@
--- Undo the link of user $1 with the provider, withdraw the memberships that rules gave, and end the console sessions that
--- it opened. `granted_role`: the role on the platform that is left to withdraw. No row: there is no link.
+-- Undo the link of user $1 with the provider, withdraw the memberships that rules gave, and end the
+-- console sessions that it opened. `granted_role`: the role on the platform that is left to
+-- withdraw. No row: there is no link.
 WITH removed AS (
-    DELETE FROM oidc_identities WHERE user_name = $1 RETURNING user_name, granted_role, granted_projects
+    DELETE FROM oidc_identities
+    WHERE user_name = $1 RETURNING user_name, granted_role, granted_projects
 ), withdrawn AS (
     DELETE FROM memberships m USING removed r
     WHERE m.user_name = r.user_name AND r.granted_projects ->> m.project = m.role
@@ -9,5 +11,6 @@ WITH removed AS (
     UPDATE console_sessions c SET ended_at = now() FROM removed r
     WHERE c.user_name = r.user_name AND c.by_oidc AND c.ended_at IS NULL
 )
-SELECT r.user_name, u.email, u.status, CASE WHEN u.platform_role = r.granted_role THEN r.granted_role END AS granted_role
+SELECT r.user_name, u.email, u.status,
+       CASE WHEN u.platform_role = r.granted_role THEN r.granted_role END AS granted_role
 FROM removed r JOIN users u ON u.name = r.user_name

@@ -1,4 +1,5 @@
--- Delete the password of user $1 and end the console sessions that were opened with it. No row: there was none.
+-- Delete the password of user $1 and end the console sessions that were opened with it. No row:
+-- there was none.
 WITH removed AS (
     DELETE FROM user_passwords WHERE user_name = $1 RETURNING user_name
 ), ended AS (

@@ -1,7 +1,8 @@
--- Those of these kernels ($1, with their agents $2) that have not ended there, and whether each should run. As
--- agent_kernels.sql, by primary key.
+-- Those of these kernels ($1, with their agents $2) that have not ended there, and whether each
+-- should run. As agent_kernels.sql, by primary key.
 SELECT k.id, k.agent_id, k.status IN (:IN_ORDERS) AS wanted,
        r.generation AS reload_generation
-FROM kernels k JOIN unnest($1::uuid[], $2::text[]) AS i(id, agent_id) ON k.id = i.id AND k.agent_id = i.agent_id
+FROM kernels k
+JOIN unnest($1::uuid[], $2::text[]) AS i(id, agent_id) ON k.id = i.id AND k.agent_id = i.agent_id
 LEFT JOIN kernel_reloads r ON r.kernel_id = k.id
 WHERE k.status NOT IN ('PENDING', :TERMINAL)

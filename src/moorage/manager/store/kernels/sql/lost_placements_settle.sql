@@ -1,20 +1,24 @@
--- Settle PENDING sessions whose placement the database has lost (failed_over.sql, restored.sql), by the ends of their kernels
--- as agents know them: kernels $1 under their former ids, of agents $2, with what each becomes ($3) and how it ended.
+-- Settle PENDING sessions whose placement the database has lost (failed_over.sql, restored.sql), by
+-- the ends of their kernels as agents know them: kernels $1 under their former ids, of agents $2,
+-- with what each becomes ($3) and how it ended.
 --
--- The end is the one of the session's attempt: its kernel gets its id back and ends, without allocations, and the session
--- becomes SCHEDULED on that agent, as it once was. It runs again, with an entry in its history, if it is a cluster, of which
--- one kernel's end says too little, or if the kernel was ended for being unknown (not $9: manager.unknown_kernels = "end").
+-- The end is the one of the session's attempt: its kernel gets its id back and ends, without
+-- allocations, and the session becomes SCHEDULED on that agent, as it once was. It runs again, with
+-- an entry in its history, if it is a cluster, of which one kernel's end says too little, or if the
+-- kernel was ended for being unknown (not $9: manager.unknown_kernels = "end").
 WITH input AS MATERIALIZED (
     -- As in session_place.sql, Postgres must not see the old status as a constant.
     SELECT i.*, 'PENDING' AS old
-    FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::int[], $6::text[], $7::text[], $8::text[])
+    FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::int[], $6::text[], $7::text[],
+                $8::text[])
     AS i(id, agent_id, status, observed, exit_code, reason, detail, log_tail)
 ), lost AS MATERIALIZED (
     SELECT DISTINCT ON (k.session_id) i.*, k.id AS kernel_id, k.session_id,
            NOT s.spec ? 'cluster' AND ($9::boolean OR NOT a.unknown_kernels
                @> jsonb_build_array(jsonb_build_object('kernel_id', i.id))) AS adopted
     FROM input i JOIN replaced_kernels r ON r.id = i.id JOIN kernels k ON k.id = r.kernel_id
-    JOIN sessions s ON s.id = k.session_id AND s.attempt = k.attempt JOIN agents a ON a.id = i.agent_id
+    JOIN sessions s ON s.id = k.session_id AND s.attempt = k.attempt
+    JOIN agents a ON a.id = i.agent_id
     WHERE k.status = i.old AND s.status = i.old ORDER BY k.session_id, k.hostname
 ), moved AS (
     UPDATE sessions s SET revision = s.revision + 1, hold = NULL, detail = '', reason = '',
@@ -26,16 +30,22 @@ WITH input AS MATERIALIZED (
     RETURNING s.id, s.revision, s.status, l.adopted
 ), logged AS (
     INSERT INTO session_history (session_id, revision, event, from_status, to_status, actor, detail)
-    SELECT m.id, m.revision, CASE WHEN m.adopted THEN 'placed' ELSE 'redirected' END, l.old, m.status, 'agent ' || l.agent_id,
-           CASE WHEN m.adopted THEN 'on ' || l.agent_id || ', where it has run; the database had lost this placement'
-           ELSE format('kernel %s has ended on %s (%s); the database had lost its placement, and the session runs again',
-                       l.id, l.agent_id, l.reason) END
+    SELECT m.id, m.revision, CASE WHEN m.adopted THEN 'placed' ELSE 'redirected' END, l.old,
+           m.status, 'agent ' || l.agent_id,
+           CASE WHEN m.adopted THEN 'on ' || l.agent_id
+                    || ', where it has run; the database had lost this placement'
+                ELSE format('kernel %s has ended on %s (%s); the database had lost its placement, '
+                            'and the session runs again',
+                            l.id, l.agent_id, l.reason) END
     FROM moved m JOIN lost l ON l.session_id = m.id
 ), ended AS (
-    UPDATE kernels k SET id = l.id, agent_id = l.agent_id, status = l.status, observed = l.observed, status_since = now(),
-        exit_code = l.exit_code, reason = l.reason, detail = l.detail, log_tail = l.log_tail
+    UPDATE kernels k
+    SET id = l.id, agent_id = l.agent_id, status = l.status, observed = l.observed,
+        status_since = now(), exit_code = l.exit_code, reason = l.reason, detail = l.detail,
+        log_tail = l.log_tail
     FROM moved m JOIN lost l ON l.session_id = m.id WHERE k.id = l.kernel_id AND m.adopted
 ), settled AS (
-    DELETE FROM replaced_kernels r USING moved m JOIN kernels k ON k.session_id = m.id WHERE r.kernel_id = k.id
+    DELETE FROM replaced_kernels r USING moved m JOIN kernels k ON k.session_id = m.id
+    WHERE r.kernel_id = k.id
 )
 SELECT id, adopted FROM moved

@@ -1,4 +1,5 @@
--- Delete up to $1 forgotten agents (see agent_forget.sql) of which no kernel is left. Their administrative history stays.
+-- Delete up to $1 forgotten agents (see agent_forget.sql) of which no kernel is left. Their
+-- administrative history stays.
 DELETE FROM agents WHERE id IN (
     SELECT a.id FROM agents a WHERE a.incarnation = '' AND a.status = 'LOST'
       AND NOT EXISTS (SELECT FROM kernels k WHERE k.agent_id = a.id) LIMIT $1)

@@ -1,1 +1,2 @@
-SELECT certificate, key, next_certificate, next_key, retiring_certificate, rotated_at FROM link_authority
+SELECT certificate, key, next_certificate, next_key, retiring_certificate, rotated_at
+FROM link_authority

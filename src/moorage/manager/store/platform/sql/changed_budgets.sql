@@ -1,5 +1,7 @@
 -- What an event says about these alerts of budgets ($1). `owner`: who sees it beside the project.
-SELECT a.id::text, a.scope, a.name, a.unit, a.period, a.level, a.threshold, a.used, a.resets_at, a.at,
+SELECT a.id::text, a.scope, a.name, a.unit, a.period, a.level, a.threshold, a.used, a.resets_at,
+       a.at,
        CASE a.scope WHEN 'user' THEN a.name WHEN 'key' THEN coalesce(
-           (SELECT k.owner FROM api_keys k WHERE k.name = a.name AND k.revoked_at IS NULL), '') ELSE '' END AS owner
+           (SELECT k.owner FROM api_keys k WHERE k.name = a.name AND k.revoked_at IS NULL),
+           '') ELSE '' END AS owner
 FROM budget_alerts a WHERE a.id = ANY ($1::text[]::bigint[]) ORDER BY a.id

@@ -1,6 +1,8 @@
--- Live kernels of ended sessions. TERMINATING kernels are excluded: they are about to end, or wait for a silent agent.
+-- Live kernels of ended sessions. TERMINATING kernels are excluded: they are about to end, or wait
+-- for a silent agent.
 SELECT k.id::text AS subject,
-       'it is ' || k.status || ' on ' || coalesce(k.agent_id, 'no agent') || ', its session ' || s.id || ' is ' || s.status AS detail
+       'it is ' || k.status || ' on ' || coalesce(k.agent_id, 'no agent') || ', its session '
+           || s.id || ' is ' || s.status AS detail
 FROM kernels k JOIN sessions s ON s.id = k.session_id
 WHERE s.status IN (:TERMINAL)
   AND k.status NOT IN ('TERMINATING', :TERMINAL)

@@ -1,5 +1,5 @@
--- A sign of life of manager $1, which is reached at $2 (version: $3; connected proxies: $4; links of agents and of proxies:
--- $5 and $6; its clock: $7, in unix seconds; where they take
+-- A sign of life of manager $1, which is reached at $2 (version: $3; connected proxies: $4; links
+-- of agents and of proxies: $5 and $6; its clock: $7, in unix seconds; where they take
 -- connections of agents that only dial out: $8; addresses of agents that do not answer, by proxy:
 -- $9; who sends it secrets over loopback without TLS: $10). Returns all managers with the beats and
 -- counts that they had before.
@@ -9,8 +9,9 @@ WITH beat AS (
     VALUES ($1, $2, $3, 1, $4, $5, $6, $7::float8 - extract(epoch FROM clock_timestamp())::float8,
             $8, $9, $10)
     ON CONFLICT (id) DO UPDATE SET
-        link = excluded.link, version = excluded.version, beat = m.beat + 1, proxies = excluded.proxies,
-        agent_links = excluded.agent_links, proxy_links = excluded.proxy_links,
+        link = excluded.link, version = excluded.version, beat = m.beat + 1,
+        proxies = excluded.proxies, agent_links = excluded.agent_links,
+        proxy_links = excluded.proxy_links,
         clock_ahead_s = excluded.clock_ahead_s, dialout = excluded.dialout,
         asks = excluded.asks, plain_senders = excluded.plain_senders
 )

@@ -1,4 +1,5 @@
--- Delete up to $2 pipelines whose sessions all ended more than $1 seconds ago; their sessions are deleted after that.
+-- Delete up to $2 pipelines whose sessions all ended more than $1 seconds ago; their sessions are
+-- deleted after that.
 DELETE FROM pipelines WHERE id IN (
     SELECT id FROM pipelines WHERE created_at < now() - make_interval(secs => $1)
       AND NOT EXISTS (SELECT FROM pipeline_steps p JOIN sessions s ON s.id = p.session_id

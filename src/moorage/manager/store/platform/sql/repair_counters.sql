@@ -1,10 +1,11 @@
--- Set usage counters (of agents $1; NULL: of all) to the sum of allocations. A slot that changes meanwhile is left alone: `used` must still be what the
--- sum was compared with.
+-- Set usage counters (of agents $1; NULL: of all) to the sum of allocations. A slot that changes
+-- meanwhile is left alone: `used` must still be what the sum was compared with.
 WITH wrong AS (
     SELECT c.agent_id, c.slot, c.device_id, c.used, coalesce(h.held, 0) AS held
     FROM agent_slots c LEFT JOIN (
         SELECT agent_id, slot, device_id, sum(amount)::bigint AS held FROM allocations
-        WHERE released_at IS NULL AND ($1::text[] IS NULL OR agent_id = ANY ($1)) GROUP BY 1, 2, 3) h USING (agent_id, slot, device_id)
+        WHERE released_at IS NULL AND ($1::text[] IS NULL OR agent_id = ANY ($1))
+        GROUP BY 1, 2, 3) h USING (agent_id, slot, device_id)
     WHERE c.used <> coalesce(h.held, 0) AND ($1::text[] IS NULL OR c.agent_id = ANY ($1))
 )
 UPDATE agent_slots c SET used = w.held, capacity = greatest(c.offered, w.held)

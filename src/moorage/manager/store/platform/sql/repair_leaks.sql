@@ -1,4 +1,5 @@
--- Free allocations of ended kernels (on agents $2; NULL: on all) more than $1 seconds after their agent, which is ALIVE, saw them end.
+-- Free allocations of ended kernels (on agents $2; NULL: on all) more than $1 seconds after their
+-- agent, which is ALIVE, saw them end.
 WITH freed AS (
     UPDATE allocations a SET released_at = now()
     FROM kernels k, agents n

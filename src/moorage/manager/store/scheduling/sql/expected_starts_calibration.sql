@@ -1,6 +1,7 @@
--- How far expected starts were off, in seconds either way: median and 90th percentile of the $3 latest of each resource group
--- ($1; NULL: all) and kind ($2) that came to a start (index expected_starts_started). `share`: the median of how much of the
--- expected wait it took, by which those of the kinds $5 are corrected if there are at least $4; the errors are those left then.
+-- How far expected starts were off, in seconds either way: median and 90th percentile of the $3
+-- latest of each resource group ($1; NULL: all) and kind ($2) that came to a start (index
+-- expected_starts_started). `share`: the median of how much of the expected wait it took, by which
+-- those of the kinds $5 are corrected if there are at least $4; the errors are those left then.
 WITH latest AS (
     SELECT g.name AS resource_group, k.kind, past.waited, past.expected
     FROM resource_groups g CROSS JOIN unnest($2::text[]) AS k(kind), LATERAL (
@@ -13,7 +14,8 @@ WITH latest AS (
 ), shares AS (
     SELECT resource_group, kind, count(*) AS starts,
            CASE WHEN kind = ANY ($5::text[]) AND count(*) FILTER (WHERE expected >= 1) >= $4
-                THEN greatest(0, percentile_cont(0.5) WITHIN GROUP (ORDER BY waited / expected) FILTER (WHERE expected >= 1))
+                THEN greatest(0, percentile_cont(0.5) WITHIN GROUP (ORDER BY waited / expected)
+                                     FILTER (WHERE expected >= 1))
                 ELSE 1 END AS share
     FROM latest GROUP BY 1, 2
 )

@@ -1,10 +1,14 @@
--- Keep expected starts ($2; kind: $3) that were told about pending sessions ($1). One within a second of another that was
--- told about the same attempt is the same answer. Of one attempt at most $4 are kept.
+-- Keep expected starts ($2; kind: $3) that were told about pending sessions ($1). One within a
+-- second of another that was told about the same attempt is the same answer. Of one attempt at most
+-- $4 are kept.
 INSERT INTO expected_starts (session_id, attempt, expected_at, kind, resource_group)
 SELECT s.id, s.attempt, i.expected_at, i.kind, s.resource_group
-FROM unnest($1::uuid[], $2::timestamptz[], $3::text[]) AS i(id, expected_at, kind) JOIN sessions s USING (id)
+FROM unnest($1::uuid[], $2::timestamptz[], $3::text[]) AS i(id, expected_at, kind)
+JOIN sessions s USING (id)
 WHERE s.status = 'PENDING'
   AND NOT EXISTS (SELECT FROM expected_starts e WHERE e.session_id = s.id AND e.attempt = s.attempt
-                  AND e.expected_at > i.expected_at - interval '1 second' AND e.expected_at < i.expected_at + interval '1 second')
-  AND (SELECT count(*) FROM expected_starts e WHERE e.session_id = s.id AND e.attempt = s.attempt) < $4
+                  AND e.expected_at > i.expected_at - interval '1 second'
+                  AND e.expected_at < i.expected_at + interval '1 second')
+  AND (SELECT count(*) FROM expected_starts e WHERE e.session_id = s.id AND e.attempt = s.attempt)
+      < $4
 ON CONFLICT DO NOTHING

@@ -1,28 +1,39 @@
--- Node-seconds of jobs of sites in the month (UTC) of $1 (NULL: now), by resource group, owner and project, and when the month
--- ends. A kernel is a job on one node. `used`: until now. `reserved`: what live jobs may use beyond that before the month ends.
--- A job uses nothing after the end of its walltime, so those of the month are found by it (index kernels_of_jobs). One that the
--- site has not started yet reserves its whole walltime (index sessions_live_jobs).
--- $2: jobs that ended before are left out, since node_hours_settled has them; NULL: none is. `settled_s`: how long ago that was.
--- Jobs of a group that was renamed count for its name of today. `aliases`: the names by which that was decided.
+-- Node-seconds of jobs of sites in the month (UTC) of $1 (NULL: now), by resource group, owner and
+-- project, and when the month ends. A kernel is a job on one node. `used`: until now. `reserved`:
+-- what live jobs may use beyond that before the month ends. A job uses nothing after the end of its
+-- walltime, so those of the month are found by it (index kernels_of_jobs). One that the site has
+-- not started yet reserves its whole walltime (index sessions_live_jobs). $2: jobs that ended
+-- before are left out, since node_hours_settled has them; NULL: none is. `settled_s`: how long ago
+-- that was. Jobs of a group that was renamed count for its name of today. `aliases`: the names by
+-- which that was decided.
 WITH month AS (
     SELECT n.now, date_trunc('month', n.now, 'UTC') AS begins,
-           (date_trunc('month', n.now AT TIME ZONE 'UTC') + interval '1 month') AT TIME ZONE 'UTC' AS ends,
-           (SELECT string_agg(name || ' ' || renamed_to, ',' ORDER BY name) FROM resource_groups WHERE renamed_to IS NOT NULL) AS aliases
+           (date_trunc('month', n.now AT TIME ZONE 'UTC')
+                + interval '1 month') AT TIME ZONE 'UTC' AS ends,
+           (SELECT string_agg(name || ' ' || renamed_to, ',' ORDER BY name)
+            FROM resource_groups
+            WHERE renamed_to IS NOT NULL) AS aliases
     FROM (SELECT coalesce($1::timestamptz, now()) AS now) n
 ), found AS MATERIALIZED (
-    SELECT k.session_id, greatest(k.started_at, m.begins) AS starts, least(k.ends_at, m.ends) AS ends,
+    SELECT k.session_id, greatest(k.started_at, m.begins) AS starts,
+           least(k.ends_at, m.ends) AS ends,
            CASE WHEN k.status IN (:TERMINAL) THEN least(k.status_since, m.now) END AS ended, m.now
     FROM month m JOIN kernels k ON k.ends_at > m.begins
     WHERE k.started_at < m.ends
-      AND (k.status NOT IN (:TERMINAL) OR $2::timestamptz IS NULL OR k.status_since >= $2::timestamptz)
+      AND (k.status NOT IN (:TERMINAL) OR $2::timestamptz IS NULL
+           OR k.status_since >= $2::timestamptz)
 ), uses AS (
     SELECT s.resource_group, s.owner, s.project,
-           greatest(0, extract(epoch FROM least(coalesce(j.ended, j.now), j.ends) - j.starts)) AS used,
-           CASE WHEN j.ended IS NULL THEN greatest(0, extract(epoch FROM j.ends - greatest(j.starts, j.now))) ELSE 0 END AS reserved
+           greatest(0,
+                    extract(epoch FROM least(coalesce(j.ended, j.now), j.ends) - j.starts)) AS used,
+           CASE WHEN j.ended IS NULL
+                THEN greatest(0, extract(epoch FROM j.ends - greatest(j.starts, j.now)))
+                ELSE 0 END AS reserved
     FROM found j JOIN sessions s ON s.id = j.session_id
     UNION ALL
     SELECT s.resource_group, s.owner, s.project, 0, as_number(s.spec -> 'walltime_s')::numeric
-    FROM sessions s JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt AND k.started_at IS NULL
+    FROM sessions s
+    JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt AND k.started_at IS NULL
     WHERE s.status IN (:PLACED) AND s.spec ? 'job'
       AND k.status NOT IN (:TERMINAL)
 )

@@ -1,17 +1,24 @@
--- Node-seconds of the jobs of the month (UTC) of $1 (NULL: now) that ended before `settled`, by resource group, owner and project.
--- They do not change any more: $2 seconds ago, all transactions that ended one had been committed.
+-- Node-seconds of the jobs of the month (UTC) of $1 (NULL: now) that ended before `settled`, by
+-- resource group, owner and project. They do not change any more: $2 seconds ago, all transactions
+-- that ended one had been committed.
 WITH month AS (
-    SELECT date_trunc('month', n.now, 'UTC') AS begins, least(n.now, now()) - make_interval(secs => $2) AS settled,
-           (date_trunc('month', n.now AT TIME ZONE 'UTC') + interval '1 month') AT TIME ZONE 'UTC' AS ends,
-           (SELECT string_agg(name || ' ' || renamed_to, ',' ORDER BY name) FROM resource_groups WHERE renamed_to IS NOT NULL) AS aliases
+    SELECT date_trunc('month', n.now, 'UTC') AS begins,
+           least(n.now, now()) - make_interval(secs => $2) AS settled,
+           (date_trunc('month', n.now AT TIME ZONE 'UTC')
+                + interval '1 month') AT TIME ZONE 'UTC' AS ends,
+           (SELECT string_agg(name || ' ' || renamed_to, ',' ORDER BY name)
+            FROM resource_groups
+            WHERE renamed_to IS NOT NULL) AS aliases
     FROM (SELECT coalesce($1::timestamptz, now()) AS now) n
 ), uses AS (
     SELECT s.resource_group, s.owner, s.project, greatest(0, extract(
-               epoch FROM least(k.status_since, k.ends_at, m.ends) - greatest(k.started_at, m.begins))) AS used
+               epoch FROM least(k.status_since, k.ends_at, m.ends)
+                   - greatest(k.started_at, m.begins))) AS used
     FROM month m JOIN kernels k ON k.ends_at > m.begins JOIN sessions s ON s.id = k.session_id
     WHERE k.started_at < m.ends AND k.status IN (:TERMINAL) AND k.status_since < m.settled
 )
-SELECT m.ends AS month_ends, m.aliases, m.settled, coalesce(g.renamed_to, u.resource_group) AS resource_group, u.owner, u.project,
+SELECT m.ends AS month_ends, m.aliases, m.settled,
+       coalesce(g.renamed_to, u.resource_group) AS resource_group, u.owner, u.project,
        coalesce(sum(u.used), 0) AS used
 FROM month m LEFT JOIN uses u ON true LEFT JOIN resource_groups g ON g.name = u.resource_group
 GROUP BY 1, 2, 3, 4, 5, 6

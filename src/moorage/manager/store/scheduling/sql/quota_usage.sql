@@ -1,14 +1,17 @@
--- Allocated slots by resource group, owner and project, for quotas; slot '' counts sessions, 'system-sessions' those of
--- type system, which count nowhere else (indexes sessions_running,
--- sessions_moving). A session counts with the slots it requested, from its placement until it has ended. What is fenced
--- on a silent agent counts for nobody.
+-- Allocated slots by resource group, owner and project, for quotas; slot '' counts sessions,
+-- 'system-sessions' those of type system, which count nowhere else (indexes sessions_running,
+-- sessions_moving). A session counts with the slots it requested, from its placement until it has
+-- ended. What is fenced on a silent agent counts for nobody.
 WITH held AS MATERIALIZED (
-    SELECT resource_group, owner, project, slots, type = 'system' AS system FROM sessions WHERE status = 'RUNNING'
+    SELECT resource_group, owner, project, slots, type = 'system' AS system
+    FROM sessions
+    WHERE status = 'RUNNING'
     UNION ALL
     SELECT resource_group, owner, project, slots, type = 'system' FROM sessions
     WHERE status IN (:AWAITING_AGENT)
 )
-SELECT resource_group, owner, project, CASE WHEN system THEN 'system-sessions' ELSE '' END AS slot, count(*) AS amount
+SELECT resource_group, owner, project, CASE WHEN system THEN 'system-sessions' ELSE '' END AS slot,
+       count(*) AS amount
 FROM held GROUP BY 1, 2, 3, 4
 UNION ALL
 SELECT h.resource_group, h.owner, h.project, e.key, coalesce(sum(as_integer(e.value)), 0)::bigint

@@ -1,4 +1,6 @@
--- The leader's term, and what these sessions ($1) hold, as in quota_usage.sql; those that hold nothing are left out.
-SELECT l.term, s.id, s.resource_group, s.owner, s.project, s.slots::text AS slots, s.type = 'system' AS system
+-- The leader's term, and what these sessions ($1) hold, as in quota_usage.sql; those that hold
+-- nothing are left out.
+SELECT l.term, s.id, s.resource_group, s.owner, s.project, s.slots::text AS slots,
+       s.type = 'system' AS system
 FROM (SELECT max(term) AS term FROM leases WHERE name = 'leader') l
 LEFT JOIN sessions s ON s.id = ANY ($1::uuid[]) AND s.status IN (:PLACED)

@@ -1,6 +1,7 @@
--- Move the deadlines of live sessions and of drains by $1 seconds, after the database's clock was set forward by so much.
--- One that was set after the jump is then late, which is harmless. Only the leader's term ($2) may do so, and only as the
--- first to correct this jump ($3: the corrections before it): a repeated call changes nothing, and returns no row.
+-- Move the deadlines of live sessions and of drains by $1 seconds, after the database's clock was
+-- set forward by so much. One that was set after the jump is then late, which is harmless. Only the
+-- leader's term ($2) may do so, and only as the first to correct this jump ($3: the corrections
+-- before it): a repeated call changes nothing, and returns no row.
 WITH lease AS (
     UPDATE leases SET clock_jumps = clock_jumps + 1
     WHERE name = 'leader' AND term = $2 AND expires_at > now() AND clock_jumps = $3
@@ -18,6 +19,7 @@ WITH lease AS (
     SELECT a.id FROM agents a WHERE a.stop_at IS NOT NULL AND EXISTS (SELECT FROM lease)
     ORDER BY a.id FOR NO KEY UPDATE OF a
 ), postponed AS (
-    UPDATE agents a SET stop_at = a.stop_at + make_interval(secs => $1) FROM draining d WHERE a.id = d.id
+    UPDATE agents a SET stop_at = a.stop_at + make_interval(secs => $1) FROM draining d
+    WHERE a.id = d.id
 )
 SELECT clock_jumps FROM lease

@@ -1,5 +1,9 @@
--- Rename a session ($1) of these projects ($3) to $2. Not one that requests for a model find by its name, nor a replica.
--- The unique index sessions_live_name refuses the name of another live session of the project.
-UPDATE sessions SET name = $2, spec = CASE WHEN spec ? 'name' THEN jsonb_set(spec, '{name}', to_jsonb($2::text)) ELSE spec END
-WHERE id = $1::uuid AND ($3::text[] IS NULL OR project = ANY ($3)) AND type <> 'inference' AND removed_at IS NULL
+-- Rename a session ($1) of these projects ($3) to $2. Not one that requests for a model find by its
+-- name, nor a replica. The unique index sessions_live_name refuses the name of another live session
+-- of the project.
+UPDATE sessions
+SET name = $2,
+    spec = CASE WHEN spec ? 'name' THEN jsonb_set(spec, '{name}', to_jsonb($2::text)) ELSE spec END
+WHERE id = $1::uuid AND ($3::text[] IS NULL OR project = ANY ($3)) AND type <> 'inference'
+  AND removed_at IS NULL
 RETURNING id

@@ -1,6 +1,6 @@
--- Those of these sessions ($1) that are live, with the kernels of their current attempt, to be reconciled. The other agents
--- are counted only for sessions whose next transition may depend on them: pending ones, late ones, and ones whose start
--- failed.
+-- Those of these sessions ($1) that are live, with the kernels of their current attempt, to be
+-- reconciled. The other agents are counted only for sessions whose next transition may depend on
+-- them: pending ones, late ones, and ones whose start failed.
 WITH present AS (
     SELECT resource_group, count(*) FILTER (WHERE status = 'ALIVE') AS alive, count(*) AS there
     FROM agents WHERE status <> 'LOST' AND NOT draining GROUP BY 1
@@ -11,38 +11,55 @@ WITH present AS (
                              AND f.status IN (:TERMINAL))) AS needs_agents
     FROM unnest($1::uuid[]) AS requested(id) JOIN sessions s USING (id)
 )
-SELECT s.id, s.status, s.revision, s.attempt, s.requeues, s.requeued_from, s.spec::text AS spec, s.reason, s.detail,
-       s.deadline_at, k.id AS kernel_id, k.status AS kernel_status, k.reason AS kernel_reason,
-       k.detail AS kernel_detail, k.exit_code, k.agent_id, k.hostname, k.ends_at, now() AS now,
+SELECT s.id, s.status, s.revision, s.attempt, s.requeues, s.requeued_from, s.spec::text AS spec,
+       s.reason, s.detail, s.deadline_at, k.id AS kernel_id, k.status AS kernel_status,
+       k.reason AS kernel_reason, k.detail AS kernel_detail, k.exit_code, k.agent_id, k.hostname,
+       k.ends_at, now() AS now,
        coalesce(n.status = 'LOST' AND k.status NOT IN (:TERMINAL), false) AS unreachable,
        coalesce(n.status <> 'ALIVE' OR k.observed = 'UNKNOWN', false) AS silent,
-       coalesce(s.spec ->> 'overlap', CASE WHEN s.endpoint_id IS NOT NULL THEN 'allowed' END) = 'allowed' IS TRUE AS overlap,
+       coalesce(s.spec ->> 'overlap', CASE WHEN s.endpoint_id IS NOT NULL THEN 'allowed' END)
+           = 'allowed' IS TRUE AS overlap,
        CASE WHEN s.status = 'PENDING' AND s.attempt > 1 THEN ARRAY(
-           SELECT DISTINCT e.agent_id FROM kernels e JOIN agents a ON a.id = e.agent_id AND a.status = 'LOST'
+           SELECT DISTINCT e.agent_id
+           FROM kernels e JOIN agents a ON a.id = e.agent_id AND a.status = 'LOST'
            WHERE e.session_id = s.id AND e.attempt < s.attempt AND e.status NOT IN (:TERMINAL)
            ORDER BY e.agent_id) END AS earlier_lost,
-       CASE WHEN s.needs_agents THEN coalesce((SELECT alive FROM present g WHERE g.resource_group = s.resource_group), 0) - (
-           SELECT count(*) FROM agents a WHERE a.resource_group = s.resource_group AND a.status = 'ALIVE'
-             AND NOT a.draining
-             AND a.id = ANY (ARRAY(SELECT p.agent_id FROM kernels p WHERE p.session_id = s.id
-                                     AND p.attempt > s.requeued_from AND p.agent_id IS NOT NULL
-                                     AND (p.status = 'ERROR' OR NOT s.spec ? 'cluster')))) ELSE 0
-       END AS other_agents,
-       CASE WHEN s.needs_agents THEN coalesce((SELECT there FROM present g WHERE g.resource_group = s.resource_group), 0) - (
-           SELECT count(*) FROM agents a WHERE a.resource_group = s.resource_group AND a.status <> 'LOST'
-             AND NOT a.draining
-             AND a.id = ANY (ARRAY(SELECT p.agent_id FROM kernels p WHERE p.session_id = s.id
-                                     AND p.attempt > s.requeued_from AND p.agent_id IS NOT NULL
-                                     AND (p.status = 'ERROR' OR NOT s.spec ? 'cluster')))) ELSE 0
-       END AS untried_agents,
+       CASE WHEN s.needs_agents
+            THEN coalesce((SELECT alive FROM present g
+                           WHERE g.resource_group = s.resource_group), 0)
+               - (SELECT count(*) FROM agents a
+                  WHERE a.resource_group = s.resource_group AND a.status = 'ALIVE'
+                    AND NOT a.draining
+                    AND a.id = ANY (ARRAY(
+                        SELECT p.agent_id FROM kernels p
+                        WHERE p.session_id = s.id
+                          AND p.attempt > s.requeued_from AND p.agent_id IS NOT NULL
+                          AND (p.status = 'ERROR' OR NOT s.spec ? 'cluster'))))
+            ELSE 0 END AS other_agents,
+       CASE WHEN s.needs_agents
+            THEN coalesce((SELECT there FROM present g
+                           WHERE g.resource_group = s.resource_group), 0)
+               - (SELECT count(*) FROM agents a
+                  WHERE a.resource_group = s.resource_group AND a.status <> 'LOST'
+                    AND NOT a.draining
+                    AND a.id = ANY (ARRAY(
+                        SELECT p.agent_id FROM kernels p
+                        WHERE p.session_id = s.id
+                          AND p.attempt > s.requeued_from AND p.agent_id IS NOT NULL
+                          AND (p.status = 'ERROR' OR NOT s.spec ? 'cluster'))))
+            ELSE 0 END AS untried_agents,
        CASE WHEN s.status = 'PENDING' AND s.dependencies > 0 THEN (
            SELECT string_agg(format('%s ended %s, needed was %s', u.id, concat_ws(' ', u.status,
-                      nullif(u.result, 'UNDEFINED'), nullif(u.reason, '')), d.condition), '; ' ORDER BY u.id)
+                      nullif(u.result, 'UNDEFINED'), nullif(u.reason, '')),
+                  d.condition), '; ' ORDER BY u.id)
            FROM session_dependencies d JOIN sessions u ON u.id = d.depends_on
            WHERE d.session_id = s.id AND d.condition <> 'adopted'
-             AND dependency_state(d.condition, u.status, u.result) = 'failed') END AS failed_dependencies,
-       s.adopted_from, o.status AS shared_status, o.result AS shared_result, o.reason AS shared_reason, o.detail AS shared_detail
-FROM found s JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt LEFT JOIN agents n ON n.id = k.agent_id
+             AND dependency_state(d.condition, u.status, u.result)
+                 = 'failed') END AS failed_dependencies,
+       s.adopted_from, o.status AS shared_status, o.result AS shared_result,
+       o.reason AS shared_reason, o.detail AS shared_detail
+FROM found s JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt
+LEFT JOIN agents n ON n.id = k.agent_id
 LEFT JOIN sessions o ON o.id = s.adopted_from
 WHERE s.status NOT IN (:TERMINAL)
 ORDER BY s.id, k.cluster_role, k.cluster_index

@@ -1,3 +1,4 @@
--- The stops that were asked for at least $1 seconds ago and are not carried out, the first ones first.
+-- The stops that were asked for at least $1 seconds ago and are not carried out, the first ones
+-- first.
 SELECT id, asked_at, asked_by FROM session_stops
 WHERE asked_at <= now() - make_interval(secs => $1) ORDER BY asked_at, id LIMIT 100

@@ -1,41 +1,48 @@
--- The only statement that changes a session's status after its placement (session_place.sql does that). Compare-and-swap
--- on status and revision, which `locked` compares, in the order of the ids: what it has found cannot change before the update.
--- Writes the history, and what the transition means for the kernels. Returns ended kernels with their agents, and the sessions that
--- depend on one that has ended. A stale transition changes nothing and returns no row.
--- `next_kernel` is set for a retry, a requeue and a preemption: a new kernel with a new id, and new sub kernels for a
--- cluster. `term` is set for what only the leader may decide: the lease is locked FOR SHARE, so that no other manager
--- becomes leader until this commits.
+-- The only statement that changes a session's status after its placement (session_place.sql does
+-- that). Compare-and-swap on status and revision, which `locked` compares, in the order of the ids:
+-- what it has found cannot change before the update. Writes the history, and what the transition
+-- means for the kernels. Returns ended kernels with their agents, and the sessions that depend on
+-- one that has ended. A stale transition changes nothing and returns no row. `next_kernel` is set
+-- for a retry, a requeue and a preemption: a new kernel with a new id, and new sub kernels for a
+-- cluster. `term` is set for what only the leader may decide: the lease is locked FOR SHARE, so
+-- that no other manager becomes leader until this commits.
 WITH input AS (
     SELECT * FROM unnest(
-        $1::uuid[], $2::text[], $3::int[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
-        $9::text[], $10::text[], $11::float8[], $12::uuid[], $13::text[], $14::float8[], $19::bigint[])
-    AS i(id, old, revision, new, event, reason, detail, actor, result, kernel_status, deadline_s, next_kernel, secret,
-         backoff_s, term)
+        $1::uuid[], $2::text[], $3::int[], $4::text[], $5::text[], $6::text[], $7::text[],
+        $8::text[], $9::text[], $10::text[], $11::float8[], $12::uuid[], $13::text[], $14::float8[],
+        $19::bigint[])
+    AS i(id, old, revision, new, event, reason, detail, actor, result, kernel_status, deadline_s,
+         next_kernel, secret, backoff_s, term)
 ), lease AS (
-    SELECT term FROM leases WHERE name = 'leader' AND term = ANY ($19::bigint[]) AND expires_at > now() FOR SHARE
+    SELECT term FROM leases
+    WHERE name = 'leader' AND term = ANY ($19::bigint[]) AND expires_at > now() FOR SHARE
 ), locked AS (
     SELECT i.*, s.attempt FROM sessions s JOIN input i ON s.id = i.id
-    WHERE s.status = i.old AND s.revision = i.revision AND (i.term IS NULL OR i.term IN (SELECT term FROM lease))
+    WHERE s.status = i.old AND s.revision = i.revision
+      AND (i.term IS NULL OR i.term IN (SELECT term FROM lease))
     ORDER BY s.id FOR UPDATE OF s
 ), moved AS (
     UPDATE sessions s SET
         status = i.new, revision = s.revision + 1, reason = i.reason, detail = i.detail,
-        result = coalesce(i.result, s.result), deadline_at = now() + make_interval(secs => i.deadline_s),
+        result = coalesce(i.result, s.result),
+        deadline_at = now() + make_interval(secs => i.deadline_s),
         status_since = CASE WHEN i.new = i.old THEN s.status_since ELSE now() END,
         ready_at = CASE WHEN i.new = 'RUNNING' AND i.old <> i.new THEN now() ELSE s.ready_at END,
         attempt = s.attempt + (i.next_kernel IS NOT NULL)::int,
         requeues = s.requeues + (i.event = 'requeue')::int,
-        requeued_from = CASE WHEN i.event IN ('requeue', 'preempt') THEN s.attempt ELSE s.requeued_from END,
+        requeued_from
+            = CASE WHEN i.event IN ('requeue', 'preempt') THEN s.attempt ELSE s.requeued_from END,
         not_before = now() + make_interval(secs => i.backoff_s),
         hold = NULL, retries = CASE WHEN i.new = 'PENDING' THEN 0 ELSE s.retries END,
         bypassed = CASE WHEN i.new = 'PENDING' THEN 0 ELSE s.bypassed END
     FROM locked i
     WHERE s.id = i.id
-    RETURNING s.id, s.revision, i.attempt AS old_attempt, i.old, i.new, i.event, i.reason, i.detail, i.actor,
-              i.kernel_status, i.next_kernel, i.secret, s.type, s.endpoint_id,
+    RETURNING s.id, s.revision, i.attempt AS old_attempt, i.old, i.new, i.event, i.reason, i.detail,
+              i.actor, i.kernel_status, i.next_kernel, i.secret, s.type, s.endpoint_id,
               coalesce(s.spec -> 'ports', '[]') <> '[]' AS offers
 ), logged AS (
-    INSERT INTO session_history (session_id, revision, event, from_status, to_status, reason, actor, detail)
+    INSERT INTO session_history (session_id, revision, event, from_status, to_status, reason, actor,
+                                 detail)
     SELECT m.id, m.revision, m.event, m.old, m.new, m.reason, m.actor, m.detail
     FROM moved m
 ), ended AS (
@@ -50,14 +57,19 @@ WITH input AS (
     RETURNING k.id, k.session_id, k.agent_id
 ), fresh AS (
     INSERT INTO kernels (id, session_id, attempt, status, secret)
-    SELECT m.next_kernel, m.id, m.old_attempt + 1, 'PENDING', m.secret FROM moved m WHERE m.next_kernel IS NOT NULL
+    SELECT m.next_kernel, m.id, m.old_attempt + 1, 'PENDING', m.secret
+    FROM moved m
+    WHERE m.next_kernel IS NOT NULL
 ), fresh_subs AS (
-    INSERT INTO kernels (id, session_id, attempt, status, secret, hostname, cluster_role, cluster_index)
+    INSERT INTO kernels (id, session_id, attempt, status, secret, hostname, cluster_role,
+                         cluster_index)
     SELECT u.id, m.id, m.old_attempt + 1, 'PENDING', u.secret, 'sub' || u.index, 'sub', u.index
-    FROM unnest($15::uuid[], $16::int[], $17::uuid[], $18::text[]) AS u(session_id, index, id, secret)
+    FROM unnest($15::uuid[], $16::int[], $17::uuid[], $18::text[])
+        AS u(session_id, index, id, secret)
     JOIN moved m ON m.id = u.session_id
 )
 SELECT m.id, m.type, m.endpoint_id, e.agent_id, e.id AS kernel_id, m.offers,
        CASE WHEN m.new IN (:TERMINAL)
-            THEN ARRAY(SELECT d.session_id FROM session_dependencies d WHERE d.depends_on = m.id) END AS dependents
+            THEN ARRAY(SELECT d.session_id
+                       FROM session_dependencies d WHERE d.depends_on = m.id) END AS dependents
 FROM moved m LEFT JOIN ended e ON e.session_id = m.id

@@ -1,8 +1,9 @@
--- The sessions to reconcile: those past their deadline (index sessions_deadline). With $1 also sessions for which a
--- notification is the faster signal: moving ones whose kernels are in another status (sessions_moving), those with a kernel
--- that ended in the last $2 seconds (kernels_ended), those that depend on a session whose kernel did, those with a kernel on
--- a LOST agent (agents_silent, kernels_live_by_agent), and pending ones to be retried for which too few agents are left
--- (sessions_retried).
+-- The sessions to reconcile: those past their deadline (index sessions_deadline). With $1 also
+-- sessions for which a notification is the faster signal: moving ones whose kernels are in another
+-- status (sessions_moving), those with a kernel that ended in the last $2 seconds (kernels_ended),
+-- those that depend on a session whose kernel did, those with a kernel on a LOST agent
+-- (agents_silent, kernels_live_by_agent), and pending ones to be retried for which too few agents
+-- are left (sessions_retried).
 WITH ended AS MATERIALIZED (
     SELECT DISTINCT e.session_id FROM kernels e
     WHERE $1::boolean AND e.status IN (:TERMINAL)
@@ -12,14 +13,16 @@ SELECT id FROM sessions WHERE deadline_at <= now() AND status NOT IN (:TERMINAL)
 UNION
 SELECT s.id FROM sessions s
 WHERE $1::boolean AND s.status IN (:AWAITING_AGENT)
-  AND EXISTS (SELECT FROM kernels k WHERE k.session_id = s.id AND k.attempt = s.attempt AND k.status <> s.status)
+  AND EXISTS (SELECT FROM kernels k
+              WHERE k.session_id = s.id AND k.attempt = s.attempt AND k.status <> s.status)
 UNION
 SELECT r.id FROM ended e, LATERAL (
     SELECT s.id FROM sessions s JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt
     WHERE s.id = e.session_id AND s.status = 'RUNNING' AND k.status <> 'RUNNING' LIMIT 1) r
 UNION
 SELECT w.id FROM ended e, LATERAL (
-    SELECT w.id FROM session_dependencies d JOIN sessions u ON u.id = d.depends_on JOIN sessions w ON w.id = d.session_id
+    SELECT w.id FROM session_dependencies d JOIN sessions u ON u.id = d.depends_on
+    JOIN sessions w ON w.id = d.session_id
     WHERE d.depends_on = e.session_id AND w.status = 'PENDING'
       AND (w.spec ->> 'dependency_failed' IS DISTINCT FROM 'wait' OR d.condition = 'adopted')
       AND dependency_state(d.condition, u.status, u.result) = 'failed' OFFSET 0) w
@@ -35,5 +38,9 @@ WHERE $1::boolean AND w.status = 'PENDING' AND w.attempt > w.requeued_from + 1 A
           AND NOT (a.id = ANY (ARRAY(SELECT p.agent_id FROM kernels p WHERE p.session_id = w.id
                                        AND p.attempt > w.requeued_from AND p.agent_id IS NOT NULL
                                        AND (p.status = 'ERROR' OR NOT w.spec ? 'cluster'))))
-        LIMIT CASE WHEN w.spec #>> '{cluster,mode}' = 'multi-node' THEN as_integer(w.spec #> '{cluster,size}') ELSE 1 END) untried
-    ) < CASE WHEN w.spec #>> '{cluster,mode}' = 'multi-node' THEN as_integer(w.spec #> '{cluster,size}') ELSE 1 END
+        LIMIT CASE WHEN w.spec #>> '{cluster,mode}' = 'multi-node'
+                   THEN as_integer(w.spec #> '{cluster,size}')
+                   ELSE 1 END) untried
+    ) < CASE WHEN w.spec #>> '{cluster,mode}' = 'multi-node'
+             THEN as_integer(w.spec #> '{cluster,size}')
+             ELSE 1 END

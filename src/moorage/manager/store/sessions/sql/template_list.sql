@@ -1,7 +1,9 @@
--- The latest versions of a project's templates and of those for all that it has none of the same name of, or with $2 all
--- versions of one.
+-- The latest versions of a project's templates and of those for all that it has none of the same
+-- name of, or with $2 all versions of one.
 SELECT * FROM (
     SELECT DISTINCT ON (name, CASE WHEN $2::text IS NULL THEN 0 ELSE version END) * FROM templates t
-    WHERE project = (SELECT max(project) FROM templates WHERE project IN ($1, '') AND name = t.name AND deleted_at IS NULL)
+    WHERE project = (SELECT max(project)
+                     FROM templates
+                     WHERE project IN ($1, '') AND name = t.name AND deleted_at IS NULL)
         AND deleted_at IS NULL AND ($2::text IS NULL OR name = $2)
     ORDER BY name, CASE WHEN $2::text IS NULL THEN 0 ELSE version END, version DESC) t

@@ -1,17 +1,25 @@
--- Add a version of a template, unless its latest version is the same: then that one is returned. $6: what the latest version
--- may be (NULL: any, or none). No row: it is another one. The body is stored as the text that it was given as, in a JSON string,
--- since jsonb would forget the order of its keys, in which it is shown. Two are the same whatever that order. $7: sessions of it
--- run isolated. An administrator who sets again what somebody else has written makes a version that does not.
+-- Add a version of a template, unless its latest version is the same: then that one is returned.
+-- $6: what the latest version may be (NULL: any, or none). No row: it is another one. The body is
+-- stored as the text that it was given as, in a JSON string, since jsonb would forget the order of
+-- its keys, in which it is shown. Two are the same whatever that order. $7: sessions of it run
+-- isolated. An administrator who sets again what somebody else has written makes a version that
+-- does not.
 WITH latest AS (
     SELECT * FROM templates WHERE project = $1 AND name = $2 ORDER BY version DESC LIMIT 1
 ), expected AS (
-    SELECT WHERE $6::bigint[] IS NULL OR EXISTS (SELECT FROM latest WHERE version = ANY ($6) AND deleted_at IS NULL)
+    SELECT
+    WHERE $6::bigint[] IS NULL
+      OR EXISTS (SELECT FROM latest WHERE version = ANY ($6) AND deleted_at IS NULL)
 ), same AS (
-    SELECT latest.* FROM latest, expected WHERE as_document(body) = as_document($3::jsonb) AND bases = $4::text[] AND deleted_at IS NULL
+    SELECT latest.*
+    FROM latest, expected
+    WHERE as_document(body) = as_document($3::jsonb) AND bases = $4::text[] AND deleted_at IS NULL
         AND isolated <= $7::boolean
 ), added AS (
     INSERT INTO templates (project, name, version, body, bases, created_by, isolated)
-    SELECT $1, $2, coalesce((SELECT version FROM latest), 0) + 1, $3::jsonb, $4, $5, $7 FROM expected WHERE NOT EXISTS (SELECT FROM same)
+    SELECT $1, $2, coalesce((SELECT version FROM latest), 0) + 1, $3::jsonb, $4, $5, $7
+    FROM expected
+    WHERE NOT EXISTS (SELECT FROM same)
     RETURNING *
 )
 SELECT * FROM added UNION ALL SELECT * FROM same
