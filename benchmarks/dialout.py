@@ -35,10 +35,10 @@ from moorage.common.model.addresses import dial_out_host
 from moorage.common.model.ids import KernelId, SessionId
 from moorage.common.views.peers import PeerKind
 from moorage.manager.crypto.authority import CertificateAuthority, read_csr
+from moorage.proxy.core.metrics import ProxyMetrics
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.dialout.connector import Connector
 from moorage.proxy.dialout.listener import DialOutListener
-from moorage.proxy.metrics import ProxyMetrics
 from moorage.proxy.planes.asyncio import AsyncioPlane
 from moorage.proxy.timeouts import Timeouts
 

@@ -40,9 +40,9 @@ from moorage.proxy import Timeouts
 from moorage.proxy.control.shared_limits import SharedMemory
 from moorage.proxy.core import flow
 from moorage.proxy.core.limits.reservation import RequestLimiter
+from moorage.proxy.core.metrics import ProxyMetrics
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.usage_book import UsageBook
-from moorage.proxy.metrics import ProxyMetrics
 from moorage.proxy.planes.asyncio import AsyncioPlane
 from moorage.proxy.planes.asyncio.client import ClientConnection
 from moorage.proxy.planes.asyncio.upstream import UpstreamConnection

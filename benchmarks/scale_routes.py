@@ -16,9 +16,9 @@ from moorage.common.link.route_codec import routes_from_wire
 from moorage.common.model.ids import KernelId, SessionId
 from moorage.manager.serving.route_parts import RouteParts
 from moorage.proxy.control.saved_table import SavedTable
+from moorage.proxy.core.metrics import ProxyMetrics
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.routes import IndexedTable
-from moorage.proxy.metrics import ProxyMetrics
 from scale_meter import Case, Meter
 
 REPLICAS = 20

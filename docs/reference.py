@@ -32,7 +32,7 @@ from moorage.manager.api.metering.exposition import exposition
 from moorage.manager.api.routes import ROUTES
 from moorage.manager.lifecycle import diagram
 from moorage.manager.metrics import ManagerMetrics
-from moorage.proxy.metrics import ProxyMetrics
+from moorage.proxy.core.metrics import ProxyMetrics
 
 _HTTP = ("get", "post", "put", "patch", "delete")
 

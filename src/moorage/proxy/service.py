@@ -27,11 +27,11 @@ from moorage.proxy.control.health import health_app, malformed
 from moorage.proxy.control.saved_table import SavedTable
 from moorage.proxy.control.ssh_access import SshAccess
 from moorage.proxy.control.worker_slot import WorkerSlot
+from moorage.proxy.core.metrics import ProxyMetrics
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.dialout.connector import Connector
 from moorage.proxy.dialout.listener import DialOutListener, published_address
 from moorage.proxy.dialout.prober import ReachProber
-from moorage.proxy.metrics import ProxyMetrics
 from moorage.proxy.planes.asyncio import AsyncioPlane
 from moorage.proxy.planes.base import DataPlane
 from moorage.proxy.planes.simple import SimplePlane

@@ -18,10 +18,10 @@ from moorage.proxy.core.commands import Break, ReadBody, Send, StartResponse, Wa
 from moorage.proxy.core.error_response import ErrorResponse
 from moorage.proxy.core.flow import resume_held
 from moorage.proxy.core.limits.limiter import Ask, Observer
+from moorage.proxy.core.metrics import ProxyMetrics
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.retry import Failure
 from moorage.proxy.core.traced_flow import begin_flow
-from moorage.proxy.metrics import ProxyMetrics
 
 CHAT = "/v1/chat/completions"
 BODY = b'{"model":"tiny"}'

@@ -14,9 +14,9 @@ from moorage.common.link.messages import RequestLimits, RouteTable
 from moorage.proxy import Timeouts
 from moorage.proxy.core.limits.ledger import Ledger, cells_needed
 from moorage.proxy.core.limits.reservation import RequestLimiter
+from moorage.proxy.core.metrics import ProxyMetrics
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.usage_book import UsageBook
-from moorage.proxy.metrics import ProxyMetrics
 from moorage.proxy.planes.asyncio import AsyncioPlane
 from moorage.proxy.planes.asyncio.client import ClientConnection
 from moorage.proxy.planes.asyncio.messages import KnownHeads

@@ -14,10 +14,10 @@ from moorage.common.link.messages import ModelRoute, RouteTable, Target
 from moorage.common.model.ids import KernelId, SessionId
 from moorage.proxy.control.shared_limits import SharedMemory, create
 from moorage.proxy.core.answering import ANSWERED_S, FAILED, KEYS, WINDOW_S, Answering
+from moorage.proxy.core.metrics import ProxyMetrics
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.result_news import LENGTH
 from moorage.proxy.core.retry import Failure
-from moorage.proxy.metrics import ProxyMetrics
 
 A = KernelId("a")
 B = KernelId("b")

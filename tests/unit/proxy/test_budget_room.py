@@ -15,8 +15,9 @@ from tests.examples import examples
 from moorage.common.link.messages import BudgetGrant, KeyGrant, RequestLimits
 from moorage.common.link.proxy_messages import LimitShare
 from moorage.manager.serving.limit_shares import StoredShares, share_of
+from moorage.proxy.core.limit_subject import LimitSubject
 from moorage.proxy.core.limits.ledger import COUNTED_S, Ledger, LedgerReservation, cells_needed
-from moorage.proxy.core.limits.request_needs import LimitExceeded, LimitSubject, subjects_of
+from moorage.proxy.core.limits.request_needs import LimitExceeded, subjects_of
 
 NAME = "budget/project/month/tokens/vision"
 

@@ -10,9 +10,9 @@ from moorage.common.link.messages import KeyGrant, ModelRoute, RouteTable, Targe
 from moorage.common.model.ids import KernelId, SessionId
 from moorage.proxy.core.error_response import ErrorResponse
 from moorage.proxy.core.flow import RequestFlow
+from moorage.proxy.core.metrics import ProxyMetrics
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.routes import IndexedTable
-from moorage.proxy.metrics import ProxyMetrics
 
 HEAD = {"Authorization": "Bearer key"}
 KEY = KeyGrant(hashlib.sha256(b"key").hexdigest())

@@ -10,10 +10,10 @@ from tests.examples import examples
 
 from moorage.common.link.messages import KeyGrant, ModelRoute, RequestLimits
 from moorage.common.link.proxy_messages import LimitNeed, LimitShare
+from moorage.proxy.core.limit_subject import LimitSubject
 from moorage.proxy.core.limits.ledger import Ledger, LedgerReservation, cells_needed
 from moorage.proxy.core.limits.request_needs import (
     LimitExceeded,
-    LimitSubject,
     Room,
     Rooms,
     estimate_tokens,

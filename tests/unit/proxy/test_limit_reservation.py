@@ -13,10 +13,10 @@ from moorage.proxy.core.error_response import ErrorResponse
 from moorage.proxy.core.limits.ledger import Ledger, cells_needed
 from moorage.proxy.core.limits.limiter import Ask
 from moorage.proxy.core.limits.reservation import HeldRequest, RequestLimiter
+from moorage.proxy.core.metrics import ProxyMetrics
 from moorage.proxy.core.permit import Permit
 from moorage.proxy.core.priority import DEFAULT
 from moorage.proxy.core.usage_book import Amounts, Payer, UsageBook
-from moorage.proxy.metrics import ProxyMetrics
 
 CHAT = "/v1/chat/completions"
 JSON = "application/json"

@@ -13,9 +13,9 @@ from moorage.common.model.ids import KernelId, SessionId
 from moorage.proxy.control.load import LoadMeter
 from moorage.proxy.core.limits.ledger import Ledger, cells_needed
 from moorage.proxy.core.limits.reservation import RequestLimiter
+from moorage.proxy.core.metrics import ProxyMetrics
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.usage_book import UsageBook
-from moorage.proxy.metrics import ProxyMetrics
 
 
 def test_results_of_the_last_requests_are_told() -> None:

@@ -20,13 +20,13 @@ from moorage.common.link.route_codec import reply_to_wire, report_from_wire
 from moorage.proxy.control.load import LoadMeter
 from moorage.proxy.control.report_stream import ReportStream
 from moorage.proxy.control.usage_spool import UsageSpool
+from moorage.proxy.core.limit_subject import LimitSubject
 from moorage.proxy.core.limits.ledger import Ledger, LedgerReservation, cells_needed
-from moorage.proxy.core.limits.request_needs import LimitSubject
 from moorage.proxy.core.limits.reservation import RequestLimiter
+from moorage.proxy.core.metrics import ProxyMetrics
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.token_meter import Tokens
 from moorage.proxy.core.usage_book import UsageBook
-from moorage.proxy.metrics import ProxyMetrics
 
 ROOM = LimitSubject("budget/b", RequestLimits(tokens_per_minute=100), "tokens")
 KEY = KeyGrant("x", user="", project="p", id="k", owner="ada")

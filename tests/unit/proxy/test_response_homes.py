@@ -20,6 +20,7 @@ from moorage.proxy.core.error_response import ErrorResponse
 from moorage.proxy.core.flow import RequestFlow
 from moorage.proxy.core.limits.ledger import Ledger, cells_needed
 from moorage.proxy.core.limits.reservation import RequestLimiter
+from moorage.proxy.core.metrics import ProxyMetrics
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.response_homes import (
     KEPT_S,
@@ -31,7 +32,6 @@ from moorage.proxy.core.response_homes import (
 )
 from moorage.proxy.core.retry import Failure
 from moorage.proxy.core.usage_book import UsageBook
-from moorage.proxy.metrics import ProxyMetrics
 
 RESPONSES = "/v1/responses"
 USAGE = {"input_tokens": 5, "output_tokens": 7}

@@ -18,9 +18,9 @@ from moorage.common.config.settings import ProxySettings
 from moorage.common.http.head import HeadGuard
 from moorage.common.link.messages import KeyGrant, ModelRoute, RouteTable
 from moorage.proxy import Timeouts
+from moorage.proxy.core.metrics import ProxyMetrics
 from moorage.proxy.core.request_body import SLICE_BYTES
 from moorage.proxy.core.request_router import RequestRouter
-from moorage.proxy.metrics import ProxyMetrics
 from moorage.proxy.planes.asyncio import AsyncioPlane
 from moorage.proxy.planes.asyncio.client import ClientConnection
 from moorage.proxy.planes.turns import Turns

@@ -25,8 +25,9 @@ from moorage.common.link.proxy_messages import (
 from moorage.common.link.route_codec import reply_from_wire, report_to_wire
 from moorage.proxy.control.load import LoadMeter
 from moorage.proxy.control.usage_spool import UsageSpool
+from moorage.proxy.core.limit_subject import LimitSubject
 from moorage.proxy.core.limits.ledger import COUNTED_S, Ledger
-from moorage.proxy.core.limits.request_needs import WINDOW_S, LimitSubject
+from moorage.proxy.core.limits.request_needs import WINDOW_S
 from moorage.proxy.core.limits.reservation import RequestLimiter
 from moorage.proxy.core.usage_book import UsageBook
 

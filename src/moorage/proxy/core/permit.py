@@ -8,7 +8,7 @@ permits in it. Every change of the table ends them all, so whatever the table sa
 from __future__ import annotations
 
 from moorage.common.link.messages import ModelRoute
-from moorage.proxy.core.limits.request_needs import LimitSubject
+from moorage.proxy.core.limit_subject import LimitSubject
 
 
 class Permit:

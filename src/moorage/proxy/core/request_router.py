@@ -30,6 +30,7 @@ from moorage.proxy.core.error_response import (
 )
 from moorage.proxy.core.fallback import FallbackChain, Hop
 from moorage.proxy.core.limits.limiter import Ask, Limiter, RequestReservation, Unlimited
+from moorage.proxy.core.metrics import NO_MODEL, ProxyMetrics
 from moorage.proxy.core.request_body import LargeBody
 from moorage.proxy.core.response_homes import Home, ResponseHomes, bytes_needed, owner_of
 from moorage.proxy.core.result_news import ANSWERED, GONE, ResultNews
@@ -39,7 +40,6 @@ from moorage.proxy.core.routes import IndexedTable, StaleTable, newest_table
 from moorage.proxy.core.stored_response import named_home
 from moorage.proxy.core.table_age import TableAge
 from moorage.proxy.core.waiting import WaitingRoom
-from moorage.proxy.metrics import NO_MODEL, ProxyMetrics
 
 K = TypeVar("K", bound=str)
 

@@ -13,9 +13,10 @@ from typing import Final
 
 from moorage.proxy.core.content_coding import Unpacker
 from moorage.proxy.core.json_scan import scan
-from moorage.proxy.core.limits.request_needs import BYTES_PER_TOKEN
 from moorage.proxy.core.member_scan import IS_COMPILED, read_member
 
+# Bytes of a prompt for each token, about: an estimate that the answer corrects.
+BYTES_PER_TOKEN: Final = 4
 _NAME: Final = b'"usage"'
 _BEGINS = re.compile(rb"\s*:\s*\{")
 # Objects of that name that are looked at, the last one first: most often it is the one.

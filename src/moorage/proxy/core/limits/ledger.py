@@ -20,10 +20,10 @@ from contextlib import AbstractContextManager, nullcontext
 
 from moorage.common.link.messages import RequestLimits
 from moorage.common.link.proxy_messages import LimitNeed, LimitShare
+from moorage.proxy.core.limit_subject import LimitSubject
 from moorage.proxy.core.limits.request_needs import (
     WINDOW_S,
     LimitExceeded,
-    LimitSubject,
     Room,
     Rooms,
     tightest,

@@ -16,31 +16,13 @@ from typing import Final
 
 from moorage.common.link.messages import KeyGrant, ModelRoute, RequestLimits
 from moorage.proxy.core.error_response import ErrorResponse
+from moorage.proxy.core.limit_subject import LimitSubject
+from moorage.proxy.core.token_meter import BYTES_PER_TOKEN
 
 WINDOW_S: Final = 60
 # Tokens of an answer that names no bound.
 UNBOUNDED_ANSWER: Final = 256
-# Bytes of a prompt for each token, about: an estimate that the answer corrects.
-BYTES_PER_TOKEN: Final = 4
 _TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
-
-
-@dataclass(frozen=True, slots=True)
-class LimitSubject:
-    """Who or what is limited: ``key/ID``, ``project/NAME`` or ``model/NAME``. ``unit``: of a
-    budget, whose hard limit stands for that of tokens; "": it is none."""
-
-    name: str
-    limits: RequestLimits
-    unit: str = ""
-
-    def amount(self, prompt: int, answer: int) -> int:
-        """What a request with these tokens uses of a budget."""
-        if self.unit == "requests":
-            return 1
-        return (prompt if self.unit != "tokens_out" else 0) + (
-            answer if self.unit != "tokens_in" else 0
-        )
 
 
 class Room:

@@ -11,11 +11,11 @@ from moorage.proxy.core.activity import Activity
 from moorage.proxy.core.content_coding import is_plain
 from moorage.proxy.core.error_response import ErrorResponse
 from moorage.proxy.core.headers import is_event_stream
+from moorage.proxy.core.limit_subject import LimitSubject
 from moorage.proxy.core.limits.ledger import Ledger, LedgerReservation
 from moorage.proxy.core.limits.limiter import Ask, Observer
 from moorage.proxy.core.limits.request_needs import (
     LimitExceeded,
-    LimitSubject,
     budget_exhausted,
     budget_reserved,
     budget_warning,
