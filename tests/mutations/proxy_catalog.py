@@ -27,7 +27,7 @@ MUTATIONS = (
     Mutation(
         "a request that has no room anywhere is not held",
         "proxy/core/flow.py",
-        "        self._tried = None\n        return self._hold(now)\n",
+        "        attempts.try_all_again()\n        return self._hold(now)\n",
         "        return None\n",
         ("tests/unit/proxy/test_engine_room.py",),
     ),
@@ -346,9 +346,9 @@ MUTATIONS = (
     Mutation(
         "a request whose client left stays in flight",
         "proxy/core/flow.py",
-        "        self._is_over = True\n        if self._hold_until:",
-        "        self._is_over = True\n        if status == CLIENT_CLOSED_REQUEST:\n            return\n"
-        "        if self._hold_until:",
+        "        self.state = ENDED\n        target = self.target\n",
+        "        self.state = ENDED\n        if status == CLIENT_CLOSED_REQUEST:\n            return\n"
+        "        target = self.target\n",
         _tests("test_churn", "nothing"),
     ),
     Mutation(
@@ -463,7 +463,7 @@ MUTATIONS = (
     Mutation(
         "a stream outlives the rights of its key",
         "proxy/core/flow.py",
-        "return may_go_on(admitted, self._asked, table)",
+        'return may_go_on(admitted, "" if request is None else request.route_name, table)',
         "return True",
         _tests("test_revoked_keys", "fewer"),
     ),
@@ -533,7 +533,7 @@ MUTATIONS = (
     Mutation(
         "a request that met a dead connection tries another idle one",
         "proxy/core/flow.py",
-        "Send(target, not DEATHS.isdisjoint(self._failures))",
+        "Send(target, attempts is not None and attempts.has_killed)",
         "Send(target)",
         _tests("test_stale_connections", "tries"),
     ),

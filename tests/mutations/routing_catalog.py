@@ -50,8 +50,8 @@ MUTATIONS = (
     Mutation(
         "a request counts for the model that could not serve it",
         FLOW,
-        "            if route.name != self._asked:\n                self._settle(503, now)\n",
-        "            if route.name != self._asked:\n",
+        "            if route.name != request.route_name:\n                self._settle(503, now)\n",
+        "            if route.name != request.route_name:\n",
         FALLBACKS,
     ),
     Mutation(

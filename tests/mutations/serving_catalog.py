@@ -108,15 +108,15 @@ MUTATIONS = (
     Mutation(
         "a request fails while its replicas are replaced",
         "proxy/core/flow.py",
-        "if waits and self._home is None and not self._served_by and self._router.holds(self.model):",
+        "if waits and self._may_wait(request) and self._router.holds(self.model):",
         "if False:",
         ("tests/unit/proxy/test_flow.py", "-k", "dead"),
     ),
     Mutation(
         "a request that kills replicas is sent to more of them",
-        "proxy/core/flow.py",
-        "self._failures = tuple(f for f in self._failures if f in DEATHS)",
-        "self._failures = ()",
+        "proxy/core/flow_parts.py",
+        "self.failures = tuple(failure for failure in self.failures if failure in DEATHS)",
+        "self.failures = ()",
         ("tests/unit/proxy/test_flow.py", "-k", "losses"),
     ),
     Mutation(

@@ -166,12 +166,14 @@ def test_what_is_refused_for_room(replicas: str, steps: list[str], recorded: str
 
 def test_it_says_nothing_of_the_health_of_a_replica() -> None:
     playbook = Playbook("a")
-    for _ in range(4):
-        playbook.event("request")
-        playbook.event("body")
+    others = [playbook.another() for _ in range(3)]
+    for each in (playbook, *others):
+        each.event("request")
+        each.event("body")
     assert playbook.event(SAYS).startswith("hold")
     assert playbook.router.answering.failing_since(A) is None
-    playbook.event("leaves")
+    for each in (playbook, *others):
+        each.event("leaves")
 
 
 def test_requests_that_wait_go_on_when_one_ends() -> None:

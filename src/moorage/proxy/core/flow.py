@@ -15,18 +15,18 @@ is one for which no engine has room (``engine_room``), until one has.
 
 Wherever it ends otherwise, the command is a response of the proxy itself: ``LocalResponse`` or
 ``ErrorResponse``. A client that leaves ends it anywhere, with ``client_gone``. In-flight counts,
-the reservation and the metrics are settled at the end, once, however it comes.
+the reservation and the metrics are settled at the end, once, however it comes. ``flow_states`` has
+the states that this picture goes through, and which event may come in which.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from moorage.common.link.messages import KeyGrant, Target
 from moorage.common.model.ids import KernelId
 from moorage.proxy.core import error_response, stream_end
 from moorage.proxy.core.admission import BodyRequired, LocalResponse, large_body, may_go_on
-from moorage.proxy.core.affinity import key_of
 from moorage.proxy.core.apis import RESPONSES, speaks_anthropic, split_project
 from moorage.proxy.core.commands import (
     READ_BODY,
@@ -38,17 +38,25 @@ from moorage.proxy.core.commands import (
 )
 from moorage.proxy.core.engine_room import ends_without_room, tells_of_no_room
 from moorage.proxy.core.error_response import ErrorResponse
-from moorage.proxy.core.fallback import FALLS_BACK, FallbackChain, is_refused
+from moorage.proxy.core.fallback import FALLS_BACK, is_refused
+from moorage.proxy.core.flow_parts import FailedAttempts, ForwardedRequest, RequestWait
+from moorage.proxy.core.flow_states import (
+    ENDED,
+    HELD,
+    READING,
+    SENT,
+    STREAMING,
+    FlowState,
+    IllegalEvent,
+)
 from moorage.proxy.core.headers import is_event_stream
 from moorage.proxy.core.limits.limiter import Ask, Observer, RequestReservation
 from moorage.proxy.core.permit import Permit
 from moorage.proxy.core.priority import DEFAULT, with_priority
 from moorage.proxy.core.request_body import LargeBody
 from moorage.proxy.core.request_router import RequestRouter
-from moorage.proxy.core.response_homes import Home
 from moorage.proxy.core.retry import (
     BUSY,
-    DEATHS,
     Failure,
     is_error_event,
     should_retry,
@@ -74,38 +82,25 @@ class RequestFlow:
     """One request. Times named ``now`` are monotonic seconds, ``unix_now`` is in seconds since the
     epoch.
 
-    ``resume``: set by the plane while the request is held; called with what a change of the routes
-    commands. ``admitted``: the decision about the head, which a plane may remember for equal heads.
-    ``is_anthropic``: whether errors are in Anthropic's format. ``path``, ``payload``: what to send
-    to the replica. ``model``: "" until it is known. ``target``: the replica that has the request.
-    ``traceparent``: for the replica, "" to leave that of the client.
+    ``state``: one of ``flow_states``. ``resume``: called with what a change of the routes commands
+    while the request is held. ``admitted``: the decision about the head, which a plane may remember
+    for equal heads. ``is_anthropic``: whether errors are in Anthropic's format. ``path``,
+    ``payload``: what to send to the replica. ``model``: "" until it is known. ``target``: the
+    replica that has the request. ``traceparent``: for the replica, "" to leave that of the client.
     """
 
     __slots__ = (
-        "_affinity",
-        "_asked",
-        "_asked_at",
-        "_body",
-        "_chain",
-        "_epoch",
-        "_failures",
-        "_fall_at",
-        "_held_since",
-        "_hold_until",
-        "_home",
-        "_is_over",
-        "_is_stream_open",
-        "_refusals",
+        "_attempts",
+        "_clock_offset_s",
+        "_request",
         "_reservation",
         "_router",
         "_sent_at",
-        "_served_by",
         "_started_at",
         "_status",
-        "_stored",
-        "_tells",
-        "_tried",
+        "_wait",
         "_waited_s",
+        "_waits_since",
         "admitted",
         "is_anthropic",
         "model",
@@ -113,6 +108,7 @@ class RequestFlow:
         "payload",
         "request_id",
         "resume",
+        "state",
         "target",
         "traceparent",
     )
@@ -120,37 +116,33 @@ class RequestFlow:
     def __init__(self, router: RequestRouter, request_id: str, now: float) -> None:
         self._router = router
         self.request_id = request_id
+        self.state: FlowState = READING
         self._started_at = now
-        self._asked_at = now
-        self._sent_at = now
-        self._waited_s = 0.0
-        self._held_since = 0.0
-        self._hold_until = 0.0
-        self._fall_at = 0.0
-        self._failures: tuple[Failure, ...] = ()
-        self._tried: set[KernelId] | None = None
-        self._is_over = False
-        self._tells = False
-        self._is_stream_open = False
-        self.is_anthropic = False
-        self._home: Home | None = None  # of a stored response: no other replica has it
-        self._stored: StoredResponse | None = None
-        self._status = 0
-        self._affinity = 0
-        self._refusals = 0
-        self._reservation: RequestReservation | None = None
-        self._chain: FallbackChain | None = None
-        self._served_by = ""  # the model of a fallback
+
+        # what its head says
         self.admitted: BodyRequired | None = None
+        self.is_anthropic = False
+        self.traceparent = ""
+        self._clock_offset_s = 0.0  # what the clock shows when ``now`` is 0, unix seconds
+
+        # what its body says
         self.model = ""
         self.path = ""
-        self.traceparent = ""
-        self.payload = b""
-        self._body = b""
-        self._epoch = 0.0  # what the clock shows when ``now`` is 0, unix seconds
-        self._asked = ""  # the model, or an adapter of it
-        self.target: Target | None = None
+        self._request: ForwardedRequest | None = None
+        self._reservation: RequestReservation | None = None
+
+        # how long the proxy itself waited, for the body and for replicas
+        self._waits_since = now
+        self._waited_s = 0.0
+        self._wait: RequestWait | None = None  # once it is held
         self.resume: Callable[[Command], None] | None = None
+
+        # at a replica
+        self.target: Target | None = None
+        self.payload = b""
+        self._sent_at = now
+        self._attempts: FailedAttempts | None = None  # once one has failed
+        self._status = 0
 
     @property
     def identity(self) -> KeyGrant | None:
@@ -160,8 +152,8 @@ class RequestFlow:
     @property
     def _key(self) -> str:
         """What tells the callers apart; "" if no key is required."""
-        key = self.identity
-        return "" if key is None else key.sha256
+        admitted = self.admitted
+        return "" if admitted is None or admitted.key is None else admitted.key.sha256
 
     def may_go_on(self, table: IndexedTable, unix_now: float) -> bool:
         """Whether the request is admitted by new credentials, too."""
@@ -176,13 +168,18 @@ class RequestFlow:
             admitted = admitted.with_key(key)
             self.admitted = admitted
 
-        return may_go_on(admitted, self._asked, table)
+        request = self._request
+        return may_go_on(admitted, "" if request is None else request.route_name, table)
 
     def is_at_revoked(self, table: IndexedTable) -> bool:
         """Whether the agent of the replica that has the request was revoked."""
         return self.target is not None and self.target.peer_id in table.revoked_agents
 
-    # Until the request is complete
+    def resume_by(self, resume: Callable[[Command], None]) -> None:
+        """While the request is held, call ``resume`` with what a change of the routes commands."""
+        self.resume = resume
+
+    # Reading: until the request is complete
 
     def head(
         self,
@@ -197,14 +194,17 @@ class RequestFlow:
     ) -> Command:
         """The head has arrived. ``fields``: its headers, case-insensitive. ``size``: the announced
         length of the body, None if unknown. ``query``: as it was sent."""
-        self._epoch = unix_now - now
+        if self.state != READING:
+            raise IllegalEvent("head", self.state)
+
+        self._clock_offset_s = unix_now - now
         self.is_anthropic = speaks_anthropic(split_project(path)[1], fields)
         outcome = self._router.admit_head(
             method, path, headers=fields, size=size, unix_now=unix_now, now=now, query=query
         )
         if isinstance(outcome, BodyRequired):
             self.admitted = outcome
-            self._asked_at = now
+            self._waits_since = now
             return READ_BODY
 
         return self._answer(outcome, now)
@@ -212,16 +212,22 @@ class RequestFlow:
     def head_again(self, admitted: BodyRequired, now: float, unix_now: float) -> Command:
         """A head has arrived that equals one with the decision ``admitted``, made by the
         credentials that are still in use."""
-        self._epoch = unix_now - now
+        if self.state != READING:
+            raise IllegalEvent("head_again", self.state)
+
+        self._clock_offset_s = unix_now - now
         self.is_anthropic = admitted.is_anthropic
         if outcome := self._router.admit_again(admitted, unix_now, now):
             return self._answer(outcome, now)
         self.admitted = admitted
-        self._asked_at = now
+        self._waits_since = now
         return READ_BODY
 
     def refuse(self, error: ErrorResponse, now: float) -> Command:
-        """The request cannot be read, or cannot be served because of an error of the proxy."""
+        """The request cannot be read, or cannot be served because of an error of the proxy. Nothing
+        of a replica's response has reached the client."""
+        if self.state == STREAMING:
+            raise IllegalEvent("refuse", self.state)
         return self._answer(error, now)
 
     def large(self, body: bytes) -> LargeBody | None:
@@ -231,87 +237,98 @@ class RequestFlow:
 
     def body(self, body: bytes, now: float, large: LargeBody | None = None) -> Command:
         """The body is complete, and ``large`` has read it if it is large."""
-        assert self.admitted is not None
-        self._waited_s += now - self._asked_at
-        forward = self._router.admit_body(self.admitted, body, now, large)
+        if self.state != READING:
+            raise IllegalEvent("body", self.state)
+
+        admitted = self.admitted
+        assert admitted is not None
+        self._waited_s += now - self._waits_since
+        forward = self._router.admit_body(admitted, body, now, large)
         if isinstance(forward, ErrorResponse):
             return self._answer(forward, now)
 
         permit = forward.permit
+        stored: StoredResponse | None = None
+        if forward.path.startswith(RESPONSES):
+            stored = StoredResponse(admitted, forward)
+
         ask = Ask(
-            self.admitted.key,
+            admitted.key,
             permit,
             path=forward.path,
             body=body,
             members=forward.members,
             request_id=self.request_id,
+            repeats=stored is not None and stored.repeats,
         )
-        if forward.path.startswith(RESPONSES):
-            self._stored = StoredResponse(self.admitted, forward)
-            self._home = forward.home
-            ask.repeats = self._stored.repeats
-
         granted = self._router.reserve(ask, now)
         if isinstance(granted, ErrorResponse):
             return self._answer(granted, now)
 
         self._reservation = granted
-        self._body = body
         self.path = forward.path
         self.model = permit.endpoint
-        self._asked = permit.name
-        if permit.has_fallbacks and forward.home is None and not self.admitted.upgrades:
-            self._chain = FallbackChain(self.admitted, forward, body)
-        if permit.prefix_affinity or self.admitted.session:
-            session = self.admitted.session
-            self._affinity = key_of(session, forward.members if session else forward.document)
-
-        self._tells = self.admitted.wants_progress and forward.members.get("stream") is True
-        if self._home is None:
-            target = self._router.pick_of(permit.route, (), now, self._affinity)
+        request = ForwardedRequest(admitted, forward, body, stored)
+        self._request = request
+        if request.home is None:
+            target = self._router.pick_of(permit.route, (), now, request.affinity)
         else:
-            target = self._pick((), now)
+            target = self._pick(request, now)
 
         return self._send(target, now) if target is not None else self._hold(now)
 
-    # While no replica is ready, or none can be reached
+    # Held: while no replica is ready, or none can be reached
 
     def _hold(self, now: float) -> Command:
         router = self._router
-        chain = self._chain
+        request = self._request
+        assert request is not None
         self._release()
-        self._held_since = self._held_since or now
+        wait = self._wait
+        if wait is None:
+            wait = RequestWait(now)
+            self._wait = wait
+
         hold_s = router.hold_s(self.model)
+        chain = request.chain
         if chain is not None:
-            self._fall_at = self._held_since + (0 if self._tried else min(chain.after_s, hold_s))
-            if self._fall_at <= now and (command := self._fall_back(now)) is not None:
+            wait.allow_fallback(0.0 if self._avoided() else min(chain.after_s, hold_s))
+            if wait.fallback_at <= now and (command := self._fall_back(now)) is not None:
                 return command
 
-        self._hold_until = self._held_since + hold_s
-        if now >= self._hold_until:
+        wait.extend(hold_s)
+        if now >= wait.until:
             return self._answer(self._no_replica(), now)
 
         priority = DEFAULT if self._reservation is None else self._reservation.priority
-        if not router.waiting.add(self, priority, len(self._body)):
+        if not router.waiting.add(self, priority, len(request.body)):
             error = error_response.too_many_held(
-                self.model, router.expected_s(self.model, now + self._epoch)
+                self.model, router.expected_s(self.model, now + self._clock_offset_s)
             )
             return self._fall_back(now) or self._answer(error, now)
 
-        self._asked_at = now
-        return self._wait(now)
+        self.state = HELD
+        self._waits_since = now
+        return self._hold_on(now)
 
-    def _wait(self, now: float) -> WaitForReplica:
-        until = min(self._hold_until, now + UNREACHABLE_S) if self._tried else self._hold_until
+    def _hold_on(self, now: float) -> WaitForReplica:
+        """What the plane waits for next."""
+        wait = self._wait
+        request = self._request
+        assert wait is not None
+        assert request is not None
+        until = min(wait.until, now + UNREACHABLE_S) if self._avoided() else wait.until
         if self._router.is_full(self.model):
             until = min(until, now + FULL_S)
-        if now < self._fall_at:
-            until = min(until, self._fall_at)
-        if not self._tells:
+        if now < wait.fallback_at:
+            until = min(until, wait.fallback_at)
+        if not request.shows_progress:
             return WaitForReplica(until)
 
-        self._is_stream_open = True
-        expected_s = self._router.expected_s(self.model, now + self._epoch, now - self._asked_at)
+        wait.open_stream()
+        expected_s = self._router.expected_s(
+            self.model, now + self._clock_offset_s, now - self._waits_since
+        )
         eta = f" eta={expected_s}s" if expected_s else ""
         comment = f": queued position={self._router.waiting.position(self)}{eta}\n\n"
 
@@ -319,42 +336,62 @@ class RequestFlow:
 
     def routes_changed(self, now: float) -> Command | None:
         """None: the request waits on as before."""
+        if self.state != HELD:
+            raise IllegalEvent("routes_changed", self.state)
+
         router = self._router
-        target = self._pick(self._tried or (), now)
-        error = router.check_model(self._asked) if target is None else None
-        before = self._hold_until
+        wait = self._wait
+        request = self._request
+        assert wait is not None
+        assert request is not None
+        target = self._pick(request, now)
+        error = router.check_model(request.route_name) if target is None else None
         if target is None:  # a model may begin to load, or cease to
-            if now >= self._fall_at and (command := self._fall_back(now)) is not None:
+            if now >= wait.fallback_at and (command := self._fall_back(now)) is not None:
                 return command
 
-            self._hold_until = self._held_since + router.hold_s(self.model)
+            has_changed = wait.extend(router.hold_s(self.model))
             waits = error_response.may_resolve(error)
             if error is None:
-                waits = bool(self._tried) or router.is_full(self.model)
-            if waits and now < self._hold_until:
-                return None if self._hold_until == before else self._wait(now)
+                waits = bool(self._avoided()) or router.is_full(self.model)
+            if waits and now < wait.until:
+                return self._hold_on(now) if has_changed else None
 
-        router.waiting.remove(self)
-        self._waited_s += now - self._asked_at
+        self._leave_queue(now)
         if target is None:
             return self._answer(error or self._no_replica(), now)
 
-        self._failures = tuple(f for f in self._failures if f in DEATHS)
+        if self._attempts is not None:
+            self._attempts.keep_deaths()
+
         return self._send(target, now)
+
+    def timer(self, now: float) -> Command:
+        """The time of a ``WaitForReplica`` is over."""
+        wait = self._wait
+        if self.state != HELD or wait is None:
+            raise IllegalEvent("timer", self.state)
+        if now < wait.until and self._attempts is not None:
+            self._attempts.try_all_again()
+        return self.routes_changed(now) or self._hold_on(now)
+
+    def _leave_queue(self, now: float) -> None:
+        if self._router.waiting.remove(self):
+            self._waited_s += now - self._waits_since
 
     def _fall_back(self, now: float) -> Command | None:
         """Send the request to the next fallback that can serve it; None: there is none."""
-        chain = self._chain
+        request = self._request
         router = self._router
         refusal = None
+        assert request is not None
+        chain = request.chain
         while chain is not None and (hop := router.next_fallback(chain, now)) is not None:
-            if router.waiting.remove(self):
-                self._waited_s += now - self._asked_at
-
+            self._leave_queue(now)
             self._release()
             forward = chain.forward
             route = hop.route
-            if route.name != self._asked:
+            if route.name != request.route_name:
                 self._settle(503, now)
                 permit = Permit(route)
                 ask = Ask(
@@ -372,59 +409,69 @@ class RequestFlow:
 
                 self._reservation = granted
                 self.model = route.endpoint
-                self._asked = route.name
 
             router.metrics.record_fallback(forward.model, hop.name)
             self.path = hop.path
-            self._body = hop.body
-            self._served_by = hop.name
-            self._tried = None
+            request.fall_back(hop)
+            if self._attempts is not None:
+                # One that may have killed a replica is still not sent to one after the other.
+                self._attempts.try_all_again()
+                self._attempts.keep_deaths()
 
-            # A request that may have killed a replica is still not sent to one after the other.
-            self._failures = tuple(failure for failure in self._failures if failure in DEATHS)
             return self._send(hop.target, now)
 
         return None if refusal is None else self._answer(refusal, now)
 
-    def timer(self, now: float) -> Command:
-        """The time of a ``WaitForReplica`` is over."""
-        if now < self._hold_until:
-            self._tried = None
-        return self.routes_changed(now) or self._wait(now)
-
     def _no_replica(self) -> ErrorResponse:
-        if self._tried:
+        if self._avoided():
             return self._error(Failure.CONNECT)
-        if self._router.is_full(self.model):
-            return error_response.no_room(self._asked)
-        return error_response.model_loading(self._asked)
 
-    # At a replica
+        assert self._request is not None
+        name = self._request.route_name
+        if self._router.is_full(self.model):
+            return error_response.no_room(name)
+        return error_response.model_loading(name)
+
+    # Sent: at a replica
 
     def sent(self, now: float) -> None:
         """The request is on its way; what follows is the time of the replica. Called at each
         ``Send``."""
+        if self.state != SENT:
+            raise IllegalEvent("sent", self.state)
         self._sent_at = now
 
     def upstream_failed(self, failure: Failure, now: float) -> Command:
         """The replica could not be reached, or broke off before the first byte of a body."""
-        is_spent = failure is not Failure.CONNECT and not DEATHS.isdisjoint(self._failures)
+        if self.state != SENT:
+            raise IllegalEvent("upstream_failed", self.state)
+
+        request = self._request
+        assert request is not None
+        is_spent = failure is not Failure.CONNECT and self._has_killed()
         if (target := self._next_target(failure, now)) is not None:
             return self._send(target, now)
         if failure in FALLS_BACK and (command := self._fall_back(now)) is not None:
             return command
 
         waits = failure in (Failure.CONNECT, Failure.ENGINE_DEAD) and not is_spent
-        if waits and self._home is None and not self._served_by and self._router.holds(self.model):
+        if waits and self._may_wait(request) and self._router.holds(self.model):
             return self._hold(now)
 
         return self._answer(self._error(failure), now)
+
+    def _may_wait(self, request: ForwardedRequest) -> bool:
+        """Whether any replica of the model that was asked for can serve it."""
+        return request.home is None and not request.served_by
 
     def upstream_head(
         self, status: int, content_type: str, now: float, begin: bytes = b"", *, coding: str = ""
     ) -> Command:
         """The replica has responded, and the first piece of the body, ``begin``, or its end is
         here, too. ``coding``: its Content-Encoding."""
+        if self.state != SENT:
+            raise IllegalEvent("upstream_head", self.state)
+
         target = self.target
         router = self._router
         assert target is not None
@@ -455,10 +502,12 @@ class RequestFlow:
     ) -> StartResponse:
         """Let the response of the replica pass."""
         router = self._router
+        request = self._request
+        assert request is not None
+        self.state = STREAMING
         self._status = status
         self.payload = b""
-        self._body = b""
-        self._chain = None
+        request.release()
         overhead_s = self._sent_at - self._started_at - self._waited_s
         router.metrics.record_first_byte(now - self._started_at, overhead_s)
         observe: Observer | None = None
@@ -467,15 +516,20 @@ class RequestFlow:
             observe = reservation.observe(status, content_type, coding)
             more = reservation.headers
 
-        stored = self._stored
+        stored = request.stored
         if stored is not None and stored.reads_id and status == 200 and not target.tls:
             home = (self.model, target.kernel_id)
             is_stream = is_event_stream(content_type)
             observe = stored.reader(router.homes, home, observe, now, is_stream=is_stream)
 
-        if self._served_by:
-            more = (*more, ("x-moorage-model", self._served_by))
-        if self._is_stream_open and not (status == 200 and is_event_stream(content_type)):
+        if request.served_by:
+            more = (*more, ("x-moorage-model", request.served_by))
+        wait = self._wait
+        if (
+            wait is not None
+            and wait.is_stream_open
+            and not (status == 200 and is_event_stream(content_type))
+        ):
             observe = stream_end.as_event(observe)
 
         return StartResponse(overhead_s, more, observe)
@@ -483,22 +537,33 @@ class RequestFlow:
     def _seek_room(self, target: Target, now: float) -> Command | None:
         """The engine has no room for the request, and nothing of its answer has reached the client.
         None: there is no other place, and it has waited enough."""
+        request = self._request
+        assert request is not None
         self._router.record_no_room(target, now)
-        self._refusals += 1
-        if (elsewhere := self._next_target(Failure.NO_ROOM, now)) is not None:
+        elsewhere = self._next_target(Failure.NO_ROOM, now)
+        attempts = self._attempts
+        assert attempts is not None
+        attempts.add_refusal()
+        if elsewhere is not None:
             return self._send(elsewhere, now)
         if (command := self._fall_back(now)) is not None:
             return command
 
-        may_wait = self._home is None and not self._served_by and self._refusals < MAX_REFUSALS
-        if not may_wait or now >= (self._held_since or now) + self._router.hold_s(self.model):
+        since = now if self._wait is None else self._wait.since
+        may_wait = self._may_wait(request) and attempts.refusals < MAX_REFUSALS
+        if not may_wait or now >= since + self._router.hold_s(self.model):
             return None
 
-        self._tried = None
+        attempts.try_all_again()
         return self._hold(now)
+
+    # Streaming: while the response passes
 
     def upstream_end(self, now: float, tail: bytes | None = None) -> None:
         """The response was relayed to its end. ``tail``: as for ``upstream_lost``."""
+        if self.state != STREAMING:
+            raise IllegalEvent("upstream_end", self.state)
+
         if tail and self.target is not None and ends_without_room(tail):
             self._router.record_no_room(self.target, now)
         self._end(self._status, now)
@@ -509,6 +574,9 @@ class RequestFlow:
         ``tail``: the last bytes of an event stream, at least ``stream_end.TAIL_BYTES`` if there
         were so many; None if the response is no event stream, or no event can be added to it.
         """
+        if self.state != STREAMING:
+            raise IllegalEvent("upstream_lost", self.state)
+
         assert self.target is not None
         self._router.record_failure(
             self.model, self.target, key=self._key, failure=failure, now=now
@@ -524,6 +592,9 @@ class RequestFlow:
         connection to the replica.
 
         ``tail``: as for ``upstream_lost``."""
+        if self.state not in (STREAMING, ENDED):
+            raise IllegalEvent("key_revoked", self.state)
+
         self._end(self._status, now)
         return Break(
             None
@@ -535,41 +606,52 @@ class RequestFlow:
         """The client has left. Close the connection to the replica."""
         self._end(CLIENT_CLOSED_REQUEST, now)
 
-    def _pick(self, tried: Container[KernelId], now: float) -> Target | None:
-        if self._home is not None:
-            return self._router.target_at(self._home, tried)
-        return self._router.pick_target(self._asked, tried, now, self._affinity)
+    # Its replicas
+
+    def _pick(self, request: ForwardedRequest, now: float) -> Target | None:
+        avoided = self._avoided()
+        if request.home is not None:
+            return self._router.target_at(request.home, avoided)
+        return self._router.pick_target(request.route_name, avoided, now, request.affinity)
 
     def _send(self, target: Target, now: float) -> Send:
-        self._release()
+        request = self._request
+        assert request is not None
+        if self.target is not None:
+            self._release()
+
+        self.state = SENT
         self.target = target
         self._sent_at = now
-        self.payload = self._body
+        self.payload = request.body
         if (held := self._reservation) is not None and held.prioritizes and target.accepts_priority:
-            self.payload = with_priority(self._body, held.priority)
-        elif self._stored is not None:
-            self.payload = self._stored.named(self._body, target, self._router.randrange)
+            self.payload = with_priority(request.body, held.priority)
+        elif request.stored is not None:
+            self.payload = request.stored.named(request.body, target, self._router.randrange)
 
         self._router.begin_at(self.model, target.kernel_id)
-        return Send(target, not DEATHS.isdisjoint(self._failures))
+        attempts = self._attempts
+        return Send(target, attempts is not None and attempts.has_killed)
 
     def _next_target(self, failure: Failure, now: float) -> Target | None:
         """Where to send the request after a failure, if anywhere."""
         target = self.target
-        tried = self._tried
+        request = self._request
+        attempts = self._attempts
         assert target is not None
+        assert request is not None
         self._router.record_failure(self.model, target, key=self._key, failure=failure, now=now)
-        if tried is None:
-            tried = set()
-            self._tried = tried
+        if attempts is None:
+            attempts = FailedAttempts()
+            self._attempts = attempts
 
-        tried.add(target.kernel_id)
-        retry = should_retry(failure, self._failures, now - self._started_at - self._waited_s)
-        self._failures += (failure,)
+        elapsed_s = now - self._started_at - self._waited_s
+        retry = should_retry(failure, attempts.failures, elapsed_s)
+        attempts.add(target.kernel_id, failure)
         if not retry:
             return None
 
-        elsewhere = None if target.tls else self._pick(tried, now)
+        elsewhere = None if target.tls else self._pick(request, now)
         if elsewhere is None and failure is Failure.DISCONNECT:
             # The only replica. Most often it had just closed an idle connection, so try it once
             # more.
@@ -577,15 +659,23 @@ class RequestFlow:
 
         return elsewhere
 
+    def _avoided(self) -> Collection[KernelId]:
+        """The replicas that are not tried, since they have failed."""
+        return () if self._attempts is None else self._attempts.replicas
+
+    def _has_killed(self) -> bool:
+        """Whether a replica died of the request, or may have."""
+        return self._attempts is not None and self._attempts.has_killed
+
     def _error(self, failure: Failure) -> ErrorResponse:
         idle_s = self._router.settings.read_idle_timeout_s
-        return error_response.upstream_failure(failure, idle_s, len(self._tried or ()))
+        return error_response.upstream_failure(failure, idle_s, len(self._avoided()))
 
-    # The end
+    # Ended
 
     def _answer(self, response: LocalResponse | ErrorResponse, now: float) -> Command:
         self._end(response.status, now)
-        if self._is_stream_open and isinstance(response, ErrorResponse):
+        if self._is_stream_open() and isinstance(response, ErrorResponse):
             return Break(
                 stream_end.error_event(
                     response.body(anthropic=self.is_anthropic), self.is_anthropic
@@ -593,19 +683,22 @@ class RequestFlow:
             )
         return response
 
+    def _is_stream_open(self) -> bool:
+        """Whether the client has got a comment, so that its response is an event stream."""
+        return self._wait is not None and self._wait.is_stream_open
+
     def _release(self) -> None:
         if (target := self.target) is not None:
             self.target = None
             self._router.end_at(self.model, target.kernel_id)
 
     def _end(self, status: int, now: float) -> None:
-        if self._is_over:
+        if self.state == ENDED:
             return
-
-        self._is_over = True
-        if self._hold_until:
+        if self.state == HELD:
             self._router.waiting.remove(self)
 
+        self.state = ENDED
         target = self.target
         self._release()
         self._settle(status, now, "" if target is None else target.session_id)

@@ -19,6 +19,7 @@ from moorage.proxy.core.admission import BodyRequired
 from moorage.proxy.core.commands import Break, Command, Send, WaitForReplica
 from moorage.proxy.core.error_response import ErrorResponse
 from moorage.proxy.core.flow import RequestFlow
+from moorage.proxy.core.flow_states import ENDED
 from moorage.proxy.core.request_body import LargeBody
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.retry import Failure
@@ -32,7 +33,7 @@ class TracedFlow(RequestFlow):
     case, that replicas do not get."""
 
     __slots__ = (
-        "_attempts",
+        "_attempt_count",
         "_began_at",
         "_context",
         "_held_at",
@@ -54,7 +55,7 @@ class TracedFlow(RequestFlow):
         self._began_at = now
         self._context: SpanContext | None = None
         self._parent_id = 0
-        self._attempts = 0
+        self._attempt_count = 0
         self._spans: list[Span] = []
         self._upstream: _Attempt | None = None
         self._held_at = -1.0
@@ -161,8 +162,8 @@ class TracedFlow(RequestFlow):
             self._name_next(command, context)
             target = command.target
             span_id = self._tracer.new_span_id()
-            self._upstream = _Attempt(context._replace(span_id=span_id), now, self._attempts)
-            self._attempts += 1
+            self._upstream = _Attempt(context._replace(span_id=span_id), now, self._attempt_count)
+            self._attempt_count += 1
             attributes = self._upstream.attributes
             attributes["server.address"] = target.host
             attributes["server.port"] = target.port
@@ -241,7 +242,7 @@ class TracedFlow(RequestFlow):
 
     def _end(self, status: int, now: float) -> None:
         context = self._context
-        if self._is_over or context is None or not context.is_sampled:
+        if self.state == ENDED or context is None or not context.is_sampled:
             super()._end(status, now)
             return
 

@@ -38,6 +38,7 @@ class Ask:
         *,
         members: Mapping[str, object],
         request_id: str,
+        repeats: bool = False,
     ) -> None:
         self.identity = identity
         self.permit = permit
@@ -45,7 +46,7 @@ class Ask:
         self.body = body
         self.members = members
         self.request_id = request_id
-        self.repeats = False
+        self.repeats = repeats
 
 
 class RequestReservation(Protocol):

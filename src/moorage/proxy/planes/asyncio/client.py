@@ -294,7 +294,7 @@ class ClientConnection:
             if waits:
                 # The client may or may not send its body now, so the next bytes are ambiguous:
                 # close at once.
-                exchange.keeps_alive = False
+                exchange.close_after_response()
                 self._left = 0
 
             self._go_on(command, None, now)
@@ -352,7 +352,7 @@ class ClientConnection:
 
             if decoder.has_surplus:
                 # A second request right behind the chunks. Its client will send it again.
-                self._exchange.keeps_alive = False
+                self._exchange.close_after_response()
 
             ended = decoder.is_complete
         else:
@@ -443,7 +443,7 @@ class ClientConnection:
         self._decoder = None
         self._body = []
         if not 0 <= self._left <= _SMALL_BODY:
-            self._exchange.keeps_alive = False
+            self._exchange.close_after_response()
         self._exchange.do(command)
 
     def _ended(self, now: float) -> None:

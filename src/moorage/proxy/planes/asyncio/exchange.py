@@ -1,4 +1,15 @@
-"""Exchange of a request for its response, once the request is read: does what the flow decides."""
+"""Exchange of a request for its response, once the request is read: does what the flow decides.
+
+What its client has got so far is one of four phases:
+
+    IDLE          there is no request
+    SILENT        nothing
+    COMMENTING    comments, in an event stream that the proxy has begun
+    RELAYING      the response of a replica, from its first byte on
+
+Each request goes from IDLE to IDLE, and never back. ``STEPS`` is the table of steps, to which the
+tests hold every exchange.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +37,22 @@ from moorage.proxy.planes.failure_log import log_failure
 from moorage.proxy.planes.log_subject import log_fields
 from moorage.proxy.planes.providers import pool_address
 
+_IDLE: Final = 0
+_SILENT: Final = 1
+_COMMENTING: Final = 2
+_RELAYING: Final = 3
+STEPS: Final = {
+    _IDLE: frozenset({_SILENT}),
+    _SILENT: frozenset({_COMMENTING, _RELAYING, _IDLE}),
+    _COMMENTING: frozenset({_RELAYING, _IDLE}),
+    _RELAYING: frozenset({_IDLE}),
+}
+
+# How the client finds the end of the body.
+_BY_LENGTH: Final = 0  # or there is none
+_BY_CHUNKS: Final = 1
+_BY_CLOSE: Final = 2
+
 _CHUNKED: Final = b"Transfer-Encoding: chunked\r\n\r\n"
 _CLOSE: Final = b"Connection: close\r\n"
 _EVENT_STREAM = (
@@ -40,7 +67,8 @@ class Exchange:
 
     ``begin``, then ``do`` with the commands of the flow. Calls ``on_end`` when a response is
     complete, and the connection can go on if it ``keeps_alive``. A response that breaks off closes
-    the connection instead.
+    the connection instead. ``_tail``: the end of what was relayed, None if no event can be added to
+    it.
     """
 
     def __init__(
@@ -52,22 +80,25 @@ class Exchange:
         self._plane = plane
         self._transport = transport
         self._on_end = on_end
-        self._timer: asyncio.TimerHandle | None = None
-        self._connecting: asyncio.Task[None] | None = None
-        self._upstream: UpstreamConnection | None = None
-        self._observe: Observer | None = None
+        self._phase = _IDLE
+        self.flow: RequestFlow | None = None
+
+        # what its head says
         self._known: KnownHead | None = None
-        self._is_paused = False
-        self._is_started = False
-        self._is_stream_open = False
-        self._takes_event = False
-        self._sends_chunks = False
-        self._ends_with_connection = False
         self._has_http11 = True
         self._wants_body = True
         self.keeps_alive = True
-        self._tail = b""
-        self.flow: RequestFlow | None = None
+
+        # to a replica
+        self._timer: asyncio.TimerHandle | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._upstream: UpstreamConnection | None = None
+
+        # to the client
+        self._framing = _BY_LENGTH
+        self._observe: Observer | None = None
+        self._tail: bytes | None = None
+        self._is_paused = False
 
     def begin(
         self,
@@ -77,13 +108,17 @@ class Exchange:
         has_http11: bool = True,
         wants_body: bool = True,
     ) -> None:
+        assert self._phase == _IDLE
+        self._phase = _SILENT
         self.flow = flow
         self.keeps_alive = keeps_alive
         self._has_http11 = has_http11
         self._wants_body = wants_body
-        self._is_started = False
-        self._is_stream_open = False
         LOG_SUBJECT.set(self)
+
+    def close_after_response(self) -> None:
+        """The connection cannot go on."""
+        self.keeps_alive = False
 
     def log_fields(self) -> dict[str, str]:
         """What log lines say of the request that is under way."""
@@ -108,6 +143,7 @@ class Exchange:
         self._drop_replica()
         if (flow := self.flow) is not None:
             self.flow = None
+            self._phase = _IDLE
             flow.client_gone(self._plane.monotonic())
 
     def _drop_replica(self) -> None:
@@ -125,21 +161,21 @@ class Exchange:
         now = self._plane.monotonic()
         assert flow is not None
         self._drop_replica()
-        if self._is_started:
-            self._break(flow.key_revoked(self._tail if self._takes_event else None, now))
+        if self._phase == _RELAYING:
+            self._break(flow.key_revoked(self._tail, now))
         else:
             self.do(flow.refuse(invalid_key(given=True), now))
 
     def lose_agent(self) -> None:
         """The agent of the replica was revoked: as if the replica were gone."""
         self._drop_replica()
-        failure = Failure.INTERRUPTED if self._is_started else Failure.CONNECT
+        failure = Failure.INTERRUPTED if self._phase == _RELAYING else Failure.CONNECT
         self.response_failed(failure, "its agent was revoked")
 
     def pause(self) -> None:
         """The client reads slowly."""
         self._is_paused = True
-        if self._upstream is not None and self._is_started:
+        if self._upstream is not None and self._phase == _RELAYING:
             self._upstream.pause()
 
     def resume(self) -> None:
@@ -153,10 +189,11 @@ class Exchange:
         assert self.flow is not None
         if command.comment:
             self._open_stream()
+            comment = command.comment
             self._transport.write(
-                chunks.encode(command.comment) if self._sends_chunks else command.comment
+                chunks.encode(comment) if self._framing == _BY_CHUNKS else comment
             )
-        self.flow.resume = self._resume
+        self.flow.resume_by(self._resume)
         wait_s = max(0.0, command.until - self._plane.monotonic())
         self._timer = asyncio.get_running_loop().call_later(wait_s, self._hold_over)
 
@@ -253,14 +290,13 @@ class Exchange:
 
     def _open_stream(self) -> None:
         """Begin an event stream of the proxy, which the replica's response is to go on with."""
-        if self._is_stream_open:
+        if self._phase == _COMMENTING:
             return
 
         assert self.flow is not None
-        self._is_stream_open = True
-        self._sends_chunks = self._has_http11
-        self._ends_with_connection = not self._has_http11
-        framing = _CHUNKED if self._sends_chunks else b"\r\n"
+        self._phase = _COMMENTING
+        self._framing = _BY_CHUNKS if self._has_http11 else _BY_CLOSE
+        framing = _CHUNKED if self._has_http11 else b"\r\n"
         if not self.keeps_alive or not self._has_http11 or self._plane.is_retiring:
             self.keeps_alive = False
             framing = _CLOSE + framing
@@ -271,15 +307,15 @@ class Exchange:
     def response(self, head: ResponseHead, length: int | None, piece: bytes, ended: bool) -> None:
         if ended:
             self._upstream = None
-        if not self._is_started:
+        if self._phase != _RELAYING:
             self._respond(head, length, piece, ended)
             return
         if (observe := self._observe) is not None:
             piece = _observed(observe, piece, ended)
-        if self._takes_event:
-            self._tail = piece if len(piece) >= TAIL_BYTES else self._tail[-TAIL_BYTES:] + piece
+        if (tail := self._tail) is not None:
+            self._tail = piece if len(piece) >= TAIL_BYTES else tail[-TAIL_BYTES:] + piece
 
-        if self._sends_chunks:
+        if self._framing == _BY_CHUNKS:
             piece = chunks.encode(piece) if piece else b""
             self._transport.write(piece + chunks.LAST if ended else piece)
         elif piece:
@@ -307,29 +343,28 @@ class Exchange:
             self.do(command)
             return
 
-        self._is_started = True
-        self._takes_event = head.takes_event
-        self._tail = piece
+        is_stream_open = self._phase == _COMMENTING
+        self._phase = _RELAYING
+        self._tail = piece if head.takes_event else None
         if (observe := command.observe) is not None:
             piece = _observed(observe, piece, ended)
 
         self._observe = observe
-        if self._is_stream_open:
+        if is_stream_open:
             self._go_on(piece, ended, now)
             return
 
-        self._sends_chunks = False
-        self._ends_with_connection = False
+        self._framing = _BY_LENGTH
         if head.has_length:
             framing = b"Content-Length: %d\r\n\r\n" % (length or 0)
         elif head.is_bodiless:
             framing = b"\r\n"
         elif self._has_http11:
-            self._sends_chunks = True
+            self._framing = _BY_CHUNKS
             framing = _CHUNKED
             piece = (chunks.encode(piece) if piece else b"") + (chunks.LAST if ended else b"")
         else:
-            self._ends_with_connection = True
+            self._framing = _BY_CLOSE
             self.keeps_alive = False
             framing = b"\r\n"
 
@@ -345,7 +380,7 @@ class Exchange:
 
     def _go_on(self, piece: bytes, ended: bool, now: float) -> None:
         """The response begins within a stream that is open."""
-        if self._sends_chunks:
+        if self._framing == _BY_CHUNKS:
             piece = (chunks.encode(piece) if piece else b"") + (chunks.LAST if ended else b"")
         self._transport.write(piece)
         if ended:
@@ -358,7 +393,7 @@ class Exchange:
         now = self._plane.monotonic()
         assert flow is not None
         self._upstream = None
-        if not self._is_started:
+        if self._phase != _RELAYING:
             # Whatever broke, nothing of the response has reached the client.
             failure = Failure.DISCONNECT if failure is Failure.INTERRUPTED else failure
             log_failure(flow, failure, detail)
@@ -366,11 +401,11 @@ class Exchange:
             return
 
         log_failure(flow, failure, detail)
-        self._break(flow.upstream_lost(failure, self._tail if self._takes_event else None, now))
+        self._break(flow.upstream_lost(failure, self._tail, now))
 
     def _break(self, command: Break) -> None:
         if (event := command.event) is None:
-            if self._ends_with_connection:
+            if self._framing == _BY_CLOSE:
                 reset(self._transport)  # or the client would take it for the end of the body
             else:
                 self._transport.close()
@@ -379,7 +414,7 @@ class Exchange:
 
         if self._observe is not None:
             event = self._observe(b"") + event
-        if self._sends_chunks:
+        if self._framing == _BY_CHUNKS:
             event = (chunks.encode(event) if event else b"") + chunks.LAST
 
         self._transport.write(event)
@@ -387,13 +422,15 @@ class Exchange:
 
     def _complete(self, now: float) -> None:
         assert self.flow is not None
-        self.flow.upstream_end(now, self._tail if self._takes_event else None)
+        self.flow.upstream_end(now, self._tail)
         self._end(now)
 
     def _end(self, now: float) -> None:
+        self._phase = _IDLE
         self.flow = None
         self._known = None
         self._observe = None
+        self._tail = None
         self._on_end(now)
 
 

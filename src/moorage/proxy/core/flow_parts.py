@@ -1,0 +1,134 @@
+"""Parts of a request flow: what it knows about the request, its waits and its failed attempts.
+Pure.
+
+The first comes with the body. The others exist only for requests that wait or fail, so the rule, a
+request that is sent and answered, does not pay for them.
+"""
+
+from __future__ import annotations
+
+from moorage.common.model.ids import KernelId
+from moorage.proxy.core.admission import BodyRequired, Forward
+from moorage.proxy.core.affinity import key_of
+from moorage.proxy.core.fallback import FallbackChain, Hop
+from moorage.proxy.core.retry import DEATHS, Failure
+from moorage.proxy.core.stored_response import StoredResponse
+
+
+class ForwardedRequest:
+    """What replicas are asked.
+
+    ``route_name``: the model of the route table, or an adapter of it. ``body``: as replicas get it.
+    ``stored``: the stored response that the request makes or is about. ``home``: its replica, if
+    there is one already: no other replica has it. ``chain``: the fallbacks that are left.
+    ``served_by``: the model of the fallback that has the request, "" if none has. ``affinity``: the
+    key by which its replica is picked. ``shows_progress``: the client reads comments while it
+    waits.
+    """
+
+    __slots__ = (
+        "affinity",
+        "body",
+        "chain",
+        "home",
+        "route_name",
+        "served_by",
+        "shows_progress",
+        "stored",
+    )
+
+    def __init__(
+        self, head: BodyRequired, forward: Forward, body: bytes, stored: StoredResponse | None
+    ) -> None:
+        permit = forward.permit
+        self.route_name = permit.name
+        self.body = body
+        self.stored = stored
+        self.home = None if stored is None else forward.home
+        self.served_by = ""
+        self.shows_progress = head.wants_progress and forward.members.get("stream") is True
+        self.chain: FallbackChain | None = None
+        if permit.has_fallbacks and forward.home is None and not head.upgrades:
+            self.chain = FallbackChain(head, forward, body)
+
+        self.affinity = 0
+        if permit.prefix_affinity or head.session:
+            session = head.session
+            self.affinity = key_of(session, forward.members if session else forward.document)
+
+    def fall_back(self, hop: Hop) -> None:
+        """The request goes to a fallback."""
+        self.route_name = hop.route.name
+        self.body = hop.body
+        self.served_by = hop.name
+
+    def release(self) -> None:
+        """A response passes, so the request is not sent again: free what that would need."""
+        self.body = b""
+        self.chain = None
+
+
+class RequestWait:
+    """The waits of one request for a replica. Times are monotonic seconds.
+
+    ``since``: when the first one began. ``until``: when the request is answered without a replica.
+    ``fallback_at``: from when on it may go to a fallback. ``is_stream_open``: its client has got a
+    comment, so its response is an event stream.
+    """
+
+    __slots__ = ("fallback_at", "is_stream_open", "since", "until")
+
+    def __init__(self, since: float) -> None:
+        self.since = since
+        self.until = 0.0
+        self.fallback_at = 0.0
+        self.is_stream_open = False
+
+    def extend(self, hold_s: float) -> bool:
+        """Let it last ``hold_s`` seconds from its beginning. Returns whether that is a change."""
+        before = self.until
+        self.until = self.since + hold_s
+        return self.until != before
+
+    def allow_fallback(self, after_s: float) -> None:
+        """Let the request go to a fallback ``after_s`` seconds after the beginning."""
+        self.fallback_at = self.since + after_s
+
+    def open_stream(self) -> None:
+        """The client gets a comment."""
+        self.is_stream_open = True
+
+
+class FailedAttempts:
+    """Attempts of one request that have failed.
+
+    ``replicas``: those that are not tried again for now. ``failures``: what happened, in order.
+    ``refusals``: how often an engine had no room.
+    """
+
+    __slots__ = ("failures", "refusals", "replicas")
+
+    def __init__(self) -> None:
+        self.replicas: set[KernelId] = set()
+        self.failures: tuple[Failure, ...] = ()
+        self.refusals = 0
+
+    @property
+    def has_killed(self) -> bool:
+        """Whether a replica died of the request, or may have."""
+        return not DEATHS.isdisjoint(self.failures)
+
+    def add(self, kernel_id: KernelId, failure: Failure) -> None:
+        self.replicas.add(kernel_id)
+        self.failures += (failure,)
+
+    def add_refusal(self) -> None:
+        self.refusals += 1
+
+    def try_all_again(self) -> None:
+        """All replicas may have the request."""
+        self.replicas.clear()
+
+    def keep_deaths(self) -> None:
+        """Forget the failures of before, except that replicas may have died of the request."""
+        self.failures = tuple(failure for failure in self.failures if failure in DEATHS)
