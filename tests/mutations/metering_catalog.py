@@ -317,8 +317,8 @@ MUTATIONS = (
     Mutation(
         "a client that leaves pays no prompt",
         LIMITER,
-        "        if not self._began and status != CLIENT_LEFT:",
-        "        if not self._began:",
+        "        if not self._is_answered and status != CLIENT_LEFT:",
+        "        if not self._is_answered:",
         LIMITS,
     ),
     Mutation(

@@ -85,7 +85,7 @@ class Site:
 
     async def listen(self, who: Identity | None = None, port: int = 0) -> None:
         listener = DialOutListener("127.0.0.1", port, dialer(self.path, who), CLOCK)
-        self.connector.listener = await self._stack.enter_async_context(listener)
+        self.connector.take_streams_of(await self._stack.enter_async_context(listener))
 
     def dial(
         self, who: Identity | None = None, *, name: str = "node-1", token: str = TOKEN

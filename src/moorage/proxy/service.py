@@ -19,9 +19,10 @@ from moorage.common.http.head import HeadGuard
 from moorage.common.http.own_certificate import server_tls
 from moorage.common.http.server import GuardedSite, Listener
 from moorage.common.link.dial import MAINTENANCE_S, Dialer, dialer_for
+from moorage.common.link.messages import RequestLimits
 from moorage.common.model.addresses import split_address
 from moorage.common.model.errors import ConfigError, StartupError
-from moorage.proxy.control.accounting import Accounting
+from moorage.proxy.control.accounting import Accounting, accounting_parts
 from moorage.proxy.control.feed import RouteFeedClient
 from moorage.proxy.control.health import health_app, malformed
 from moorage.proxy.control.saved_table import SavedTable
@@ -87,11 +88,19 @@ class Proxy:
         randrange = random.Random(clock.secret()).randrange
         metrics = ProxyMetrics(daemon_registry("proxy"))
         table_wait_s = self._timeouts.table_update_s
+        parts = accounting_parts(self._limits_of, clock, metering=settings.metering, slot=slot)
         self._router = RequestRouter(
-            settings, metrics, randrange=randrange, table_wait_s=table_wait_s
+            settings,
+            metrics,
+            randrange=randrange,
+            table_wait_s=table_wait_s,
+            tracer=tracer,
+            limiter=parts.limiter,
+            homes=parts.homes,
+            results=parts.results,
         )
         self._tracer = tracer
-        self._router.tracer = tracer
+        metrics.show_activity(parts.limiter.activity.models)
         credentials = self._router.credentials
         routes = self._router.routes_age
         metrics.credentials_age.set_function(lambda: credentials.age_s(clock.monotonic()))
@@ -105,7 +114,20 @@ class Proxy:
         )
         self.scheme = "https" if tls else "http"
         context = tls.context if tls else None
-        self._connector = Connector()
+        self._accounting = Accounting(
+            self._router,
+            parts,
+            clock=clock,
+            directory=self._directory,
+            proxy_id=self.id,
+            slot=slot,
+        )
+        self._prober: ReachProber | None = None
+        if settings.dialout_listen is not None:
+            tell_unreached = self._accounting.reports.tell_unreached
+            self._prober = ReachProber(lambda: self._router.table, tell_unreached, clock)
+
+        self._connector = Connector(self._suspect)
         plane = AsyncioPlane if settings.plane == "asyncio" else SimplePlane
         self._plane: DataPlane = plane(
             self._router,
@@ -115,16 +137,18 @@ class Proxy:
             tls=context,
             connector=self._connector,
         )
-        self._accounting = Accounting(
-            self._router, clock, self._directory, self.id, metering=settings.metering, slot=slot
-        )
         self._slot = slot
-        self._router.limiter = self._accounting.limiter
-        self._router.homes = self._accounting.homes
-        self._router.results = self._accounting.results
-        metrics.show_activity(self._accounting.limiter.activity.models)
         self._stack = AsyncExitStack()
         self.dialer: Dialer | None = None
+
+    def _limits_of(self, project: str) -> RequestLimits | None:
+        table = self._router.table
+        return None if table is None else table.limits_of_project(project)
+
+    def _suspect(self, host: str) -> None:
+        """A request could not connect there."""
+        if self._prober is not None:
+            self._prober.suspect(host)
 
     @property
     def ready(self) -> bool:
@@ -247,7 +271,7 @@ class Proxy:
             raise _cannot_listen("proxy.ssh_listen", *ssh.address, error) from error
 
     async def _listen_dialout(self, stack: AsyncExitStack, dialer: Dialer) -> None:
-        if self._settings.dialout_listen is None:
+        if self._settings.dialout_listen is None or self._prober is None:
             return
 
         host, port = split_address(self._settings.dialout_listen)
@@ -259,16 +283,15 @@ class Proxy:
         except OSError as error:
             raise _cannot_listen("proxy.dialout_listen", host, port, error) from error
 
-        self._connector.listener = listener
+        self._connector.take_streams_of(listener)
         if (table := self._router.table) is not None:
             listener.revoke(table.revoked_agents)
 
-        reports = self._accounting.reports
-        prober = ReachProber(lambda: self._router.table, reports.tell_unreached, self._clock)
-        self._connector.on_failure = prober.suspect
-        await stack.enter_async_context(prober.loop)
-        reports.dialout = published_address(
-            self._settings.dialout_address, listener.address, dialer.target, number
+        await stack.enter_async_context(self._prober.loop)
+        self._accounting.reports.publish_dialout(
+            published_address(
+                self._settings.dialout_address, listener.address, dialer.target, number
+            )
         )
 
     async def _listen_health(self, stack: AsyncExitStack, feed: RouteFeedClient) -> tuple[str, int]:

@@ -38,14 +38,14 @@ class Dialed:
         connector = Connector()
         dialer = Dialer("127.0.0.1:1", token="link-token", clock=clock)
         async with DialOutListener("127.0.0.1", 0, dialer, clock) as listener:
-            connector.listener = listener
+            connector.take_streams_of(listener)
             agent = DialOut(AGENT, "127.0.0.1", lambda _: True, dialer, clock=clock)
             agent.set_proxies(["{}:{}".format(*listener.address)])
 
             def make(
                 router: RequestRouter, settings: ProxySettings, clock: Clock, timeouts: Timeouts
             ) -> DataPlane:
-                return self._kind(router, settings, clock, timeouts, tls=None, connector=connector)
+                return self._kind(router, settings, clock, timeouts, connector=connector)
 
             try:
                 yield make

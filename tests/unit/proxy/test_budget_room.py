@@ -132,7 +132,7 @@ class World:
         memory = [[0] * cells_needed(1) for _ in range(self.proxies)]
         self.ledgers = [[ledger(cells, worker) for worker in (0, 1)] for cells in memory]
         for first, _ in self.ledgers:
-            first.proxies = self.proxies
+            first.share_among(self.proxies)
 
     def run(self, now: float, subject: LimitSubject, *, is_manager_away: bool) -> None:
         for end in [one for one in self.running if one[0] <= now]:

@@ -52,7 +52,7 @@ def test_replicas_are_lost_to_clients_and_then_nothing_is_admitted() -> None:
             elif flow.is_at_revoked(table):
                 ends.append("replica")
 
-        router.on_table = on_table
+        router.watch_tables(on_table)
         router.forget()
         assert ends[0] == "replica"
         assert router.table is None

@@ -131,7 +131,7 @@ def test_share_of_a_limit():
     def grants(now: float) -> int:
         return sum(isinstance(book.reserve([key], 0, now), LedgerReservation) for _ in range(10))
 
-    book.proxies = 3
+    book.share_among(3)
     assert grants(1.0) == 4, "an equal part until a manager tells more"
     (need,) = book.needs([key], 1.0)
     assert need == LimitNeed(

@@ -74,7 +74,13 @@ async def test_usage_that_cannot_be_written_is_kept(tmp_path: Path) -> None:
     load = LoadMeter(router, limiter, "w", "e")
     spool = UsageSpool(blocked, "e")
     stream = ReportStream(
-        "w", load, limiter, Ledger([0] * cells_needed(1)), usage=usage, spool=spool, clock=clock
+        "w",
+        load,
+        limiter=limiter,
+        ledger=Ledger([0] * cells_needed(1)),
+        usage=usage,
+        spool=spool,
+        clock=clock,
     )
     blocked.write_text("a file where the directory should be")
     usage.add(KEY, "m", "s", Tokens(3, 4))
@@ -93,7 +99,13 @@ async def test_acknowledged_usage_leaves_nothing_behind(tmp_path: Path) -> None:
     load = LoadMeter(router, limiter, "w", "e")
     spool = UsageSpool(tmp_path, "e")
     stream = ReportStream(
-        "w", load, limiter, Ledger([0] * cells_needed(1)), usage=usage, spool=spool, clock=clock
+        "w",
+        load,
+        limiter=limiter,
+        ledger=Ledger([0] * cells_needed(1)),
+        usage=usage,
+        spool=spool,
+        clock=clock,
     )
 
     async def use() -> None:
@@ -134,8 +146,8 @@ async def test_call_that_ends_between_two_reports(tmp_path: Path, code: grpc.Sta
     stream = ReportStream(
         "w",
         load,
-        limiter,
-        Ledger([0] * cells_needed(1)),
+        limiter=limiter,
+        ledger=Ledger([0] * cells_needed(1)),
         usage=usage,
         spool=UsageSpool(tmp_path, "e"),
         clock=clock,
@@ -203,7 +215,9 @@ async def test_room_of_a_budget_is_adopted_once_all_usage_is_known(
     limiter = RequestLimiter(ledger, lambda _: None, usage, clock.monotonic)
     load = LoadMeter(router, limiter, "w", "e")
     spool = UsageSpool(tmp_path, "e")
-    stream = ReportStream("w", load, limiter, ledger, usage=usage, spool=spool, clock=clock)
+    stream = ReportStream(
+        "w", load, limiter=limiter, ledger=ledger, usage=usage, spool=spool, clock=clock
+    )
     reservation = ledger.reserve([ROOM], 0, 0.0)
     assert isinstance(reservation, LedgerReservation)
 

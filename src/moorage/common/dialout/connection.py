@@ -55,6 +55,10 @@ class DialoutConnection(asyncio.Protocol):
         self._newest = 0
         self._silent_ticks = 0
 
+    def name_peer(self, peer: str) -> None:
+        """It is connected to ``peer``: the name of its streams' other end."""
+        self.peer = peer
+
     @property
     def streams(self) -> int:
         """Number of streams that are open or being opened."""

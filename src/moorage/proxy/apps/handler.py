@@ -203,7 +203,7 @@ class AppHandler:
         else:
             return None
 
-        context.status = response.status
+        context.answer(response.status)
         return response
 
     def _scheme(self, request: web.BaseRequest) -> str:
@@ -259,8 +259,7 @@ class AppHandler:
             pairs = headers.to_client(
                 app_response.headers.items(), address, grant, request.host, upgraded=upgraded
             )
-            context.status = status
-            context.response_started = True
+            context.start(status)
             response = web.StreamResponse(
                 status=status,
                 reason=printable_reason(app_response.reason),
@@ -290,8 +289,7 @@ class AppHandler:
             )
             return self._error(context, error_response.unreachable(address))
 
-        context.status = 101
-        context.response_started = True
+        context.start(101)
         keep_alive(writer.get_extra_info("socket"))
         _allow_pauses(context.request)
 
@@ -301,7 +299,7 @@ class AppHandler:
         accept = context.request.headers.get("Accept", "")
         error = error_response.without_challenge(error, accept)
         body, media_type = error_response.render(error, accept)
-        context.status = error.status
+        context.answer(error.status)
         response = web.Response(
             status=error.status, body=body, content_type=media_type, headers=error.headers
         )

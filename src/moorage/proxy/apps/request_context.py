@@ -10,6 +10,7 @@ from moorage.common.aio.clock import Clock
 from moorage.common.aio.sockets import reset
 from moorage.proxy.core import headers
 from moorage.proxy.core.flow import CLIENT_CLOSED_REQUEST
+from moorage.proxy.core.stream_end import TAIL_BYTES
 
 
 class RequestContext:
@@ -51,6 +52,34 @@ class RequestContext:
             request.headers.get("Expect", "").lower() == "100-continue"
             and request.version >= HttpVersion11
         )
+
+    def take_for_app(self) -> None:
+        """The request is for an app."""
+        self.is_for_app = True
+
+    def answer(self, status: int) -> None:
+        """The proxy itself responds."""
+        self.status = status
+
+    def start(self, status: int) -> None:
+        """The head of a response with this status is sent."""
+        self.status = status
+        self.response_started = True
+
+    def start_stream(self, stream: web.StreamResponse) -> None:
+        """The event stream of the proxy has begun."""
+        self.open_stream = stream
+        self.response_started = True
+
+    def start_relay(self, response: web.StreamResponse, tail: bytes | None = None) -> None:
+        """The response of a replica begins. ``tail``: None if no event can be added to it."""
+        self.relayed = response
+        self.tail = tail
+
+    def relay(self, piece: bytes) -> None:
+        """This piece of the replica's response was sent."""
+        if self.tail is not None:
+            self.tail = (self.tail + piece[-TAIL_BYTES:])[-TAIL_BYTES:]
 
     async def send_continue(self) -> None:
         """Ask the client for the body, if it waits for 100 Continue."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from moorage.common.aio.clock import Clock
@@ -12,52 +14,75 @@ from moorage.proxy.control.report_stream import ReportStream
 from moorage.proxy.control.shared_limits import SharedMemory
 from moorage.proxy.control.usage_spool import UsageSpool
 from moorage.proxy.control.worker_slot import WorkerSlot
+from moorage.proxy.core.limits.ledger import Ledger
 from moorage.proxy.core.limits.reservation import RequestLimiter
 from moorage.proxy.core.request_router import RequestRouter
+from moorage.proxy.core.response_homes import ResponseHomes
+from moorage.proxy.core.result_news import ResultNews
 from moorage.proxy.core.usage_book import UsageBook
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountingParts:
+    """What the router asks about each request, shared with the other workers of the proxy.
+    ``usage``: None if nothing is metered."""
+
+    limiter: RequestLimiter
+    ledger: Ledger
+    homes: ResponseHomes
+    results: ResultNews
+    usage: UsageBook | None
+
+
+def accounting_parts(
+    limits_of: Callable[[str], RequestLimits | None],
+    clock: Clock,
+    *,
+    metering: bool,
+    slot: WorkerSlot | None = None,
+) -> AccountingParts:
+    """``limits_of``: the limits of a project."""
+    memory = SharedMemory() if slot is None else SharedMemory(slot.limits_fd, slot.number)
+    usage = UsageBook() if metering else None
+    limiter = RequestLimiter(
+        memory.ledger,
+        limits_of,
+        usage=usage,
+        monotonic=clock.monotonic,
+        unix_now=lambda: clock.now().timestamp(),
+    )
+    return AccountingParts(
+        limiter=limiter,
+        ledger=memory.ledger,
+        homes=memory.homes,
+        results=memory.results,
+        usage=usage,
+    )
+
+
 class Accounting:
-    """Composes the request limiter, which the request flow asks, and the report stream. An async
-    context manager: on leaving, the last usage is written to disk."""
+    """Reports the load and the usage of a worker. An async context manager: on leaving, the last
+    usage is written to disk."""
 
     def __init__(
         self,
         router: RequestRouter,
+        parts: AccountingParts,
+        *,
         clock: Clock,
         directory: Path,
         proxy_id: str,
-        *,
-        metering: bool,
         slot: WorkerSlot | None = None,
     ) -> None:
-        memory = SharedMemory() if slot is None else SharedMemory(slot.limits_fd, slot.number)
-        self.homes = memory.homes
-        self.results = memory.results
-        ledger = memory.ledger
-        usage = UsageBook() if metering else None
-
-        def limits_of(project: str) -> RequestLimits | None:
-            return router.table.limits_of_project(project) if router.table is not None else None
-
-        self.limiter = RequestLimiter(
-            ledger,
-            limits_of,
-            usage=usage,
-            monotonic=clock.monotonic,
-            unix_now=lambda: clock.now().timestamp(),
-        )
         epoch = clock.new_id()
         name = proxy_id if slot is None else f"{proxy_id}/{slot.number}"
-        load = LoadMeter(router, self.limiter, name, epoch)
-        spool = UsageSpool(directory / "usage", epoch)
         self.reports = ReportStream(
             proxy_id,
-            load,
-            limiter=self.limiter,
-            ledger=ledger,
-            usage=usage,
-            spool=spool,
+            LoadMeter(router, parts.limiter, name, epoch),
+            limiter=parts.limiter,
+            ledger=parts.ledger,
+            usage=parts.usage,
+            spool=UsageSpool(directory / "usage", epoch),
             clock=clock,
         )
         self._loop = Loop("proxy.usage", self.reports.spool_usage, interval_s=1.0, clock=clock)

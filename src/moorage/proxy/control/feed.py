@@ -81,7 +81,7 @@ class RouteFeedClient:
     ) -> None:
         self.connected = False
         self._reports = reports
-        self._saves = saves
+        self._saves_table = saves
 
         # The parts of the first table, until both have arrived.
         self._routes: IndexedTable | None = None
@@ -96,11 +96,11 @@ class RouteFeedClient:
 
         # Managers to go to, as the current one asks, and whether one of them has answered.
         self._wanted: asyncio.Queue[str] = asyncio.Queue()
-        self._goes = False
+        self._leaves_manager = False
         self._task: SupervisedTask | None = None
         self._unsaved: IndexedTable | None = None
         self._was_exceeded = False
-        self._saving: SupervisedTask | None = None
+        self._save_task: SupervisedTask | None = None
         self._closing = asyncio.Event()
         self._logged_causes: dict[str, str] = {}  # by manager
         self._logged_refusal: str | None = None
@@ -114,17 +114,17 @@ class RouteFeedClient:
             await self._task.close()
 
         self._closing.set()
-        if self._saving is not None:
+        if self._save_task is not None:
             try:
                 async with asyncio.timeout(self._last_save_s):
-                    await self._saving.wait()
+                    await self._save_task.wait()
             except TimeoutError:
                 path = str(self._saved_table.path)
                 log.warning(
                     "the disk is too slow: the last route table may not be saved", path=path
                 )
 
-            await self._saving.close()
+            await self._save_task.close()
 
         self._set_connected(False)
 
@@ -153,7 +153,7 @@ class RouteFeedClient:
         while True:
             try:
                 await self._watch()
-                if self._goes:
+                if self._leaves_manager:
                     log.info("going to another manager", manager=self._dialer.redial.others[0])
                 else:
                     self._log_disconnect("the manager closed the feed")
@@ -182,7 +182,7 @@ class RouteFeedClient:
         self._routes = None
         self._credentials = None
         self._wanted = asyncio.Queue()
-        self._goes = False
+        self._leaves_manager = False
         async with self._dialer.channel(CHANNEL_OPTIONS) as channel:
             await self._dialer.admit(channel)
             stub = routes_pb2_grpc.RouteFeedStub(channel)  # type: ignore[no-untyped-call]
@@ -248,7 +248,7 @@ class RouteFeedClient:
         next."""
         while not await self._dialer.prefer(await self._wanted.get(), _HELLO_S):
             pass
-        self._goes = True
+        self._leaves_manager = True
 
     async def _watch_both(self, stub: routes_pb2_grpc.RouteFeedStub) -> None:
         """From a manager of the release before, routes and credentials are one table."""
@@ -329,13 +329,13 @@ class RouteFeedClient:
             )
             return False
 
-        if not self._saves:
+        if not self._saves_table:
             return True
 
         # Saved in the background: a slow disk must not delay the tables that follow.
         self._unsaved = outcome
-        if self._saving is None or self._saving.done:
-            self._saving = SupervisedTask("proxy.save", self._save, finite=True)
+        if self._save_task is None or self._save_task.done:
+            self._save_task = SupervisedTask("proxy.save", self._save, finite=True)
 
         return True
 
@@ -351,9 +351,9 @@ class RouteFeedClient:
         )
         self._router.forget()
         self._unsaved = None
-        if self._saving is not None:
-            await self._saving.wait()
-        if not self._saves:
+        if self._save_task is not None:
+            await self._save_task.wait()
+        if not self._saves_table:
             return
 
         try:

@@ -23,7 +23,7 @@ class LoadMeter:
         self._name = name
         self._incarnation = incarnation
         self._seen: dict[str, _Seen] = {}
-        self._lively: set[str] = set()  # models whose load may change without a request
+        self._changing: set[str] = set()  # models whose load may change without a request
 
     @property
     def waiting(self) -> frozenset[str]:
@@ -48,10 +48,9 @@ class LoadMeter:
             return None
 
         activity = self._limiter.activity
-        touched = activity.touched
-        activity.touched = set()
-        names = set(activity.models) if whole else touched | self._lively | held_or_busy(router)
-        self._lively = set()
+        touched = activity.take_touched()
+        names = set(activity.models) if whole else touched | self._changing | held_or_busy(router)
+        self._changing = set()
         models = []
         for name in names:
             if (of_model := activity.models.get(name)) is None:
@@ -82,7 +81,7 @@ class LoadMeter:
             first_token_ms = of_model.first_token_ms(now)
             is_failing = any(replica.failing_s for replica in replicas)
             if busy or waiting or is_failing or first_token_ms is not None:
-                self._lively.add(name)
+                self._changing.add(name)
 
             seen = (busy, waiting, of_model.requests, first_token_ms, replicas)
             if whole or self._seen.get(name) != seen:

@@ -58,9 +58,9 @@ class ReportStream:
         self,
         proxy_id: str,
         load: LoadMeter,
+        *,
         limiter: RequestLimiter,
         ledger: Ledger,
-        *,
         usage: UsageBook | None,
         spool: UsageSpool,
         clock: Clock,
@@ -80,17 +80,21 @@ class ReportStream:
             str, tuple[LimitSubject, float]
         ] = {}  # with when each was asked about last
         self._renew_at: dict[str, float] = {}
-        self._took_ms = round(clock.now().timestamp() * 1000)
+        self._usage_taken_ms = round(clock.now().timestamp() * 1000)
         self._spooled_at = clock.monotonic()
         self._is_open = False
         self._closed_at: float | None = None
         self._waiting: frozenset[str] = frozenset()
-        self.dialout = ""  # where agents reach this worker that only dial out
+        self._dialout = ""  # where agents reach this worker that only dial out
         self._unreached: tuple[str, ...] = ()
-        self._told_unreached: tuple[str, ...] = ()
+        self._reported_unreached: tuple[str, ...] = ()
         self._drained: frozenset[str] = frozenset()
         self._load_at = 0.0
         self._heartbeat_at = 0.0
+
+    def publish_dialout(self, address: str) -> None:
+        """Agents that only dial out reach this worker there."""
+        self._dialout = address
 
     def tell_unreached(self, hosts: tuple[str, ...]) -> None:
         """These hosts of agents do not answer this worker: tell it soon."""
@@ -131,7 +135,7 @@ class ReportStream:
                 reply = reply_from_wire(message)
                 on_reply(reply)
                 if reply.proxies:
-                    self._ledger.proxies = reply.proxies
+                    self._ledger.share_among(reply.proxies)
 
                 for share in reply.shares:
                     if (known := self._subjects.get(share.subject)) is not None and known[0].unit:
@@ -159,20 +163,20 @@ class ReportStream:
         unsent = [name for name in self._batches if name not in self._sent][:_BATCHES]
         usage = tuple(self._batches[name] for name in unsent)
         self._sent.update(unsent)
-        is_news = self._unreached != self._told_unreached
+        is_news = self._unreached != self._reported_unreached
         is_due = is_news or now - self._heartbeat_at >= HEARTBEAT_S
         if load is None and not needs and not usage and not is_due:
             return None
 
         self._heartbeat_at = now
-        self._told_unreached = self._unreached
+        self._reported_unreached = self._unreached
         load = load or self._load.heartbeat()
         return ProxyReport(
             self._proxy_id,
             load,
             usage=usage,
             needs=needs,
-            dialout=self.dialout,
+            dialout=self._dialout,
             unreached=self._unreached,
         )
 
@@ -227,8 +231,8 @@ class ReportStream:
             return
 
         now_ms = round(self._clock.now().timestamp() * 1000)
-        began_ms = min(self._took_ms, now_ms)
-        self._took_ms = now_ms
+        began_ms = min(self._usage_taken_ms, now_ms)
+        self._usage_taken_ms = now_ms
         self._spooled_at = self._clock.monotonic()
         if not (taken := self._usage.take()):
             return
@@ -237,7 +241,7 @@ class ReportStream:
             self._add(await asyncio.to_thread(self._spool.store, taken, began_ms, now_ms))
         except OSError as error:
             self._usage.put_back(taken)
-            self._took_ms = began_ms
+            self._usage_taken_ms = began_ms
             log.error(
                 "cannot write usage to disk; it is tried again",
                 error=str(error),

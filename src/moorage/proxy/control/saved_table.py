@@ -110,7 +110,7 @@ class SavedTable:
             "projects": table.projects,
         }
         rest: dict[str, Any] = {
-            name: [dataclasses.asdict(one) for one in part] for name, part in parts.items()
+            name: [dataclasses.asdict(grant) for grant in part] for name, part in parts.items()
         }
         rest["revoked_agents"] = table.revoked_agents
         models = ", ".join(text for _, text in self._encoded.values())
@@ -150,9 +150,10 @@ def _model(fields: dict[str, Any]) -> ModelRoute:
     targets = tuple(_made(Target, target) for target in fields["targets"])
     fallbacks = tuple(
         RouteFallback(
-            one["model"], None if one["provider"] is None else _made(Target, one["provider"])
+            fallback["model"],
+            None if fallback["provider"] is None else _made(Target, fallback["provider"]),
         )
-        for one in fields.get("fallbacks", ())
+        for fallback in fields.get("fallbacks", ())
     )
     return _made(
         ModelRoute, fields | {"targets": targets, "limits": _limits(fields), "fallbacks": fallbacks}
@@ -160,7 +161,7 @@ def _model(fields: dict[str, Any]) -> ModelRoute:
 
 
 def _key(fields: dict[str, Any]) -> KeyGrant:
-    budgets = tuple(_made(BudgetGrant, one) for one in fields.get("budgets", ()))
+    budgets = tuple(_made(BudgetGrant, budget) for budget in fields.get("budgets", ()))
     return _made(KeyGrant, fields | {"limits": _limits(fields), "budgets": budgets})
 
 

@@ -75,13 +75,13 @@ class UsageSpool:
                     user=payer.user,
                     key_id=payer.key_id,
                     model=payer.model,
-                    requests=one.requests,
-                    tokens_in=one.tokens_in,
-                    tokens_out=one.tokens_out,
-                    tokens_cached=one.tokens_cached,
+                    requests=used.requests,
+                    tokens_in=used.tokens_in,
+                    tokens_out=used.tokens_out,
+                    tokens_cached=used.tokens_cached,
                     session_id=payer.session_id,
                 )
-                for number, (payer, one) in enumerate(payers[start : start + _BATCH], 1)
+                for number, (payer, used) in enumerate(payers[start : start + _BATCH], 1)
             )
             batches.append(UsageBatch(self._epoch, records))
 

@@ -71,10 +71,18 @@ class Activity:
         self.models: dict[str, ModelActivity] = {}
         self.touched: set[str] = set()
 
-    def touch(self, model: str, now: float) -> ModelActivity:
+    def touch(self, model: str, now: float, requests: int = 0) -> ModelActivity:
+        """Something has happened to a model; ``requests``: so many begin."""
         activity = self.models.get(model)
         if activity is None:
             activity = self.models[model] = ModelActivity()
         activity.last = now
+        activity.requests += requests
         self.touched.add(model)
         return activity
+
+    def take_touched(self) -> set[str]:
+        """The models in ``touched``, which is empty then."""
+        touched = self.touched
+        self.touched = set()
+        return touched

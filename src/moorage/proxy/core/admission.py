@@ -171,13 +171,14 @@ class Forward:
         home: Home | None = None,
         *,
         body: bytes | None = None,
+        model_span: tuple[int, int] | None = None,
     ) -> None:
         self.permit = permit
         self.path = path
         self.members = members
         self.home = home
         self._body = body
-        self.model_span: tuple[int, int] | None = None
+        self.model_span = model_span
 
     @property
     def document(self) -> Mapping[str, object]:
@@ -337,11 +338,8 @@ def admit_body(
 
         permit = found
 
-    forward = Forward(permit, head.path, document, body=more)
-    if large is not None:
-        forward.model_span = large.model_span
-
-    return forward
+    span = None if large is None else large.model_span
+    return Forward(permit, head.path, document, body=more, model_span=span)
 
 
 def _permit(head: BodyRequired, name: str, table: IndexedTable) -> ErrorResponse | Permit:

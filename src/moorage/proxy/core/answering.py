@@ -59,9 +59,8 @@ class Answering:
             self._unnamed += 1
             key = f"{self._unnamed}"
 
-        found.by_key = {one: at for one, at in found.by_key.items() if now - at <= WINDOW_S} | {
-            key: now
-        }
+        recent = {name: at for name, at in found.by_key.items() if now - at <= WINDOW_S}
+        found.by_key = recent | {key: now}
         found.since = min(found.by_key.values())
         found.fails_everybody = len(found.by_key) >= KEYS
         return found.fails_everybody

@@ -385,7 +385,7 @@ class BodyReader:
             state in (_AFTER, _FIRST, _FIRST_NAME, _NAME) or self._is_next_element()
         ):
             begun = "".join(kept).rstrip(" \t\n\r").removesuffix(",")
-            self._tell(begun + "".join(_CLOSING[one] for one in reversed(stack[1:])))
+            self._tell(begun + "".join(_CLOSING[bracket] for bracket in reversed(stack[1:])))
 
     def _is_next_element(self) -> bool:
         return self._state == _VALUE and self._stack[-1] == "["

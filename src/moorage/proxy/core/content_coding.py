@@ -27,14 +27,14 @@ def offered(accepted: str) -> str:
     read here."""
     kept = []
     takes_any = False
-    for one in accepted.split(","):
-        coding, _, weight = one.strip().partition(";")
+    for offer in accepted.split(","):
+        coding, _, weight = offer.strip().partition(";")
         name = coding.strip().lower()
         takes_any = takes_any or (name == "*" and not _is_zero(weight))
         if name in _OFFERED:
-            kept.append(one.strip())
+            kept.append(offer.strip())
 
-    if takes_any and not any(one.partition(";")[0].strip().lower() in _READ for one in kept):
+    if takes_any and not any(offer.partition(";")[0].strip().lower() in _READ for offer in kept):
         kept.append("gzip")
 
     return ", ".join(kept) or "identity"

@@ -35,3 +35,7 @@ class Permit:
         self.has_fallbacks = bool(route.fallbacks)
         self.prefix_affinity = route.prefix_affinity
         self.subjects: tuple[LimitSubject, ...] | None = None
+
+    def limit_by(self, subjects: tuple[LimitSubject, ...]) -> None:
+        """Keep what limits such a request."""
+        self.subjects = subjects

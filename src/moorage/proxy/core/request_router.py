@@ -48,10 +48,11 @@ class RequestRouter:
     """Owns the route table, the in-flight counts, the ejections, the waiting requests and the
     metrics.
 
-    Calls ``on_table`` with each table that it accepts. ``credentials_revision`` changes with the
-    keys, and when an agent is revoked: until then, decisions about heads hold, and requests may go
-    on. ``last_request``: when a model was asked last, in monotonic seconds. ``table_wait_s``: how
-    long a request waits for routes that may be on their way. Times named ``now`` are monotonic
+    ``limiter``, ``homes``, ``results``: what the workers of a proxy share; by default there is one
+    worker without limits. ``credentials_revision`` changes with the keys, and when an agent is
+    revoked: until then, decisions about heads hold, and requests may go on. ``last_request``: when
+    a model was asked last, in monotonic seconds. ``table_wait_s``: how long a request waits for
+    routes that may be on their way. Times named ``now`` are monotonic
     seconds, times named ``unix_now`` are seconds since the epoch.
     """
 
@@ -62,16 +63,22 @@ class RequestRouter:
         *,
         randrange: RandRange,
         table_wait_s: float = 1.0,
+        tracer: TraceSink | None = None,
+        limiter: Limiter | None = None,
+        homes: ResponseHomes | None = None,
+        results: ResultNews | None = None,
     ) -> None:
         self.settings = settings
         self.metrics = metrics
         self._table_wait_s = table_wait_s
         self.table: IndexedTable | None = None
-        self.tracer: TraceSink | None = None
-        self.on_table: Callable[[IndexedTable], None] = lambda _: None
+        self.tracer = tracer
+        self._table_watchers: list[Callable[[IndexedTable], None]] = []
         self.credentials_revision = 0
-        self.limiter: Limiter = Unlimited()
-        self.homes = ResponseHomes(memoryview(bytearray(bytes_needed(16))))
+        self.limiter: Limiter = Unlimited() if limiter is None else limiter
+        self.homes = (
+            ResponseHomes(memoryview(bytearray(bytes_needed(16)))) if homes is None else homes
+        )
         self.waiting = WaitingRoom(settings.max_held_requests, settings.max_held_bytes)
         self.apps = AppTraffic()
         self.last_request: dict[str, float] = {}
@@ -84,7 +91,7 @@ class RequestRouter:
         self._ejections = Ejections()
         self.answering = Answering()
         self.room = EngineRoom()
-        self.results = ResultNews()
+        self.results = ResultNews() if results is None else results
         self._in_flight: dict[KernelId, int] = {}
         self._in_flight_by_model: dict[str, int] = {}
         metrics.show_requests(self._in_flight_by_model, self.waiting.counts)
@@ -103,6 +110,10 @@ class RequestRouter:
     def held(self) -> Mapping[str, int]:
         """Requests that wait for a replica of each model."""
         return self.waiting.counts()
+
+    def watch_tables(self, watcher: Callable[[IndexedTable], None]) -> None:
+        """Call ``watcher`` with each table that is accepted from now on."""
+        self._table_watchers.append(watcher)
 
     def update_table(self, new: RouteTable) -> IndexedTable | StaleTable:
         """Use ``new`` from now on, unless it is older than the table in use."""
@@ -127,7 +138,8 @@ class RequestRouter:
             self.answering.keep_only(table.kernels)
             self.room.keep_only(table.kernels)
             self.metrics.table_generation.set(table.generation)
-            self.on_table(table)
+            for watcher in self._table_watchers:
+                watcher(table)
 
         return table
 

@@ -19,12 +19,16 @@ _READ_LIMIT = 64 * 1024
 
 
 class Connector:
-    """``listener``: None: no agent can dial out to this proxy. ``on_failure`` gets the hosts that
-    cannot be connected to."""
+    """``listener``: None until ``take_streams_of``: no agent can dial out to this proxy.
+    ``on_failure`` gets the hosts that cannot be connected to."""
 
-    def __init__(self) -> None:
-        self.on_failure: Callable[[str], None] = lambda _: None
+    def __init__(self, on_failure: Callable[[str], None] = lambda _: None) -> None:
+        self._on_failure = on_failure
         self.listener: DialOutListener | None = None
+
+    def take_streams_of(self, listener: DialOutListener) -> None:
+        """Reach the agents that have dialed out to ``listener``."""
+        self.listener = listener
 
     async def open(self, factory: Callable[[], asyncio.Protocol], host: str, port: int) -> Opened:
         """Connect a protocol to a port of an agent. Raises ``OSError``."""
@@ -32,7 +36,7 @@ class Connector:
             try:
                 return await asyncio.get_running_loop().create_connection(factory, host, port)
             except (OSError, asyncio.CancelledError):  # cancelled by its time limit
-                self.on_failure(host)
+                self._on_failure(host)
                 raise
 
         if self.listener is None:

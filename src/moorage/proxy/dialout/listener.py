@@ -136,7 +136,7 @@ class DialOutListener:
             connection.say_hello({"version": 1, "worker": self._worker, "spare": True})
             return
 
-        connection.peer = dial_out_host(agent, peer_id)
+        connection.name_peer(dial_out_host(agent, peer_id))
         self._peer_ids[connection] = peer_id
         self._agents.setdefault(connection.peer, []).append(connection)
         connection.say_hello({"version": 1, "worker": self._worker})
@@ -149,8 +149,9 @@ class DialOutListener:
         """End what these agents, by their peer ids, have dialed, and refuse it from now on. It
         replaces those of before."""
         self._revoked = agents
-        for connection in [one for one, peer_id in self._peer_ids.items() if peer_id in agents]:
-            connection.end("the agent was revoked")
+        for connection, peer_id in list(self._peer_ids.items()):
+            if peer_id in agents:
+                connection.end("the agent was revoked")
 
     def _knows_token(self, hello: Mapping[str, Any]) -> bool:
         given = str(hello.get("token", ""))

@@ -33,7 +33,7 @@ class ProbeAttempt:
 
 
 @dataclass(slots=True)
-class _Tried:
+class _ProbedHost:
     probe: ReachProbe
     failures: int = 0
     due_at: float = 0.0
@@ -45,52 +45,52 @@ class ReachBook:
     """By host."""
 
     def __init__(self) -> None:
-        self._tried: dict[str, _Tried] = {}
+        self._probed: dict[str, _ProbedHost] = {}
 
     @property
     def unreached(self) -> tuple[str, ...]:
         """The hosts that do not answer."""
         return tuple(
-            sorted(host for host, tried in self._tried.items() if tried.failures >= FAILURES)
+            sorted(host for host, probed in self._probed.items() if probed.failures >= FAILURES)
         )
 
     def follow(self, probes: Mapping[str, ReachProbe]) -> None:
         """These are all that there are."""
-        for host in self._tried.keys() - probes.keys():
-            del self._tried[host]
+        for host in self._probed.keys() - probes.keys():
+            del self._probed[host]
         for host, probe in probes.items():
-            if (tried := self._tried.get(host)) is not None:
-                tried.probe = probe
+            if (probed := self._probed.get(host)) is not None:
+                probed.probe = probe
             else:
-                self._tried[host] = _Tried(probe)
+                self._probed[host] = _ProbedHost(probe)
 
     def suspect(self, host: str, now: float) -> None:
         """A request could not connect there."""
-        if (tried := self._tried.get(host)) is not None:
-            tried.due_at = min(tried.due_at, now)
+        if (probed := self._probed.get(host)) is not None:
+            probed.due_at = min(probed.due_at, now)
 
     def due(self, now: float) -> list[ProbeAttempt]:
         """Each is to be told by ``record``."""
         waiting = [
             (t.due_at, host)
-            for host, t in self._tried.items()
+            for host, t in self._probed.items()
             if t.due_at <= now and not t.is_running
         ]
         found = []
         for _, host in sorted(waiting)[:_ATTEMPTS_AT_ONCE]:
-            tried = self._tried[host]
-            ports = tried.probe.ports
-            found.append(ProbeAttempt(tried.probe, ports[tried.attempts % len(ports)]))
-            tried.is_running = True
-            tried.attempts += 1
+            probed = self._probed[host]
+            ports = probed.probe.ports
+            found.append(ProbeAttempt(probed.probe, ports[probed.attempts % len(ports)]))
+            probed.is_running = True
+            probed.attempts += 1
 
         return found
 
     def record(self, attempt: ProbeAttempt, now: float, *, answers: bool) -> None:
         """The outcome of an attempt."""
-        if (tried := self._tried.get(attempt.probe.host)) is None:
+        if (probed := self._probed.get(attempt.probe.host)) is None:
             return
-        tried.is_running = False
-        tried.failures = 0 if answers else tried.failures + 1
-        is_unreached = tried.failures >= FAILURES
-        tried.due_at = now + (AGAIN_S if is_unreached else ANSWERS_S if answers else RETRY_S)
+        probed.is_running = False
+        probed.failures = 0 if answers else probed.failures + 1
+        is_unreached = probed.failures >= FAILURES
+        probed.due_at = now + (AGAIN_S if is_unreached else ANSWERS_S if answers else RETRY_S)

@@ -95,6 +95,10 @@ class Backend:
         self.gone = False
         self.waiting: set[bytes] = set()  # requests without an answer
 
+    def lose(self) -> None:
+        """There will be no more answers."""
+        self.gone = True
+
 
 class SftpRouter:
     """Serves one client. ``write`` queues bytes for it, and ``room`` is set while it takes more."""
@@ -108,7 +112,7 @@ class SftpRouter:
         self._backends: dict[str, Backend] = {}
         self._by_prefix: dict[bytes, Backend] = {}
         self._listings: dict[bytes, list[str]] = {}
-        self._made = 0
+        self._handles_made = 0
         self._readers: list[asyncio.Task[None]] = []
 
     async def feed(self, data: bytes) -> None:
@@ -190,7 +194,7 @@ class SftpRouter:
 
         if kind == PacketKind.SYMLINK:
             session, path = _split(r.path())
-            await self._to(session, kind, request, wire.text(first), wire.text(path))
+            await self._forward_to(session, kind, request, wire.text(first), wire.text(path))
             return
 
         session, path = _split(first)
@@ -199,9 +203,9 @@ class SftpRouter:
             if other != session:
                 raise _Answer(SftpStatus.FAILURE, _MOVED)
 
-            await self._to(session, kind, request, wire.text(path), wire.text(new))
+            await self._forward_to(session, kind, request, wire.text(path), wire.text(new))
         elif session.count("/") == 1:
-            await self._to(session, kind, request, wire.text(path), r.rest())
+            await self._forward_to(session, kind, request, wire.text(path), r.rest())
         else:
             await self._virtual(session, kind, request)
 
@@ -222,7 +226,7 @@ class SftpRouter:
             if other != session:
                 raise _Answer(SftpStatus.FAILURE, _MOVED)
 
-            await self._to(
+            await self._forward_to(
                 session,
                 PacketKind.EXTENDED,
                 request,
@@ -232,7 +236,9 @@ class SftpRouter:
             )
         elif name == b"statvfs@openssh.com":
             session, path = _split(r.path())
-            await self._to(session, PacketKind.EXTENDED, request, wire.text(name), wire.text(path))
+            await self._forward_to(
+                session, PacketKind.EXTENDED, request, wire.text(name), wire.text(path)
+            )
         else:
             raise _Answer(SftpStatus.OP_UNSUPPORTED, "this extension is not supported")
 
@@ -256,8 +262,8 @@ class SftpRouter:
         if len(self._listings) >= MAX_SESSIONS:
             raise _Answer(SftpStatus.FAILURE, "too many open directories")
 
-        self._made += 1
-        handle = _OWN + wire.number(self._made)
+        self._handles_made += 1
+        handle = _OWN + wire.number(self._handles_made)
         self._listings[handle] = [".", "..", *await self._list(folder)]
         self._send(wire.packet(PacketKind.HANDLE, request, wire.text(handle)))
 
@@ -267,7 +273,7 @@ class SftpRouter:
         except MoorageError as error:
             raise _Answer(SftpStatus.FAILURE, error.message) from None
 
-    async def _to(self, session: str, kind: int, request: bytes, *parts: bytes) -> None:
+    async def _forward_to(self, session: str, kind: int, request: bytes, *parts: bytes) -> None:
         """Send a request to the server of a session's files."""
         if session.count("/") != 1:
             raise _Answer(
@@ -326,11 +332,11 @@ class SftpRouter:
 
                 waiting.difference_update(bytes(answer[0][5:9]) for answer in answers)
                 await self._room.wait()
-                self._send(whole([piece for one in answers for piece in one]))
+                self._send(whole([piece for answer in answers for piece in answer]))
         except (MoorageError, Malformed):
             pass
         finally:
-            backend.gone = True
+            backend.lose()
             for request in waiting:
                 self._send(wire.status(request, SftpStatus.FAILURE, _LOST))
 

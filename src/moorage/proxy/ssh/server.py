@@ -186,7 +186,7 @@ class SshConnection(asyncssh.SSHServer):
         self._channels = Channels()
         self._connection: asyncssh.SSHServerConnection | None = None
         self._address = ""
-        self._tries = 0
+        self._key_attempts = 0
         self._admitted = False
         self._known = False
         self._login: Login | None = None
@@ -234,9 +234,9 @@ class SshConnection(asyncssh.SSHServer):
     async def validate_public_key(self, username: str, key: asyncssh.SSHKey) -> bool:
         self._login = None
         self._target = None
-        self._tries += 1
+        self._key_attempts += 1
 
-        if self._tries > 2 * MAX_TRIES:  # a key is asked about, and then used
+        if self._key_attempts > 2 * MAX_TRIES:  # a key is asked about, and then used
             assert self._connection is not None
             self._connection.abort()
             return False
@@ -279,7 +279,7 @@ class SshConnection(asyncssh.SSHServer):
             self._connection.disconnect(asyncssh.DISC_BY_APPLICATION, "the login is refused now")
 
     def session_requested(self) -> asyncssh.SSHServerSession[bytes]:
-        login, target = self._who()
+        login, target = self._identified()
         if not target.session_id:
             self._channels.check(MAX_CHANNELS)
             return FilesChannel(self._frontend.tree(login), self._channels.run)
@@ -288,7 +288,7 @@ class SshConnection(asyncssh.SSHServer):
     def connection_requested(
         self, dest_host: str, dest_port: int, orig_host: str, orig_port: int
     ) -> asyncssh.SSHTCPSession[bytes]:
-        login, target = self._who()
+        login, target = self._identified()
         if not target.session_id:
             raise asyncssh.ChannelOpenError(
                 asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED,
@@ -296,7 +296,7 @@ class SshConnection(asyncssh.SSHServer):
             )
         return self._channels.connection(self._frontend.start(login), dest_host, dest_port, "main1")
 
-    def _who(self) -> tuple[Login, ssh_pb2.SshTarget]:
+    def _identified(self) -> tuple[Login, ssh_pb2.SshTarget]:
         if not self._known or self._login is None or self._target is None:
             raise asyncssh.ChannelOpenError(
                 asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED, "nobody has logged in"

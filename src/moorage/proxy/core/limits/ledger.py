@@ -113,8 +113,7 @@ class Ledger:
         """How many proxies share the limits."""
         return max(1, self._cells[_PROXIES])
 
-    @proxies.setter
-    def proxies(self, count: int) -> None:
+    def share_among(self, count: int) -> None:
         self._cells[_PROXIES] = count
 
     def reserve(

@@ -73,13 +73,12 @@ class RequestLimiter:
         if until and until > self._unix_now():
             return model_suspended(permit.name, until)
 
-        activity = self.activity.touch(permit.endpoint, now)
-        activity.requests += 1
+        self.activity.touch(permit.endpoint, now, requests=1)
         subjects = permit.subjects
         if subjects is None:
             project = self._limits_of(key.project) if key is not None else None
             subjects = subjects_of(key, permit.route, project)
-            permit.subjects = subjects
+            permit.limit_by(subjects)
 
         priority = priority_of(key)
         prioritizes = (
@@ -89,11 +88,7 @@ class RequestLimiter:
         if not (subjects or self._usage or warned or prioritizes) and priority == DEFAULT:
             return None
 
-        held = HeldRequest(
-            self, key, model=permit.endpoint, priority=priority, now=now, prioritizes=prioritizes
-        )
-        held.prompt = estimate_tokens(len(ask.body), 0)
-        held.repeats = ask.repeats
+        held = HeldRequest(self, ask, priority, now=now, prioritizes=prioritizes)
         if subjects:
             answer = max_tokens(ask.members) if ask.path.endswith(_GENERATING) else 0
             tokens = estimate_tokens(len(ask.body), answer, _positive(ask.members, "n") or 1)
@@ -112,7 +107,7 @@ class RequestLimiter:
             held.hold(outcome)
 
         if key is not None and warned:
-            held.headers = (*held.headers, budget_warning(key.warned_until))
+            held.add_header(budget_warning(key.warned_until))
 
         return held
 
@@ -155,8 +150,8 @@ class HeldRequest:
     """What a request holds while it runs: the ``LedgerReservation`` of the request flow."""
 
     __slots__ = (
-        "_began",
         "_began_at",
+        "_is_answered",
         "_key",
         "_limiter",
         "_meter",
@@ -172,32 +167,34 @@ class HeldRequest:
     def __init__(
         self,
         limiter: RequestLimiter,
-        key: KeyGrant | None,
-        model: str,
+        ask: Ask,
         priority: int,
         *,
         now: float,
         prioritizes: bool,
     ) -> None:
         self._limiter = limiter
-        self._key = key
-        self._model = model
+        self._key = ask.identity
+        self._model = ask.permit.endpoint
         self._began_at = now
         self.priority = priority
         self.prioritizes = prioritizes
         self.headers: Sequence[tuple[str, str]] = ()
-        self.prompt = 0  # tokens of the prompt, estimated
-        self.repeats = False  # the answer tells of tokens that were counted before
+        self.prompt = estimate_tokens(len(ask.body), 0)  # tokens of the prompt, estimated
+        self.repeats = ask.repeats  # the answer tells of tokens that were counted before
         self._reservation: LedgerReservation | None = None
         self._meter: TokenMeter | PackedMeter | SessionMeter | None = None
-        self._began = False
+        self._is_answered = False
 
     def hold(self, reservation: LedgerReservation) -> None:
         self._reservation = reservation
         self.headers = headers_of(reservation.rooms)
 
+    def add_header(self, header: tuple[str, str]) -> None:
+        self.headers = (*self.headers, header)
+
     def observe(self, status: int, content_type: str, coding: str = "") -> Observer | None:
-        self._began = True
+        self._is_answered = True
         if status >= 400:
             return None
 
@@ -220,14 +217,14 @@ class HeldRequest:
         then a replica has read the prompt."""
         reservation = self._reservation
         self._reservation = None
-        if not self._began and status != CLIENT_LEFT:
+        if not self._is_answered and status != CLIENT_LEFT:
             self._limiter.cancel(reservation, self._model, now)
             return
 
         tokens = NO_TOKENS
         if self._meter is not None:
             tokens = self._meter.estimate(self.prompt)
-        elif not self._began:
+        elif not self._is_answered:
             tokens = Tokens(self.prompt)
 
         self._limiter.settle(

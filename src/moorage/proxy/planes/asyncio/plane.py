@@ -59,7 +59,7 @@ class AsyncioPlane(ConnectionHost[ClientConnection]):
         self._apps = SimplePlane(
             router, settings, clock=clock, timeouts=timeouts, tls=tls, connector=self._connector
         )
-        router.on_table = self._table_changed
+        router.watch_tables(self._table_changed)
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._tick_s = _tick(timeouts, settings.read_idle_timeout_s)

@@ -38,6 +38,7 @@ from moorage.proxy.core.commands import (
 )
 from moorage.proxy.core.error_response import ErrorResponse, invalid_key
 from moorage.proxy.core.flow import CLIENT_CLOSED_REQUEST, RequestFlow, resume_held
+from moorage.proxy.core.flow_states import HELD
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.retry import Failure
 from moorage.proxy.core.routes import IndexedTable
@@ -115,7 +116,6 @@ class SimplePlane:
             limits=limits,
             connector=self._connector,
         )
-        router.on_table = self._table_changed
         self._runner: web.ServerRunner | None = None
         self._running: set[asyncio.Task[object]] = set()
         self._admitted: dict[RequestFlow, _Admission] = {}
@@ -128,6 +128,8 @@ class SimplePlane:
     async def start(
         self, host: str, port: int, listening: socket.socket | None = None
     ) -> tuple[str, int]:
+        # Behind another plane, that one watches the tables.
+        self._router.watch_tables(self._table_changed)
         runner = await self.open(self.guard_for(host))
         try:
             await GuardedSite(
@@ -227,7 +229,7 @@ class SimplePlane:
         try:
             return await self._respond_while_admitted(context, flow)
         except ConnectionError:
-            context.status = CLIENT_CLOSED_REQUEST
+            context.answer(CLIENT_CLOSED_REQUEST)
             raise
         except Exception as error:
             log.error(
@@ -278,8 +280,11 @@ class SimplePlane:
             if context.relayed is not None:
                 return await break_off(context, _lost(context, flow, now))
 
-            log_failure(flow, Failure.CONNECT, _REVOKED)
-            command = flow.upstream_failed(Failure.CONNECT, now)
+            if flow.state == HELD:  # the replica had failed at the same moment
+                command = flow.timer(now)
+            else:
+                log_failure(flow, Failure.CONNECT, _REVOKED)
+                command = flow.upstream_failed(Failure.CONNECT, now)
 
     async def _respond(self, context: RequestContext, flow: RequestFlow) -> web.StreamResponse:
         request = context.request
@@ -288,7 +293,7 @@ class SimplePlane:
             error = error_response.malformed_http(refusal.status, refusal.detail)
             return await self._follow(context, flow, flow.refuse(error, context.started_at))
         if (address := self._apps.match(request)) is not None:
-            context.is_for_app = True
+            context.take_for_app()
             return await self._apps.handle(context, address)
 
         command = flow.head(
@@ -314,7 +319,7 @@ class SimplePlane:
                         command = await self._read_body(context, flow)
                     case WaitForReplica():
                         if command.comment:
-                            context.open_stream = await _comment(context, command.comment)
+                            await _comment(context, command.comment)
                         command = await self._hold(flow, command)
                     case Break(event):
                         assert context.open_stream is not None
@@ -344,7 +349,7 @@ class SimplePlane:
                             )
                     case StartResponse():
                         assert attempt is not None
-                        context.response_started = True
+                        context.start(attempt.status)
                         return await self._pass_on(context, attempt, command, flow)
                     case LocalResponse() | ErrorResponse():
                         return await self._send(context, command, anthropic=flow.is_anthropic)
@@ -375,13 +380,22 @@ class SimplePlane:
         return Farewell.REPLICA_LOST if self._admitted[flow].loses_agent else Farewell.KEY_REVOKED
 
     async def _hold(self, flow: RequestFlow, hold: WaitForReplica) -> Command:
-        ended: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
-        flow.resume = lambda command: None if ended.done() else ended.set_result(command)
+        commands: list[Command] = []
+        is_resumed = asyncio.Event()
+
+        def resume(command: Command) -> None:
+            commands.append(command)
+            is_resumed.set()
+
+        flow.resume_by(resume)
         try:
             async with asyncio.timeout(hold.until - self._clock.monotonic()):
-                return await ended
+                await is_resumed.wait()
         except TimeoutError:
-            return flow.timer(self._clock.monotonic())
+            pass
+
+        # The time may be over at the moment at which the request goes on.
+        return commands[0] if commands else flow.timer(self._clock.monotonic())
 
     async def _read_body(self, context: RequestContext, flow: RequestFlow) -> Command:
         limit = self._settings.max_body_bytes
@@ -421,10 +435,10 @@ class SimplePlane:
         anthropic: bool = False,
     ) -> web.Response:
         if isinstance(response, LocalResponse):
-            context.status = 200
+            context.answer(200)
             return _json_response(200, response.body, context.request_id)
 
-        context.status = response.status
+        context.answer(response.status)
         error = _json_response(
             response.status, response.body(anthropic=anthropic), context.request_id
         )
@@ -444,7 +458,7 @@ class SimplePlane:
         return error
 
 
-async def _comment(context: RequestContext, comment: bytes) -> web.StreamResponse:
+async def _comment(context: RequestContext, comment: bytes) -> None:
     """Send a comment, the first one as the beginning of an event stream."""
     stream = context.open_stream
     if stream is None:
@@ -452,10 +466,9 @@ async def _comment(context: RequestContext, comment: bytes) -> web.StreamRespons
         head |= {"X-Accel-Buffering": "no", "Server": _SERVER, "x-request-id": context.request_id}
         stream = web.StreamResponse(headers=head)
         await stream.prepare(context.request)
-        context.response_started = True
+        context.start_stream(stream)
 
     await stream.write(comment)
-    return stream
 
 
 def _lost(context: RequestContext, flow: RequestFlow, now: float) -> Break:

@@ -16,7 +16,6 @@ from moorage.proxy.core import headers
 from moorage.proxy.core.commands import Break, StartResponse
 from moorage.proxy.core.flow import RequestFlow
 from moorage.proxy.core.retry import Failure
-from moorage.proxy.core.stream_end import TAIL_BYTES
 from moorage.proxy.core.websocket import Farewell, FrameTracker
 from moorage.proxy.planes.failure_log import log_failure
 from moorage.proxy.planes.simple.upstream import UpstreamResponse
@@ -49,20 +48,22 @@ async def relay(
             status=replica.status, reason=reason, headers=head, body=attempt.first_piece
         )
 
-    if (response := context.open_stream) is None:
+    response = context.open_stream
+    is_open = response is not None
+    if response is None:
         response = web.StreamResponse(status=replica.status, reason=reason, headers=head)
+
+    context.start_relay(response, b"" if _takes_event(response) else None)
+    if not is_open:
         await response.prepare(request)
 
-    context.tail = b"" if _takes_event(response) else None
-    context.relayed = response
     observe = start.observe or _unchanged
     piece = attempt.first_piece
     failure = None
     while piece:
         if shown := observe(piece):
             await response.write(shown)
-            if context.tail is not None:
-                context.tail = (context.tail + shown[-TAIL_BYTES:])[-TAIL_BYTES:]
+            context.relay(shown)
 
         try:
             piece = await read_some(replica.content)
@@ -90,7 +91,7 @@ async def break_off(context: RequestContext, command: Break) -> web.StreamRespon
     """End a replica's response that stays incomplete."""
     response = context.relayed
     assert response is not None
-    if command.event is None:
+    if command.event is None or not response.prepared:
         abort_connection(context.request, response)
     else:
         await response.write(command.event)
@@ -117,7 +118,8 @@ async def join(
     assert flow.target is not None
     own = headers.for_client(flow.target, start.overhead_s, flow.request_id)
     head = CIMultiDict([*headers.upgrade_for_client(replica.headers.items()), *own, *start.more])
-    context.relayed = web.StreamResponse(status=101, headers=head)
+    switched = web.StreamResponse(status=101, headers=head)
+    context.start_relay(switched)
     observe = start.observe or _unchanged
     frames = FrameTracker()
 
@@ -132,7 +134,7 @@ async def join(
 
     try:
         return await relay_upgrade(
-            context.request, replica, response=context.relayed, observe=track, farewell=farewell
+            context.request, replica, response=switched, observe=track, farewell=farewell
         )
     finally:
         flow.upstream_end(clock.monotonic())
