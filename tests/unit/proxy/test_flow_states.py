@@ -57,7 +57,7 @@ def call(playbook: Playbook, event: str) -> object:
     match event:
         case "head":
             fields = CIMultiDict({"Authorization": "Bearer key"})
-            return flow.head("POST", "/v1/chat/completions", fields, 16, now, 0.0)
+            return flow.head("POST", "/v1/chat/completions", fields, 16, now=now, unix_now=0.0)
         case "head_again":
             admitted = flow.admitted
             assert isinstance(admitted, BodyRequired)
@@ -98,7 +98,7 @@ def test_the_table_names_every_event() -> None:
         method.name
         for method in flow.body
         if isinstance(method, ast.FunctionDef) and not method.name.startswith("_")
-        if any(argument.arg == "now" for argument in method.args.args)
+        if any(argument.arg == "now" for argument in (*method.args.args, *method.args.kwonlyargs))
     }
     assert takes_time == set(ROWS)
 
