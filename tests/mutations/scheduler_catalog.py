@@ -52,8 +52,8 @@ MUTATIONS = (
     Mutation(
         "an overdue session that a reserved node refuses hides the next one",
         "manager/scheduling/incremental/changed_queue.py",
-        "if queue.overdue and is_capacity and",
-        "if refusal is not None and not refusal.unchecked and queue.overdue and is_capacity and",
+        "if queue.overdue and hold.capacity and",
+        "if refusal is not None and not refusal.unchecked and queue.overdue and hold.capacity and",
         ("tests/model/test_planner.py",),
     ),
     Mutation(
@@ -224,7 +224,7 @@ MUTATIONS = (
     Mutation(
         "a head that nobody can help blocks",
         "manager/scheduling/planning/scheduling_pass.py",
-        "elif not self._is_helpable(item):",
+        "elif not self.blocked.is_helpable(item):",
         "elif False:",
         WAITS,
     ),
@@ -287,8 +287,8 @@ MUTATIONS = (
     Mutation(
         "who is refused by a guard has no right",
         "manager/scheduling/planning/scheduling_pass.py",
-        "overdue = (is_capacity or reason is Reason.RESERVED) and",
-        "overdue = is_capacity and",
+        "overdue = (hold.capacity or hold.reason is Reason.RESERVED) and",
+        "overdue = hold.capacity and",
         RESERVATIONS,
     ),
     Mutation(
@@ -343,21 +343,21 @@ MUTATIONS = (
     Mutation(
         "preemption stops sessions of others, where only those of one owner may be stopped",
         "manager/scheduling/planning/vacancies.py",
-        "if candidate.owner == self.owner\n",
+        "if candidate.owner == self._owner\n",
         "if True\n",
         PREEMPTION,
     ),
     Mutation(
         "what the sessions of one owner hold counts as free for another one",
         "manager/scheduling/planning/vacancies.py",
-        "key = (self.owner if level >= 0 else None, level)",
+        "key = (self._owner if level >= 0 else None, level)",
         "key = (None, level)",
         PREEMPTION,
     ),
     Mutation(
         "what one owner cannot preempt nobody can",
         "manager/scheduling/planning/preemption.py",
-        "self._hopeless_of[self._vacancies.owner]",
+        "self._hopeless_of[owner]",
         "self._hopeless_of[None]",
         PREEMPTION,
     ),

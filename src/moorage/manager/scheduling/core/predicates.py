@@ -67,4 +67,4 @@ def _without_quotas(item: Pending, policy: Policy, now: int) -> list[UnmetCondit
 def hold_for_unmet(unmet: tuple[UnmetCondition, ...]) -> HoldDetails:
     kinds = {condition.kind for condition in unmet}
     reason = next(reason for kind, reason in _REASONS.items() if kind in kinds)
-    return reason, (), True, False, None, unmet
+    return HoldDetails(reason, unmet=unmet)

@@ -134,10 +134,15 @@ class HeldSession(NamedTuple):
     unmet: tuple[UnmetCondition, ...] = ()
 
 
-# A hold without its session id: sessions that wait for the same reason share one tuple.
-HoldDetails = tuple[
-    Reason, tuple[Refusal, ...], bool, bool, SessionId | None, tuple[UnmetCondition, ...]
-]
+class HoldDetails(NamedTuple):
+    """A ``HeldSession`` without its session id: sessions that wait for the same reason share it."""
+
+    reason: Reason
+    refusals: tuple[Refusal, ...] = ()
+    attempted: bool = True
+    capacity: bool = False
+    blocked_by: SessionId | None = None
+    unmet: tuple[UnmetCondition, ...] = ()
 
 
 class Holds(Sequence[HeldSession]):
@@ -156,6 +161,10 @@ class Holds(Sequence[HeldSession]):
     def add(self, session_id: SessionId, details: HoldDetails) -> None:
         self.ids.append(session_id)
         self.details.append(details)
+
+    def add_all(self, session_ids: Sequence[SessionId], details: HoldDetails) -> None:
+        self.ids.extend(session_ids)
+        self.details.extend([details] * len(session_ids))
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -42,15 +42,17 @@ class ChangedQueue:
         self,
         index: PendingIndex,
         opened: Collection[Shape],
+        *,
         individual: Sequence[tuple[QueueKey, Pending]],
         pool: NodePool,
-        *,
         refusals: RefusalCache,
+        scheduling_pass: SchedulingPass,
     ) -> None:
         self._index = index
         self._opened = opened
         self._pool = pool
         self._refusals = refusals
+        self._pass = scheduling_pass
         self._individual = deque(individual)
         self._live = set(opened)  # the opened shapes that may still be placed
         queues = [queue for shape in opened for queue in index.queues_of[shape]]
@@ -62,7 +64,6 @@ class ChangedQueue:
         self._cursors: dict[ShapeQueue, ShapeCursor] = {}
         self._next_head = 0  # position in the index's heads, for ``_find_blocked``
         self._was_placed = False
-        self.scheduling_pass: SchedulingPass | None = None
 
         # Owner queues over quota, from the first refused session on.
         self.over_quota: list[tuple[OwnerQueue, list[Pending]]] = []
@@ -71,18 +72,13 @@ class ChangedQueue:
         self._was_placed = True
 
     def __iter__(self) -> Iterator[Pending]:
-        scheduling_pass = self.scheduling_pass
-        assert scheduling_pass is not None
-
         # sessions that guards refused: a changed reservation may admit others
         denied: list[ShapeCursor] = []
         while True:
-            blocked = self._find_blocked(scheduling_pass)
-            heaps = (
-                (blocked, self._open_heap) if blocked or self._is_wanted(scheduling_pass) else ()
-            )
+            blocked = self._find_blocked()
+            heaps = (blocked, self._open_heap) if blocked or self._is_wanted() else ()
             first = min((heap[0][0] for heap in heaps if heap), default=None)
-            version = scheduling_pass.reserved.version
+            version = self._pass.reserved.version
             self._was_placed = False
             if self._individual and (first is None or self._individual[0][0] < first):
                 key, item = self._individual.popleft()
@@ -92,7 +88,7 @@ class ChangedQueue:
             else:
                 heap = self._blocked_heap if blocked and blocked[0][0] == first else self._open_heap
                 key, queue = heappop(heap)
-                cursor = self._cursor(scheduling_pass, key, queue, heap)
+                cursor = self._cursor(key, queue, heap)
                 if cursor is None:
                     continue
 
@@ -100,28 +96,26 @@ class ChangedQueue:
                 if self._was_placed:
                     cursor.advance()
                     self._push(heap, cursor)
-                elif self._after_hold(scheduling_pass, cursor, heap):
+                elif self._after_hold(cursor, heap):
                     denied.append(cursor)
 
             if self._was_placed:
                 self._close_shapes()
 
-            if scheduling_pass.reserved.version != version:
+            if self._pass.reserved.version != version:
                 for cursor in denied:
                     cursor.skip_to(key)
                     self._push(self._open_heap, cursor)
 
                 denied = []
 
-    def _cursor(
-        self, scheduling_pass: SchedulingPass, key: QueueKey, queue: ShapeQueue, heap: list[_Entry]
-    ) -> ShapeCursor | None:
+    def _cursor(self, key: QueueKey, queue: ShapeQueue, heap: list[_Entry]) -> ShapeCursor | None:
         """Cursor of a shape. None: the shape has been refused since, and is only needed to
         determine who is blocked."""
         if heap is self._open_heap and queue.shape not in self._live:
             refusal = self._refusals.get(queue.shape)
             if refusal is None or refusal.is_capacity:
-                if not scheduling_pass.blocks_nobody(queue.shape):
+                if not self._pass.blocked.blocks_nobody(queue.shape):
                     heappush(self._blocked_heap, (key, queue))
                 return None
 
@@ -131,12 +125,10 @@ class ChangedQueue:
 
         return cursor
 
-    def _after_hold(
-        self, scheduling_pass: SchedulingPass, cursor: ShapeCursor, heap: list[_Entry]
-    ) -> bool:
+    def _after_hold(self, cursor: ShapeCursor, heap: list[_Entry]) -> bool:
         """Move on from a session that was not placed. Returns whether guards refused it."""
-        reason, _, _, is_capacity, _, unmet = scheduling_pass.holds.details[-1]
-        if unmet:
+        hold = self._pass.holds.details[-1]
+        if hold.unmet:
             self.over_quota.append(cursor.drop_owner())
             self._push(heap, cursor)
             return False
@@ -148,23 +140,25 @@ class ChangedQueue:
         if refusal is not None and not refusal.unchecked:
             self._live.discard(queue.shape)
         # The next overdue session of a refused shape may also get a reservation.
-        if queue.overdue and is_capacity and not scheduling_pass.blocks_nobody(queue.shape):
+        if queue.overdue and hold.capacity and not self._pass.blocked.blocks_nobody(queue.shape):
             self._push(self._blocked_heap, cursor)
 
-        return reason is Reason.RESERVED
+        return hold.reason is Reason.RESERVED
 
     def _push(self, heap: list[_Entry], cursor: ShapeCursor) -> None:
         if cursor:
             heappush(heap, (cursor.key, cursor.queue))
 
-    def _find_blocked(self, scheduling_pass: SchedulingPass) -> Sequence[_Entry]:
+    def _find_blocked(self) -> Sequence[_Entry]:
         """Heap of the shapes refused for capacity, with the first session that the pass needs to
         see: an overdue one that may get a reservation, or the one that becomes the head.
 
         Empty if it needs none."""
+        blocked = self._pass.blocked
+        has_head = self._pass.head.session is not None
         heads = self._index.heads
         heap = self._blocked_heap
-        if not scheduling_pass.may_hold:
+        if not blocked.may_hold:
             self._next_head = max(self._next_head, bisect_left(heads, (_NOT_OVERDUE,)))
             while heap and heap[0][1].overdue:
                 heappop(heap)
@@ -173,23 +167,23 @@ class ChangedQueue:
             heap and heap[0][0] < heads[self._next_head][0]
         ):
             key, queue = heads[self._next_head]
-            if scheduling_pass.has_head and not queue.overdue:
+            if has_head and not queue.overdue:
                 break
 
             self._next_head += 1
-            if queue.shape not in self._opened and not scheduling_pass.blocks_nobody(queue.shape):
+            if queue.shape not in self._opened and not blocked.blocks_nobody(queue.shape):
                 refusal = self._refusals.get(queue.shape)
                 if refusal is not None and refusal.is_capacity:
                     heappush(heap, (key, queue))
 
-        return () if scheduling_pass.has_head and heap and not heap[0][1].overdue else heap
+        return () if has_head and heap and not heap[0][1].overdue else heap
 
-    def _is_wanted(self, scheduling_pass: SchedulingPass) -> bool:
+    def _is_wanted(self) -> bool:
         """Whether the pass needs to see more of ``_open_heap``."""
         if not self._open_heap:
             return False
-        may_hold = scheduling_pass.may_hold and self._open_heap[0][1].overdue
-        return bool(self._live) or may_hold or not scheduling_pass.has_head
+        may_hold = self._pass.blocked.may_hold and self._open_heap[0][1].overdue
+        return bool(self._live) or may_hold or self._pass.head.session is None
 
     def _close_shapes(self) -> None:
         """Refuse shapes again for which the changed nodes have no capacity left."""

@@ -168,13 +168,6 @@ class IncrementalPlanner:
         pool = self._update_pool()
         self._index.sort_added()
         opened = self._opened_shapes()
-        queue = ChangedQueue(
-            self._index,
-            opened,
-            individual=self._sort_individual(),
-            pool=pool,
-            refusals=self._refusals,
-        )
         scheduling_pass = SchedulingPass(
             self._policy,
             now,
@@ -183,7 +176,14 @@ class IncrementalPlanner:
             refusals=self._refusals,
             earliest_fits=self._earliest_fits,
         )
-        queue.scheduling_pass = scheduling_pass
+        queue = ChangedQueue(
+            self._index,
+            opened,
+            individual=self._sort_individual(),
+            pool=pool,
+            refusals=self._refusals,
+            scheduling_pass=scheduling_pass,
+        )
         scheduling_pass.run(queue)
         self._open = opened
         if self._new or queue.over_quota:
@@ -255,8 +255,7 @@ class IncrementalPlanner:
             details = details_of[item.owned_shape] = self._current_hold(scheduling_pass, item)
             if details is not None and details != owner.last_hold:
                 skipped = [other.session_id for other in rest if other.session_id not in examined]
-                holds.ids += skipped
-                holds.details += [details] * len(skipped)
+                holds.add_all(skipped, details)
                 examined.update(skipped)
                 owner.last_hold = details
 
@@ -280,7 +279,7 @@ class IncrementalPlanner:
         if refusal is None or not refusal.unchecked:
             return None if refusal is None else refusal.details
         blocked_by = next((guard.session_id for guard in scheduling_pass.reserved.guards), None)
-        return Reason.RESERVED, refusal.refusals, True, False, blocked_by, ()
+        return HoldDetails(Reason.RESERVED, refusal.refusals, blocked_by=blocked_by)
 
     def _undo(
         self,

@@ -74,7 +74,7 @@ class _CachedPlanner:
         gone: Collection[AgentId]
         if changes is not None and changes.number - 1 == number:
             candidates = changes.changed
-            gone = [one for one in changes.gone if one in known]
+            gone = [agent_id for agent_id in changes.gone if agent_id in known]
         else:
             candidates = snapshot.agents
             gone = known.keys() - {agent.agent_id for agent in snapshot.agents}

@@ -138,7 +138,8 @@ def diagnose_gang(
             possible = _would_fit(
                 nodes, demands, single_node=single_node, fraction=fraction, include_unhealthy=True
             )
-            infeasibility.reason = Reason.NO_ELIGIBLE_AGENT if possible else Reason.INFEASIBLE
+            reason = Reason.NO_ELIGIBLE_AGENT if possible else Reason.INFEASIBLE
+            infeasibility = replace(infeasibility, reason=reason)
 
     refusals = infeasibility.refusals(required)
     fitting = sum(1 for _ in pool.candidates(item, required))

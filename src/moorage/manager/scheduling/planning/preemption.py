@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from moorage.common.model.ids import SessionId
 from moorage.manager.scheduling.backfill.reservation_guard import ReservationGuard
@@ -52,8 +53,15 @@ MAX_TRIALS = 2048
 # largest first.
 MAX_JOINT = 10
 
-PreemptionResult = tuple[Reservation, list[ReservationGuard], list[Victim]]
 Parts = list[tuple[Demand, ...]]  # demand of each node: all kernels, or one of them
+
+
+class PreemptionResult(NamedTuple):
+    """What is kept for a session, and which others are stopped for it."""
+
+    reservation: Reservation
+    guards: list[ReservationGuard]
+    victims: list[Victim]
 
 
 class Preempter:
@@ -76,9 +84,10 @@ class Preempter:
 
         Empty if enough becomes free by itself before the grace period would end. None if preemption
         does not help."""
-        self._vacancies.owner = owner_of(item, self._rules)
+        owner = owner_of(item, self._rules)
+        self._vacancies.look_for(owner)
         levels = self._vacancies.levels(item.priority)
-        hopeless = self._hopeless_of[self._vacancies.owner]
+        hopeless = self._hopeless_of[owner]
         if not levels and not self._vacancies.any_terminating:
             return None
         if item in hopeless:
@@ -349,7 +358,7 @@ class Preempter:
             for victim in victims
         ]
 
-        return reservation, guards, chosen
+        return PreemptionResult(reservation, guards, chosen)
 
     def _longest_stop(self, victim: VictimCandidate) -> int:
         """Longest stop of its kernels."""

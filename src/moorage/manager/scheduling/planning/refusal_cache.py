@@ -10,6 +10,8 @@ scratch.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from moorage.common.model.ids import SessionId
 from moorage.common.model.reasons import Reason
 from moorage.manager.scheduling.core.demand import Demand, dominates
@@ -20,6 +22,8 @@ from moorage.manager.scheduling.placement.feasible_set import Infeasibility
 from moorage.manager.scheduling.placement.node_pool import NodePool
 from moorage.manager.scheduling.placement.node_state import NodeState
 
+# Skips NamedTuple.__new__, a Python function.
+_new = tuple.__new__
 # Number of demands kept for the dominance check, per kind of session. More cost more than they
 # save.
 _MAX_SMALLEST = 64
@@ -55,8 +59,16 @@ class CachedRefusal:
         self.unchecked: frozenset[int] = frozenset()
         self.denied: dict[tuple[bool, ...], tuple[int, SessionId]] = {}
         self.is_capacity = infeasibility.reason is Reason.INSUFFICIENT_RESOURCES
-        self.details: HoldDetails = (self.reason, refusals, True, self.is_capacity, None, ())
+        self.details = _new(HoldDetails, (self.reason, refusals, True, self.is_capacity, None, ()))
         self.pass_number = 0
+
+    def leave_unchecked(self, ranks: Iterable[int]) -> None:
+        """It was refused on all other nodes."""
+        self.unchecked = frozenset(ranks)
+
+    def note_no_fit(self, guards: int) -> None:
+        """It fits on no node that one of these guards protects."""
+        self.guards_without_fit = guards
 
     def begin_pass(self, pass_number: int) -> None:
         """Forget facts that depend on the reservations of an earlier pass."""
@@ -191,7 +203,7 @@ class RefusalCache:
         old = self._invalidated.get(shape)
         if old is not None:
             self._only_changed.discard(shape)
-            old.unchecked = frozenset()
+            old.leave_unchecked(())
             old.begin_pass(self.pass_number)
             self._by_key[shape] = old
 

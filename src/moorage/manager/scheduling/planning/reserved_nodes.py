@@ -15,6 +15,9 @@ from moorage.manager.scheduling.placement.node_pool import NodePool
 from moorage.manager.scheduling.placement.node_state import NodeState
 from moorage.manager.scheduling.planning.refusal_cache import CachedRefusal
 
+# Skips NamedTuple.__new__, a Python function.
+_new = tuple.__new__
+
 
 class ReservedNodes:
     """``guards_of``: by the rank of their node, in the order of their reservations. ``version``
@@ -63,12 +66,12 @@ class ReservedNodes:
 
             blocked_by = found
             if blocked_by is None:
-                refusal.guards_without_fit = len(self.guards)
+                refusal.note_no_fit(len(self.guards))
                 return refusal.details
 
             refusal.denied[in_time] = self.version, blocked_by
 
-        return Reason.RESERVED, refusal.refusals, True, False, blocked_by, ()
+        return _new(HoldDetails, (Reason.RESERVED, refusal.refusals, True, False, blocked_by, ()))
 
     def _on_one(self, item: Pending, ends_at: int | None) -> Assignment | SessionId | None:
         """An assignment on one node, or the session that would be delayed, or None if it fits on no

@@ -46,9 +46,8 @@ def stop_time(running: Running, rules: Preemption) -> int:
 
 
 class Vacancies:
-    """``owner``: only its sessions may be stopped; None: anybody's, where the rules allow it. Set
-    for each search. ``any_terminating``: whether a session is already being stopped; known after
-    ``levels``."""
+    """``look_for`` begins a search. ``any_terminating``: whether a session is already being
+    stopped; known after ``levels``."""
 
     def __init__(
         self, nodes: Sequence[NodeState], fraction: str, rules: Preemption, now: int
@@ -59,13 +58,17 @@ class Vacancies:
         self._now = now
         self._deadline = now + rules.grace
         self._victims: set[SessionId] = set()
-        self.owner: str | None = None
+        self._owner: str | None = None
         self._priorities: dict[str | None, list[int]] | None = (
             None  # levels of the candidates by owner, lowest first
         )
         self._on_node: dict[int, list[VictimCandidate]] = {}  # in the victim order
         self._views: dict[int, _NodeView] = {}
         self.any_terminating = False
+
+    def look_for(self, owner: str | None) -> None:
+        """Only sessions of ``owner`` may be stopped; None: anybody's, where the rules say so."""
+        self._owner = owner
 
     def levels(self, priority: int) -> list[int]:
         """Priorities of the candidates below ``priority``, lowest first."""
@@ -78,7 +81,7 @@ class Vacancies:
 
             self._priorities = {owner: sorted(priorities) for owner, priorities in found.items()}
 
-        own = self._priorities.get(self.owner, [])
+        own = self._priorities.get(self._owner, [])
         return own[: bisect_left(own, priority)]
 
     def _find_candidates(self) -> list[VictimCandidate]:
@@ -160,7 +163,7 @@ class Vacancies:
         """Capacity that is eventually free if all candidates up to the priority ``level`` are
         stopped now; -1: none."""
         view = self._view(node)
-        key = (self.owner if level >= 0 else None, level)
+        key = (self._owner if level >= 0 else None, level)
         if view.planned != len(node.planned):
             view.planned = len(node.planned)
             view.free.clear()
@@ -190,12 +193,12 @@ class Vacancies:
     def candidates_on(self, node: NodeState, level: int) -> list[VictimCandidate]:
         """Candidates up to the priority ``level``, in the victim order."""
         candidates = self._view(node).candidates
-        found = candidates.get((self.owner, level))
+        found = candidates.get((self._owner, level))
         if found is None:
-            found = candidates[self.owner, level] = [
+            found = candidates[self._owner, level] = [
                 candidate
                 for candidate in self._on_node.get(node.rank, ())
-                if candidate.owner == self.owner
+                if candidate.owner == self._owner
                 and candidate.priority <= level
                 and candidate.session_id not in self._victims
             ]
@@ -205,9 +208,9 @@ class Vacancies:
     def gains_on(self, node: NodeState, level: int, slot: str) -> list[int]:
         """The most that each of these candidates may free of ``slot``, the largest first."""
         known = self._view(node).gains
-        gains = known.get((self.owner, level, slot))
+        gains = known.get((self._owner, level, slot))
         if gains is None:
-            gains = known[self.owner, level, slot] = gains_of(
+            gains = known[self._owner, level, slot] = gains_of(
                 self.candidates_on(node, level), slot, node.rank
             )
         return gains
