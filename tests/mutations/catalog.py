@@ -322,8 +322,8 @@ MUTATIONS = (
     Mutation(
         "a failed creation is repeated",
         "agent/kernel/task.py",
-        "            if self._creation_failure:\n",
-        "            if False:\n",
+        "            self._creation = Creation.FAILED\n",
+        "",
         KERNEL_FAILURES,
     ),
     Mutation(

@@ -6,6 +6,7 @@ from __future__ import annotations
 from tests.mutations.mutation import Mutation
 
 TASK = "agent/kernel/task.py"
+REPORTED = "agent/kernel/reported_state.py"
 CLOCK = "agent/kernel/start_clock.py"
 PROBING = "agent/kernel/probing.py"
 KERNELS = "manager/lifecycle/kernels.py"
@@ -20,9 +21,9 @@ OBSERVED = ("tests/wire/test_heappe_runtime.py", "-k", "observed_whenever")
 MUTATIONS = (
     Mutation(
         "a kernel is reported as starting before anything is known of it",
-        TASK,
-        "state = self.state if self._is_known else ObservedState.UNKNOWN",
-        "state = self.state",
+        REPORTED,
+        "return ObservedState.UNKNOWN if self._basis is Basis.RECORD else self.value",
+        "return self.value",
         STATES,
     ),
     Mutation(
@@ -34,9 +35,9 @@ MUTATIONS = (
     ),
     Mutation(
         "a start that was to be expected has a report of its own",
-        TASK,
-        "            self._is_known = True\n            self._on_change(HOUSEKEEPING)",
-        "            self._is_known = True\n            self._on_change(coalescing_window(state))",
+        REPORTED,
+        "is ready before this is reported.\n            self._on_change(HOUSEKEEPING)",
+        "is ready before this is reported.\n            self._on_change(coalescing_window(state))",
         STATES,
     ),
     Mutation(

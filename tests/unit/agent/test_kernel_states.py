@@ -15,7 +15,7 @@ from tests.unit.agent.kernel_node import CLOCK, Node, kernel
 
 from moorage.agent.kernel import create, teardown
 from moorage.agent.kernel.probing import Probing
-from moorage.agent.link.report_timing import HOUSEKEEPING, IMMEDIATE
+from moorage.agent.kernel.report_timing import HOUSEKEEPING, IMMEDIATE
 from moorage.agent.runtimes import RuntimeObservation
 from moorage.common.aio import supervisor
 from moorage.common.model.ids import KernelId
@@ -188,7 +188,7 @@ async def test_job_that_waits_again_is_probed_anew() -> None:
     check = Check()
     passed = asyncio.Event()
     probing = Probing(KernelId("k"), CLOCK, passed, lambda _: None)
-    probing.check = check  # type: ignore[assignment]
+    probing.use(check)  # type: ignore[arg-type]
     for times in (1, 2):
         assert not probing.has_passed
         passed.clear()

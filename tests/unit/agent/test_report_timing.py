@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from moorage.agent.link.report_timing import HOUSEKEEPING, IMMEDIATE, TRANSIENT, coalescing_window
+from moorage.agent.kernel.report_timing import HOUSEKEEPING, IMMEDIATE, TRANSIENT, coalescing_window
 from moorage.common.model.status import ObservedState
 
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from moorage.agent.link.report_timing import IMMEDIATE
+from moorage.agent.kernel.report_timing import IMMEDIATE
 from moorage.common.aio.clock import ManualClock
 from moorage.common.link.messages import AgentInfo, LogRequest, Observation, Orders
 from moorage.common.model.errors import NotFound

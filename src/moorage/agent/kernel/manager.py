@@ -18,9 +18,9 @@ from moorage.agent.kernel.context import AgentContext
 from moorage.agent.kernel.kernel_ids import is_usable, orphan_observation
 from moorage.agent.kernel.outcome import KernelOutcome
 from moorage.agent.kernel.removed import RemovedKernels
+from moorage.agent.kernel.report_timing import HOUSEKEEPING, IMMEDIATE, UNHURRIED, OnChange
 from moorage.agent.kernel.start_trace import with_log_fields
 from moorage.agent.kernel.task import NEVER_STARTED, KernelTask
-from moorage.agent.link.report_timing import HOUSEKEEPING, IMMEDIATE, UNHURRIED, OnChange
 from moorage.agent.runtimes import Handle, Runtime, RuntimeFailed
 from moorage.agent.runtimes.ranged_logs import RangedLogs
 from moorage.agent.state.checkpoint import KernelRecord, validate_kernel_id
@@ -190,9 +190,9 @@ class KernelManager:
     def serving(self) -> Mapping[KernelId, Callable[[], ReadinessCheck | None]]:
         """The ready kernels that answer requests, each with how to check it."""
         return {
-            k: one.readiness_check
-            for k, one in self._kernels.items()
-            if one.state is ObservedState.RUNNING and one.record.spec.answers_requests
+            k: task.readiness_check
+            for k, task in self._kernels.items()
+            if task.state is ObservedState.RUNNING and task.record.spec.answers_requests
         }
 
     def is_unreachable(self, kernel_id: KernelId) -> bool:
@@ -287,10 +287,14 @@ class KernelManager:
 
         return LiveKernel(runtime, handle, folder, is_ending)
 
+    def refuse_new(self) -> None:
+        """Start no more kernels."""
+        self.draining = True
+
     async def drain(self, reserve_s: float = 10.0) -> None:
         """Terminate all kernels gracefully, and start no more. Returns when all have ended, or when
         the longest grace period and ``reserve_s`` seconds have passed."""
-        self.draining = True
+        self.refuse_new()
         for kernel in self._kernels.values():
             kernel.terminate(Reason.AGENT_SHUTDOWN, _SHUTDOWN)
 

@@ -49,6 +49,9 @@ class TerminationCause:
     detail: str = ""
 
 
+WITHDRAWN = TerminationCause()
+
+
 def determine_outcome(
     state: ObservedState,
     exit_code: int | None,

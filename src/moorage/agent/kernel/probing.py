@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
 
 class Probing:
-    """``check``: None for a kernel that is ready as soon as it runs. ``wakeup`` is set when it is
-    ready."""
+    """``wakeup`` is set when the kernel is ready."""
 
     def __init__(
         self, key: KernelId, clock: Clock, wakeup: asyncio.Event, on_activity: Callable[[str], None]
@@ -25,24 +24,32 @@ class Probing:
         self._clock = clock
         self._wakeup = wakeup
         self._on_activity = on_activity
-        self.check: ReadinessCheck | None = None
+        self._check: ReadinessCheck | None = None
         self._succeeded = False
         self._task: SupervisedTask | None = None
 
+    def use(self, check: ReadinessCheck | None) -> None:
+        """None: the kernel is ready as soon as it runs."""
+        self._check = check
+
+    @property
+    def is_needed(self) -> bool:
+        return self._check is not None
+
     @property
     def has_passed(self) -> bool:
-        return self.check is None or self._succeeded
+        return self._check is None or self._succeeded
 
     @property
     def last_result(self) -> str:
-        return self.check.last_result if self.check is not None else ""
+        return self._check.last_result if self._check is not None else ""
 
     def begin(self, period_s: float) -> None:
         """Probe from now on, unless that has begun."""
-        if self.check is None or self._task is not None:
+        if self._check is None or self._task is not None:
             return
 
-        check = self.check
+        check = self._check
 
         async def probe() -> None:
             await check.wait(period_s, self._clock, self._on_activity)

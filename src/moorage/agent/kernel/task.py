@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from enum import Enum
 from itertools import chain, repeat
 from typing import TYPE_CHECKING
 
@@ -25,20 +26,26 @@ from moorage.agent.engines import ENGINES, Engine
 from moorage.agent.kernel import create, step_files, teardown, watch
 from moorage.agent.kernel.context import AgentContext
 from moorage.agent.kernel.interruption import Interruption
-from moorage.agent.kernel.outcome import KernelOutcome, TerminationCause, determine_outcome
+from moorage.agent.kernel.outcome import (
+    WITHDRAWN,
+    KernelOutcome,
+    TerminationCause,
+    determine_outcome,
+)
 from moorage.agent.kernel.probing import Probing
 from moorage.agent.kernel.reconcile import ENDED
+from moorage.agent.kernel.record_keeper import RecordKeeper
 from moorage.agent.kernel.reload import Reloading
-from moorage.agent.kernel.site_job import SiteJobFacts
-from moorage.agent.kernel.start_clock import StartClock, start_timeout
-from moorage.agent.kernel.start_trace import start_trace
-from moorage.agent.link.report_timing import (
+from moorage.agent.kernel.report_timing import (
     HOUSEKEEPING,
     IMMEDIATE,
     UNHURRIED,
     OnChange,
-    coalescing_window,
 )
+from moorage.agent.kernel.reported_state import Basis, ReportedState
+from moorage.agent.kernel.site_job import SiteJobFacts
+from moorage.agent.kernel.start_clock import StartClock, start_timeout
+from moorage.agent.kernel.start_trace import start_trace
 from moorage.agent.runtimes import (
     CreateFailed,
     Handle,
@@ -69,12 +76,18 @@ _LOG_TAIL_TIMEOUT_S = 10.0
 _LOG_TAIL_BYTES = 8192
 
 
+class Creation(Enum):
+    """How far the creation of a kernel has come."""
+
+    NOT_BEGUN = "not begun"
+    INTENDED = "intended"  # by an earlier run of the agent, which may have started the kernel
+    FAILED = "failed"  # with an unexpected error, which may have left something
+    DONE = "done"  # the record has its handle
+
+
 class KernelTask:
-    """``record`` is what the checkpoint keeps of the kernel, except while ``_record_unsaved``;
-    ``state`` is what the agent acts by. It is reported once it is known: a kernel of which this
-    task has neither seen nor done anything yet is reported as UNKNOWN. ``on_change`` is called when
-    there is something new to report, or to know of the kernel; ``on_removed`` when only its log
-    remains.
+    """``state`` is what the agent acts by. ``on_change`` is called when there is something new to
+    report, or to know of the kernel; ``on_removed`` when only its log remains.
 
     ``maybe_started``: an earlier run of the agent intended to start it; the runtime has not
     answered yet.
@@ -89,60 +102,70 @@ class KernelTask:
         on_removed: Callable[[KernelId], None],
         maybe_started: bool = False,
     ) -> None:
-        self._record = record
         self._context = context
         self._on_change = on_change
         self._on_removed = on_removed
-        self._maybe_started = maybe_started
-        self.state = ObservedState.RUNNING if record.ready else ObservedState.CREATING
-        self._is_known = record.outcome is not None
-        if record.outcome is not None:
-            self.state = record.outcome.state
-        else:
+        self._log = log.bind(kernel=record.kernel_id, session=record.spec.session_name)
+        self._kept = RecordKeeper(
+            record, context.checkpoint, lambda: on_change(UNHURRIED), self._log
+        )
+        self._state = self._first_state(record)
+        if record.outcome is None:
             context.leases.hold(record.spec)
 
-        self._activity = ""  # current step of a kernel that does not run yet, for users
-        self._record_unsaved = False
+        self._creation = Creation.NOT_BEGUN
+        if record.handle is not None:
+            self._creation = Creation.DONE
+        elif maybe_started:
+            self._creation = Creation.INTENDED
+
+        self._creation_failure = ""
 
         # Requests. ``_wakeup`` is set with each of them, and whenever the kernel must be observed
         # again.
-        self._order_withdrawn = False
-        self._termination = record.termination
+        self._end_cause = record.termination  # None: it is not to end
         self._removal_requested = asyncio.Event()
         self._wakeup = asyncio.Event()
         self._interruption = Interruption(self._wakeup, self._must_end)
 
         # Progress of readiness and termination.
-        self._probing = Probing(record.kernel_id, context.clock, self._wakeup, self._set_activity)
+        self._probing = Probing(record.kernel_id, context.clock, self._wakeup, self._state.show)
         self.reloading = Reloading(context, self._wakeup)
         self._end = teardown.Termination(context, record.spec)
-        self._creation_failure = ""  # of this task, while it created the kernel
         self._trace = start_trace(context.tracer, record, context.clock)
         self._job = SiteJobFacts(context.finds_address(record.spec))
-        is_new = record.handle is None and not maybe_started
+        is_new = self._creation is Creation.NOT_BEGUN
         self._start_clock = StartClock(context.clock.monotonic() if is_new else None)
-        self._log = log.bind(kernel=record.kernel_id, session=record.spec.session_name)
+
+    def _first_state(self, record: KernelRecord) -> ReportedState:
+        expected = ObservedState.RUNNING if record.ready else ObservedState.CREATING
+        ended = record.outcome
+        return ReportedState(
+            expected if ended is None else ended.state,
+            Basis.RECORD if ended is None else Basis.OBSERVATION,
+            on_state=lambda state: self._trace.note(state, self.record),
+            on_change=self._on_change,
+        )
 
     @property
     def record(self) -> KernelRecord:
-        return self._record
+        return self._kept.record
 
-    @record.setter
-    def record(self, record: KernelRecord) -> None:
-        self._record = record
-        self._on_change(UNHURRIED)
+    @property
+    def state(self) -> ObservedState:
+        return self._state.value
 
     # Requests, and the report.
 
     def stop(self) -> None:
         """The kernel's order was withdrawn: terminate it, gracefully first."""
-        self._order_withdrawn = True
+        self._end_cause = self._end_cause or WITHDRAWN
         self._wakeup.set()
 
     def terminate(self, reason: Reason, detail: str) -> None:
         """Terminate the kernel for a reason of the agent's own. The first reason counts."""
-        if self.state not in ENDED and not self._termination:
-            self._termination = TerminationCause(reason, detail)
+        if self.state not in ENDED and self._end_cause in (None, WITHDRAWN):
+            self._end_cause = TerminationCause(reason, detail)
             self._wakeup.set()
 
     def remove(self) -> None:
@@ -150,9 +173,9 @@ class KernelTask:
         self._removal_requested.set()
 
     def observation(self) -> Observation:
-        state = self.state if self._is_known else ObservedState.UNKNOWN
+        shown = self._state.shown
         return self._job.reported(
-            self.record.observation(state, self._context.host, self._activity)
+            self.record.observation(shown, self._context.host, self._state.activity)
         )
 
     # The task.
@@ -167,9 +190,8 @@ class KernelTask:
                 )
                 await self._probing.stop()
                 await self._record_outcome(outcome)
-            elif self._record_unsaved:
-                await self._save_record()
 
+            await self._kept.save_changes()
             await self._removal_requested.wait()
             await teardown.remove(self._context, self.record, self._log)
             self._on_removed(self.record.kernel_id)
@@ -185,21 +207,21 @@ class KernelTask:
         context = self._context
         spec = self.record.spec
         try:
-            if self._maybe_started or self.record.handle is not None:
+            if self._creation in (Creation.INTENDED, Creation.DONE):
                 await self._require_runtime()
 
             runtime, engine = create.select_runtime(context, spec)
-            if self._creation_failure:
-                return await self._undo_creation(runtime)
+            outcome: KernelOutcome | None = None
+            match self._creation:
+                case Creation.FAILED:
+                    outcome = await self._undo_creation(runtime)
+                case Creation.INTENDED:
+                    outcome = await self._find_started(runtime)
+                case Creation.NOT_BEGUN:
+                    outcome = await self._create(runtime, engine)
 
-            if self.record.handle is None:
-                start = (
-                    self._find_started(runtime)
-                    if self._maybe_started
-                    else self._create(runtime, engine)
-                )
-                if (outcome := await start) is not None:
-                    return outcome
+            if outcome is not None:
+                return outcome
         except create.StartRefused as refused:
             return KernelOutcome(ObservedState.EXITED, None, refused.reason, refused.detail)
 
@@ -214,7 +236,7 @@ class KernelTask:
     async def _undo_creation(self, runtime: Runtime) -> KernelOutcome:
         """Destroy what a failed creation may have left. The kernel is not created a second time."""
         await teardown.find_and_destroy(
-            runtime, self.record.kernel_id, self._log, self._set_unknown
+            runtime, self.record.kernel_id, self._log, self._state.set_unknown
         )
         if self._must_end():
             return self._outcome_of(RuntimeObservation(ObservedState.GONE))
@@ -234,26 +256,30 @@ class KernelTask:
             runtime=runtime,
             next_step="restart this agent with that runtime",
         )
-        self._set_state(ObservedState.UNKNOWN)
+        self._state.set(ObservedState.UNKNOWN)
         await asyncio.Event().wait()
 
     async def _find_started(self, runtime: Runtime) -> KernelOutcome | None:
         """Find a kernel that an earlier run of the agent may have started. Returns its outcome if
         it was never started."""
         kernel_id = self.record.kernel_id
-        handle = await teardown.find(runtime, kernel_id, self._log, self._set_unknown)
+        handle = await teardown.find(runtime, kernel_id, self._log, self._state.set_unknown)
         if handle is None:
             return KernelOutcome(ObservedState.GONE, None, Reason.KERNEL_GONE, NEVER_STARTED)
-        self.record = replace(self.record, handle=handle)
-        await self._save_record()
+        self._creation = Creation.DONE
+        self._kept.put(replace(self.record, handle=handle))
+        await self._kept.save()
         return None
 
     async def _create(self, runtime: Runtime, engine: Engine) -> KernelOutcome | None:
         """Create the kernel. Returns its outcome if it was terminated first. Raises ``Refused``."""
         try:
             return await self._take_creation_steps(runtime, engine)
+        except create.StartRefused:
+            raise
         except BaseException as error:
-            self._creation_failure = "" if isinstance(error, create.StartRefused) else repr(error)
+            self._creation = Creation.FAILED
+            self._creation_failure = repr(error)
             raise
 
     async def _take_creation_steps(self, runtime: Runtime, engine: Engine) -> KernelOutcome | None:
@@ -263,38 +289,38 @@ class KernelTask:
         await step("requirements", create.check_requirements(context, spec))
         interruption = self._interruption
         model = await step(
-            "model", create.fetch_model(context, spec, self._set_preparing, interruption)
+            "model", create.fetch_model(context, spec, self._state.prepare, interruption)
         )
         await step(
-            "inputs", step_files.fetch_inputs(context, spec, self._set_preparing, interruption)
+            "inputs", step_files.fetch_inputs(context, spec, self._state.prepare, interruption)
         )
         if self._must_end():
             return self._outcome_of(RuntimeObservation(ObservedState.GONE))
 
-        self.record = create.allocate_main_port(context, self.record)
-        self.record = create.allocate_service_ports(context, self.record, spec.ports)
+        self._kept.put(create.allocate_main_port(context, self.record))
+        self._kept.put(create.allocate_service_ports(context, self.record, spec.ports))
         await create.write_intent(context, self.record)
         launch = create.prepare_launch(context, self.record, engine, model)
         if context.capabilities(spec).images:
-            self._set_state(ObservedState.PREPARING)
-            preparing = create.prepare_image(runtime, launch, self._set_activity, interruption)
+            self._state.set(ObservedState.PREPARING)
+            preparing = create.prepare_image(runtime, launch, self._state.show, interruption)
             image_ports = await step("image", preparing)
 
             # The image may declare service ports beside those of the spec.
             if additional := merge_ports(spec.ports, image_ports)[len(spec.ports) :]:
-                self.record = create.allocate_service_ports(context, self.record, additional)
+                self._kept.put(create.allocate_service_ports(context, self.record, additional))
                 await create.write_intent(context, self.record)
                 launch = create.prepare_launch(context, self.record, engine, model)
 
-        waiting = create.wait_for_device_memory(context, spec, self._set_preparing, interruption)
+        waiting = create.wait_for_device_memory(context, spec, self._state.prepare, interruption)
         await step("device memory", waiting)
         if self._must_end():
             return self._outcome_of(RuntimeObservation(ObservedState.GONE))
 
         if context.capabilities(spec).max_jobs is None:
-            self._set_state(ObservedState.CREATING)
+            self._state.set(ObservedState.CREATING)
         else:  # only its site knows whether it then starts or waits
-            self._set_preparing("submitting its job")
+            self._state.prepare("submitting its job")
 
         await create.create_directories(context, spec)
         if spec.lease_s:
@@ -312,15 +338,15 @@ class KernelTask:
         if isinstance(handle, CreateFailed):
             if not handle.clean:
                 await teardown.find_and_destroy(
-                    runtime, spec.kernel_id, self._log, self._set_unknown
+                    runtime, spec.kernel_id, self._log, self._state.set_unknown
                 )
 
             raise create.StartRefused(handle.reason, str(handle))
 
-        self.record = replace(self.record, handle=handle)
         # Saved after the next report (decision 15). Until then the runtime can find what the intent
         # meant.
-        self._record_unsaved = True
+        self._creation = Creation.DONE
+        self._kept.put(replace(self.record, handle=handle), save_later=True)
         return None
 
     async def _start(self, runtime: Runtime, launch: Launch) -> Handle | CreateFailed | None:
@@ -344,8 +370,8 @@ class KernelTask:
                 return started
 
             await asyncio.to_thread(context.checkpoint.remove, spec.kernel_id)
-            self._set_state(ObservedState.QUEUED)
-            self._set_activity(f"not submitted yet: {started}")
+            self._state.set(ObservedState.QUEUED)
+            self._state.show(f"not submitted yet: {started}")
             pause = asyncio.sleep(next(pauses_s) * clock.jitter(0.1))
             await self._interruption.run(f"site.{spec.kernel_id}", pause)
             if self._must_end():
@@ -356,7 +382,7 @@ class KernelTask:
 
     async def _watch(self, runtime: Runtime, handle: Handle) -> KernelOutcome:
         """Observe the kernel until it has ended, and act upon requests."""
-        self._probing.check = self.readiness_check()
+        self._probing.use(self.readiness_check())
 
         # ``create`` has confirmed the start, which replaces the first observation only (decision
         # 15).
@@ -378,15 +404,13 @@ class KernelTask:
 
             recheck_s: float | None = _RETRY_S
             if observed.state is ObservedState.UNKNOWN:
-                self._set_unknown()
+                self._state.set_unknown()
             elif self._must_end():
                 recheck_s = await self._advance_termination(runtime, handle)
             else:
                 recheck_s = await self._advance_readiness(observed)
 
-            if self._record_unsaved:
-                await self._save_record()
-
+            await self._kept.save_changes()
             await watch.wait_for_change(
                 runtime, handle, observed.state, recheck_s, wakeup=self._wakeup, log=self._log
             )
@@ -403,7 +427,7 @@ class KernelTask:
             self._on_change(IMMEDIATE if is_urgent else HOUSEKEEPING)
             if moved:
                 await self._probing.stop()
-                self._probing.check = self.readiness_check()
+                self._probing.use(self.readiness_check())
 
     @property
     def is_unreachable(self) -> bool:
@@ -419,11 +443,10 @@ class KernelTask:
         """Probe the kernel, and report it RUNNING once it is ready. Returns the seconds until the
         next check, None for no limit."""
         if self.record.ready:
-            self._set_state(ObservedState.RUNNING)
+            self._state.set(ObservedState.RUNNING)
             record = self.reloading.advance(self.record, self.observation())
             if record is not self.record:
-                self.record = record
-                self._record_unsaved = True
+                self._kept.put(record, save_later=True)
                 self._on_change(IMMEDIATE)
 
             return None
@@ -431,24 +454,23 @@ class KernelTask:
         probing = self._probing
         running = observed.state is ObservedState.RUNNING
         if running and not self._job.awaits_address and probing.has_passed:
-            self.record = replace(self.record, ready=True)
-            self._record_unsaved = True
-            if probing.check is not None:
+            self._kept.put(replace(self.record, ready=True), save_later=True)
+            if probing.is_needed:
                 # Saved before it is reported: a kernel once reported ready stays ready over
                 # restarts of the agent. Kernels without a readiness probe are ready as soon as they
                 # run; a restarted agent re-derives that.
-                await self._save_record()
+                await self._kept.save()
 
-            self._set_state(ObservedState.RUNNING)
+            self._state.set(ObservedState.RUNNING)
             return None
 
         if observed.state is ObservedState.QUEUED:
             await probing.stop()
-            self._set_state(ObservedState.QUEUED)
-            self._set_activity(observed.detail)
+            self._state.set(ObservedState.QUEUED)
+            self._state.show(observed.detail)
             return None
 
-        self._set_state(ObservedState.CREATING)
+        self._state.set(ObservedState.CREATING)
         probing.begin(self.record.spec.probe_period_s)
         return self._check_start_timeout()
 
@@ -457,15 +479,17 @@ class KernelTask:
         limit = self.record.spec.start_timeout_s
         remaining = self._start_clock.remaining_s(limit, self._context.clock.monotonic())
         if remaining <= 0:
-            self._termination = start_timeout(limit, self._probing.last_result)
+            self._end_cause = start_timeout(limit, self._probing.last_result)
         return max(0, remaining)
 
     async def _advance_termination(self, runtime: Runtime, handle: Handle) -> float:
         """Take the next step of the termination. Returns the seconds until the one after."""
-        self._set_state(ObservedState.STOPPING)
-        if self._termination and self.record.termination != self._termination:
-            self.record = replace(self.record, termination=self._termination)
-            await self._save_record()
+        self._state.set(ObservedState.STOPPING)
+        cause = self._end_cause
+        if cause not in (WITHDRAWN, self.record.termination):
+            self._kept.put(replace(self.record, termination=cause))
+            await self._kept.save()
+
         return await self._end.advance(runtime, handle, self._log, running=self.record.ready)
 
     async def _record_outcome(self, outcome: KernelOutcome) -> None:
@@ -481,10 +505,10 @@ class KernelTask:
             self._log.warning("cannot read the end of the kernel's log", error=repr(error))
         finally:
             # Whatever fails here, the kernel has ended.
-            self.record = replace(self.record, outcome=outcome, log_tail=tail)
-            self._record_unsaved = True
+            ended = replace(self.record, outcome=outcome, log_tail=tail)
+            self._kept.put(ended, save_later=True)
             self._context.leases.release(self.record.kernel_id)
-            self._set_state(outcome.state)
+            self._state.set(outcome.state)
 
         self._log.info(
             "kernel ended",
@@ -492,61 +516,22 @@ class KernelTask:
             exit_code=outcome.exit_code,
             detail=outcome.detail,
         )
-        await self._save_record()
-
-    # State.
+        await self._kept.save()
 
     def _must_end(self) -> bool:
-        return self._order_withdrawn or self._termination is not None
+        return self._end_cause is not None
 
     def _outcome_of(self, observed: RuntimeObservation) -> KernelOutcome:
-        cause = self._termination or (TerminationCause() if self._order_withdrawn else None)
         return determine_outcome(
             observed.state,
             observed.exit_code,
             oom=observed.oom,
             refused=observed.never_started,
             detail=observed.detail,
-            cause=cause,
+            cause=self._end_cause,
             lease_expired=observed.lease_expired,
             walltime_over=observed.walltime_over,
         )
-
-    def _set_state(self, state: ObservedState) -> None:
-        # An end is always worth a report: its outcome is new even where the state is not.
-        if self.state is not state or state in ENDED:
-            self.state = state
-            self._is_known = True
-            self._activity = ""
-            self._trace.note(state, self.record)
-            self._on_change(coalescing_window(state))
-        elif not self._is_known:
-            # What was to be expected. A process that starts fast is ready before this is reported.
-            self._is_known = True
-            self._on_change(HOUSEKEEPING)
-
-    def _set_unknown(self) -> None:
-        self._set_state(ObservedState.UNKNOWN)
-
-    def _set_preparing(self, activity: str) -> None:
-        self._set_state(ObservedState.PREPARING)
-        self._set_activity(activity)
-
-    def _set_activity(self, activity: str) -> None:
-        """Report the kernel's current step, until its state changes."""
-        if activity != self._activity:
-            self._activity = activity
-            self._on_change(HOUSEKEEPING)
-
-    async def _save_record(self) -> None:
-        """Write the record to the checkpoint. A failure (a full disk) must not end the kernel: at
-        worst, a restarted agent has an older record."""
-        record = self.record
-        self._record_unsaved = False
-        try:
-            await asyncio.to_thread(self._context.checkpoint.write, record)
-        except OSError as error:
-            self._log.error("cannot write the kernel's checkpoint record", error=str(error))
 
 
 def _is_away(started: Handle | CreateFailed) -> bool:
