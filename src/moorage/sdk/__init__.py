@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from moorage.sdk.chat_completions import Message, chat
     from moorage.sdk.client import Client
-    from moorage.sdk.code import SyncSession
     from moorage.sdk.errors import ApiError, Unreachable
     from moorage.sdk.execution import RunningCommand
     from moorage.sdk.sync_client import SyncClient
+    from moorage.sdk.sync_session import SyncSession
     from moorage.sdk.tunnel import forward_connection
 
 __all__ = [
@@ -31,7 +31,7 @@ _MODULES = {
     "Message": "chat_completions",
     "RunningCommand": "execution",
     "SyncClient": "sync_client",
-    "SyncSession": "code",
+    "SyncSession": "sync_session",
     "Unreachable": "errors",
     "chat": "chat_completions",
     "forward_connection": "tunnel",

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from moorage.common.model.code_runs import RunStatus
 from moorage.common.views.executions import (
@@ -21,7 +20,7 @@ from moorage.common.views.resources import View
 from moorage.sdk.transport import Transport, segment
 
 if TYPE_CHECKING:
-    from moorage.sdk.client import Client
+    pass
 
 # What one call waits for the end of a run.
 _WAIT_S = 10.0
@@ -183,41 +182,6 @@ class Session:
                 view = await self._client.read_execution(
                     self.ref, view.run_id, after=view.next, wait_s=_WAIT_S
                 )
-
-
-class SyncSession:
-    """A session to run code in, without asyncio: ``with SyncSession(url, key, "dev") as
-    session``."""
-
-    def __init__(self, url: str, key: str, ref: str, **options: Any) -> None:
-        self._url = url
-        self._key = key
-        self.ref = ref
-        self._options = options
-        self._runner = asyncio.Runner()
-        self._client: Client | None = None
-
-    def __enter__(self) -> Self:
-        from moorage.sdk.client import Client
-
-        self._client = Client(self._url, self._key, **self._options)
-        self._runner.run(self._client.__aenter__())
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        assert self._client is not None
-        self._runner.run(self._client.__aexit__(kind, error, trace))
-        self._runner.close()
-
-    def execute(self, code: str = "", **options: Any) -> Execution:
-        """As ``Session.execute``."""
-        assert self._client is not None, "use it within `with SyncSession(...) as session`"
-        return self._runner.run(self._client.session(self.ref).execute(code, **options))
 
 
 def _path(ref: str) -> str:

@@ -25,8 +25,8 @@ from moorage.common.model.commands import (
     unframe,
 )
 from moorage.sdk.errors import ApiError, Unreachable
+from moorage.sdk.problems import not_moorage, problem_of
 from moorage.sdk.streams import errors_of
-from moorage.sdk.transport import not_moorage, problem_of
 
 CLOSE_S = 3.0
 

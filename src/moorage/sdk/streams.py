@@ -15,7 +15,7 @@ from yarl import URL
 from moorage.common.aio.sockets import keep_alive_socket
 from moorage.sdk.connections import Closed, connect_proven
 from moorage.sdk.errors import ApiError, Unreachable
-from moorage.sdk.transport import problem_of
+from moorage.sdk.problems import problem_of
 
 B = TypeVar("B")
 

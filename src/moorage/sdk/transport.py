@@ -18,9 +18,10 @@ from moorage.common.aio.clock import SystemClock
 from moorage.common.local.paths import path_of_unix_url
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.newer_values import KNOWN_FIELDS
-from moorage.common.views.resources import Health, Page, Problem
+from moorage.common.views.resources import Health, Page
 from moorage.sdk.connections import Closed, Connections, Streamed
 from moorage.sdk.errors import ApiError, Unreachable, connection_error
+from moorage.sdk.problems import not_moorage, problem_of
 from moorage.sdk.verification import untrusted, verification
 
 if TYPE_CHECKING:
@@ -301,26 +302,3 @@ def segment(name: str) -> str:
     if not name:
         raise InvalidInput("the name is empty", next_step="`moorage ps` lists names")
     return quote(name, safe="") if name.strip(".") else name.replace(".", "%2E")
-
-
-def problem_of(url: str, status: int, body: bytes) -> Problem:
-    """The problem in the body of an error, or one that says what was found instead."""
-    try:
-        return Problem.model_validate_json(body)
-    except ValidationError:
-        return not_moorage(url, status, body)
-
-
-def not_moorage(url: str, status: int, body: bytes) -> Problem:
-    """The problem for an answer that is not a manager's: something else listens at the address."""
-    start = " ".join(body[:120].decode(errors="replace").split())
-    return Problem(
-        title="Not a Moorage answer",
-        status=status,
-        code="not-moorage",
-        detail=(
-            f"the server at {url} (HTTP {status}: {start!r}) is not a Moorage manager of this "
-            "version"
-        ),
-        next_step="check the address: --url or MOORAGE_URL",
-    )

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moorage.agent.devices import DeviceMeasurement, FencedInventory, MemoryReleaseCheck
+from moorage.agent.devices.health.fences import DeviceFences
 from moorage.agent.devices.health.memory_release import KernelProcesses
-from moorage.agent.devices.health.monitor import DeviceFences
 from moorage.agent.devices.health.rules import (
     Fence,
     UnreleasedMemory,
@@ -212,7 +212,7 @@ def test_fenced_device_is_offered_as_unhealthy_with_the_reason() -> None:
     clock = ManualClock()
     changes = list[int]()
     fences = DeviceFences(clock, probation_s=60)
-    fences.changed = lambda: changes.append(1)
+    fences.on_change.append(lambda: changes.append(1))
     inner = SimpleNamespace(
         offers=lambda: (SlotOffer("cpu", 1), SlotOffer("cuda.device", 1000, D0))
     )

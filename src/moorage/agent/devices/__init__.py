@@ -1,7 +1,8 @@
 """Devices of the node: inventory, health, usage, and the interface for device vendors."""
 
+from moorage.agent.devices.health.fences import FencedInventory
 from moorage.agent.devices.health.memory_release import MemoryReleaseCheck
-from moorage.agent.devices.health.monitor import DeviceHealthMonitor, FencedInventory
+from moorage.agent.devices.health.monitor import DeviceHealthMonitor
 from moorage.agent.devices.inventory import load_inventory
 from moorage.agent.devices.manager import DeviceManager
 from moorage.agent.devices.nvidia import NvidiaVendor

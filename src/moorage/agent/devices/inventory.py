@@ -4,21 +4,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Protocol
 
 from moorage.agent.devices.fake_inventory import FakeInventory
 from moorage.agent.devices.host import HostInventory
+from moorage.agent.devices.offers import Inventory
 from moorage.agent.devices.selection import SelectedDevices
 from moorage.common.link.messages import SlotOffer
 from moorage.common.model.ids import DeviceId
 from moorage.common.model.inventory_choice import FakeGpus, parse_inventory
 from moorage.common.model.slots import CPU_SLOT, WHOLE_DEVICE, parse_size
-
-
-class Inventory(Protocol):
-    def offers(self) -> tuple[SlotOffer, ...]:
-        """The current offers. Does IO and may take some milliseconds: call it in a thread."""
-        ...
 
 
 class CombinedInventory:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING
 
+from moorage.agent.devices.offers import Inventory
 from moorage.common.link.messages import SlotOffer
 from moorage.common.model.errors import ConfigError
 from moorage.common.model.ids import DeviceId
-
-if TYPE_CHECKING:
-    from moorage.agent.devices.inventory import Inventory
 
 
 class SelectedDevices:

@@ -19,7 +19,7 @@ from moorage.common.aio.clock import Clock
 from moorage.common.model.errors import InvalidInput, MoorageError, NotFound
 from moorage.sdk import Client
 from moorage.sdk.errors import ApiError
-from moorage.sdk.transport import problem_of
+from moorage.sdk.problems import problem_of
 
 APPLY = "apply_plan"
 # Longer answers fill the context of an agent.

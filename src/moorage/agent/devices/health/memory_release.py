@@ -10,16 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from moorage.agent.devices.health.fences import DeviceFences
 from moorage.agent.devices.health.rules import describe_unreleased, unreleased_memory
 from moorage.agent.devices.vendor import DeviceMeter
 from moorage.common.aio.clock import Clock
 from moorage.common.model.ids import DeviceId, KernelId
 from moorage.common.model.reasons import Reason
-
-if TYPE_CHECKING:
-    from moorage.agent.devices.health.monitor import DeviceFences
 
 _MIN_DELAY_S = 0.1
 _MAX_DELAY_S = 1.0
