@@ -83,7 +83,7 @@ class Loops:
         self.terminator = SessionTerminator(store, grace_s)
         recorder = DecisionRecorder(store, metrics, clock)
         self.feed = RouteFeed(store, clock)
-        presence = Presence(store, clock, "127.0.0.1:1")
+        presence = Presence(store, clock, lambda: "127.0.0.1:1")
         self.scheduler = Scheduler(
             store, leader, self.terminator, metrics, clock=clock, recorder=recorder
         )

@@ -349,7 +349,7 @@ MUTATIONS = (
     Mutation(
         "agents do not learn which proxies were revoked",
         "manager/rpc/agent_link.py",
-        "wire.dialout.revoked[:] = proxies[1]",
+        "wire.dialout.revoked[:] = settings.revoked_proxies",
         "pass",
         ("tests/wire/test_dialout_manager.py",),
     ),

@@ -101,7 +101,7 @@ class Stream:
             self.reports.force_full()
             return
 
-        self.reports.deltas = True
+        self.reports.allow_deltas(True)
         self.orders_wanted = not (self.orders.accept(message) and self.node.take(message))
         if self.orders_wanted:
             self.orders.reject()
@@ -219,8 +219,7 @@ class ManagerProcess:
         ):
             return
 
-        requests = agent_stream.requests
-        agent_stream.requests = []
+        requests = agent_stream.take_requests()
         if (message := agent_stream.next_message(self.clock.monotonic())) is not None:
             stream.down.append(message)
 

@@ -8,7 +8,7 @@ import pytest
 
 import moorage
 from moorage.common.model.errors import InvalidInput, StoreUnavailable
-from moorage.manager.loops.presence import Presence
+from moorage.manager.loops.presence import OwnFacts, Presence
 from moorage.manager.postgres import backup
 from moorage.manager.postgres.clients import client_programs
 from moorage.manager.store import Store
@@ -23,11 +23,13 @@ from .test_restored import add
 
 
 async def test_facts_of_a_database(store: Store) -> None:
-    presence = Presence(store, StoreClock(), "198.51.100.1:8701")
-    presence.proxies["edge-1"] += 1
-    presence.dialout = lambda: ["edge-1:8802"]
-    presence.asks = lambda: {"edge-1": ["192.0.2.1"]}
-    presence.plain_senders = lambda: {"keys": ["ci"]}
+    own = OwnFacts(
+        dialout=lambda: ["edge-1:8802"],
+        asks=lambda: {"edge-1": ["192.0.2.1"]},
+        plain_senders=lambda: {"keys": ["ci"]},
+    )
+    presence = Presence(store, StoreClock(), lambda: "198.51.100.1:8701", facts=own)
+    presence.proxy_connected("edge-1")
     await presence.run_once()
     await FakeAgent(store).report()
     facts = await cluster_facts(store.database.dsn)

@@ -470,11 +470,9 @@ async def test_name_of_a_proxy_belongs_to_one_process(store: Store, another_stor
     for one in (store, another_store):
         await one.managers.beat("127.0.0.1:1", [], [], 0, proxy_links=0, now=datetime.now(UTC))
 
-    first = LoadWriter(store, StoreClock())
-    second = LoadWriter(another_store, StoreClock())
     refused: list[tuple[str, str, str]] = []
-    first.on_refused = lambda *one: refused.append(one)
-    second.on_refused = first.on_refused
+    first = LoadWriter(store, StoreClock(), on_refused=lambda *name: refused.append(name))
+    second = LoadWriter(another_store, StoreClock(), on_refused=lambda *name: refused.append(name))
     assert await first.claim(waiting_at("p", "original", 1), "192.0.2.1") is None
     assert await second.claim(waiting_at("p", "copy", 2), "192.0.2.2") == "192.0.2.1"
     second.record_load(waiting_at("p", "copy", 3))

@@ -42,8 +42,8 @@ async def test_a_manager_that_stops_beating_is_removed_with_its_connections(
     store: Store, other: Store
 ) -> None:
     clock = ManualClock()
-    first = Presence(store, clock, "a:1")
-    second = Presence(other, clock, "b:1")
+    first = Presence(store, clock, lambda: "a:1")
+    second = Presence(other, clock, lambda: "b:1")
     await first.run_once()
     await second.run_once()
     agent = FakeAgent(store, stream=1)
@@ -66,8 +66,8 @@ async def test_a_manager_that_stops_beating_is_removed_with_its_connections(
 async def test_a_paused_observer_removes_nobody(store: Store, other: Store) -> None:
     """It was stopped, or the database was away for both: nobody could see a beat."""
     clock = ManualClock()
-    first = Presence(store, clock, "a:1")
-    second = Presence(other, clock, "b:1")
+    first = Presence(store, clock, lambda: "a:1")
+    second = Presence(other, clock, lambda: "b:1")
     await first.run_once()
     await second.run_once()
     clock.advance(60)
@@ -77,8 +77,8 @@ async def test_a_paused_observer_removes_nobody(store: Store, other: Store) -> N
 
 async def test_a_beating_manager_stays(store: Store, other: Store) -> None:
     clock = ManualClock()
-    first = Presence(store, clock, "a:1")
-    second = Presence(other, clock, "b:1")
+    first = Presence(store, clock, lambda: "a:1")
+    second = Presence(other, clock, lambda: "b:1")
     for _ in range(10):
         await first.run_once()
         await second.run_once()
@@ -119,7 +119,7 @@ async def test_the_end_of_an_older_stream_means_nothing(store: Store, other: Sto
     await agent.report()
     assert await store.managers.detach({NODE: 1}) == []
     assert (await other.managers.of_agent("node-1")) is None, "its manager has published no address"
-    await Presence(other, ManualClock(), "b:1").run_once()
+    await Presence(other, ManualClock(), lambda: "b:1").run_once()
     found = await store.managers.of_agent("node-1")
     assert found is not None
     assert found.link == "b:1"
@@ -130,7 +130,7 @@ async def test_a_manager_that_was_removed_returns_with_its_agents(
 ) -> None:
     """It was stopped for a while (SIGSTOP), and the streams of its agents have survived that."""
     clock = ManualClock()
-    first = Presence(store, clock, "a:1")
+    first = Presence(store, clock, lambda: "a:1")
     await first.run_once()
     agent = FakeAgent(store, stream=1)
     await agent.report()

@@ -77,8 +77,8 @@ def test_titles_and_kinds_of_what_is_known() -> None:
 
 
 async def test_facts_of_a_cluster(store: Store) -> None:
-    presence = Presence(store, StoreClock(), "198.51.100.1:8701")
-    presence.proxies["edge-1"] += 1
+    presence = Presence(store, StoreClock(), lambda: "198.51.100.1:8701")
+    presence.proxy_connected("edge-1")
     await presence.run_once()
     await FakeAgent(store).report()
     await store.leases.acquire(store.managers.own_id, 10)

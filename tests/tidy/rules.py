@@ -249,6 +249,77 @@ def one_attribute(path: str, text: str) -> list[str]:
     return found
 
 
+# Packages whose components are complete once they are constructed.
+_COMPLETE = tuple(f"src/moorage/{name}/" for name in ("agent", "common", "manager", "server"))
+# (file, object): where attributes of objects of other files are assigned, and why.
+OUTSIDE = {
+    **{
+        ("src/moorage/agent/engines/llamacpp_server.py", name): "parameters of llama.cpp"
+        for name in ("found", "params", "params.model", "params.cpuparams", "adapter")
+    },
+    ("src/moorage/agent/engines/llamacpp_server.py", "params.cpuparams_batch"): "the same",
+    ("src/moorage/agent/metrics.py", "merged"): "a metric of the Prometheus client",
+    ("src/moorage/agent/runtimes/batch/copying.py", "info"): "an entry of a tar archive",
+    ("src/moorage/agent/runtimes/docker/files.py", "entry"): "an entry of a tar archive",
+    ("src/moorage/agent/runtimes/heappe/book.py", "job"): "the book alone keeps its jobs",
+    ("src/moorage/agent/runtimes/heappe/files.py", "info"): "an entry of a tar archive",
+    ("src/moorage/common/archive.py", "entry"): "an entry of a tar archive",
+    ("src/moorage/common/http/tls.py", "self.context"): "a context of ssl",
+    ("src/moorage/common/link/codec.py", "wire"): "a message of protobuf",
+    ("src/moorage/common/link/sync.py", "wire"): "a message of protobuf",
+    ("src/moorage/common/link/tls.py", "context"): "a context of ssl",
+    ("src/moorage/common/model/reasons.py", "unknown"): "a member that enum does not make",
+    ("src/moorage/manager/api/app.py", "request.writer"): "a writer of aiohttp",
+    ("src/moorage/manager/console/chat.py", "response"): "a response of aiohttp",
+    ("src/moorage/manager/rpc/agent_link.py", "wire"): "a message of protobuf",
+    (
+        "src/moorage/manager/scheduling/incremental/changed_queue.py",
+        "cursor.owner",
+    ): "a record of the planner's index, for each session that is examined",
+    (
+        "src/moorage/manager/scheduling/incremental/planner.py",
+        "owner",
+    ): "a record of the planner's index",
+    (
+        "src/moorage/manager/scheduling/placement/node_pool.py",
+        "node",
+    ): "the pool owns its nodes, and places thousands of sessions in a pass",
+    ("src/moorage/manager/workloads/pipeline_picture.py", "child"): "an element of XML",
+}
+
+
+def assigned_outside(path: str, text: str) -> list[str]:
+    """A component is complete once it is constructed, and changes its own state: who looks for the
+    writers of an attribute finds them in its file."""
+    if not path.startswith(_COMPLETE) or not _python(path):
+        return []
+    own = {name for node in _nodes(text) for name in _attributes_of_class(node)}
+    return [
+        f"line {node.lineno}: sets {ast.unparse(node)} of another file's object: pass it to the "
+        "constructor, or call a method"
+        for node in _nodes(text)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store)
+        and ast.unparse(node.value) not in ("self", "cls")
+        and node.attr not in own
+        and (path, ast.unparse(node.value)) not in OUTSIDE
+    ]
+
+
+def _attributes_of_class(node: ast.AST) -> Iterator[str]:
+    """The fields of a class, or what a method assigns to ``self``."""
+    if isinstance(node, ast.ClassDef):
+        for statement in node.body:
+            if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+                yield statement.target.id
+    elif isinstance(node, ast.Attribute) and _is_own(node):
+        yield node.attr
+
+
+def _is_own(node: ast.Attribute) -> bool:
+    return isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == "self"
+
+
 def _is_place(node: ast.AST) -> bool:
     return isinstance(node, ast.Attribute | ast.Name)
 
@@ -667,6 +738,7 @@ RULES: list[Rule] = [
     function_length, exports, file_name, catch_all, tasks, detached, clock, mocks,
     unresolved, machine, lock_hosts, requirements, package_root, docstring, private_access,
     full_match, runtime_names, json_casts, one_attribute, width, layout_by_hand, signatures,
+    assigned_outside,
 ]  # fmt: skip
 
 

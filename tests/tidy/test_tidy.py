@@ -138,6 +138,12 @@ def test_exemptions_are_still_needed(texts: dict[str, str]) -> None:
         )
 
 
+def test_files_that_assign_from_outside_still_do(texts: dict[str, str]) -> None:
+    for path, name in m.OUTSIDE:
+        complaints = m.assigned_outside(f"{path}.elsewhere.py", texts[path])
+        assert any(f" sets {name}." in complaint for complaint in complaints), f"{path}: {name}"
+
+
 BAD = [
     (m.function_length, SRC, "def f():\n" + "    x = 1\n" * 80),
     (m.function_length, "tests/test_x.py", "async def f():\n" + "    x = 1\n" * 80),
@@ -149,6 +155,9 @@ BAD = [
     (m.one_attribute, SRC, "self.a = self.b = 0.0"),
     (m.one_attribute, SRC, "other = self.b = f()"),
     (m.one_attribute, "tests/test_x.py", "thing.a, thing.b = 1, 2"),
+    (m.assigned_outside, SRC, "load.on_refused = proxies.refuse"),
+    (m.assigned_outside, SRC, "self._links.proxies += 1"),
+    (m.assigned_outside, SRC, "before, thing.a = thing.a, None"),
     (m.width, SRC, f"x = '{'y' * 95}'"),
     (m.width, SQL, f"SELECT '{'y' * 95}'"),
     (m.layout_by_hand, SRC, "X = (1, 2)  # fmt: skip"),
@@ -247,6 +256,9 @@ def test_every_rule_has_a_failing_case() -> None:
         (m.signatures, SRC, "@lru_cache(maxsize=9)\ndef f(a, b, c, d, e): ..."),
         (m.signatures, "tests/x.py", "@pytest.fixture\ndef f(a, b, c, d, e): ..."),
         (m.exports, "src/moorage/p/__init__.py", "from x import a, b, c\n__all__ = ['a']"),
+        (m.assigned_outside, SRC, "class Row:\n    seen: int = 0\n\nrow.seen += 1"),
+        (m.assigned_outside, SRC, "self.a = 1\ncls.b = 2"),
+        (m.assigned_outside, "tests/test_x.py", "thing.a = 1"),
         (m.file_name, "src/moorage/common/aio/tasks.py", ""),
         (m.catch_all, SRC, "try:\n    f()\nexcept BaseException:\n    undo()\n    raise"),
         (m.catch_all, SRC, "try:\n    f()\nexcept ValueError:\n    pass"),

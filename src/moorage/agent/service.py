@@ -164,7 +164,7 @@ class Agent:
         assert self._kernels is not None
         try:
             if self._settings.stop_kernels_on_exit:
-                self._kernels.draining = True
+                self._kernels.refuse_new()
                 self._link.schedule_report()
                 await self._kernels.drain()
 
@@ -362,7 +362,7 @@ class Agent:
             *await self._start_statistics(stack, kernels, link, progress),
         ]
         if self._device_health is not None:
-            self._device_health.fences.changed = inventory_loop.nudge
+            self._device_health.fences.on_change.append(inventory_loop.nudge)
             loops.append(("agent.device-health", self._device_health.check, _DEVICE_HEALTH_S))
 
         await stack.enter_async_context(inventory_loop)

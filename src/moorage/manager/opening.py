@@ -8,6 +8,7 @@ from pathlib import Path
 
 from moorage.common.aio.clock import Clock
 from moorage.common.config.settings import ManagerSettings
+from moorage.common.telemetry import TraceSink
 from moorage.manager.postgres import EmbeddedPostgres
 from moorage.manager.secrets import Keyring
 from moorage.manager.store import Store, migrate
@@ -16,9 +17,15 @@ from moorage.manager.store.database.lineage import LineageGuard
 
 
 async def open_store(
-    settings: ManagerSettings, home: Path, clock: Clock, stack: AsyncExitStack
+    settings: ManagerSettings,
+    home: Path,
+    clock: Clock,
+    stack: AsyncExitStack,
+    *,
+    tracer: TraceSink | None,
 ) -> tuple[Store, LineageGuard]:
-    """Open the store, entered on ``stack``, and return it with the guard of its connections."""
+    """Open the store, entered on ``stack``, and return it with the guard of its connections.
+    ``tracer``: starts are traced."""
     dsn = settings.dsn
     if dsn is None:
         embedded = EmbeddedPostgres(
@@ -42,6 +49,7 @@ async def open_store(
         keep_unknown_kernels=settings.unknown_kernels == "keep",
         keyring=Keyring(settings.secrets_key_file or home / "secrets-keys", clock),
         connector=connector,
+        tracer=tracer,
     )
     await stack.enter_async_context(store)
     await store.secrets.check_keys()

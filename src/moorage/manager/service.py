@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import os
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -54,7 +55,7 @@ from moorage.manager.loops.garbage_collector import DAY_S, Retention
 from moorage.manager.loops.idle_controller import IdleController
 from moorage.manager.loops.lease_controller import LeaseController
 from moorage.manager.loops.load_writer import LoadWriter
-from moorage.manager.loops.presence import Presence
+from moorage.manager.loops.presence import OwnFacts, Presence
 from moorage.manager.loops.routine_runner import RoutineRunner
 from moorage.manager.loops.start_tracer import StartTracer
 from moorage.manager.loops.stop_controller import StopController
@@ -80,6 +81,7 @@ from moorage.manager.rpc import (
 from moorage.manager.rpc.agent_stream import AgentStream
 from moorage.manager.rpc.hand_over import HandOver
 from moorage.manager.rpc.outputs import OutputBroker
+from moorage.manager.rpc.server import LinkParts
 from moorage.manager.rpc.ssh import SshBroker
 from moorage.manager.scrape import Scrape
 from moorage.manager.store import Store
@@ -92,6 +94,17 @@ log = structlog.get_logger("moorage.manager")
 _RENEWAL_S = 60.0
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoopParts:
+    """What the control loops act on. ``starts``: where starts are traced."""
+
+    store: Store
+    leader: Leader
+    terminator: SessionTerminator
+    metrics: ManagerMetrics
+    starts: StartTracer | None
+
+
 class Manager:
     """A manager process. ``home`` is its state directory. ``link_token`` is the shared secret of
     agents and proxies for links without TLS; see ``common.link_tls``. ``tracer``: None while
@@ -101,6 +114,7 @@ class Manager:
     this host.
 
     Available after entering: ``api_address`` and ``link_address`` with the actual ports,
+    ``published_link``: the address at which agents, proxies and other managers reach the links,
     ``api_socket`` ("": none), ``dsn``, and ``first_key``: the first admin key in plain text if this
     start created it, else None. Raises ``StartupError`` for a port in use, ``ConfigError`` or
     ``StoreUnavailable`` for a wrong DSN.
@@ -137,6 +151,7 @@ class Manager:
         self._link_server: LinkServer | None = None
         self.api_address = ""
         self.link_address = ""
+        self.published_link = ""
         self.dsn = ""
         self.api_socket = ""
         self.models = ModelAddress(settings.openai_url, client_ca_file(tls, home))
@@ -168,7 +183,9 @@ class Manager:
         if self._tracer is not None:
             await enter(self._tracer)
 
-        store, guard = await open_store(settings, self._home, clock, self._stack)
+        store, guard = await open_store(
+            settings, self._home, clock, self._stack, tracer=self._tracer
+        )
         self.dsn = store.database.dsn
         starts = StartTracer(store, self._tracer, clock) if self._tracer is not None else None
         if starts is not None:
@@ -190,7 +207,9 @@ class Manager:
         )
         traffic = TrafficWriter(store, clock)
         usage = UsageWriter(store, metrics, clock)
-        load = LoadWriter(store, clock, traffic.record)
+        load = LoadWriter(
+            store, clock, traffic.record, on_refused=lambda *name: proxies.refuse(*name)
+        )
         proxies = ProxyLinks(
             store.usage_records,
             store.limit_shares,
@@ -200,7 +219,6 @@ class Manager:
             proxy_gone=load.proxy_gone,
             claim=load.claim,
         )
-        load.on_refused = proxies.refuse
         links = AgentLinks(
             store,
             metrics,
@@ -221,12 +239,23 @@ class Manager:
         managers = ManagerLinkClient(store, certificate, self._link_token, home)
         logs = LogBroker(store, links, managers, clock)
         execs = CommandBroker(links, managers, clock, traffic.using)
-        workspaces = WorkspaceBroker(links, managers, clock)
         feed = RouteFeed(store, clock)
+        parts = LinkParts(
+            links=links,
+            logs=logs,
+            execs=execs,
+            workspaces=WorkspaceBroker(links, managers, clock),
+            outputs=OutputBroker(store, logs, settings.outputs_kept_days * DAY_S),
+            feed=feed,
+            proxies=proxies,
+            ssh=SshBroker(store, execs, file_servers=settings.file_servers_per_user),
+            take_usage=usage.take,
+        )
+        loop_parts = LoopParts(
+            store=store, leader=leader, terminator=terminator, metrics=metrics, starts=starts
+        )
         for loop in (
-            *await self._loops(
-                store, leader, terminator=terminator, metrics=metrics, starts=starts
-            ),
+            *await self._loops(loop_parts),
             usage.loop,
             load.loop,
             traffic.loop,
@@ -236,45 +265,36 @@ class Manager:
         ):
             await enter(loop)
 
-        presence = Presence(store, clock)
+        presence = self._presence(store, parts, metrics)
         self._registration = self._make_registration(store, authorities, presence)
-        presence.on_change.append(lambda: metrics.set_managers(len(presence.managers)))
         authenticator = LinkAuthenticator(store, authorities or self._link_token, clock)
         await enter(authenticator.loop)
-        await self._serve_links(
-            store,
+        server = LinkServer(
+            settings.link_listen,
             authenticator,
+            parts,
+            registration=self._registration,
             certificate=certificate,
             presence=presence,
-            links=links,
-            logs=logs,
-            execs=execs,
-            workspaces=workspaces,
-            feed=feed,
-            usage=usage,
-            proxies=proxies,
+            identity=store.managers.identity,
+            reserve=lambda port: None if certificate else self._reserve("link", port),
+            on_proxy=self._note_proxy,
         )
+        await self._serve_links(server, has_tls=certificate is not None)
         await managers.refuse_other_databases()
         await enter(presence)
-        self.api_address = await self._serve_api(
-            store, terminator, logs=logs, execs=execs, workspaces=workspaces, metrics=metrics
-        )
+        self.api_address = await self._serve_api(store, terminator, parts, metrics=metrics)
         embedded = settings.dsn is None
         log.info("manager started", api=self.api_address, link=self.link_address, embedded=embedded)
 
-    async def _loops(
-        self,
-        store: Store,
-        leader: Leader,
-        terminator: SessionTerminator,
-        metrics: ManagerMetrics,
-        *,
-        starts: StartTracer | None,
-    ) -> tuple[Loop, ...]:
+    async def _loops(self, parts: LoopParts) -> tuple[Loop, ...]:
         """The control loops, which act in the leader."""
         settings = self._settings
         clock = self._clock
-        enter = self._stack.enter_async_context
+        store = parts.store
+        leader = parts.leader
+        terminator = parts.terminator
+        metrics = parts.metrics
         kept = Retention(
             decisions_s=settings.decisions_kept_days * DAY_S,
             decisions_bytes=settings.decisions_max_bytes,
@@ -285,7 +305,8 @@ class Manager:
         )
         recorder = None
         if settings.decisions_kept_days:
-            recorder = await enter(DecisionRecorder(store, metrics, clock))
+            recorder = DecisionRecorder(store, metrics, clock)
+            await self._stack.enter_async_context(recorder)
 
         return (
             Scheduler(
@@ -295,7 +316,7 @@ class Manager:
                 metrics=metrics,
                 clock=clock,
                 recorder=recorder,
-                tracer=starts,
+                tracer=parts.starts,
             ).loop,
             SessionController(store, leader, clock, settings.lost_grace_s).loop,
             ReplicaController(store, leader, terminator, clock).loop,
@@ -308,20 +329,14 @@ class Manager:
                 lost_grace_s=settings.lost_grace_s,
                 lost_share=settings.lost_share,
             ).loop,
-            GarbageCollector(
-                store,
-                leader,
-                metrics=metrics,
-                clock=clock,
-                kept=kept,
-            ).loop,
+            GarbageCollector(store, leader, metrics=metrics, clock=clock, kept=kept).loop,
             DrainController(store, leader, clock, settings.lost_grace_s).loop,
             StartCalibrator(
                 store,
                 leader,
                 metrics=metrics,
                 clock=clock,
-                kept_s=settings.expected_starts_kept_days * 86_400,
+                kept_s=settings.expected_starts_kept_days * DAY_S,
             ).loop,
             LeaseController(store, leader, clock).loop,
             IdleController(store, leader, terminator, clock).loop,
@@ -357,67 +372,44 @@ class Manager:
             other_links=lambda: [link for link in presence.managers if link != presence.link],
         )
 
-    async def _serve_links(
-        self,
-        store: Store,
-        authenticator: LinkAuthenticator,
-        certificate: ManagerCertificate | None,
-        presence: Presence,
-        *,
-        links: AgentLinks,
-        logs: LogBroker,
-        execs: CommandBroker,
-        workspaces: WorkspaceBroker,
-        feed: RouteFeed,
-        usage: UsageWriter,
-        proxies: ProxyLinks,
-    ) -> None:
-        enter = self._stack.enter_async_context
-        server = LinkServer(
-            self._settings.link_listen,
-            authenticator,
-            registration=self._registration,
-            certificate=certificate,
-            presence=presence,
-            links=links,
-            logs=logs,
-            execs=execs,
-            workspaces=workspaces,
-            feed=feed,
-            proxies=proxies,
-            usage=usage.take,
-            identity=store.managers.identity,
-            outputs=OutputBroker(store, logs, self._settings.outputs_kept_days * 86_400),
-            ssh=SshBroker(store, execs, file_servers=self._settings.file_servers_per_user),
-            reserve=lambda port: None if certificate else self._reserve("link", port),
-            on_proxy=self._note_proxy,
-        )
+    async def _serve_links(self, server: LinkServer, *, has_tls: bool) -> None:
         self._link_server = server
-        self.link_address = (await enter(server)).address
-        if not (certificate or is_loopback(split_address(self.link_address)[0])):
+        self.link_address = (await self._stack.enter_async_context(server)).address
+        self.published_link = self._find_published_link()
+        if not (has_tls or is_loopback(split_address(self.link_address)[0])):
             log.warning(
                 "the links have no TLS: anyone on the network path can read and take over the "
                 "connections",
                 link=server.address,
             )
 
-        presence.plain_senders = self._plain_senders.all
+    def _presence(self, store: Store, parts: LinkParts, metrics: ManagerMetrics) -> Presence:
+        links = parts.links
+        proxies = parts.proxies
         hand_over = HandOver(links, proxies, self._clock)
-        presence.link = self.published_link
-        presence.links = hand_over.counts
-        presence.dialout = lambda: proxies.dialout
-        presence.asks = lambda: proxies.asks
-        presence.on_beat.append(lambda others: hand_over.look(presence.link, others))
-        presence.on_change += [
-            lambda: links.set_managers(presence.managers, presence.dialout_addresses),
-            lambda: proxies.set_managers(presence.managers),
-            lambda: links.set_database(presence.has_database),
-            lambda: feed.set_database(presence.has_database),
-        ]
 
-    @property
-    def published_link(self) -> str:
-        """The address at which agents, proxies and other managers reach the links."""
+        def changed(presence: Presence) -> None:
+            metrics.set_managers(len(presence.managers))
+            links.set_managers(presence.managers, presence.dialout_addresses)
+            links.set_database(presence.has_database)
+            proxies.set_managers(presence.managers)
+            parts.feed.set_database(presence.has_database)
+
+        return Presence(
+            store,
+            self._clock,
+            lambda: self.published_link,
+            facts=OwnFacts(
+                links=hand_over.counts,
+                dialout=lambda: proxies.dialout,
+                asks=lambda: proxies.asks,
+                plain_senders=self._plain_senders.all,
+            ),
+            on_change=changed,
+            on_beat=hand_over.look,
+        )
+
+    def _find_published_link(self) -> str:
         host, port = split_address(self.link_address)
         if self._settings.link_address is None and host in ("0.0.0.0", "::"):
             database = urlsplit(self.dsn)
@@ -450,10 +442,8 @@ class Manager:
         self,
         store: Store,
         terminator: SessionTerminator,
-        logs: LogBroker,
-        execs: CommandBroker,
+        parts: LinkParts,
         *,
-        workspaces: WorkspaceBroker,
         metrics: ManagerMetrics,
     ) -> str:
         events = EventFeed(store, self._clock, moorage.__version__)
@@ -465,9 +455,9 @@ class Manager:
             terminator=terminator,
             explanations=ExplanationService(store, self._clock),
             registration=self._registration,
-            logs=logs,
-            execs=execs,
-            workspaces=workspaces,
+            logs=parts.logs,
+            execs=parts.execs,
+            workspaces=parts.workspaces,
             events=events,
             checks=partial(_check_postgres, store),
             metrics=scrape.render,

@@ -124,7 +124,7 @@ def test_delta_of_the_previous_release_is_accepted() -> None:
 def test_reports_are_full_until_the_manager_accepts_deltas() -> None:
     sender = ReportSender()
     assert not any(sender.next_message(report({"a": n})).delta for n in range(3))
-    sender.deltas = True
+    sender.allow_deltas(True)
     assert sender.next_message(report({"a": 4})).delta
 
 

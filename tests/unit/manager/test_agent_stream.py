@@ -140,10 +140,10 @@ def test_kernel_that_the_agent_still_has_is_not_absent() -> None:
 
 def test_nothing_is_absent_while_orders_are_being_read() -> None:
     link = Link(A)
-    link.stream.loading_orders = True
+    link.stream.begin_reading_orders()
     link.has.clear()
     assert link.update(0).absent == set(), "these orders may name it"
-    link.stream.loading_orders = False
+    link.stream.end_reading_orders()
     assert link.update(0).absent == {A}
 
 

@@ -274,7 +274,7 @@ class ProxyLink:
 
                     self._peer_id = peer_id
 
-                connection.peer = self._address
+                connection.name_peer(self._address)
                 self._connection = connection
                 hello = {
                     "version": 1,

@@ -231,7 +231,7 @@ class ProgressReader:
                 files[kernel_id] = folder / progress_file(kernel_id)
 
         found = await asyncio.to_thread(_read_files, files.items()) if files else {}
-        self.latest = {k: one for k, one in (self.latest | found).items() if k in running}
+        self.latest = {k: progress for k, progress in (self.latest | found).items() if k in running}
         self._log_read_at = {k: at for k, at in self._log_read_at.items() if k in running}
 
     def values(self) -> Iterable[KernelProgress]:

@@ -299,7 +299,7 @@ class LinkClient:
                     message = await decode(wire)
                     self._follow(wire)
                     if isinstance(message, Orders | OrdersDelta):
-                        self._reports.deltas = wire.report_deltas
+                        self._reports.allow_deltas(wire.report_deltas)
                         self._receive_orders(message)
                     elif isinstance(message, Contact):
                         self._leases.renew(message.sent_at)

@@ -24,7 +24,8 @@ class Loop:
     """Calls ``tick`` every ``interval_s`` seconds (± 10 %), and immediately after ``nudge()``.
 
     A tick that raises an exception is repeated after a pause. ``await loop.ticked()`` waits for the
-    end of the next complete tick (for tests). A tick may change ``interval_s``.
+    end of the next complete tick (for tests). A tick may change the interval with
+    ``repeat_after``.
 
     ``bursts``: changes come in bursts, so the loop pauses after a tick, and changes that arrive
     during the pause share the next tick and its statements.
@@ -52,6 +53,10 @@ class Loop:
     @property
     def failures(self) -> int:
         return self._task.failures if self._task is not None else 0
+
+    def repeat_after(self, interval_s: float) -> None:
+        """From the next pause on."""
+        self.interval_s = interval_s
 
     def nudge(self) -> None:
         self._nudged.set()

@@ -27,6 +27,9 @@ class ReportSender:
         self._last: AgentInfo | None = None  # None: the next report must be full
         self._incarnation = ""
 
+    def allow_deltas(self, allowed: bool) -> None:
+        self.deltas = allowed
+
     @property
     def needs_full(self) -> bool:
         """Whether the next message must be made from a full report."""

@@ -120,14 +120,16 @@ class Autoscaler:
             del remaining[:AT_ONCE]
 
     def _due(self, now: datetime) -> list[EndpointId]:
-        planned = [one for one, at in self._look_at.items() if at <= now]
+        planned = [endpoint_id for endpoint_id, at in self._look_at.items() if at <= now]
         oldest = islice(self._watched.items(), SWEPT)
         late = self._clock.monotonic() - LOOK_S
-        return planned + [one for one, watched in oldest if watched.looked_at <= late]
+        return planned + [
+            endpoint_id for endpoint_id, watched in oldest if watched.looked_at <= late
+        ]
 
     async def _look(self, among: list[EndpointId], term: int) -> None:
         endpoints = await self._store.loads.of_endpoints(_SCOPE, among)
-        for gone in set(among).difference(one.endpoint_id for one in endpoints):
+        for gone in set(among).difference(endpoint.endpoint_id for endpoint in endpoints):
             self._watched.pop(gone, None)
             self._look_at.pop(gone, None)
         for endpoint in endpoints:

@@ -44,7 +44,7 @@ class BudgetController:
         began_at = self._clock.monotonic()
         found = await self._store.budgets.measure(term, INTERVAL_S)
         took_s = self._clock.monotonic() - began_at
-        self.loop.interval_s = next_in_s((one.left_s for one in found), took_s)
+        self.loop.repeat_after(next_in_s((reached.left_s for reached in found), took_s))
         for reached in found:
             budget = reached.budget
             if budget.level != reached.old:
@@ -73,5 +73,5 @@ class BudgetController:
 def next_in_s(left_s: Iterable[float | None], took_s: float) -> float:
     """Seconds until the next aggregation: when the first budget is exhausted at its current rate.
     ``took_s``: duration of this one. Pure."""
-    soonest_s = min((one for one in left_s if one is not None), default=INTERVAL_S)
+    soonest_s = min((seconds for seconds in left_s if seconds is not None), default=INTERVAL_S)
     return min(max(soonest_s, LEAST_S, took_s / SHARE), INTERVAL_S)

@@ -157,7 +157,7 @@ class DecisionRecorder:
         finally:
             if not sent and group.drops == drops:
                 group.unsent.insert(0, (segment, term, number))
-                if sum(len(one.body) for one, _, _ in group.unsent) > MAX_UNSENT_BYTES:
+                if sum(len(waiting.body) for waiting, _, _ in group.unsent) > MAX_UNSENT_BYTES:
                     self._drop(name, group, "the database does not accept them")
             elif not sent:  # its successors have already been dropped
                 self._metrics.decisions_dropped(segment.passes)

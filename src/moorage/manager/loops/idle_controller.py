@@ -67,24 +67,24 @@ class IdleController:
         }
         used = await self._store.idle.use(_windows(rules))
         seen = [
-            (one, _judge(one, elapsed_s, what, used.get(one.session_id)))
-            for one in sessions
-            if (what := rules[one.session_id]).criteria
+            (session, _judge(session, elapsed_s, what, used.get(session.session_id)))
+            for session in sessions
+            if (what := rules[session.session_id]).criteria
         ]
         if not seen:
             return
 
         hold = await self._store.idle.put(seen, term)
-        for one, made in seen:
-            if one.session_id in hold and made.step is not IdleStep.NONE:
-                await self._act(one, made, term)
+        for session, made in seen:
+            if session.session_id in hold and made.step is not IdleStep.NONE:
+                await self._act(session, made, term)
 
-    async def _act(self, one: IdleSession, made: Judgment, term: int) -> None:
-        log.info("idle session", id=one.session_id, step=made.step, criterion=made.criterion)
+    async def _act(self, session: IdleSession, made: Judgment, term: int) -> None:
+        log.info("idle session", id=session.session_id, step=made.step, criterion=made.criterion)
         if made.step is IdleStep.END:
             await self._terminator.stop(
                 Scope.system("idle"),
-                one.session_id,
+                session.session_id,
                 reason=Reason.IDLE_TIMEOUT,
                 detail=f"criterion {made.criterion}",
                 term=term,
@@ -98,7 +98,7 @@ class IdleController:
                 f"{made.criterion}"
             )
 
-        facts, now = await self._store.lifecycle.unsettled([one.session_id])
+        facts, now = await self._store.lifecycle.unsettled([session.session_id])
         events = [event for fact in facts if (event := idle_event(fact, detail, now)) is not None]
         await self._store.lifecycle.apply_all(events, term=term)
 
@@ -112,15 +112,15 @@ def _windows(rules: Mapping[SessionId, IdleSettings]) -> dict[SessionId, tuple[f
 
 
 def _judge(
-    one: IdleSession, elapsed_s: float, settings: IdleSettings, use: MeanUse | None
+    session: IdleSession, elapsed_s: float, settings: IdleSettings, use: MeanUse | None
 ) -> Judgment:
     """Judge a session. A session whose agents are silent is not observed."""
-    used = {} if use is None else percent_used(one.slots, use.cpu, use.memory, use.gpu)
+    used = {} if use is None else percent_used(session.slots, use.cpu, use.memory, use.gpu)
     look = Look(
-        elapsed_s if one.reached else 0.0,
-        one.sightings,
-        traffic_known=one.traffic_known,
+        elapsed_s if session.reached else 0.0,
+        session.sightings,
+        traffic_known=session.traffic_known,
         used=used,
-        told=one.told,
+        told=session.told,
     )
-    return judge(one.state, look, settings)
+    return judge(session.state, look, settings)

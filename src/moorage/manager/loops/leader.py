@@ -98,7 +98,7 @@ class Leader:
     async def _stand(self) -> int | None:
         """Acquire the lease if it is free. Otherwise check again when it ends."""
         lease = await self._store.leases.find()
-        self.loop.interval_s = RENEWAL_S
+        self.loop.repeat_after(RENEWAL_S)
         if lease is None or lease.holder == self._holder:
             return await self._store.leases.acquire(self._holder, LEASE_S)
 
@@ -106,7 +106,7 @@ class Leader:
         if remaining_s <= 0:
             return await self._store.leases.acquire(self._holder, LEASE_S, lease.expires_at)
 
-        self.loop.interval_s = min(max(remaining_s, _SHORTEST_LOOK_S), RENEWAL_S)
+        self.loop.repeat_after(min(max(remaining_s, _SHORTEST_LOOK_S), RENEWAL_S))
         return None
 
     async def resign(self) -> None:

@@ -36,16 +36,17 @@ class LoadWriter:
         store: Store,
         clock: Clock,
         saw_traffic: Callable[[Collection[str]], None] = lambda _: None,
+        on_refused: Callable[[str, str, str], None] = lambda *_: None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._saw_traffic = saw_traffic
+        self._on_refused = on_refused
         self._newest: dict[str, LoadReport] = {}
 
         # Sessions with requests, by proxy and model, to notice when the last one ends.
         self._busy: dict[tuple[str, str], frozenset[str]] = {}
         self._ended: dict[str, str] = {}  # names whose link has ended, with the incarnation
-        self.on_refused: Callable[[str, str, str], None] = lambda *_: None
         self._forgot_at = clock.monotonic()
         self.loop = Loop("load", self.run_once, interval_s=EVERY_S, clock=clock)
 
@@ -116,7 +117,7 @@ class LoadWriter:
                 raise
 
             for proxy_id, address in refused.items():
-                self.on_refused(proxy_id, reports[proxy_id].incarnation, address)
+                self._on_refused(proxy_id, reports[proxy_id].incarnation, address)
 
         await self._release()  # after the last reports of these links
         now = self._clock.monotonic()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import structlog
 
@@ -54,35 +55,67 @@ class BeatWatch:
         ]
 
 
-class Presence:
-    """``link``: the address at which agents, proxies and other managers reach this one, to be set
-    before entering. ``proxies``: number of connections of each proxy to it, by name. ``asks``: the
-    addresses that do not answer these proxies, by name.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OwnFacts:
+    """What a manager reports of itself with each beat.
 
-    ``managers``: the addresses of all managers. ``dialout``: addresses at which the proxies of this
-    manager accept connections of agents that only dial out; ``dialout_addresses``: those of all
-    managers. ``has_database``: whether the last beat was written recently. ``on_change`` callbacks
-    run when one of these has changed. ``links``: number of agents and proxies connected to this
-    manager. ``on_beat`` callbacks receive the other managers after each beat.
+    ``links``: how many agents and proxies are connected to it. ``dialout``: where these proxies
+    take connections of agents that only dial out. ``asks``: by the name of a proxy, the addresses
+    that do not answer it. ``plain_senders``: who uses an interface without TLS, by kind.
     """
 
-    def __init__(self, store: Store, clock: Clock, link: str = "") -> None:
+    links: Callable[[], tuple[int, int]] = lambda: (0, 0)
+    dialout: Callable[[], list[str]] = list
+    asks: Callable[[], dict[str, list[str]]] = dict
+    plain_senders: Callable[[], dict[str, list[str]]] = dict
+
+
+_NO_FACTS = OwnFacts()
+
+
+class Presence:
+    """``link``: the address at which agents, proxies and other managers reach this one, from its
+    first beat on.
+
+    ``managers``: the addresses of all managers. ``dialout_addresses``: where the proxies of all of
+    them take connections of agents that only dial out. ``has_database``: whether the last beat was
+    written recently. ``on_change`` gets this object when one of these has changed. ``on_beat`` gets
+    the own address and the other managers after each beat.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        link: Callable[[], str],
+        *,
+        facts: OwnFacts = _NO_FACTS,
+        on_change: Callable[[Presence], None] = lambda _: None,
+        on_beat: Callable[[str, Sequence[ManagerBeat]], None] = lambda *_: None,
+    ) -> None:
         self._store = store
         self._clock = clock
-        self.link = link
-        self.proxies: Counter[str] = Counter()
+        self._link = link
+        self._facts = facts
+        self._on_change = on_change
+        self._on_beat = on_beat
+        self._proxies: Counter[str] = Counter()
         self._watch = BeatWatch()
         self._written_at = clock.monotonic()
         self.managers: tuple[str, ...] = ()
         self.has_database = True
-        self.on_change: list[Callable[[], None]] = []
-        self.links: Callable[[], tuple[int, int]] = lambda: (0, 0)
-        self.dialout: Callable[[], list[str]] = list
-        self.asks: Callable[[], dict[str, list[str]]] = dict
-        self.plain_senders: Callable[[], dict[str, list[str]]] = dict
         self.dialout_addresses: tuple[str, ...] = ()
-        self.on_beat: list[Callable[[Sequence[ManagerBeat]], None]] = []
         self.loop = Loop("presence", self._tick, interval_s=BEAT_S, clock=clock)
+
+    @property
+    def link(self) -> str:
+        return self._link()
+
+    def proxy_connected(self, name: str) -> None:
+        self._proxies[name] += 1
+
+    def proxy_disconnected(self, name: str) -> None:
+        self._proxies -= Counter([name])  # names without a connection are left out
 
     async def _tick(self) -> None:
         try:
@@ -100,19 +133,19 @@ class Presence:
                 self._set(self.managers, self.dialout_addresses, has_database=False)
 
     async def run_once(self) -> None:
-        proxies = [name for name, calls in self.proxies.items() if calls]
         own = self._store.managers.own_id
-        agent_links, proxy_links = self.links()
-        own_dialout = self.dialout()
+        link = self.link
+        agent_links, proxy_links = self._facts.links()
+        own_dialout = self._facts.dialout()
         found = await self._store.managers.beat(
-            self.link,
-            proxies,
+            link,
+            list(self._proxies),
             own_dialout,
             agent_links,
             proxy_links=proxy_links,
             now=self._clock.now(),
-            asks=self.asks(),
-            plain_senders=self.plain_senders(),
+            asks=self._facts.asks(),
+            plain_senders=self._facts.plain_senders(),
         )
         now = self._clock.monotonic()
         self._written_at = now
@@ -120,11 +153,9 @@ class Presence:
         away = self._watch.away({row.id: row.beat for row in others}, now)
         others = [row for row in others if row.id not in away]
         dialout = tuple(sorted({a for row in others for a in row.dialout}.union(own_dialout)))
-        managers = tuple(sorted({row.link for row in others} | {self.link}))
+        managers = tuple(sorted({row.link for row in others} | {link}))
         self._set(managers, dialout, has_database=True)
-        for callback in self.on_beat:
-            callback(others)
-
+        self._on_beat(link, others)
         if away:
             agents = await self._store.managers.remove(away)
             log.warning("a manager is away", managers=away, agents=len(agents))
@@ -137,8 +168,7 @@ class Presence:
             self.managers = managers
             self.dialout_addresses = dialout
             self.has_database = has_database
-            for callback in self.on_change:
-                callback()
+            self._on_change(self)
 
     async def __aenter__(self) -> Presence:
         await self.run_once()

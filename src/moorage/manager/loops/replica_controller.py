@@ -88,7 +88,7 @@ class ReplicaController:
             return
 
         now = self._leader.deadlines.now()
-        for endpoint_id in [one for one, at in self._look_at.items() if at <= now]:
+        for endpoint_id in [due for due, at in self._look_at.items() if at <= now]:
             del self._look_at[endpoint_id]
             self._changed.add(endpoint_id)
 

@@ -138,4 +138,4 @@ class Scheduler:
 def waits_s(pending: Mapping[SessionId, Pending], made: Plan, now: int) -> list[float]:
     """How long each session that the plan places has been pending. ``now``: Unix microseconds."""
     placed = [pending[place.session_id] for place in made.places]
-    return [max(0, now - one.queued_since) / 1_000_000 for one in placed]
+    return [max(0, now - session.queued_since) / 1_000_000 for session in placed]

@@ -132,8 +132,8 @@ class SessionController:
             if orphaned:
                 await self._store.lifecycle.succeed(orphaned)
 
-            decided = [(one, self._decide(one, now, term)) for one in snapshots]
-            moves = [(one, move) for one, move in decided if move is not None]
+            decided = [(snapshot, self._decide(snapshot, now, term)) for snapshot in snapshots]
+            moves = [(snapshot, move) for snapshot, move in decided if move is not None]
             for _, move in moves:
                 log.info(
                     "session",

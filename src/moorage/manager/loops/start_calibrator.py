@@ -45,7 +45,7 @@ class StartCalibrator:
 
         if changed:
             self._metrics.set_start_errors(
-                (one.resource_group, one.kind, one.error_p50_s, one.error_p90_s)
-                for one in await starts.calibration()
+                (errors.resource_group, errors.kind, errors.error_p50_s, errors.error_p90_s)
+                for errors in await starts.calibration()
             )
             self._published = True

@@ -32,7 +32,8 @@ _READ_TOGETHER = 200
 
 
 class StartTracer:
-    """``loop`` sends the spans. The scheduler calls ``held`` and ``placed``."""
+    """``loop`` sends the spans. The scheduler calls ``held`` and ``placed``. ``store`` got the same
+    ``tracer``, so that its sessions are part of traces."""
 
     def __init__(self, store: Store, tracer: TraceSink, clock: Clock) -> None:
         self._store = store
@@ -42,8 +43,7 @@ class StartTracer:
         self._placed: dict[SessionId, Placement] = {}
         self._ended: dict[SessionId, int] = {}
         self.loop = Loop("traces", self.run_once, interval_s=60.0, clock=clock, bursts=True)
-        store.sessions.tracer = tracer
-        store.lifecycle.on_applied = self._applied
+        store.lifecycle.on_applied.append(self._applied)
 
     def held(self, holds: Sequence[HeldSession]) -> None:
         now = self._clock.now().timestamp()
@@ -73,9 +73,9 @@ class StartTracer:
 
     def _applied(self, transitions: Sequence[Transition]) -> None:
         ended = [transition for transition in transitions if ends_start(transition)]
-        for one in ended[: _SESSIONS - len(self._ended)]:
-            self._ended[one.session_id] = one.revision + 1
-            self._holds.pop(one.session_id, None)
+        for transition in ended[: _SESSIONS - len(self._ended)]:
+            self._ended[transition.session_id] = transition.revision + 1
+            self._holds.pop(transition.session_id, None)
         if ended:
             self.loop.nudge()
 
@@ -83,7 +83,11 @@ class StartTracer:
         while ids := list(dict.fromkeys((*self._placed, *self._ended)))[:_READ_TOGETHER]:
             found = await self._store.lifecycle.traced(ids)
             placed = {id_: self._placed.pop(id_) for id_ in ids if id_ in self._placed}
-            ended = {one: self._ended.pop(one) for one in ids if one in self._ended}
+            ended = {
+                session_id: self._ended.pop(session_id)
+                for session_id in ids
+                if session_id in self._ended
+            }
             spans: list[Span] = []
             for session in found:
                 if (placement := placed.get(session.session_id)) is not None:

@@ -85,7 +85,7 @@ class UsageWriter:
         progress = report.progress[:_ENGINES]
         fits = (
             self._engines.fits([engine.kernel_id for engine in engines])
-            and self._progress.fits([one.kernel_id for one in progress])
+            and self._progress.fits([update.kernel_id for update in progress])
             and len(self._minutes) + len(report.minutes) <= WAITING
         )
         self._metrics.usage_received(dropped=not fits or report.agent_id in self._newest)
@@ -95,8 +95,8 @@ class UsageWriter:
         self._newest[report.agent_id] = report
         for use in engines:
             self._engines.put(use.kernel_id, (report.agent_id, use))
-        for one in progress:
-            self._progress.put(one.kernel_id, (report.agent_id, one))
+        for update in progress:
+            self._progress.put(update.kernel_id, (report.agent_id, update))
 
         self._minutes.extend((report, minute) for minute in report.minutes)
         return True

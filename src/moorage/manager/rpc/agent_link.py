@@ -25,7 +25,7 @@ from moorage.common.model.versions import incompatibility
 from moorage.manager.lifecycle.kernels import AgentUpdate
 from moorage.manager.metrics import ManagerMetrics
 from moorage.manager.rpc import orders_polling
-from moorage.manager.rpc.agent_stream import AgentStream, StreamRefused
+from moorage.manager.rpc.agent_stream import AgentStream, LinkSettings, StreamRefused
 from moorage.manager.rpc.authentication import LinkCaller
 from moorage.manager.rpc.large_messages import decode, encode
 from moorage.manager.rpc.orders_polling import OrdersPolling
@@ -54,6 +54,9 @@ HAND_OVER_AGAIN_S = 600.0
 _REVOKED_S = 30.0
 
 Context = grpc.aio.ServicerContext[agent_pb2.Report, agent_pb2.ManagerMessage]
+_NOTHING_TOLD = LinkSettings(
+    heartbeat_s=0.0, managers=(), proxies=(), revoked_proxies=(), holds_usage=False
+)
 
 
 class AgentLinks:
@@ -154,12 +157,11 @@ class AgentLinks:
         if not streams:
             return
 
-        with_given_up = [agent_id for agent_id, stream in streams.items() if stream.with_given_up]
+        with_given_up = [agent_id for agent_id, stream in streams.items() if stream.needs_given_up]
         whole = list[AgentId]()
         some = dict[AgentId, set[KernelId]]()
         for agent_id, stream in streams.items():
-            stream.loading_orders = True
-            stream.with_given_up = False
+            stream.begin_reading_orders()
             kernels = changed[agent_id]
             pruned = self._to_prune.pop(agent_id, set())
             if kernels is None or not stream.has_orders:
@@ -181,19 +183,19 @@ class AgentLinks:
             for agent_id in streams:
                 self._read_orders(agent_id, some.get(agent_id))
             for agent_id in with_given_up:
-                streams[agent_id].with_given_up = True
+                streams[agent_id].look_for_given_up()
 
             raise
         finally:
             for stream in streams.values():
-                stream.loading_orders = False
+                stream.end_reading_orders()
 
     def set_managers(self, managers: tuple[str, ...], proxies: tuple[str, ...] = ()) -> None:
         """Set the managers that share the agents. Agents receive their addresses with their orders,
         as well as the addresses at which ``proxies`` accept connections of agents that only dial
         out."""
         self._managers = managers
-        self._reach.proxies = proxies
+        self._reach.set_proxies(proxies)
         self._waking.wake(stream.wake for stream in self._streams.values())
 
     async def _read_revoked(self) -> None:
@@ -212,8 +214,7 @@ class AgentLinks:
         free = (s for s in self._streams.values() if now - s.asked_at > HAND_OVER_AGAIN_S)
         chosen = nsmallest(count, free, key=lambda s: (s.ordered_kernels, s.agent_id))
         for stream in chosen:
-            stream.asked_at = now
-            stream.send_request(FullReportRequest(manager=manager))
+            stream.hand_over(manager, now)
 
         return chosen
 
@@ -230,10 +231,9 @@ class AgentLinks:
         streams = list(self._streams.values())
         self._streams = {}
         for stream in streams:
-            stream.refused = StreamRefused(
-                grpc.StatusCode.ABORTED, "the database has failed over: reconnect"
+            stream.refuse(
+                StreamRefused(grpc.StatusCode.ABORTED, "the database has failed over: reconnect")
             )
-            stream.wake.set()
 
     async def _detach_ended(self) -> None:
         """Record which agents are no longer connected, so that nothing is placed on them."""
@@ -250,7 +250,8 @@ class AgentLinks:
         interval.adapt(max(1, len(self._managers)) * len(self._streams))
         self._metrics.set_heartbeat_interval(interval.heartbeat_s)
         for agent_id in agents:
-            if self._streams[agent_id].heartbeat_s not in (None, interval.heartbeat_s):
+            settings = self._streams[agent_id].settings
+            if settings is not None and settings.heartbeat_s != interval.heartbeat_s:
                 self._streams[agent_id].wake.set()
 
     def _schedule_prune(self, update: AgentUpdate) -> None:
@@ -302,16 +303,16 @@ class AgentLinks:
                     newer=stream.incarnation,
                     next_step="if both are running, stop one of them or give it another agent.id",
                 )
-                older.refused = _refusal(ReportRefused.by_another_process(stream.agent_id))
+                older.refuse(_refusal(ReportRefused.by_another_process(stream.agent_id)))
 
             older.wake.set()
 
-        stream.established = True
+        stream.establish()
         self._streams[stream.agent_id] = stream
         self._metrics.set_links(len(self._streams))
 
     def close_stream(self, stream: AgentStream) -> None:
-        if not stream.established:
+        if not stream.is_established:
             return
         if self._streams.get(stream.agent_id) is stream:
             del self._streams[stream.agent_id]
@@ -355,7 +356,7 @@ class AgentLinks:
 
         Raises ``StreamRefused`` if another manager has a newer one."""
         async with self._apply_locks.setdefault(stream.agent_id, asyncio.Lock()):
-            if stream.established and self._streams.get(stream.agent_id) is not stream:
+            if stream.is_established and self._streams.get(stream.agent_id) is not stream:
                 return False
 
             begun = self._clock.monotonic()
@@ -370,7 +371,7 @@ class AgentLinks:
             except ReportRefused as refused:
                 raise _refusal(refused) from None
 
-            if not stream.established:
+            if not stream.is_established:
                 self._take_over(stream)
 
         if message.sent_at:
@@ -384,7 +385,8 @@ class AgentLinks:
         if update.ended:
             self._schedule_prune(update)
         if update.whole or message.orders_wanted:
-            stream.with_given_up |= update.whole
+            if update.whole:
+                stream.look_for_given_up()
             self.orders_changed([stream.agent_id])
         if self._store.reports.needs_full_report(stream.agent_id):
             stream.request_full_report(now)
@@ -407,59 +409,65 @@ class AgentLinks:
                 message = stream.receive(wire, self._clock.monotonic(), await decode(wire))
                 if wire.HasField("usage") and wire.usage.agent_id == stream.agent_id:
                     self._usage.take(usage_codec.usage_from_wire(wire.usage))
-                if stream.holds_usage != self._usage.is_full:
+                holds_usage = stream.settings is not None and stream.settings.holds_usage
+                if holds_usage != self._usage.is_full:
                     stream.wake.set()
                 if message is not None and not await self.apply_report(stream, message):
                     return
         except StreamRefused as refused:
-            stream.refused = refused
+            stream.refuse(refused)
         except StoreUnavailable as error:
             log.warning("report not applied: the agent will send it again", error=str(error))
         finally:
             stream.wake.set()
+
+    def _settings_for(self, stream: AgentStream) -> LinkSettings:
+        return LinkSettings(
+            heartbeat_s=self._report_interval.heartbeat_s,
+            managers=self._managers,
+            proxies=self._reach.proxies if stream.dials_out else (),
+            revoked_proxies=self._revoked_proxies,
+            holds_usage=self._usage.is_full,
+        )
 
     async def _write(
         self, stream: AgentStream, reader: asyncio.Task[None], context: Context
     ) -> None:
         while not reader.done() and self._streams.get(stream.agent_id) is stream:
             stream.wake.clear()
-            requests = stream.requests
-            stream.requests = []
+            requests = stream.take_requests()
             message = stream.next_message(self._clock.monotonic())
-            interval = self._report_interval
-            told = (stream.heartbeat_s, stream.managers, stream.holds_usage)
-            full = self._usage.is_full
-            proxies = self._reach.proxies if stream.dials_out else (), self._revoked_proxies
-            if message is not None or (
-                stream.heartbeat_s is not None
-                and (*told, stream.proxies) != (interval.heartbeat_s, self._managers, full, proxies)
-            ):
+            settings = self._settings_for(stream)
+            told = stream.settings
+            if message is not None or told not in (None, settings):
                 wire = agent_pb2.ManagerMessage()
                 if message is not None:
                     wire = await encode(message)
-                    wire.report_pause_ms = round(1000 * interval.pause_s)
+                    wire.report_pause_ms = round(1000 * self._report_interval.pause_s)
                     wire.report_deltas = True
 
-                if stream.managers != self._managers:
-                    wire.managers.extend(self._managers)
-
-                if stream.proxies != proxies:
-                    wire.dialout.addresses[:] = proxies[0]
-                    wire.dialout.revoked[:] = proxies[1]
-                    wire.dialout.SetInParent()
-
-                stream.heartbeat_s = interval.heartbeat_s
-                stream.managers = self._managers
-                stream.proxies = proxies
-                stream.holds_usage = full
-                wire.hold_usage = full
-                wire.heartbeat_ms = round(1000 * stream.heartbeat_s)
+                _tell(wire, settings, told or _NOTHING_TOLD)
+                stream.note_settings(settings)
                 await context.write(wire)
 
             for request in requests:
                 await context.write(codec.manager_message_to_wire(request))
 
             await stream.wake.wait()
+
+
+def _tell(wire: agent_pb2.ManagerMessage, settings: LinkSettings, told: LinkSettings) -> None:
+    if settings.managers != told.managers:
+        wire.managers.extend(settings.managers)
+
+    proxies = settings.proxies, settings.revoked_proxies
+    if proxies != (told.proxies, told.revoked_proxies):
+        wire.dialout.addresses[:] = settings.proxies
+        wire.dialout.revoked[:] = settings.revoked_proxies
+        wire.dialout.SetInParent()
+
+    wire.hold_usage = settings.holds_usage
+    wire.heartbeat_ms = round(1000 * settings.heartbeat_s)
 
 
 def _refusal(refused: ReportRefused) -> StreamRefused:

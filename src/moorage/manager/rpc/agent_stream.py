@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from math import inf
+from typing import NamedTuple
 
 import grpc
 import structlog
@@ -53,8 +54,29 @@ class StreamRefused(Exception):
         super().__init__(message)
 
 
+AgentRequest = LogRequest | ExecRequest | WorkspaceRequest | FullReportRequest | Contact
+
+
+class LinkSettings(NamedTuple):
+    """What an agent is told with its orders: the longest pause between its reports, the managers
+    that it may go to, the proxies that take its connections if it only dials out, those that were
+    revoked, and whether it shall keep its usage."""
+
+    heartbeat_s: float
+    managers: tuple[str, ...]
+    proxies: tuple[str, ...]
+    revoked_proxies: tuple[str, ...]
+    holds_usage: bool
+
+
 class AgentStream:
-    """Stream of one agent: what it has reported, and its orders, sent and waiting to be sent."""
+    """Stream of one agent: what it has reported, and its orders, sent and waiting to be sent.
+
+    ``refused``: why it ends. ``is_established``: its first report has been applied. ``settings``:
+    what it was told last; None: it has no orders yet. ``asked_at``: when it was asked to go to
+    another manager, in monotonic seconds. ``needs_given_up``: the next read of its orders looks for
+    kernels that were given up, too.
+    """
 
     def __init__(
         self,
@@ -81,26 +103,14 @@ class AgentStream:
         self.refused: StreamRefused | None = None
         self.wake = asyncio.Event()
         self.wake.set()
-        self.requests: list[
-            LogRequest | ExecRequest | WorkspaceRequest | FullReportRequest | Contact
-        ] = []
-        self.established = False  # its first report has been applied
-
-        # The longest pause between reports, and the managers, last sent to the agent; None: no
-        # orders yet.
-        self.heartbeat_s: float | None = None
-        self.managers: tuple[str, ...] = ()
-
-        # Last sent to the agent: the proxies that accept connections of agents that only dial out,
-        # and the revoked proxies.
-        self.proxies: tuple[tuple[str, ...], tuple[str, ...]] = (), ()
-        self.holds_usage = False
-        self.asked_at = -inf  # when it was asked to switch to another manager, in monotonic seconds
+        self.is_established = False
+        self.settings: LinkSettings | None = None
+        self.asked_at = -inf
+        self.needs_given_up = False
+        self._requests: list[AgentRequest] = []
 
         # its orders are being read, and their kernels are not known yet
-        self.loading_orders = False
-        # The next read of its orders also looks for kernels that were given up.
-        self.with_given_up = False
+        self._is_reading_orders = False
         self._last = replace(report, kernels=())
         self._orders = OrdersSender()
         self._full_requested_at = -inf
@@ -145,11 +155,42 @@ class AgentStream:
     def ordered_kernels(self) -> int:
         return len(self._ordered)
 
-    def send_request(
-        self, request: LogRequest | ExecRequest | WorkspaceRequest | FullReportRequest | Contact
-    ) -> None:
-        self.requests.append(request)
+    def send_request(self, request: AgentRequest) -> None:
+        self._requests.append(request)
         self.wake.set()
+
+    def take_requests(self) -> list[AgentRequest]:
+        """Those that have not been sent yet."""
+        requests = self._requests
+        self._requests = []
+        return requests
+
+    def establish(self) -> None:
+        """Its first report has been applied."""
+        self.is_established = True
+
+    def refuse(self, refused: StreamRefused) -> None:
+        """End the stream."""
+        self.refused = refused
+        self.wake.set()
+
+    def note_settings(self, settings: LinkSettings) -> None:
+        self.settings = settings
+
+    def hand_over(self, manager: str, now: float) -> None:
+        """Ask the agent to go to the manager at this address. ``now``: monotonic seconds."""
+        self.asked_at = now
+        self.send_request(FullReportRequest(manager=manager))
+
+    def look_for_given_up(self) -> None:
+        self.needs_given_up = True
+
+    def begin_reading_orders(self) -> None:
+        self._is_reading_orders = True
+        self.needs_given_up = False
+
+    def end_reading_orders(self) -> None:
+        self._is_reading_orders = False
 
     def request_full_report(self, now: float) -> None:
         """Request a full report unless one was requested a moment ago. ``now``: monotonic
@@ -198,7 +239,7 @@ class AgentStream:
             self._last = replace(last, info=message.info or last.info, draining=message.draining)
             candidates |= message.removed
 
-        if self.loading_orders:  # they may name some of these
+        if self._is_reading_orders:  # they may name some of these
             self._absent = candidates
             candidates = set()
 

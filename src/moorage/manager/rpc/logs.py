@@ -122,7 +122,7 @@ class LogBroker:
         deadline = self._clock.monotonic() + END_S
         while kernel.status not in TERMINAL and follow and self._clock.monotonic() < deadline:
             session = await self._store.sessions.get(scope, session.id)
-            kernel = next((one for one in session.kernels if one.id == kernel.id), kernel)
+            kernel = next((other for other in session.kernels if other.id == kernel.id), kernel)
             if kernel.status not in TERMINAL:
                 await asyncio.sleep(POLL_S)
 

@@ -18,6 +18,9 @@ class ReachControl:
         self._store = store
         self.proxies: tuple[str, ...] = ()
 
+    def set_proxies(self, proxies: tuple[str, ...]) -> None:
+        self.proxies = proxies
+
     async def bind(self, stream: AgentStream, peer: str) -> None:
         """Find the host at which a connected agent is reached.
 

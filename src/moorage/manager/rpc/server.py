@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 import grpc
@@ -74,12 +73,31 @@ OPTIONS = [
 
 
 class ManagerState(Protocol):
-    """What this manager knows about itself and others, and the connections of proxies to it, by
+    """What this manager knows about itself and others. It counts the connections of proxies, by
     name."""
 
-    proxies: Counter[str]
     managers: tuple[str, ...]
     has_database: bool
+
+    def proxy_connected(self, name: str) -> None: ...
+
+    def proxy_disconnected(self, name: str) -> None: ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LinkParts:
+    """The components to which the calls of agents and proxies go. ``take_usage`` takes usage
+    reports and must not block."""
+
+    links: AgentLinks
+    logs: LogBroker
+    execs: CommandBroker
+    workspaces: WorkspaceBroker
+    outputs: OutputBroker
+    feed: RouteFeed
+    proxies: ProxyLinks
+    ssh: SshBroker
+    take_usage: Callable[[UsageReport], bool]
 
 
 class LinkServer(
@@ -88,64 +106,47 @@ class LinkServer(
     managers_pb2_grpc.ManagerLinkServicer,
 ):
     """Listens on ``address``; with port 0, ``address`` holds the chosen port after entering.
-    ``certificate``: the manager's certificate for mTLS; None: no TLS. ``usage`` receives usage
-    reports and must not block. ``reserve``: additional place to listen, for the port of
-    ``address``. ``on_proxy`` is called for each route feed, with the name of the proxy and the
-    connection in gRPC's notation."""
+    ``certificate``: the manager's certificate for mTLS; None: no TLS. ``reserve``: additional place
+    to listen, for the port of ``address``. ``on_proxy`` is called for each route feed, with the
+    name of the proxy and the connection in gRPC's notation."""
 
     def __init__(
         self,
         address: str,
         authenticator: LinkAuthenticator,
+        parts: LinkParts,
+        *,
         registration: Registration | None,
         certificate: ManagerCertificate | None,
-        *,
         presence: ManagerState,
-        links: AgentLinks,
-        logs: LogBroker,
-        execs: CommandBroker,
-        workspaces: WorkspaceBroker,
-        feed: RouteFeed,
-        proxies: ProxyLinks,
-        usage: Callable[[UsageReport], bool],
         identity: Callable[[], Awaitable[DatabaseIdentity]],
-        outputs: OutputBroker,
-        ssh: SshBroker | None = None,
         reserve: Callable[[int], str | None] = lambda _: None,
         on_proxy: Callable[[str, str], None] = lambda name, peer: None,
     ) -> None:
         self._on_proxy = on_proxy
         self._reserve = reserve
         self.address = address
-        self._usage = usage
-        self._outputs = outputs
         self._identity = identity
         self._installation = ""
         self._authenticator = authenticator
         self._enrolment = registration
         self._certificate = certificate
-        self._links = links
-        self._logs = logs
-        self._execs = execs
-        self._feed = feed
-        self._workspaces = workspaces
-        self._proxies = proxies
+        self._parts = parts
         self._presence = presence
-        self._ssh = ssh
         self._server: grpc.aio.Server | None = None
 
     async def Attach(self, request_iterator: AsyncIterator[agent_pb2.Report], context: Any) -> None:
         caller = await self._authenticate(context, "agent")
         await self._authenticator.retire_replaced_key(caller)
         async with self._authenticator.until_revoked(caller, context):
-            await self._links.serve(request_iterator, context, caller)
+            await self._parts.links.serve(request_iterator, context, caller)
 
     async def SendLogs(
         self, request_iterator: AsyncIterator[agent_pb2.LogChunk], context: Any
     ) -> agent_pb2.LogAck:
         caller = await self._authenticate(context, "agent")
         async with self._authenticator.until_revoked(caller, context):
-            await self._logs.receive(request_iterator, context, caller)
+            await self._parts.logs.receive(request_iterator, context, caller)
         return agent_pb2.LogAck()
 
     async def SendUsage(self, request: agent_pb2.UsageReport, context: Any) -> agent_pb2.UsageAck:
@@ -153,7 +154,7 @@ class LinkServer(
         usage = usage_codec.usage_from_wire(request)
         if wrong := caller.refusal_to_act_as(usage.agent_id):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, wrong)
-        if not self._usage(usage):
+        if not self._parts.take_usage(usage):
             reason = "too much usage waits to be written; send it again later"
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, reason)
         return agent_pb2.UsageAck()
@@ -163,25 +164,25 @@ class LinkServer(
     ) -> None:
         caller = await self._authenticate(context, "agent")
         async with self._authenticator.until_revoked(caller, context):
-            await self._execs.serve(request_iterator, context, caller)
+            await self._parts.execs.serve(request_iterator, context, caller)
 
     async def SendWorkspaces(
         self, request: agent_pb2.WorkspaceAnswer, context: Any
     ) -> agent_pb2.LogAck:
         caller = await self._authenticate(context, "agent")
-        if wrong := self._workspaces.take(request, caller):
+        if wrong := self._parts.workspaces.take(request, caller):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, wrong)
         return agent_pb2.LogAck()
 
     async def FetchOutput(self, request: agent_pb2.OutputRequest, context: Any) -> None:
         caller = await self._authenticate(context, "agent")
         async with self._authenticator.until_revoked(caller, context):
-            await self._outputs.fetch(request, context, caller)
+            await self._parts.outputs.fetch(request, context, caller)
 
     async def NeededOutputs(
         self, request: agent_pb2.KeptOutputs, context: Any
     ) -> agent_pb2.KeptOutputs:
-        return await self._outputs.needed(
+        return await self._parts.outputs.needed(
             request, context, await self._authenticate(context, "agent")
         )
 
@@ -190,17 +191,16 @@ class LinkServer(
         await self._authenticator.retire_replaced_key(caller)
         log.info("proxy connected", proxy=request.proxy_id)
         self._on_proxy(request.proxy_id, context.peer())
-        self._presence.proxies[request.proxy_id] += 1
+        self._presence.proxy_connected(request.proxy_id)
 
         try:
-            await self._send_tables(caller, self._feed.watch(request), context)
+            await self._send_tables(caller, self._parts.feed.watch(request), context)
         finally:
-            # names without a call are omitted
-            self._presence.proxies -= Counter([request.proxy_id])
+            self._presence.proxy_disconnected(request.proxy_id)
 
     async def WatchCredentials(self, request: routes_pb2.WatchRequest, context: Any) -> None:
         caller = await self._authenticate_proxy(request.proxy_id, context)
-        await self._send_tables(caller, self._feed.credentials.watch(request), context)
+        await self._send_tables(caller, self._parts.feed.credentials.watch(request), context)
 
     async def _authenticate_proxy(self, name: str, context: Any) -> LinkCaller:
         caller = await self._authenticate(context, "proxy")
@@ -227,7 +227,7 @@ class LinkServer(
         caller = await self._authenticate(context, "proxy")
         try:
             async with self._authenticator.until_revoked(caller, context):
-                await self._proxies.serve(request_iterator, context, caller)
+                await self._parts.proxies.serve(request_iterator, context, caller)
         except StoreUnavailable as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
 
@@ -236,7 +236,9 @@ class LinkServer(
         log_request = codec.manager_message_from_wire(request.message)
         assert isinstance(log_request, LogRequest)
         try:
-            async with aclosing(self._logs.read_here(request.agent_id, log_request)) as chunks:
+            async with aclosing(
+                self._parts.logs.read_here(request.agent_id, log_request)
+            ) as chunks:
                 async for chunk in chunks:
                     await context.write(chunk)
         except AgentUnreachable as error:
@@ -251,7 +253,7 @@ class LinkServer(
         assert isinstance(request, ExecRequest)
 
         try:
-            async with self._execs.run_here(start.agent_id, request) as command:
+            async with self._parts.execs.run_here(start.agent_id, request) as command:
                 await context.write(agent_pb2.ExecOutput(request_id=request.request_id))
                 inputs = spawn(
                     f"manager-link.inputs.{request.request_id}",
@@ -271,7 +273,7 @@ class LinkServer(
         await self._authenticator.authenticate_manager(context)
         workspace_request = codec.manager_message_from_wire(request.message)
         assert isinstance(workspace_request, WorkspaceRequest)
-        answers = await self._workspaces.ask_here(workspace_request)
+        answers = await self._parts.workspaces.ask_here(workspace_request)
 
         return managers_pb2.WorkspaceAnswers(
             agents=[
@@ -349,9 +351,8 @@ class LinkServer(
         server.add_generic_rpc_handlers((self._route_feed(),))
         peers_pb2_grpc.add_PeersServicer_to_server(self, server)  # type: ignore[no-untyped-call]
         managers_pb2_grpc.add_ManagerLinkServicer_to_server(self, server)  # type: ignore[no-untyped-call]
-        if self._ssh is not None:
-            service = SshService(self._authenticator, self._ssh)
-            ssh_pb2_grpc.add_SshAccessServicer_to_server(service, server)  # type: ignore[no-untyped-call]
+        service = SshService(self._authenticator, self._parts.ssh)
+        ssh_pb2_grpc.add_SshAccessServicer_to_server(service, server)  # type: ignore[no-untyped-call]
 
         host, _ = split_address(self.address)
         try:

@@ -167,7 +167,7 @@ class SshBroker:
         reachable = (
             item for item in page.items if has_files(item) and allows(scope, item, Action.FILES)
         )
-        return ssh_pb2.SshEntries(names=sorted({encoded(one.name) for one in reachable}))
+        return ssh_pb2.SshEntries(names=sorted({encoded(session.name) for session in reachable}))
 
     async def _user(self, login: ssh_pb2.SshLogin) -> SshUser:
         """The user who has logged in. Raises ``Forbidden``."""

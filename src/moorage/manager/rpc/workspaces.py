@@ -62,11 +62,11 @@ class WorkspaceBroker:
         requests = []
         try:
             for stream in self._links.all():
-                one = replace(request, request_id=self._clock.new_id())
-                requests.append(one.request_id)
+                copy = replace(request, request_id=self._clock.new_id())
+                requests.append(copy.request_id)
                 answer = answers[stream.agent_id] = asyncio.get_running_loop().create_future()
-                self._pending[one.request_id] = stream.agent_id, answer
-                stream.send_request(one)
+                self._pending[copy.request_id] = stream.agent_id, answer
+                stream.send_request(copy)
 
             if answers:
                 await asyncio.wait(answers.values(), timeout=ANSWER_S)
@@ -90,15 +90,19 @@ class WorkspaceBroker:
         return wrong
 
 
-def _is_valid(one: agent_pb2.Workspace) -> bool:
-    return 0 <= one.changed_at < _LAST_TIME and one.size >= 0 and "\0" not in one.session_id
+def _is_valid(workspace: agent_pb2.Workspace) -> bool:
+    return (
+        0 <= workspace.changed_at < _LAST_TIME
+        and workspace.size >= 0
+        and "\0" not in workspace.session_id
+    )
 
 
-def _view(agent_id: str, one: agent_pb2.Workspace) -> WorkspaceView:
+def _view(agent_id: str, workspace: agent_pb2.Workspace) -> WorkspaceView:
     return WorkspaceView(
-        session_id=one.session_id,
+        session_id=workspace.session_id,
         agent_id=agent_id,
-        size=one.size,
-        changed_at=datetime.fromtimestamp(one.changed_at, UTC),
-        in_use=one.in_use,
+        size=workspace.size,
+        changed_at=datetime.fromtimestamp(workspace.changed_at, UTC),
+        in_use=workspace.in_use,
     )

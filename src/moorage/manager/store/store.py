@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
+from moorage.common.telemetry import TraceSink
 from moorage.manager.secrets.keyring import Keyring
 from moorage.manager.store.database.connections import Database
 from moorage.manager.store.database.connector import DatabaseConnector
@@ -67,6 +68,7 @@ class Store:
     ``keyring``: the keys of stored secrets; None: no keys. ``outputs_kept_s``: how long nodes keep
     outputs of steps. ``database``: connections other than those to ``dsn``, for simulations with
     scripted faults. ``connector`` opens the connections; None: without a check of their lineage.
+    ``tracer``: starts are traced.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class Store:
         database: Database | None = None,
         connector: DatabaseConnector | None = None,
         outputs_kept_s: float = 86_400.0,
+        tracer: TraceSink | None = None,
     ) -> None:
         db = database or Database(dsn, connector)
         self.database = db
@@ -87,7 +90,7 @@ class Store:
         self.notifier = notifier
         newer = UnreadableRows(clock)
         self.unreadable = newer
-        self.sessions = SessionStore(db, notifier, clock, lost_grace_s)
+        self.sessions = SessionStore(db, notifier, clock, lost_grace_s, tracer=tracer)
         self.lifecycle = LifecycleStore(db, notifier, clock, newer)
         self.console_sessions = ConsoleSessionStore(db, notifier, clock)
         self.oidc = OidcStore(db, notifier)
@@ -178,7 +181,7 @@ class Store:
     def _reread_after_failovers(self) -> None:
         guard = self.database.connector.guard
         if guard is not None:
-            guard.on_failover += [self.reports.invalidate_all, self.notifier.wake_all]
+            guard.on_failover.extend((self.reports.invalidate_all, self.notifier.wake_all))
 
     async def __aenter__(self) -> Store:
         await self._stack.enter_async_context(self.database)

@@ -52,8 +52,7 @@ class Batch:
                 elif before <= MAX_OUTPUT_BYTES:
                     run.append({"type": "truncated", "kept_bytes": MAX_OUTPUT_BYTES})
                 elif size > FLOOD * MAX_OUTPUT_BYTES and not run.flooded:
-                    run.flooded = True
-                    run.wake.set()
+                    run.flood()
 
             return await execution.wait()
         finally:

@@ -314,8 +314,7 @@ class _Program:
             case "output":
                 run.append(event["item"])
             case "flooded":
-                run.flooded = True
-                run.wake.set()
+                run.flood()
             case "begun":
                 self._begun.set()
             case "done":

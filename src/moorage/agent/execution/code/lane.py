@@ -143,7 +143,7 @@ class Lane:
             await cancel_and_wait(performing)
 
     async def _stop(self, run: Run, performing: asyncio.Task[Exception | None]) -> None:
-        run.timed_out = not run.flooded
+        run.time_out()
         await self.performer.interrupt()
         await asyncio.wait({performing}, timeout=FLOOD_GRACE_S if run.flooded else GRACE_S)
         if not performing.done():

@@ -78,6 +78,15 @@ class Run:
             self._file.close()
             self._file = None
 
+    def flood(self) -> None:
+        """It has printed too much, and is to be interrupted."""
+        self.flooded = True
+        self.wake.set()
+
+    def time_out(self) -> None:
+        """It is interrupted because its time is over; not if it has printed too much."""
+        self.timed_out = not self.flooded
+
     def end(self, exit_code: int | None, reason: str = "") -> None:
         """``exit_code``: None if it is unknown. ``reason``: why it ended, if not by itself."""
         if self.timed_out:

@@ -76,6 +76,10 @@ class EngineUnavailable(RuntimeFailed):
         )
         self.unsent = unsent
 
+    def note_effect(self) -> None:
+        """An earlier request of the same step has reached the engine."""
+        self.unsent = False
+
 
 class RequestRefused(RuntimeFailed):
     """The Docker Engine answered with an error. ``status``: the HTTP status."""

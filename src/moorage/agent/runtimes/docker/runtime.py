@@ -301,7 +301,7 @@ class DockerRuntime:
         try:
             await self._engine.call(start, _ACTION_TIMEOUT_S)
         except EngineUnavailable as error:
-            error.unsent = False  # the container exists, started or not
+            error.note_effect()  # the container exists, started or not
             raise
         except (RequestRefused, CreateFailed):
             # It would stay in the state Created for ever, or wait for its network.

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import structlog
 
+from moorage.agent.runtimes.base import RuntimeObservation
 from moorage.agent.runtimes.batch.doubts import DoubtLedger
 from moorage.agent.runtimes.heappe.client import HeappeClient
 from moorage.agent.runtimes.heappe.errors import HeappeFailed, SiteFault
@@ -456,6 +457,12 @@ class JobBook:
         with job.writing:
             job.removed = True
             self._records.remove(job.record.kernel_id)
+
+    def observe(self, job: TrackedJob) -> RuntimeObservation:
+        """What is known of the job now. ``job.changed`` is set once that differs."""
+        found = self.interpret(job).observation
+        job.last = shown(found)
+        return found
 
     def _notify(self, jobs: list[TrackedJob]) -> None:
         for job in jobs:

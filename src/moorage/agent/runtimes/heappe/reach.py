@@ -61,11 +61,15 @@ class EngineReach:
         self.renewals = 0
         self.renew_at = float("-inf")
 
+    def silent(self, now: float) -> None:
+        """It is certain that the engine does not answer."""
+        self.silent_at = now
+
     def missed(self, now: float, error: HeappeFailed) -> None:
         """A request or a probe did not get to the engine."""
         self.failure = error
         if error.problem in _SILENT:
-            self.silent_at = now
+            self.silent(now)
         if error.problem in OUT_OF_REACH:
             self.misses += 1
             self.missed_at = now if self.missed_at is None else self.missed_at

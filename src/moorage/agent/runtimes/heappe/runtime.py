@@ -37,7 +37,7 @@ from moorage.agent.runtimes.heappe.files import SiteDownload, SiteUpload, send
 from moorage.agent.runtimes.heappe.records import HeappeRecord, JobRecords
 from moorage.agent.runtimes.heappe.site import SiteChoice
 from moorage.agent.runtimes.heappe.submission import Submitter
-from moorage.agent.runtimes.heappe.tracked import JobLogs, TrackedJob, shown
+from moorage.agent.runtimes.heappe.tracked import JobLogs, TrackedJob
 from moorage.agent.runtimes.heappe.tunnel import UNREACHABLE_TIMEOUT_S
 from moorage.agent.state.log_times import LogRange
 from moorage.agent.state.logs import LogStore, data_of
@@ -204,9 +204,7 @@ class HeappeRuntime:
         if job.seen is None or job.seen.job.id != job.record.job_id:
             await self.book.sync(only=job)
 
-        found = self.book.interpret(job)
-        job.last = shown(found.observation)
-        return found.observation
+        return self.book.observe(job)
 
     async def wait(self, handle: Handle, last_state: ObservedState) -> None:
         kernel_id, _ = _ids(handle)

@@ -163,7 +163,7 @@ class TunnelKeeper:
                 self.answered()
                 await self._keep_alive(now)
             else:
-                self.reach.silent_at = self._clock.monotonic()
+                self.reach.silent(self._clock.monotonic())
                 self.problem = "the engine does not answer"
 
                 # An engine that never answered may just be loading.

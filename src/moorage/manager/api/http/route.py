@@ -65,6 +65,10 @@ class Call(Generic[B, Q]):
     action: Action | None
     response_headers: dict[str, str] = field(default_factory=dict)
 
+    async def renew_scope(self) -> None:
+        """Go on with the scope of the same credentials as it is now."""
+        self.scope = await self.renew()
+
     @property
     def idempotency_key(self) -> IdempotencyKey | None:
         """The request's idempotency key, if any. Raises ``InvalidInput``."""

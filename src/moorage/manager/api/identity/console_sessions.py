@@ -162,7 +162,7 @@ async def _who(call: Call[Any, Any]) -> WhoAmI:
 )
 async def switch_project(call: Call[SwitchProject, NoQuery]) -> WhoAmI:
     await call.deps.store.console_sessions.switch(call.scope, call.body.project)
-    call.scope = await call.renew()
+    await call.renew_scope()
     return await _who(call)
 
 

@@ -61,8 +61,8 @@ class LifecycleStore:
         self._write_connection = db.dedicated_connection()
         self._read_connection = db.dedicated_connection()
 
-        # Called with the written transitions; set if starts are traced.
-        self.on_applied: Callable[[Sequence[Transition]], None] | None = None
+        # Called with the written transitions.
+        self.on_applied: list[Callable[[Sequence[Transition]], None]] = []
         self._transitions: BatchWriter[_Submission, bool] = BatchWriter(
             "transition", self._write, clock
         )
@@ -216,8 +216,8 @@ class LifecycleStore:
             self._notifier.notify_kernels(dependents)
 
         applied = [transitions[SessionId(row["id"])] for row in rows]
-        if self.on_applied is not None:
-            self.on_applied(applied)
+        for callback in self.on_applied:
+            callback(applied)
 
         self._notifier.notify_sessions({t.session_id for t in applied})
         queued = {t.session_id for t in applied if Status.PENDING in (t.old, t.new)}

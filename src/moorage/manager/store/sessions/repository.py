@@ -55,13 +55,23 @@ _HISTORY = Listing(
 
 
 class SessionStore:
-    """A create is durable when the call returns; concurrent creates share one statement."""
+    """A create is durable when the call returns; concurrent creates share one statement.
+    ``tracer``: starts are traced."""
 
-    def __init__(self, db: Database, notifier: Notifier, clock: Clock, lost_grace_s: float) -> None:
+    def __init__(
+        self,
+        db: Database,
+        notifier: Notifier,
+        clock: Clock,
+        lost_grace_s: float,
+        *,
+        tracer: TraceSink | None = None,
+    ) -> None:
         self._db = db
         self._notifier = notifier
         self._clock = clock
         self._lost_grace_s = lost_grace_s
+        self._tracer = tracer
         self._create_connection = db.dedicated_connection()
 
         # Whether the last create found a quota of pending sessions, which only the longer statement
@@ -70,7 +80,6 @@ class SessionStore:
         self._creates: BatchWriter[NewSession, Any] = BatchWriter(
             "create", self._write_creates, clock
         )
-        self.tracer: TraceSink | None = None  # set before the first create, if starts are traced
 
     # -- create --
 
@@ -172,7 +181,7 @@ class SessionStore:
             request_hash=request_hash(spec.model_dump(mode="json"), scope.owner.project)
             if reused
             else None,
-            traceparent=new_sessions.traceparent(self.tracer, scope.trace, session_id),
+            traceparent=new_sessions.traceparent(self._tracer, scope.trace, session_id),
         )
         if spec.cluster is None:
             return new
