@@ -14,10 +14,10 @@ import pytest
 import pytest_asyncio
 from tests.conformance.test_exec import result
 
+from moorage.agent.kernel.checkpoint import CheckpointFiles
 from moorage.agent.runtimes import CreateFailed, Launch, ProcessRuntime
 from moorage.agent.runtimes.execution import Command
 from moorage.agent.runtimes.process.shim_system import RESERVED_BYTES
-from moorage.agent.state.checkpoint import CheckpointFiles
 from moorage.agent.state.logs import LogStore
 from moorage.common.aio.clock import SystemClock
 from moorage.common.model.errors import StartupError

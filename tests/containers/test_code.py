@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage.agent.state.workspaces import Workspaces
+from moorage.agent.execution.kept_workspaces import Workspaces
 from moorage.common.model.status import ObservedState
 from tests.conformance.code_sessions import CodeSession, items_of, text_of
 

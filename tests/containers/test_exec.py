@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
+from moorage.agent.execution.kept_workspaces import Workspaces
 from moorage.agent.runtimes.execution import Command
-from moorage.agent.state.workspaces import Workspaces
 from moorage.common.model.ids import KernelId, SessionId
 from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.status import ObservedState, SessionType

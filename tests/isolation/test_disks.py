@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
+from moorage.agent.execution.kept_workspaces import Workspaces
 from moorage.agent.runtimes import Handle, ProcessRuntime
 from moorage.agent.runtimes.execution import Command
-from moorage.agent.state.workspaces import Workspaces
 from moorage.common.model.ids import SessionId
 
 from .conftest import Node, launch, mounts, python, until_exited

@@ -149,7 +149,7 @@ MUTATIONS = (
     ),
     Mutation(
         "starts follow a clock that was set back",
-        "agent/state/checkpoint.py",
+        "agent/kernel/checkpoint.py",
         "start = max(last_start + 1, int(clock.now().timestamp() * 1000))",
         "start = int(clock.now().timestamp() * 1000)",
         STARTS,

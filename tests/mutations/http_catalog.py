@@ -7,7 +7,7 @@ from tests.mutations.mutation import Mutation
 SERVER = "common/http/server.py"
 HEAD = "common/http/head.py"
 EXCLUSIVE = "common/http/exclusive.py"
-URLS = "common/http/destinations.py"
+URLS = "common/model/destinations.py"
 SESSION = "common/http/guarded_session.py"
 HEADS = ("tests/unit/common/test_http_head.py",)
 DESTINATIONS = ("tests/unit/common/test_destinations.py",)

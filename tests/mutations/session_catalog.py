@@ -301,7 +301,7 @@ MUTATIONS = (
     ),
     Mutation(
         "an agent writes what the release before does not read",
-        "agent/state/checkpoint.py",
+        "agent/kernel/checkpoint.py",
         "    if not record.spec.checkpoint_signal:",
         "    if False:",
         CHECKPOINTS,

@@ -19,7 +19,7 @@ from manager_harness import TOKEN, attach, client, manager, until
 from structlog.testing import capture_logs
 
 from moorage.agent import Agent
-from moorage.agent.state.checkpoint import CheckpointFiles
+from moorage.agent.kernel.checkpoint import CheckpointFiles
 from moorage.common.aio.clock import ManualClock, SystemClock
 from moorage.common.config.settings import AgentSettings, CommonSettings
 from moorage.common.model.errors import StartupError

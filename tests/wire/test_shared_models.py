@@ -16,7 +16,9 @@ from tests.unit.agent.kernel_node import CLOCK, kernel
 
 from moorage.agent import models
 from moorage.agent.engines import ENGINES, NodeInfo
+from moorage.agent.execution.kept_workspaces import Workspaces
 from moorage.agent.kernel import create
+from moorage.agent.kernel.checkpoint import CheckpointFiles, KernelRecord
 from moorage.agent.kernel.context import AgentContext
 from moorage.agent.kernel.interruption import Interruption
 from moorage.agent.kernel.leases import KernelLeases
@@ -24,10 +26,8 @@ from moorage.agent.kernel.manager import KernelManager
 from moorage.agent.runtimes import FakeRuntime, Handle, Launch
 from moorage.agent.runtimes.base import Capabilities, CreateFailed, OnProgress, ignore_progress
 from moorage.agent.runtimes.fake import FakeNode
-from moorage.agent.state.checkpoint import CheckpointFiles, KernelRecord
 from moorage.agent.state.logs import LogStore
 from moorage.agent.state.ports import PortAllocator
-from moorage.agent.state.workspaces import Workspaces
 from moorage.common.link.messages import Orders
 from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.service_ports import ServicePort

@@ -19,7 +19,7 @@ from tests.heappe import HeappeServer
 
 from moorage.agent import Sites
 from moorage.agent.sites import ThreadsOfSites, run_in_threads
-from moorage.agent.state.lock import StateLock
+from moorage.agent.state_lock import StateLock
 from moorage.common.aio.clock import SystemClock
 from moorage.common.config.loader import load
 from moorage.common.views.resources import GroupOptions

@@ -8,7 +8,7 @@ from tests.traces import Collector
 from moorage.common.aio.clock import SystemClock
 from moorage.common.config.telemetry_settings import TelemetrySettings
 from moorage.common.telemetry import Span, SpanContext
-from moorage.common.telemetry.tracer import tracer_for
+from moorage.server.tracing import tracer_for
 
 SPANS = 2_000
 QUEUE = 20

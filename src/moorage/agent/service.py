@@ -32,8 +32,10 @@ from moorage.agent.devices.usage import UsageSampler
 from moorage.agent.dialout.client import DialOut, dial_out
 from moorage.agent.execution.code.service import CodeService
 from moorage.agent.execution.commands import Commands, code_place
+from moorage.agent.execution.kept_workspaces import Workspaces
 from moorage.agent.execution.workspaces import WorkspaceRequestHandler
 from moorage.agent.kernel import preflight
+from moorage.agent.kernel.checkpoint import AgentStart, CheckpointFiles
 from moorage.agent.kernel.context import AgentContext
 from moorage.agent.kernel.health import METRICS_S, HealthMonitor
 from moorage.agent.kernel.leases import KernelLeases
@@ -43,12 +45,10 @@ from moorage.agent.link.client import LinkClient
 from moorage.agent.link.outputs import OutputLink
 from moorage.agent.outputs import NodeOutputs, OutputService
 from moorage.agent.runtimes.registry import RuntimeRegistry
-from moorage.agent.state.checkpoint import AgentStart, CheckpointFiles
 from moorage.agent.state.free_space import FREE_SPACE_S, FreeSpace
-from moorage.agent.state.lock import StateLock
 from moorage.agent.state.logs import LogStore
 from moorage.agent.state.ports import PortAllocator
-from moorage.agent.state.workspaces import Workspaces
+from moorage.agent.state_lock import StateLock
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
 from moorage.common.aio.supervisor import SupervisedTask

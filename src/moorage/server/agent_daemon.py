@@ -92,8 +92,8 @@ def main() -> int:
     from moorage.common.aio.clock import SystemClock
     from moorage.common.config import logging
     from moorage.common.model.errors import ConfigError, MoorageError
-    from moorage.common.telemetry.tracer import tracer_for
     from moorage.server.process import needs_extra, run, serve
+    from moorage.server.tracing import tracer_for
 
     with open(int(sys.argv[1]), "rb") as file:
         agents, of_sites, common_values, traces, home, token, etcd = pickle.load(file)

@@ -21,12 +21,12 @@ from moorage.common.config.settings import Settings
 from moorage.common.http.own_certificate import client_ca_file
 from moorage.common.link.identity import identity_file
 from moorage.common.model.addresses import local_address
-from moorage.common.telemetry.tracer import tracer_for
 from moorage.common.views.peers import JoinTokenSpec, PeerKind
 from moorage.manager import Manager
 from moorage.proxy import Proxy
 from moorage.server.process import write_connection_file
 from moorage.server.registration import join
+from moorage.server.tracing import tracer_for
 
 # How long the start waits for the agent and the proxy to be connected. They go on trying.
 CONNECT_S = 10.0

@@ -19,8 +19,8 @@ from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
 from moorage.common.aio.sockets import source_address
 from moorage.common.aio.supervisor import SupervisedTask
+from moorage.common.config.etcd_address import is_etcd
 from moorage.common.etcd.access import EtcdAccess, etcd_access
-from moorage.common.etcd.address import is_etcd
 
 if TYPE_CHECKING:
     from moorage.common.config.etcd_settings import EtcdSettings

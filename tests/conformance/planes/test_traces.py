@@ -11,7 +11,7 @@ from tests.traces import Collector, Kept, attributes
 from moorage.common.aio.clock import SystemClock
 from moorage.common.config.telemetry_settings import TelemetrySettings
 from moorage.common.telemetry.spans import parse_traceparent
-from moorage.common.telemetry.tracer import tracer_for
+from moorage.server.tracing import tracer_for
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 PARENT = "b7ad6b7169203331"

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from moorage.agent.engines import NodeInfo
+from moorage.agent.execution.kept_workspaces import Workspaces
+from moorage.agent.kernel.checkpoint import CheckpointFiles
 from moorage.agent.kernel.context import AgentContext
 from moorage.agent.kernel.leases import KernelLeases
 from moorage.agent.kernel.manager import KernelManager
 from moorage.agent.runtimes import FakeRuntime, Handle, Launch, RuntimeObservation
 from moorage.agent.runtimes.fake import FakeNode
-from moorage.agent.state.checkpoint import CheckpointFiles
 from moorage.agent.state.logs import LogStore
 from moorage.agent.state.ports import PortAllocator
-from moorage.agent.state.workspaces import Workspaces
 from moorage.common.aio.clock import SystemClock
 from moorage.common.link.messages import Observation, Orders
 from moorage.common.model.ids import KernelId, SessionId

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from moorage.agent.kernel.checkpoint import CheckpointFiles, KernelRecord
 from moorage.agent.kernel.outcome import KernelOutcome, TerminationCause
 from moorage.agent.runtimes import Handle
-from moorage.agent.state.checkpoint import CheckpointFiles, KernelRecord
 from moorage.common.aio.clock import ManualClock
 from moorage.common.model.cluster import ClusterMember, ClusterMembership
 from moorage.common.model.errors import InvalidInput

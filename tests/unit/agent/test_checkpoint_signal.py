@@ -13,7 +13,7 @@ import pytest_asyncio
 from tests.unit.agent.kernel_node import CLOCK, Node, kernel
 
 from moorage.agent.kernel import teardown
-from moorage.agent.state.checkpoint import KernelRecord, record_from_json, record_to_json
+from moorage.agent.kernel.checkpoint import KernelRecord, record_from_json, record_to_json
 from moorage.common.model.cluster import ClusterMember, ClusterMembership
 from moorage.common.model.ids import KernelId
 from moorage.common.model.kernel import KernelSpec

@@ -13,16 +13,16 @@ from moorage.agent.devices.fake_inventory import FakeVendor
 from moorage.agent.devices.plugins import IsolatedVendor
 from moorage.agent.devices.vendor import DeviceMeasurement, DeviceParents
 from moorage.agent.engines import ENGINES, NodeInfo
+from moorage.agent.execution.kept_workspaces import Workspaces
 from moorage.agent.kernel import create
+from moorage.agent.kernel.checkpoint import CheckpointFiles, KernelRecord
 from moorage.agent.kernel.context import AgentContext
 from moorage.agent.kernel.create import StartRefused
 from moorage.agent.kernel.leases import KernelLeases
 from moorage.agent.runtimes import FakeRuntime, Launch
 from moorage.agent.runtimes.base import Capabilities
-from moorage.agent.state.checkpoint import CheckpointFiles, KernelRecord
 from moorage.agent.state.logs import LogStore
 from moorage.agent.state.ports import PortAllocator
-from moorage.agent.state.workspaces import Workspaces
 from moorage.common.aio.clock import SystemClock
 from moorage.common.link.messages import SlotOffer
 from moorage.common.model.ids import DeviceId, KernelId, SessionId

@@ -16,6 +16,8 @@ from aiohttp import web
 from tests.addresses import free_port
 
 from moorage.agent.engines import NodeInfo
+from moorage.agent.execution.kept_workspaces import Workspaces
+from moorage.agent.kernel.checkpoint import CheckpointFiles, KernelRecord
 from moorage.agent.kernel.context import AgentContext
 from moorage.agent.kernel.launch import progress_file
 from moorage.agent.kernel.leases import KernelLeases
@@ -24,10 +26,8 @@ from moorage.agent.runtimes import FakeRuntime, Handle, RuntimeFailed, procfs
 from moorage.agent.runtimes.docker.signals import handles
 from moorage.agent.runtimes.process.signals import deliver
 from moorage.agent.runtimes.signals import SignalRefused
-from moorage.agent.state.checkpoint import CheckpointFiles, KernelRecord
 from moorage.agent.state.logs import LogStore
 from moorage.agent.state.ports import PortAllocator
-from moorage.agent.state.workspaces import Workspaces
 from moorage.common.aio.clock import SystemClock
 from moorage.common.link.messages import Observation
 from moorage.common.model.ids import KernelId, SessionId

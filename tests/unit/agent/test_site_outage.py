@@ -12,8 +12,8 @@ import pytest_asyncio
 from tests.unit.agent.kernel_node import CLOCK, Node, kernel
 
 from moorage.agent.kernel import task
+from moorage.agent.kernel.checkpoint import CheckpointFiles
 from moorage.agent.runtimes import CreateFailed, Handle, Launch, RuntimeObservation
-from moorage.agent.state.checkpoint import CheckpointFiles
 from moorage.common.link.messages import Observation
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import ObservedState as S

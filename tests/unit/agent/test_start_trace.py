@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from tests.traces import SESSION, Kept
 
+from moorage.agent.kernel.checkpoint import KernelRecord
 from moorage.agent.kernel.outcome import KernelOutcome
 from moorage.agent.kernel.start_trace import program_traceparent, start_trace
 from moorage.agent.runtimes import Handle
-from moorage.agent.state.checkpoint import KernelRecord
 from moorage.common.aio.clock import SystemClock
 from moorage.common.model.ids import KernelId, SessionId
 from moorage.common.model.kernel import KernelSpec

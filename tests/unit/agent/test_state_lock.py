@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from moorage.agent.state.lock import StateLock
+from moorage.agent.state_lock import StateLock
 
 
 async def test_lock_ends_while_a_forked_process_still_has_its_file(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from moorage.agent.execution.kept_workspaces import Workspaces
 from moorage.agent.execution.workspaces import WorkspaceRequestHandler
-from moorage.agent.state.workspaces import Workspaces
 from moorage.common.link.messages import WorkspaceRequest
 from moorage.common.model.ids import KernelId, SessionId
 from moorage.common.model.kernel import KernelSpec

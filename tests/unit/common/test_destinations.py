@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from moorage.common.http.destinations import DestinationPolicy, decide, is_public, parse
 from moorage.common.http.guarded_session import DestinationGuard
+from moorage.common.model.destinations import DestinationPolicy, decide, is_public, parse
 from moorage.common.model.errors import InvalidInput
 
 PUBLIC = ["8.8.8.8", "192.88.99.9", "2606:4700::1", "::ffff:8.8.8.8", "64:ff9b::808:808"]

@@ -13,7 +13,7 @@ from moorage.common.aio.clock import SystemClock
 from moorage.common.config.loader import load
 from moorage.common.config.telemetry_settings import TelemetrySettings
 from moorage.common.model.errors import ConfigError
-from moorage.common.telemetry.tracer import tracer_for
+from moorage.server.tracing import tracer_for
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 URL = "http://127.0.0.1:4318"
@@ -77,7 +77,7 @@ sys.modules["opentelemetry"] = None
 from moorage.common.aio.clock import SystemClock
 from moorage.common.config.telemetry_settings import TelemetrySettings
 from moorage.common.model.errors import ConfigError
-from moorage.common.telemetry.tracer import tracer_for
+from moorage.server.tracing import tracer_for
 try:
     tracer_for(TelemetrySettings(endpoint="http://a"), "proxy", SystemClock())
 except ConfigError as error:

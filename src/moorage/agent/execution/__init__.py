@@ -1,1 +1,1 @@
-"""Execution inside sessions: commands and workspace requests."""
+"""Execution inside sessions: commands and workspaces."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
 
-from moorage.agent.state.workspaces import KeptWorkspace, Workspaces
+from moorage.agent.execution.kept_workspaces import KeptWorkspace, Workspaces
 from moorage.common.link.messages import WorkspaceRequest
 from moorage.common.link.pb import agent_pb2
 from moorage.common.model.ids import SessionId

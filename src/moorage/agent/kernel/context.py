@@ -9,14 +9,14 @@ from typing import Protocol, runtime_checkable
 
 from moorage.agent.devices import DeviceManager, MemoryReleaseCheck
 from moorage.agent.engines import NodeInfo, needs_port
+from moorage.agent.execution.kept_workspaces import Workspaces
+from moorage.agent.kernel.checkpoint import CheckpointFiles
 from moorage.agent.kernel.leases import KernelLeases
 from moorage.agent.outputs import NoOutputs, Outputs
 from moorage.agent.runtimes import Runtime
 from moorage.agent.runtimes.base import Capabilities
-from moorage.agent.state.checkpoint import CheckpointFiles
 from moorage.agent.state.logs import LogStore
 from moorage.agent.state.ports import PortAllocator
-from moorage.agent.state.workspaces import Workspaces
 from moorage.common.aio.clock import Clock
 from moorage.common.model.ids import KernelId
 from moorage.common.model.kernel import KernelSpec

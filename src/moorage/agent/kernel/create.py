@@ -17,13 +17,13 @@ from moorage.agent import models
 from moorage.agent.devices import VendorFailed
 from moorage.agent.engines import ENGINES, Engine, Invocation, needs_port
 from moorage.agent.kernel import preflight
+from moorage.agent.kernel.checkpoint import KernelRecord
 from moorage.agent.kernel.context import AgentContext
 from moorage.agent.kernel.interruption import Interruption
 from moorage.agent.kernel.launch import LaunchContext, build_invocation, build_launch
 from moorage.agent.kernel.start_trace import program_traceparent
 from moorage.agent.runtimes import CreateFailed, Handle, Launch, Runtime, RuntimeFailed
 from moorage.agent.runtimes.base import failed_write
-from moorage.agent.state.checkpoint import KernelRecord
 from moorage.agent.state.ports import NoFreePort
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.model.kernel import KernelSpec

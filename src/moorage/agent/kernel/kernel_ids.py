@@ -7,7 +7,7 @@ import re
 
 import structlog
 
-from moorage.agent.state.checkpoint import validate_kernel_id
+from moorage.agent.kernel.checkpoint import validate_kernel_id
 from moorage.common.link.messages import Observation
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.ids import KernelId, SessionId

@@ -14,6 +14,7 @@ import structlog
 from moorage.agent.devices.usage.sampler import RunningKernel
 from moorage.agent.execution.commands import LiveKernel
 from moorage.agent.kernel import reconcile as policy
+from moorage.agent.kernel.checkpoint import KernelRecord, validate_kernel_id
 from moorage.agent.kernel.context import AgentContext
 from moorage.agent.kernel.kernel_ids import is_usable, orphan_observation
 from moorage.agent.kernel.outcome import KernelOutcome
@@ -23,7 +24,6 @@ from moorage.agent.kernel.start_trace import with_log_fields
 from moorage.agent.kernel.task import NEVER_STARTED, KernelTask
 from moorage.agent.runtimes import Handle, Runtime, RuntimeFailed
 from moorage.agent.runtimes.ranged_logs import RangedLogs
-from moorage.agent.state.checkpoint import KernelRecord, validate_kernel_id
 from moorage.agent.state.log_times import LogRange
 from moorage.common.aio.supervisor import SupervisedTask
 from moorage.common.aio.tasks import cancel_and_wait, spawn

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from structlog.typing import FilteringBoundLogger
 
-from moorage.agent.state.checkpoint import CheckpointFiles, KernelRecord
+from moorage.agent.kernel.checkpoint import CheckpointFiles, KernelRecord
 
 
 class RecordKeeper:

@@ -13,12 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from moorage.agent.engines.base import bearer_headers
+from moorage.agent.kernel.checkpoint import KernelRecord
 from moorage.agent.kernel.context import AgentContext
 from moorage.agent.kernel.launch import progress_file
 from moorage.agent.kernel.progress import read_from, size_of
 from moorage.agent.runtimes import Handle, RuntimeFailed
 from moorage.agent.runtimes.signals import Signalling, SignalRefused
-from moorage.agent.state.checkpoint import KernelRecord
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.link.messages import Observation
 from moorage.common.model.kernel import KernelReload, KernelSpec, Reloaded

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from moorage.agent.state.checkpoint import KernelRecord
+from moorage.agent.kernel.checkpoint import KernelRecord
 from moorage.common.aio.clock import Clock
 from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.status import ObservedState

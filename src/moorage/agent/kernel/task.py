@@ -24,6 +24,7 @@ import structlog
 
 from moorage.agent.engines import ENGINES, Engine
 from moorage.agent.kernel import create, step_files, teardown, watch
+from moorage.agent.kernel.checkpoint import KernelRecord
 from moorage.agent.kernel.context import AgentContext
 from moorage.agent.kernel.interruption import Interruption
 from moorage.agent.kernel.outcome import (
@@ -54,7 +55,6 @@ from moorage.agent.runtimes import (
     RuntimeFailed,
     RuntimeObservation,
 )
-from moorage.agent.state.checkpoint import KernelRecord
 from moorage.common.link.messages import Observation
 from moorage.common.model.ids import KernelId
 from moorage.common.model.reasons import Reason

@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 from structlog.typing import FilteringBoundLogger
 
+from moorage.agent.kernel.checkpoint import KernelRecord
 from moorage.agent.kernel.context import AgentContext
 from moorage.agent.kernel.reload import ReloadFailed, send_signal
 from moorage.agent.runtimes import Handle, Runtime, RuntimeFailed
 from moorage.agent.runtimes.signals import SignalRefused
-from moorage.agent.state.checkpoint import KernelRecord
 from moorage.common.model.ids import KernelId
 from moorage.common.model.kernel import KernelSpec
 

@@ -1,1 +1,1 @@
-"""Agent state on disk: checkpoint, logs, ports and workspaces."""
+"""State of the node: logs of kernels, ports and free space."""

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from moorage.common.etcd.address import check_etcd_address
+from moorage.common.config.etcd_address import check_etcd_address
 
 
 class EtcdSettings(BaseModel):

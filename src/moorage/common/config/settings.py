@@ -15,12 +15,12 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from moorage.common.config.console_settings import ConsoleSettings
 from moorage.common.config.database_settings import DatabaseSettings
 from moorage.common.config.dialout_settings import DialOutSettings, ReachSettings
+from moorage.common.config.etcd_address import check_manager_addresses
 from moorage.common.config.etcd_settings import EtcdSettings
 from moorage.common.config.fields import Address, Inventory, Size
 from moorage.common.config.site_settings import CelerySettings, HeappeSettings, SlurmSettings
 from moorage.common.config.ssh_settings import FileServerSettings, SshSettings
 from moorage.common.config.telemetry_settings import TelemetrySettings
-from moorage.common.etcd.address import check_manager_addresses
 from moorage.common.model.addresses import AddressRule
 from moorage.common.model.runtime_choice import RuntimeChoice
 from moorage.common.model.slots import parse_size

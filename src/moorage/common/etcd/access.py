@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from moorage.common.etcd.address import endpoints_of
+from moorage.common.config.etcd_address import endpoints_of
 from moorage.common.model.errors import MoorageError
 
 if TYPE_CHECKING:

@@ -1,2 +1,1 @@
-"""HTTP for both sides: guarded servers, exclusive client connections, TLS files, and allowed
-destinations."""
+"""HTTP for both sides: guarded servers, exclusive client connections, TLS files."""

@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from moorage.common.http.destinations import Destination, DestinationPolicy, decide, parse
+from moorage.common.model.destinations import Destination, DestinationPolicy, decide, parse
 from moorage.common.model.errors import InvalidInput
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]

@@ -106,7 +106,7 @@ class Fallback(Model):
             return self
 
         # Imported here, because the command line reads specifications without it.
-        from moorage.common.http.destinations import DestinationPolicy, parse
+        from moorage.common.model.destinations import DestinationPolicy, parse
 
         try:
             parsed = parse(self.url, DestinationPolicy())

@@ -6,9 +6,9 @@ import ssl
 from functools import cached_property
 
 from moorage.common.config.settings import ProxySettings
-from moorage.common.http.destinations import DestinationPolicy
 from moorage.common.http.guarded_session import DestinationGuard
 from moorage.common.link.messages import Target
+from moorage.common.model.destinations import DestinationPolicy
 from moorage.common.model.errors import InvalidInput
 
 

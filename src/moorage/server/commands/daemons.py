@@ -20,7 +20,6 @@ from moorage.common.etcd.access import etcd_access
 from moorage.common.http.own_certificate import client_ca_file
 from moorage.common.model.addresses import local_address, split_address
 from moorage.common.model.errors import ConfigError
-from moorage.common.telemetry.tracer import tracer_for
 from moorage.server.agent_daemon import exec_agent
 from moorage.server.bootstrap import agents_of, apply_registration, bootstrap
 from moorage.server.commands.options import (
@@ -41,6 +40,7 @@ from moorage.server.etcd import (
 )
 from moorage.server.one_machine import with_shared_cpus
 from moorage.server.process import needs_extra, serve, write_connection_file
+from moorage.server.tracing import tracer_for
 
 if TYPE_CHECKING:
     from moorage.common.aio.clock import Clock

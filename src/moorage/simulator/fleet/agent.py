@@ -15,10 +15,10 @@ from typing import Protocol
 
 from moorage.agent.engines import needs_port
 from moorage.agent.kernel import reconcile as policy
+from moorage.agent.kernel.checkpoint import AgentStart
 from moorage.agent.kernel.outcome import KernelOutcome, TerminationCause, determine_outcome
 from moorage.agent.kernel.report_timing import HOUSEKEEPING, IMMEDIATE, OnChange, coalescing_window
 from moorage.agent.runtimes.simulated import SimulatedKernel
-from moorage.agent.state.checkpoint import AgentStart
 from moorage.common.aio.clock import Clock
 from moorage.common.link.messages import (
     AgentInfo,

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 import structlog
 
 from moorage.agent.devices.health.fences import DeviceFences
 from moorage.agent.devices.health.memory_release import KernelProcesses, MemoryReleaseCheck
-from moorage.agent.devices.manager import DeviceManager
 from moorage.agent.devices.usage.sampler import RunningKernel
+from moorage.agent.devices.vendor import DeviceMeter, DeviceParents
 from moorage.agent.runtimes.base import Runtime, RuntimeFailed
 from moorage.common.aio.clock import Clock
-from moorage.common.model.ids import KernelId
+from moorage.common.model.ids import DeviceId, KernelId
 
 log = structlog.get_logger("moorage.agent.devices")
+
+
+class MonitoredDevices(DeviceMeter, Protocol):
+    """``parents``: every device that was ever offered, with the device that it is a slice of, or
+    ""."""
+
+    parents: dict[DeviceId, DeviceId]
+
+    def unhealthy(self, devices: DeviceParents) -> dict[DeviceId, str]:
+        """The devices on which nothing should be started, with the reason."""
+        ...
 
 
 class DeviceHealthMonitor:
@@ -28,7 +40,7 @@ class DeviceHealthMonitor:
 
     def __init__(
         self,
-        devices: DeviceManager,
+        devices: MonitoredDevices,
         clock: Clock,
         *,
         runtimes: Mapping[str, Runtime],

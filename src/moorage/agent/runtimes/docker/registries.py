@@ -34,7 +34,7 @@ async def check_registry(
     ``patterns``: ``agent.docker_images``. A host that cannot be resolved here is left to the
     engine, which may know it by a mirror or a proxy."""
     # Imported late: most agents pull few images or none.
-    from moorage.common.http.destinations import DestinationPolicy, decide, parse
+    from moorage.common.model.destinations import DestinationPolicy, decide, parse
 
     name = full_name(image)
     registry = name.partition("/")[0]

@@ -39,7 +39,7 @@ from moorage.common.model.reasons import Reason
 from moorage.common.model.service_ports import AppPort, ServicePort
 from moorage.common.model.status import ObservedState, SessionType
 
-log = structlog.get_logger("moorage.agent.state.checkpoint")
+log = structlog.get_logger("moorage.agent.kernel.checkpoint")
 VERSION = 1
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
