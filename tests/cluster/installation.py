@@ -28,26 +28,23 @@ OPENAI = 8800
 INTERNAL = 8801
 CLIENTS = 2379
 PEERS = 2380
-_SINCE = "MOORAGE_ETCD__"
 
 
 class Installation(Cluster):
-    """``previous``: sources of the previous release; None: not at hand. ``discovers``: it knows
-    several managers and etcd. Each member of etcd is on the host of the manager with its number."""
+    """``previous``: sources of the previous release; None: not at hand. Each member of etcd is on the
+    host of the manager with its number."""
 
     agents = AGENTS
 
-    def __init__(self, home: Path, previous: Path | None, *, discovers: bool = False) -> None:
+    def __init__(self, home: Path, previous: Path | None) -> None:
         self.home = home
         self.previous = previous
-        self._discovers = discovers
         self.network = None
         self.hosts = Namespaces([*COMPONENTS, *HOSTS])
         address = self.hosts.addresses
         self.postgres = PostgresPair(home, self.hosts)
         self.urls = [f"http://{address[name]}:{API}" for name in MANAGERS]
         self.openai_urls = [f"http://{address[name]}:{OPENAI}/v1" for name in PROXIES]
-        self._link = f"{address[MANAGERS[-1]]}:{LINK}"
         etcd = "etcd://" + ",".join(f"{address[name]}:{CLIENTS}" for name in MANAGERS)
         self.env = os.environ | {
             "MOORAGE_HOME": str(home),
@@ -99,9 +96,6 @@ class Installation(Cluster):
             env = self.env | self._environment(component)
             if previous:
                 env = without_newer_settings(env | {"PYTHONPATH": str(self.previous)})
-            if previous and not self._discovers:
-                env = {name: value for name, value in env.items() if not name.startswith(_SINCE)}
-                env |= {f"MOORAGE_{kind.upper()}__MANAGER": self._link} if kind != "manager" else {}
 
         with (self.home / f"{component}.out").open("ab") as log:
             self._running[component] = subprocess.Popen(

@@ -32,9 +32,8 @@ from .installation import AGENTS, COMPONENTS, ETCD, MANAGERS, PROXIES, Installat
 from .traffic import Traffic, had_living_way
 
 UPGRADED = ("agent-2", "proxy-2")
-"""They begin as the previous release. Its manager knows no other ones, nor etcd:
-``tests/e2e/test_previous_release`` runs it beside this release, which migrates the database
-meanwhile."""
+"""They begin as the previous release. Of managers, ``tests/e2e/test_previous_release`` runs one of
+that release beside this one, which migrates the database meanwhile."""
 PROMOTION_S = 5.0
 """From the first write that a promoted standby accepts to the start of a program."""
 DELAY_S = 0.04

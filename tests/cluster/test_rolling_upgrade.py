@@ -16,36 +16,22 @@ from tests.faults import account
 from tests.faults.findings import Invariant
 from tests.faults.invariants import check_invariants
 from tests.faults.run import converge
-from tests.previous_release import unpack_release
+from tests.previous_release import unpack_previous_release
 
 from .installation import AGENTS, COMPONENTS, LINK, MANAGERS, PROXIES, Installation
 from .run import Faults
 from .traffic import Traffic, had_living_way
 
-BEFORE = "2bbe1684b807a84b97c3ce7d339be2f9f3081391"
-"""The newest commit with an older schema whose managers may start on that of today: the commit in
-``tests/PREVIOUS_RELEASE`` is older than the record of managers, so its managers have no such way
-back."""
 VERSION = '__version__ = "0.1.0"', '__version__ = "0.0.9"'
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 
 def unpack_before(directory: Path) -> Path:
     """It says that it is the release before: a plan leaves out what runs this one already."""
-    sources = unpack_release(directory, BEFORE)
+    sources = unpack_previous_release(directory)
     init = sources / "moorage/__init__.py"
     assert VERSION[0] in init.read_text()
     init.write_text(init.read_text().replace(*VERSION))
-
-    for name in ("server/shared_settings.py", "common/etcd/discovery.py"):
-        # The hosts of the test share one home, and that release writes what it knows of etcd to one
-        # name.
-        text = (sources / "moorage" / name).read_text()
-        assert '.with_suffix(".new")' in text
-        own = text.replace(
-            '.with_suffix(".new")', ".with_suffix(f\".{__import__('os').getpid()}\")"
-        )
-        (sources / "moorage" / name).write_text(own)
 
     return sources
 
@@ -99,7 +85,7 @@ async def upgrade(admin: Administrator, faults: Faults, home: Path) -> list[str]
 
 
 async def test_upgrade_way_back_and_upgrade_again(home: Path) -> None:
-    installation = Installation(home, unpack_before(home / "before"), discovers=True)
+    installation = Installation(home, unpack_before(home / "before"))
     try:
         found = await _run(installation, Traffic(installation, seed=19, per_s=1.0, engine_gpus=5))
     except OSError as error:

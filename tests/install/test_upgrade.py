@@ -20,7 +20,7 @@ from .environments import Environment, find_python
 from .platform import InstalledPlatform
 
 ROOT = Path(__file__).resolve().parents[2]
-# `up` of the previous release stopped its kernels.
+# In each of the two ways to run it.
 DAEMONS = {"previous-release": ("manager", "agent", "proxy"), "previous-commit": ("up",)}
 
 

@@ -384,9 +384,9 @@ MUTATIONS = (
     ),
     Mutation(
         "the index allows a second live attempt",
-        "manager/store/schema/migrations/versions/0024_one_live_attempt.py",
-        "CREATE UNIQUE INDEX",
-        "CREATE INDEX",
+        "manager/store/schema/migrations/baseline/kernels.sql",
+        "CREATE UNIQUE INDEX kernels_one_live_attempt",
+        "CREATE INDEX kernels_one_live_attempt",
         ONE_LIVE_ATTEMPT,
     ),
     Mutation(

@@ -6,7 +6,7 @@ from tests.mutations.mutation import Mutation
 
 ROWS = ("tests/store/test_newer_rows.py",)
 ALONE = ("tests/store/test_newer_rows_alone.py",)
-OLDER = ("tests/store/test_older_leader.py",)
+LEADERS = ("tests/store/test_compatibility.py",)
 STATEMENTS = ("tests/store/test_statements_and_newer_rows.py",)
 UNREADABLE = "manager/store/database/unreadable.py"
 ORDERS = "manager/store/kernels/orders.py"
@@ -147,9 +147,9 @@ MUTATIONS = (
     ),
     Mutation(
         "seconds without a bound are a time that nobody can read",
-        "manager/store/schema/migrations/versions/202611271030_values_in_json.py",
-        "BETWEEN -1e11 AND 1e11 THEN value::float8 END END'",
-        "BETWEEN -1e300 AND 1e300 THEN value::float8 END END'",
+        "manager/store/schema/functions/as_number.sql",
+        "BETWEEN -1e11 AND 1e11 THEN value::float8 END END",
+        "BETWEEN -1e300 AND 1e300 THEN value::float8 END END",
         ("tests/store/test_values_in_json.py",),
     ),
     Mutation(
@@ -248,25 +248,11 @@ MUTATIONS = (
         ROWS,
     ),
     Mutation(
-        "a leader of an earlier release is given what it cannot read",
-        "manager/api/http/authorization.py",
-        "if (newer := newer_fields(stored)) and await call.deps.store.leases.older_leads():",
-        "if False:",
-        OLDER,
-    ),
-    Mutation(
-        "what a resource group adds is not held against an older leader",
-        "manager/api/sessions/handlers.py",
-        "check_leader_reads(call, spec)",
-        "check_leader_reads(call, call.body)",
-        OLDER,
-    ),
-    Mutation(
         "a leader keeps the schema of the one before",
-        "manager/store/schema/migrations/versions/202611271030_values_in_json.py",
+        "manager/store/schema/functions/refuse_older_leader.sql",
         "    NEW.schema := nullif(current_setting('moorage.schema', true), '');\n",
         "",
-        OLDER,
+        LEADERS,
     ),
     Mutation(
         "one agent that is not known stops the placement on others",

@@ -70,7 +70,7 @@ MUTATIONS = (
     ),
     Mutation(
         "an adapter takes the name of another project's model",
-        "manager/store/schema/migrations/versions/0038_adapters.py",
+        "manager/store/schema/functions/take_adapter_names.sql",
         "    IF taken < cardinality(names) THEN",
         "    IF false THEN",
         STORE,

@@ -13,14 +13,14 @@ UNDO = ("tests/store/test_rollouts.py",)
 MUTATIONS = (
     Mutation(
         "an undo returns to a revision that was never complete",
-        "manager/store/schema/migrations/versions/202611271040_served_before.py",
+        "manager/store/schema/functions/follow_target.sql",
         "CASE WHEN completed_at IS NULL THEN served_before ELSE revision END AS served",
         "revision AS served",
         UNDO,
     ),
     Mutation(
         "an undo returns to a revision that was undone",
-        "manager/store/schema/migrations/versions/202611271040_served_before.py",
+        "manager/store/schema/functions/follow_target.sql",
         "WHEN r.revision IN (SELECT p.revision FROM preceding p WHERE p.revision IS NOT NULL)",
         "WHEN false",
         UNDO,

@@ -7,9 +7,8 @@ from tests.mutations.mutation import Mutation
 
 FIND = "manager/store/sessions/sql/reuse_find.sql"
 SUCCEED = "manager/store/sessions/sql/reuse_succeed.sql"
-VERSIONS = "manager/store/schema/migrations/versions"
-ALIASES = f"{VERSIONS}/0060_group_aliases.py"
-LATE = f"{VERSIONS}/0062_late_group_names.py"
+FUNCTIONS = "manager/store/schema/functions"
+RENAME = f"{FUNCTIONS}/rename_group.sql"
 REUSE = ("tests/store/test_reuse.py",)
 RENAMED = ("tests/store/test_group_aliases.py",)
 NODE_HOURS = ("tests/store/test_node_hours.py",)
@@ -76,42 +75,42 @@ MUTATIONS = (
     ),
     Mutation(
         "live sessions stay in the former name of their group",
-        LATE,
-        "WHERE s.resource_group = from_name AND s.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR');",
+        RENAME,
+        "WHERE s.resource_group = from_name AND s.status NOT IN (:TERMINAL);",
         "WHERE false;",
         RENAMED,
     ),
     Mutation(
         "a rename forgets the quota of the group",
-        LATE,
+        RENAME,
         "UPDATE quotas SET name = to_name WHERE scope = 'group' AND name = from_name;",
         "",
         RENAMED,
     ),
     Mutation(
         "an alias points at an alias",
-        LATE,
+        RENAME,
         "WHERE (name = from_name OR renamed_to = from_name) AND name <> to_name;",
         "WHERE name = from_name;",
         RENAMED,
     ),
     Mutation(
         "an agent that says the former name stands alone in it",
-        ALIASES,
+        f"{FUNCTIONS}/agents_make_group.sql",
         "NEW.resource_group := current_group(NEW.resource_group);\n    RETURN NEW;",
         "RETURN NEW;",
         RENAMED,
     ),
     Mutation(
         "a session that says the former name is created in it",
-        ALIASES,
+        f"{FUNCTIONS}/sessions_current_group.sql",
         "IF name <> NEW.resource_group THEN",
         "IF false THEN",
         RENAMED,
     ),
     Mutation(
         "history of two names loses the weights of their samples",
-        ALIASES,
+        f"{FUNCTIONS}/settle_aliases.sql",
         "used = o.used + (excluded.used - o.used)\n"
         "            * excluded.samples / (o.samples + excluded.samples),",
         "used = excluded.used,",
@@ -119,14 +118,14 @@ MUTATIONS = (
     ),
     Mutation(
         "a restriction that says the former name allows nothing",
-        LATE,
+        f"{FUNCTIONS}/allowed_current_groups.sql",
         "NEW.resource_groups := current_groups(NEW.resource_groups);",
         "",
         RENAMED,
     ),
     Mutation(
         "a rename changes prices of hours that have passed",
-        LATE,
+        RENAME,
         "WHERE excluded.since >= date_trunc('hour', now(), 'UTC');",
         ";",
         RENAMED,

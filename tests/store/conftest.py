@@ -29,6 +29,7 @@ from moorage.manager.store import Store, Topic
 from moorage.manager.store.database.connections import Database, DedicatedConnection
 from moorage.manager.termination import SessionTerminator
 from tests.clocks import StoreClock
+from tests.databases import new_database
 
 GIB = 1024**3
 LOST_GRACE_S = 120.0
@@ -83,6 +84,13 @@ async def open_store(dsn: str, clock: Clock | None = None, **options: Any) -> As
 async def store(migrated_database: str, clock: StoreClock) -> AsyncIterator[Store]:
     async with open_store(migrated_database, clock) as made:
         yield made
+
+
+@pytest_asyncio.fixture
+async def target(postgres_dsn: str) -> AsyncIterator[str]:
+    """A second, empty database of the same server."""
+    async with new_database(postgres_dsn) as dsn:
+        yield dsn
 
 
 @dataclass

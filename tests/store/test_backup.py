@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import asyncpg
 import pytest
-import pytest_asyncio
 
 from moorage.common.model.errors import ConfigError, Conflict, InvalidInput, StartupError
 from moorage.manager.identity.scope import Scope
@@ -19,22 +17,13 @@ from moorage.manager.store import Store, migrate
 from moorage.manager.store.database.state import database_state
 from moorage.manager.store.platform.restored import prepare_restored
 from moorage.manager.store.schema.migrate import UNPREPARED
-from moorage.manager.store.schema.tables import metadata
-from tests.databases import database_at, execute, new_database
+from moorage.manager.store.schema.pending_migrations import known_tables
+from tests.databases import database_at, execute
 
 from .conftest import FakeAgent, open_store
 from .test_restored import add
 
 SYSTEM = Scope.system()
-
-OURS = {*metadata.tables, "alembic_version"}
-
-
-@pytest_asyncio.fixture
-async def target(postgres_dsn: str) -> AsyncIterator[str]:
-    """A second, empty database of the same server."""
-    async with new_database(postgres_dsn) as dsn:
-        yield dsn
 
 
 async def tables(dsn: str) -> set[str]:
@@ -58,7 +47,7 @@ async def restore(dsn: str, path: Path, *, overwrite: bool = False) -> None:
     programs = await programs_for(dsn)
     state = await database_state(dsn)
     archive = await backup.inspect(programs, path)
-    backup.check_target(state.tables, state.clients, OURS, overwrite=overwrite)
+    backup.check_target(state.tables, state.clients, known_tables(), overwrite=overwrite)
     await backup.load(programs, archive, unprepared=UNPREPARED)
 
 

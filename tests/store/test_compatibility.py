@@ -13,6 +13,7 @@ from moorage.cli import app
 from moorage.common.model.errors import InvalidInput, StartupError
 from moorage.manager.store import Store, migrate
 from moorage.manager.store.platform.leader_lease import LeaseStore
+from moorage.manager.store.schema.baseline import OLDEST_SCHEMA
 from moorage.manager.store.schema.compatibility import Compatibility, let_lead, may_start
 from moorage.manager.store.schema.migrate import in_transaction, newest_revision
 from moorage.manager.store.schema.pending_migrations import migration_scripts, pending_migrations
@@ -20,7 +21,6 @@ from moorage.server.commands import database as _database  # noqa: F401 - regist
 
 NEWER = "999912312359"
 LONG_S = 3600
-FIRST_TO_DECLARE = "0076"
 # As the releases before 0076 acquire the lease.
 EARLIER = """
 INSERT INTO leases AS l (name, holder, term, expires_at)
@@ -69,10 +69,10 @@ def test_a_migration_that_takes_something_away_says_since_when_managers_work() -
         one.revision for one in migration_scripts() if hasattr(one.module, "compatible_since")
     }
     contracts = {
-        one.revision for one in pending_migrations(FIRST_TO_DECLARE) if one.kind == "contract"
+        one.revision for one in pending_migrations(OLDEST_SCHEMA) if one.kind == "contract"
     }
     assert contracts <= declares
-    assert FIRST_TO_DECLARE in declares
+    assert OLDEST_SCHEMA in declares
 
 
 async def make_newer(dsn: str, compatible_since: str) -> None:
@@ -93,6 +93,12 @@ async def test_a_manager_starts_on_a_newer_schema_that_works_with_it(empty_datab
         await migrate(empty_database)
 
 
+async def schema_of_leader(store: Store) -> str | None:
+    rows = await store.database.fetch("SELECT schema FROM leases")
+    schema: str | None = rows[0]["schema"]
+    return schema
+
+
 async def end_lease(store: Store) -> None:
     await store.database.fetch("UPDATE leases SET expires_at = now() - interval '1 ms'")
 
@@ -104,6 +110,7 @@ async def test_an_earlier_standby_does_not_lead_on_a_newer_schema(store: Store) 
     older = LeaseStore(store.database)
     assert await newer.acquire("newer", LONG_S) == 1
     await make_newer(store.database.dsn, newest_revision())
+    assert await schema_of_leader(store) == NEWER
     await end_lease(store)
     assert await older.acquire("older", LONG_S) is None
     assert await store.database.fetch(EARLIER, "earlier", LONG_S) == []
@@ -115,6 +122,7 @@ async def test_an_earlier_standby_does_not_lead_on_a_newer_schema(store: Store) 
     await end_lease(store)
     await in_transaction(store.database.dsn, lambda connection: let_lead(connection, "0020"))
     assert [row["term"] for row in await store.database.fetch(EARLIER, "earlier", LONG_S)] == [4]
+    assert await schema_of_leader(store) is None
 
 
 async def test_an_earlier_leader_goes_on_until_its_term_ends(store: Store) -> None:
@@ -148,9 +156,9 @@ def test_the_commands_let_an_earlier_release_lead_and_end_it(
     assert run("upgrade") == "the schema is up to date\n"
     assert run("downgrade", "--since", "0020").splitlines() == [
         "managers that know schema 0020 may lead",
-        "those that do not know 0076 run on, but do not start again",
+        f"those that do not know {OLDEST_SCHEMA} run on, but do not start again",
     ]
-    assert run("downgrade") == "managers that know schema 0076 may lead\n"
+    assert run("downgrade") == f"managers that know schema {OLDEST_SCHEMA} may lead\n"
     run("upgrade")
     asyncio.run(make_newer(empty_database, newest_revision()))
     assert (

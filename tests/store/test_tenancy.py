@@ -426,7 +426,6 @@ UNSCOPED = {
     "OidcStore.identify": "before there is a scope",
     "ManagerStore.views": "of the platform",
     "ManagerStore.installation": "of the platform",
-    "LeaseStore.older_leads": "of the platform",
     "BudgetStore.prices": "of the platform",
     "UsageStore.of_agent": "of a node",
     "UsageStore.top_agents": "of nodes",

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-import pytest
 from alembic.operations import Operations
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, text
@@ -20,9 +21,12 @@ from moorage.cli import app
 from moorage.manager.loops.presence import Presence
 from moorage.manager.store import Store, migrate
 from moorage.manager.store.platform.upgrade_facts import upgrade_facts
+from moorage.manager.store.schema.baseline import OLDEST_SCHEMA
 from moorage.manager.store.schema.migrate import engine_url, newest_revision
+from moorage.manager.store.schema.migration_locks import Migration, TableLock, describe
 from moorage.manager.store.schema.pending_migrations import migration_scripts, pending_migrations
 from tests.clocks import StoreClock
+from tests.databases import execute
 
 from .conftest import FakeAgent
 
@@ -38,8 +42,30 @@ WHERE pid = pg_backend_pid() AND locktype = 'relation'
 BLOCKS = ["rows", "writes", "reads and writes"]
 
 
+# On tables of ours, one of each kind that ``migration_locks`` reads.
+STATEMENTS = [
+    "CREATE TABLE made (id uuid REFERENCES sessions (id))",
+    "ALTER TABLE agents ADD COLUMN made text",
+    "ALTER TABLE agents ALTER COLUMN made SET NOT NULL",
+    "ALTER TABLE agents RENAME COLUMN made TO built",
+    "ALTER TABLE agents DROP COLUMN built",
+    "ALTER TABLE kernels ADD COLUMN made uuid REFERENCES sessions (id)",
+    "ALTER TABLE sessions DROP CONSTRAINT adopted_by_itself",
+    "CREATE UNIQUE INDEX one_made ON kernels (made) WHERE made IS NOT NULL",
+    "DROP INDEX sessions_live_jobs",
+    "CREATE TRIGGER made BEFORE UPDATE OF made ON kernels FOR EACH ROW EXECUTE FUNCTION take_version()",
+    "DROP TRIGGER made ON kernels",
+    "UPDATE quotas SET pending = 1",
+    "DELETE FROM quotas",
+    "INSERT INTO model_names (name, project) VALUES ('made', 'default')",
+    "CREATE OR REPLACE FUNCTION made() RETURNS int LANGUAGE sql AS $$ SELECT 1 $$",
+    "DROP FUNCTION made()",
+    "DROP TABLE backups",
+]
+
+
 async def test_locks_are_those_that_postgres_shows(empty_database: str) -> None:
-    await migrate(empty_database, "0019")
+    await migrate(empty_database, OLDEST_SCHEMA)
     engine = create_async_engine(engine_url(empty_database))
     try:
         async with engine.connect() as connection:
@@ -49,31 +75,43 @@ async def test_locks_are_those_that_postgres_shows(empty_database: str) -> None:
 
 
 def compare_each(connection: Connection) -> None:
-    """Each migration in a transaction of its own, without Alembic's bookkeeping."""
+    """Each migration in a transaction of its own, without Alembic's bookkeeping, and then each
+    statement."""
     scripts = {script.revision: script for script in migration_scripts()}
-    migrations = pending_migrations("0019")
-    assert migrations[-1].revision == newest_revision()
-    assert pending_migrations(newest_revision()) == []
+    for migration in pending_migrations(OLDEST_SCHEMA):
 
-    for migration in migrations:
-        before = {oid: str(name) for oid, name in connection.execute(text(TABLES))}
-        with Operations.context(MigrationContext.configure(connection)):
-            scripts[migration.revision].module.upgrade()
+        def run(migration: Migration = migration) -> None:
+            with Operations.context(MigrationContext.configure(connection)):
+                scripts[migration.revision].module.upgrade()
 
-        locked = {oid: BLOCKS[strength] for oid, strength in connection.execute(text(LOCKS))}
-        connection.commit()
+        compare(connection, migration, run)
 
-        # A table that is renamed is locked under its old name.
-        shown = {before[oid]: blocks for oid, blocks in locked.items() if oid in before}
-        told = {lock.table: lock.blocks for lock in migration.locks if lock.blocks != "rows"}
-        assert {table: told.get(table) for table in shown} == shown, (migration.revision, told)
+    indexes = {"sessions_live_jobs": "sessions"}
+    for statement in STATEMENTS:
+        described = describe("0000", statement, [statement], indexes)
+        compare(connection, described, partial(connection.exec_driver_sql, statement))
+
+
+def compare(connection: Connection, migration: Migration, run: Callable[[], object]) -> None:
+    before = {oid: str(name) for oid, name in connection.execute(text(TABLES))}
+    run()
+    locked = {oid: BLOCKS[strength] for oid, strength in connection.execute(text(LOCKS))}
+    connection.commit()
+
+    # A table that is renamed is locked under its old name.
+    shown = {before[oid]: blocks for oid, blocks in locked.items() if oid in before}
+    told = {lock.table: lock.blocks for lock in migration.locks if lock.blocks != "rows"}
+    assert {table: told.get(table) for table in shown} == shown, (migration.title, told)
 
 
 def test_titles_and_kinds_of_what_is_known() -> None:
-    found = {migration.revision: migration for migration in pending_migrations("0019")}
-    assert min(found) == "0020"
-    assert (found["0020"].kind, found["0023"].kind) == ("contract", "expand")
-    assert found["0023"].title == "Managers, and the connections of agents to them"
+    found = pending_migrations(OLDEST_SCHEMA)
+    assert pending_migrations(newest_revision()) == []
+    assert found[-1].revision == newest_revision()
+    assert (found[0].kind, found[0].locks) == (
+        "expand", (TableLock("sessions", "reads and writes"),)
+    )  # fmt: skip
+    assert found[0].title.startswith("The index by which managers of two releases before knew")
 
 
 async def test_facts_of_a_cluster(store: Store) -> None:
@@ -94,11 +132,12 @@ async def test_facts_of_a_cluster(store: Store) -> None:
     assert facts["rows"]["sessions"] >= 0
 
 
-@pytest.mark.parametrize(("revision", "managers"), [("0022", None), ("0023", []), ("0060", [])])
-async def test_facts_of_older_schemas(empty_database: str, revision: str, managers: object) -> None:
-    await migrate(empty_database, revision)
+async def test_facts_of_the_oldest_schema(empty_database: str) -> None:
+    await migrate(empty_database, OLDEST_SCHEMA)
     facts = await upgrade_facts(empty_database)
-    assert (facts["revision"], facts["managers"]) == (revision, managers)
+    assert (facts["revision"], facts["managers"]) == (OLDEST_SCHEMA, [])
+    await execute(empty_database, "UPDATE alembic_version SET version_num = '0070'")
+    assert await upgrade_facts(empty_database) == {"revision": "0070"}
 
 
 async def test_facts_of_an_empty_database(empty_database: str) -> None:
@@ -106,17 +145,21 @@ async def test_facts_of_an_empty_database(empty_database: str) -> None:
 
 
 def test_the_command_plans_for_an_older_schema(empty_database: str, home: Path) -> None:
-    asyncio.run(migrate(empty_database, "0070"))
+    asyncio.run(migrate(empty_database, OLDEST_SCHEMA))
     command = ["upgrade", "plan", "--home", str(home)]
     env = {"MOORAGE_MANAGER__DSN": empty_database}
     result = CliRunner().invoke(app, [*command, "-o", "json"], env=env)
     assert result.exit_code == 0, result.output
     plan = json.loads(result.stdout)
-    assert (plan["revision"], plan["newest_revision"]) == ("0070", newest_revision())
-    assert plan["migrations"][0]["revision"] == "0071"
-    assert plan["migrations"][0]["locks"] == [{"table": "managers", "blocks": "reads and writes"}]
+    assert (plan["revision"], plan["newest_revision"]) == (OLDEST_SCHEMA, newest_revision())
+    assert plan["migrations"][0]["revision"] == "202611272345"
+    assert plan["migrations"][0]["locks"] == [{"table": "sessions", "blocks": "reads and writes"}]
     assert [step["commands"][0].split()[:3] for step in plan["steps"]] == [
         ["moorage", "db", "backup"], ["moorage", "db", "upgrade"],
     ]  # fmt: skip
     result = CliRunner().invoke(app, command, env=env)
-    assert "0071 expand   Backups that were taken" in result.stdout
+    assert "202611272345 expand   The index by which" in result.stdout
+
+    asyncio.run(execute(empty_database, "UPDATE alembic_version SET version_num = '0070'"))
+    result = CliRunner().invoke(app, command, env=env)
+    assert (result.exit_code, f"0070 is older than {OLDEST_SCHEMA}" in result.stdout) == (1, True)

@@ -664,7 +664,6 @@ def _private_names(text: str) -> Iterator[tuple[int, str]]:
 
 
 # Of the migration that makes the functions which read values in JSON.
-_SAFE_SINCE = "202611271030"
 _OPENS_JSON = re.compile(
     r"\b(jsonb_(?:each|each_text|array_elements|array_elements_text|array_length|object_keys"
     r"|to_record|to_recordset|populate_record|populate_recordset))\((?!as_array\(|as_object\(|\$\d)"
@@ -682,7 +681,7 @@ def json_casts(path: str, text: str) -> list[str]:
     folder, _, name = path.rpartition("/")
     if not folder.startswith("src/moorage/manager/store") or not name.endswith((".sql", ".py")):
         return []
-    if folder.endswith("/versions") and name.partition("_")[0] <= _SAFE_SINCE:
+    if folder.endswith("/functions") and name.startswith("as_"):
         return []
 
     found = [
@@ -701,8 +700,8 @@ def json_casts(path: str, text: str) -> list[str]:
             found.append((match.start(), f"the cast {text[match.start() : ends + 1]}"))
 
     return [
-        f"{text.count(chr(10), 0, at) + 1}: {what}: read it with as_number, as_array or another function of "
-        f"the migration {_SAFE_SINCE}"
+        f"{text.count(chr(10), 0, at) + 1}: {what}: read it with as_number, as_array or another of "
+        "manager/store/schema/functions/as_*.sql"
         for at, what in sorted(found)
     ]
 

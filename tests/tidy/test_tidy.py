@@ -297,7 +297,11 @@ def test_every_rule_has_a_failing_case() -> None:
             SQL,
             "SELECT FROM jsonb_each(as_object(x)), jsonb_array_elements($1::jsonb)",
         ),
-        (m.json_casts, f"{VERSIONS}/0052_x.py", "X = \"SELECT (s.spec ->> 'lease_s')::float8\""),
+        (
+            m.json_casts,
+            "src/moorage/manager/store/schema/functions/as_x.sql",
+            "SELECT (value ->> 'lease_s')::float8",
+        ),
         (m.private_access, "tests/unit/test_x.py", "self._x = row._replace(a=1)"),
     ],
 )

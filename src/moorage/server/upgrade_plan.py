@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from moorage.common.model.addresses import split_address
 from moorage.common.model.versions import incompatibility
+from moorage.manager.store.schema.baseline import RELEASE_BEFORE
 from moorage.manager.store.schema.migration_locks import Migration
 from moorage.server.doctor.checks import CheckResult
 
@@ -62,14 +63,16 @@ def plan_upgrade(
     migrations: Sequence[Migration],
     *,
     version: str,
+    oldest_schema: str,
     newest_revision: str,
     compatible_since: str,
     proxy_versions: Mapping[str, str],
 ) -> UpgradePlan:
     """``migrations``: those that the database needs. ``version`` and ``newest_revision``: of this
-    release and its schema. ``compatible_since``: the oldest schema whose managers start on it.
+    release and its schema. ``oldest_schema``: that it upgrades. ``compatible_since``: the oldest
+    schema whose managers start on it.
     ``proxy_versions``: those that are known, by name."""
-    problems = [*_schema_problems(facts, newest_revision)]
+    problems = [*_schema_problems(facts["revision"], oldest_schema, newest_revision)]
     steps: list[UpgradeStep] = []
     if not problems:
         problems = [
@@ -100,8 +103,7 @@ def oldest_beside(version: str) -> str:
     return f"{match[1]}.{max(int(match[2]) - 1, 0)}" if match else version
 
 
-def _schema_problems(facts: Mapping[str, Any], newest: str) -> Iterator[CheckResult]:
-    revision = facts["revision"]
+def _schema_problems(revision: str | None, oldest: str, newest: str) -> Iterator[CheckResult]:
     if revision is None:
         next_step = "start a manager: `moorage manager`; check manager.dsn if there should be one"
         yield CheckResult(
@@ -116,14 +118,9 @@ def _schema_problems(facts: Mapping[str, Any], newest: str) -> Iterator[CheckRes
         detail = f"{revision} is newer than {newest} of this release"
         next_step = "run `moorage upgrade plan` of the release that made it, or a newer one"
         yield CheckResult("fail", "schema", detail, next_step)
-    elif facts["managers"] is None:
-        detail = (
-            f"{revision} is of a release that does not record its managers: none works "
-            "beside this one"
-        )
-        next_step = (
-            "stop every manager, run `moorage db backup FILE`, and start those of this release"
-        )
+    elif revision < oldest:
+        detail = f"{revision} is older than {oldest}, where the migrations of this release begin"
+        next_step = f"upgrade to Moorage at commit {RELEASE_BEFORE} first (docs/upgrades.md)"
         yield CheckResult("fail", "schema", detail, next_step)
 
 

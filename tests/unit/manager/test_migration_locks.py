@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from moorage.manager.store.schema.migration_locks import describe
+from moorage.manager.store.schema.migration_locks import describe, tables_of
 
 ALL = "reads and writes"
 WRITES = "writes"
@@ -38,3 +38,8 @@ CASES: list[tuple[str, str, dict[str, str]]] = [
 def test_kind_and_locks(statements: str, kind: str, locks: dict[str, str]) -> None:
     found = describe("0001", "", [statements], {"sessions_live": "sessions"})
     assert (found.kind, {lock.table: lock.blocks for lock in found.locks}) == (kind, locks)
+
+
+def test_tables_that_statements_create() -> None:
+    statements = ["CREATE TABLE a (b text); -- CREATE TABLE c ();", 'CREATE UNLOGGED TABLE "d" ()']
+    assert tables_of([*statements, "DROP TABLE e"]) == {"a", "d"}

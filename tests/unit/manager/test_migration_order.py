@@ -13,11 +13,12 @@ import pytest
 from alembic.util import CommandError
 
 from moorage.manager.store.schema import migrations
+from moorage.manager.store.schema.baseline import OLDEST_SCHEMA
+from moorage.manager.store.schema.database_functions import functions_digest
 from moorage.manager.store.schema.migrate import newest_revision
 from moorage.manager.store.schema.pending_migrations import migration_scripts
 
 MIGRATIONS = Path(migrations.__file__).parent
-LAST_NUMBERED = "0081"
 MIGRATION = """
 revision = "{revision}"
 down_revision = "{after}"
@@ -45,7 +46,7 @@ def add(folder: Path, revision: str, after: str) -> None:
 
 def test_each_follows_the_one_before_it_and_has_a_later_name() -> None:
     scripts = migration_scripts()
-    assert scripts[0].down_revision is None
+    assert (scripts[0].revision, scripts[0].down_revision) == (OLDEST_SCHEMA, None)
     assert [after.down_revision for after in scripts[1:]] == [
         script.revision for script in scripts[:-1]
     ]
@@ -54,14 +55,23 @@ def test_each_follows_the_one_before_it_and_has_a_later_name() -> None:
     assert newest_revision() == scripts[-1].revision
 
 
-def test_new_ones_are_named_by_their_time() -> None:
+def test_they_are_named_by_their_time() -> None:
     for script in migration_scripts():
         assert Path(script.path).name.startswith(f"{script.revision}_")
-        if script.revision > LAST_NUMBERED:
-            assert re.fullmatch(r"\d{12}", script.revision), (
-                "name it by the time: YYYYMMDDhhmm_name.py"
-            )
-            assert datetime.strptime(script.revision, "%Y%m%d%H%M").year >= 2026
+        assert re.fullmatch(r"\d{12}", script.revision), "name it by the time: YYYYMMDDhhmm_name.py"
+        assert datetime.strptime(script.revision, "%Y%m%d%H%M").year >= 2026
+
+
+def test_a_changed_function_comes_with_a_migration() -> None:
+    """It makes managers apply it, and says which of two releases is the newer one."""
+    digests = [
+        script.module.functions
+        for script in migration_scripts()
+        if hasattr(script.module, "functions")
+    ]
+    assert digests[-1] == functions_digest(), (
+        f'write a migration with functions = "{functions_digest()}": a text in functions/ differs'
+    )
 
 
 def test_one_more_is_the_newest(copied: Path) -> None:

@@ -248,11 +248,6 @@ class MemoryIdle:
         return False
 
 
-class MemoryLeases:
-    async def older_leads(self) -> bool:
-        return False
-
-
 class MemoryStore:
     """A test holds what it answers to the store (``tests/store/api/test_fake_manager.py``)."""
 
@@ -264,7 +259,6 @@ class MemoryStore:
         self.usage_records = MemoryUsageRecords()
         self.limit_shares = MemoryLimits()
         self.budgets = MemoryBudgets()
-        self.leases = MemoryLeases()
         self.agents = MemoryAgents(clock)
         self.groups = MemoryGroups(clock)
         self.group_aliases = MemoryGroupAliases()

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from moorage.manager.store.schema.baseline import RELEASE_BEFORE
 from moorage.manager.store.schema.migration_locks import Migration, TableLock
 from moorage.server.upgrade_plan import UpgradePlan, oldest_beside, plan_lines, plan_upgrade
 
@@ -45,7 +46,8 @@ def plan(
     proxies: dict[str, str] | None = None,
 ) -> UpgradePlan:
     return plan_upgrade(
-        facts, migrations, version=NEW, newest_revision="0102", compatible_since="0100",
+        facts, migrations, version=NEW, oldest_schema="0050", newest_revision="0102",
+        compatible_since="0100",
         proxy_versions=proxies or {},
     )  # fmt: skip
 
@@ -130,12 +132,12 @@ CASES: list[tuple[dict[str, Any], Sequence[Migration], str, str, str, str]] = [
         "of the release that made it",
     ),
     (
-        changed("managers", None),
+        {"revision": "0049"},
         (ADDS,),
         "fail",
         "schema",
-        "does not record its managers",
-        "stop every",
+        "0049 is older than 0050",
+        f"commit {RELEASE_BEFORE} first",
     ),
     (
         changed("managers.1.version", "0.5.0"),

@@ -134,7 +134,7 @@ def db_restore(
         from moorage.manager.store.database.state import database_state
         from moorage.manager.store.platform import restored
         from moorage.manager.store.schema.migrate import UNPREPARED, check_revision
-        from moorage.manager.store.schema.tables import metadata
+        from moorage.manager.store.schema.pending_migrations import known_tables
 
     async def main() -> int:
         async with database_of(boot, stopped=True) as url:
@@ -144,8 +144,7 @@ def db_restore(
             )
             archive = await backup.inspect(programs, file)
             check_revision(archive.revision)
-            ours = {*metadata.tables, "alembic_version"}
-            backup.check_target(state.tables, state.clients, ours, overwrite=overwrite)
+            backup.check_target(state.tables, state.clients, known_tables(), overwrite=overwrite)
             await backup.load(programs, archive, unprepared=UNPREPARED)
 
             try:

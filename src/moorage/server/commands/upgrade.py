@@ -54,6 +54,7 @@ def upgrade_plan(
 async def _plan(boot: Bootstrap, output: str) -> int:
     with needs_extra("manager"):
         from moorage.manager.store.platform.upgrade_facts import upgrade_facts
+        from moorage.manager.store.schema.baseline import OLDEST_SCHEMA
         from moorage.manager.store.schema.compatibility import declared
         from moorage.manager.store.schema.migrate import newest_revision
         from moorage.manager.store.schema.pending_migrations import (
@@ -71,6 +72,7 @@ async def _plan(boot: Bootstrap, output: str) -> int:
         facts,
         pending_migrations(revision) if revision and revision.isdigit() else [],
         version=moorage.__version__,
+        oldest_schema=OLDEST_SCHEMA,
         newest_revision=newest_revision(),
         compatible_since=declared(migration_scripts(), newest_revision()),
         proxy_versions=await _proxy_versions(boot),

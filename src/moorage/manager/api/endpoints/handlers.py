@@ -60,7 +60,6 @@ async def create_endpoint(call: Call[NewEndpoint, NoQuery]) -> EndpointView:
     await check_secrets(call, call.body)
     for group in call.body.in_groups():
         await authorization.check_limits(call, group)
-        await authorization.check_leader_reads(call, group)
 
     spec = EndpointSpec(**call.body.model_dump(exclude={"shared_with", "user_labels"}))
     view, repeated = await call.deps.endpoints.create(
@@ -122,7 +121,6 @@ async def update_endpoint(call: Call[EndpointPatch, NoQuery]) -> EndpointView:
             await authorization.check_limits(
                 call, group, new_work=new_work, recorded_priority=recorded
             )
-            await authorization.check_leader_reads(call, group)
 
     try:
         view, repeated = await call.deps.endpoints.update(

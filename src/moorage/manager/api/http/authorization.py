@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from moorage.common.model.errors import Conflict, Forbidden
+from moorage.common.model.errors import Forbidden
 from moorage.common.model.roles import Role
 from moorage.common.model.spec import SessionSpec, Workload
 from moorage.common.views.resources import SessionView
@@ -16,7 +16,6 @@ from moorage.manager.api.http.route import Access, Call, Route
 from moorage.manager.identity import limits, session_access
 from moorage.manager.identity.scope import Scope
 from moorage.manager.workloads import site_jobs
-from moorage.manager.workloads.newer_fields import newer_fields
 
 AnyCall = Call[Any, Any]
 
@@ -53,22 +52,6 @@ def check_access(route: Route, scope: Scope) -> None:
         raise Forbidden(
             f"the key {key.name!r} is restricted, so it cannot create or change keys",
             next_step="use a key without scopes, models, resource groups and a highest priority",
-        )
-
-
-async def check_leader_reads(call: AnyCall, stored: Workload) -> None:
-    """Raise ``Conflict`` if the leader's release does not know a field of ``stored``.
-
-    ``stored``: the specification as it will be stored, with the defaults of its resource group."""
-    if (newer := newer_fields(stored)) and await call.deps.store.leases.older_leads():
-        raise Conflict(
-            (
-                "the leading manager runs an earlier release that does not know "
-                f"{', '.join(newer)} and would stop placing sessions"
-            ),
-            next_step=(
-                "stop the managers of that release, and repeat: `moorage managers` shows the leader"
-            ),
         )
 
 

@@ -353,7 +353,6 @@ async def _checked(call: Call[Any, Any], spec: SessionSpec, recorded_priority: i
     await authorization.check_limits(call, spec, recorded_priority=recorded_priority)
     await check_choice(call, spec)
     spec = as_job(spec, await call.deps.store.groups.site(spec.resource_group))
-    await authorization.check_leader_reads(call, spec)
     if why := await call.deps.explanations.infeasible(spec):
         raise Infeasible("; ".join(why), next_step=REASONS[Reason.INFEASIBLE].next_step)
     return spec

@@ -147,7 +147,6 @@ async def create(
     if forced:  # other sessions may reuse its result, but cannot join it while it runs
         spec = spec.model_copy(update={"reuse": "success"})
 
-    await authorization.check_leader_reads(call, spec)
     if call.query.dry_run:
         return await call.deps.explanations.plan_session(call.scope, spec)
     if call.query.strict and (why := await call.deps.explanations.infeasible(spec)):

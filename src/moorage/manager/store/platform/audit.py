@@ -15,10 +15,10 @@ from moorage.manager.store.database.connections import Database
 from moorage.manager.store.database.cursors import Order, fetch_page
 from moorage.manager.store.database.queries import SQL
 from moorage.manager.store.database.unreadable import read_page
-from moorage.manager.store.schema import identity_tables
+from moorage.manager.store.schema import tables
 
 # Ids are assigned in order of time.
-_ORDER = Order({"at": identity_tables.audit_log.c.id}, [identity_tables.audit_log.c.id], "-at")
+_ORDER = Order({"at": tables.audit_log.c.id}, [tables.audit_log.c.id], "-at")
 
 
 class AuditStore:
@@ -69,7 +69,7 @@ class AuditStore:
         resource and name. Raises ``InvalidInput`` for a cursor that is not the ``next`` of a
         page."""
         scope.require_all("audit entries")
-        a = identity_tables.audit_log.c
+        a = tables.audit_log.c
         columns = {"user": a.user_name}
         conditions: list[Any] = [
             columns.get(name, a.get(name)) == value for name, value in filters.items()
@@ -79,7 +79,7 @@ class AuditStore:
         if until is not None:
             conditions.append(a.at < until)
 
-        statement = select(identity_tables.audit_log).where(*conditions)
+        statement = select(tables.audit_log).where(*conditions)
         rows, following = await fetch_page(self._db, statement, _ORDER, paging)
         return read_page(
             AuditEntry,

@@ -9,9 +9,6 @@ from moorage.manager.store.database.connections import Database
 from moorage.manager.store.database.queries import SQL
 from moorage.manager.store.schema.migrate import newest_revision
 
-# Managers that know this schema omit a row that they cannot read; others then cannot read any row.
-ROWS_APART_SINCE = "202611271030"
-
 
 @dataclass(frozen=True, slots=True)
 class Lease:
@@ -54,11 +51,6 @@ class LeaseStore:
             SQL["lease_acquire"], holder, ttl_s, unrenewed, self._schema
         )
         return int(rows[0]["term"]) if rows else None
-
-    async def older_leads(self) -> bool:
-        """Whether the leading manager does not know all schemas since ``ROWS_APART_SINCE``."""
-        rows = await self._renewals.fetch(SQL["lease_older"], ROWS_APART_SINCE)
-        return bool(rows[0]["leads"])
 
     async def renew(self, holder: str, term: int, ttl_s: float) -> datetime | None:
         """Extend the lease. Returns the database's time; None if another manager has begun a

@@ -1,4 +1,4 @@
-"""Base of the table definitions: the metadata that all of them share, and their column types."""
+"""Base of the table definitions: their metadata, and the types of columns."""
 
 from __future__ import annotations
 

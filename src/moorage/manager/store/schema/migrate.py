@@ -15,6 +15,8 @@ from sqlalchemy.exc import DBAPIError
 from moorage.common.model.errors import ConfigError, StartupError, StoreUnavailable
 from moorage.manager.store.database.connection_settings import connect
 from moorage.manager.store.schema import compatibility
+from moorage.manager.store.schema.baseline import OLDEST_SCHEMA, RELEASE_BEFORE
+from moorage.manager.store.schema.database_functions import function_statements
 from moorage.manager.store.schema.table_locks import lock_tables
 
 if TYPE_CHECKING:
@@ -60,7 +62,11 @@ def engine_url(dsn: str) -> str:
 
 def newest_revision() -> str:
     """Revision of a migrated schema: that of the last file in ``migrations/versions``."""
-    return max(file.name.partition("_")[0] for file in (_MIGRATIONS / "versions").glob("[0-9]*.py"))
+    return max(_revisions())
+
+
+def _revisions() -> list[str]:
+    return [file.name.partition("_")[0] for file in (_MIGRATIONS / "versions").glob("[0-9]*.py")]
 
 
 def _config() -> Config:
@@ -73,18 +79,25 @@ def _config() -> Config:
 
 
 def check_revision(found: str) -> None:
-    """Raise ``StartupError`` for a schema revision that this version does not know."""
-    from alembic.script import ScriptDirectory
-
+    """Raise ``StartupError`` for a schema revision that this version does not know or upgrade."""
     if found.endswith(UNPREPARED):
         raise StartupError(
             "the restore of this database was not finished",
             next_step="run `moorage db restore FILE --overwrite` again, or `moorage db recover`",
         )
 
-    if found not in {
-        script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()
-    }:
+    if found.isdigit() and found < OLDEST_SCHEMA:
+        raise StartupError(
+            f"the schema {found} is older than {OLDEST_SCHEMA}, where the migrations of this "
+            "release begin",
+            next_step=(
+                f"install Moorage at commit {RELEASE_BEFORE}, and run its `moorage db "
+                "upgrade`, or its `moorage db restore FILE` for a backup; then start this release "
+                "(docs/upgrades.md)"
+            ),
+        )
+
+    if found not in _revisions():
         raise StartupError(
             f"the schema {found} is newer than this version knows, which is {newest_revision()}",
             next_step="run the newer Moorage, or restore a backup",
@@ -92,7 +105,8 @@ def check_revision(found: str) -> None:
 
 
 def upgrade(connection: Connection, revision: str) -> None:
-    """Upgrade under an advisory lock. Raises ``StartupError`` for a schema newer than ours."""
+    """Upgrade under an advisory lock. Raises ``StartupError`` for a schema that is newer than ours
+    or too old."""
     from alembic import command
 
     _wait_for_others(connection)
@@ -108,6 +122,8 @@ def upgrade(connection: Connection, revision: str) -> None:
 
     command.upgrade(config, revision)
     if (current := _revision(connection)) and current != found:
+        if current == newest_revision():
+            _replace_functions(connection)
         _record_compatibility(connection, config, current)
 
 
@@ -123,6 +139,11 @@ def _revision(connection: Connection) -> str | None:
         return None
     found: str | None = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
     return found
+
+
+def _replace_functions(connection: Connection) -> None:
+    for statement in function_statements().values():
+        connection.exec_driver_sql(statement)
 
 
 def _record_compatibility(connection: Connection, config: Config, current: str) -> None:

@@ -79,6 +79,12 @@ def indexes_of(statements: Iterable[str]) -> dict[str, str]:
     return {match[1].lower(): match[2].lower() for one in plain if (match := _INDEX.match(one))}
 
 
+def tables_of(statements: Iterable[str]) -> set[str]:
+    """The tables that ``statements`` create."""
+    plain = (one for text in statements for one in _plain(text))
+    return {match[1].lower() for one in plain if (match := _CREATED.match(one))}
+
+
 def describe(
     revision: str, title: str, statements: Iterable[str], indexes: Mapping[str, str] | None = None
 ) -> Migration:

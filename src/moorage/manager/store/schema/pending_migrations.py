@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from moorage.manager.store.schema.migration_locks import Migration, describe, indexes_of
+from moorage.manager.store.schema.migration_locks import Migration, describe, indexes_of, tables_of
 
 if TYPE_CHECKING:
     from alembic.script import Script
@@ -27,26 +27,38 @@ def migration_scripts(migrations: Path = _MIGRATIONS) -> list[Script]:
 
 def pending_migrations(revision: str | None) -> list[Migration]:
     """Those after ``revision``, in order; None: all of them."""
-    from alembic.operations import Operations
-    from alembic.runtime.migration import MigrationContext
-
     found = []
     indexes: dict[str, str] = {}
     for script in migration_scripts():
-        written = _Statements()
-        context = MigrationContext.configure(
-            dialect_name="postgresql", opts={"as_sql": True, "output_buffer": written}
-        )
-        with Operations.context(context):
-            script.module.upgrade()
-
+        statements = _statements(script)
         if revision is None or script.revision > revision:
             title = _title(script.module.__doc__ or "")
-            found.append(describe(script.revision, title, written.statements, indexes))
+            found.append(describe(script.revision, title, statements, indexes))
 
-        indexes |= indexes_of(written.statements)
+        indexes |= indexes_of(statements)
 
     return found
+
+
+def known_tables() -> frozenset[str]:
+    """All tables that a database of this release may have."""
+    made = (tables_of(_statements(script)) for script in migration_scripts())
+    return frozenset({"alembic_version"}.union(*made))
+
+
+def _statements(script: Script) -> Sequence[str]:
+    """As its migration sends them."""
+    from alembic.operations import Operations
+    from alembic.runtime.migration import MigrationContext
+
+    written = _Statements()
+    context = MigrationContext.configure(
+        dialect_name="postgresql", opts={"as_sql": True, "output_buffer": written}
+    )
+    with Operations.context(context):
+        script.module.upgrade()
+
+    return written.statements
 
 
 def _title(docstring: str) -> str:

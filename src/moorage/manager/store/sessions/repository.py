@@ -32,7 +32,7 @@ from moorage.manager.store.database.notifier import Notifier
 from moorage.manager.store.database.queries import SQL, literals
 from moorage.manager.store.database.rows import as_uuid
 from moorage.manager.store.database.unreadable import needs_newer, read_page
-from moorage.manager.store.schema import pipeline_tables, tables
+from moorage.manager.store.schema import tables
 from moorage.manager.store.sessions import creation as new_sessions
 from moorage.manager.store.sessions import errors as session_errors
 from moorage.manager.store.sessions import rows, spec_kernels, visibility
@@ -372,7 +372,7 @@ class SessionStore:
             e = tables.endpoints.c
             conditions.append(s.endpoint_id.in_(select(e.id).where(e.name == endpoint)))
         if pipeline is not None:
-            t = pipeline_tables.pipeline_steps.c
+            t = tables.pipeline_steps.c
             conditions.append(s.id.in_(select(t.session_id).where(t.pipeline_id == pipeline)))
 
         return await self._select(scope, paging, *conditions)
@@ -382,8 +382,8 @@ class SessionStore:
     ) -> resources.Page[resources.SessionView]:
         s = tables.sessions
         e = tables.endpoints
-        t = pipeline_tables.pipeline_steps
-        p = pipeline_tables.pipelines
+        t = tables.pipeline_steps
+        p = tables.pipelines
         conditions = (*conditions, s.c.removed_at.is_(None))
         if scope.projects is not None:
             conditions = (*conditions, s.c.project.in_(scope.projects))
@@ -393,9 +393,7 @@ class SessionStore:
         columns = [column for column in s.c if column is not s.c.spec]
         spec = cast(s.c.spec, Text).label("spec_text")
         statement = (
-            select(
-                *columns, spec, e.c.name.label("endpoint_name"), *of_shared, *pipeline_tables.STEP
-            )
+            select(*columns, spec, e.c.name.label("endpoint_name"), *of_shared, *tables.STEP)
             .select_from(
                 s.outerjoin(e, s.c.endpoint_id == e.c.id)
                 .outerjoin(o, s.c.adopted_from == o.c.id)

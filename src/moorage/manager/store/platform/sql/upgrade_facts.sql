@@ -1,6 +1,6 @@
--- What `moorage upgrade plan` looks at, as one JSON document. It also reads schemas of earlier
--- releases, so it names only columns that those have: whole rows go through to_jsonb. Times are
--- unix seconds.
+-- What `moorage upgrade plan` looks at, as one JSON document. It also reads the schema of the
+-- previous release, so it names only columns that this has: whole rows go through to_jsonb. Times
+-- are unix seconds.
 SELECT json_build_object(
     'now', extract(epoch FROM now()),
     'managers', coalesce((SELECT json_agg(to_jsonb(m) || jsonb_build_object('leads', EXISTS (
@@ -15,6 +15,7 @@ SELECT json_build_object(
         'kernels', (SELECT count(*) FROM kernels k WHERE k.agent_id = a.id
                     AND k.status NOT IN (:TERMINAL))) ORDER BY a.id)
         FROM agents a WHERE a.status <> 'LOST'), '[]'),
+    'backup_at', (SELECT extract(epoch FROM max(at)) FROM backups),
     'rows', coalesce((SELECT json_object_agg(c.relname, greatest(c.reltuples, 0)::bigint)
         FROM pg_class c WHERE c.relkind = 'r' AND c.relnamespace = current_schema()::regnamespace),
     '{}'),

@@ -1,0 +1,68 @@
+-- Which managers of earlier releases start on this schema, and which may begin to lead (decision
+-- 50).
+CREATE TABLE schema_compatibility (
+    only_row          boolean DEFAULT true PRIMARY KEY CHECK (only_row),
+    compatible_since  text NOT NULL CHECK (compatible_since ~ '^([0-9]{4}|[0-9]{12})$'),
+    leads_since       text NOT NULL CHECK (leads_since ~ '^([0-9]{4}|[0-9]{12})$')
+);
+
+-- The leader's lease. `clock_jumps` counts the jumps of the database's clock by which deadlines
+-- were moved. `schema`: the newest one that the leader knows.
+CREATE TABLE leases (
+    name         text PRIMARY KEY CHECK (name = 'leader'),
+    holder       text NOT NULL,
+    term         bigint NOT NULL,
+    expires_at   timestamptz NOT NULL,
+    clock_jumps  integer NOT NULL DEFAULT 0,
+    schema       text
+);
+
+CREATE TRIGGER leases_refuse_older_leader BEFORE UPDATE ON leases
+    FOR EACH ROW WHEN (NEW.term <> OLD.term) EXECUTE FUNCTION refuse_older_leader();
+
+-- Each manager adds 1 to its `beat` every second. Others notice by their own clocks that it
+-- stopped, and remove the row. `agent_links`, `proxy_links`: connections by the manager's own
+-- count. `dialout`: where its proxies take the connections of agents that only dial out.
+-- `other_way`, `asks`: hosts of agents that its proxies would reach the other way, once for each
+-- proxy; by proxy. `plain_senders`: who sends secrets to it over loopback without TLS, by kind.
+CREATE TABLE managers (
+    id             uuid PRIMARY KEY,
+    link           text NOT NULL CHECK (link <> ''),
+    version        text NOT NULL,
+    beat           bigint NOT NULL,
+    proxies        text[] NOT NULL,
+    started_at     timestamptz NOT NULL DEFAULT now(),
+    agent_links    integer,
+    proxy_links    integer,
+    clock_ahead_s  float8,
+    dialout        text[] NOT NULL DEFAULT '{}',
+    other_way      text[] NOT NULL DEFAULT '{}',
+    asks           jsonb NOT NULL DEFAULT '{}',
+    plain_senders  jsonb NOT NULL DEFAULT '{}'
+) WITH (fillfactor = 50);
+
+-- The Postgres cluster that holds the database, and its timeline. A manager that meets a higher
+-- timeline has met a promoted standby, which may lack the last commits. `installation` stays the
+-- same in backups and standbys; `copy` is new after each restore.
+CREATE TABLE lineage (
+    only_row      boolean PRIMARY KEY CHECK (only_row),
+    system        text NOT NULL,
+    timeline      integer NOT NULL CHECK (timeline > 0),
+    since         timestamptz NOT NULL DEFAULT now(),
+    failovers     integer NOT NULL DEFAULT 0,
+    installation  uuid NOT NULL DEFAULT gen_random_uuid(),
+    copy          uuid NOT NULL DEFAULT gen_random_uuid()
+);
+
+-- Backups that were taken of this database, and when each was tested.
+CREATE TABLE backups (
+    at         timestamptz DEFAULT now() PRIMARY KEY,
+    file       text NOT NULL,
+    host       text NOT NULL,
+    bytes      bigint NOT NULL,
+    tested_at  timestamptz
+);
+
+-- Versions of what people edit come from one sequence, so a row that was deleted and made again,
+-- or a key whose name is used again, has another version.
+CREATE SEQUENCE resource_versions;

@@ -1,0 +1,14 @@
+"""The index by which managers of two releases before knew the sessions of sites goes: the one of
+today is ``sessions_of_site_jobs``."""
+
+from alembic import op
+
+revision = "202611272345"
+down_revision = "202611272025"
+branch_labels = None
+depends_on = None
+functions = "af67b1b457b35192"
+
+
+def upgrade() -> None:
+    op.execute("DROP INDEX sessions_of_site")
