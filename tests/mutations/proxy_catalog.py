@@ -531,6 +531,20 @@ MUTATIONS = (
         ("tests/wire/test_dialout.py", "-k", "revoked"),
     ),
     Mutation(
+        "a request that goes on when its time is over is sent twice",
+        "proxy/planes/simple/holding.py",
+        "return commands[0] if commands else flow.timer(",
+        "return flow.timer(",
+        ("tests/unit/proxy/test_simple_hold.py",),
+    ),
+    Mutation(
+        "a response begins in a request that is not at a replica",
+        "proxy/core/flow.py",
+        '            raise IllegalEvent("upstream_head", self.state)\n',
+        "            pass\n",
+        ("tests/unit/proxy/test_flow_states.py",),
+    ),
+    Mutation(
         "a request that met a dead connection tries another idle one",
         "proxy/core/flow.py",
         "Send(target, attempts is not None and attempts.has_killed)",

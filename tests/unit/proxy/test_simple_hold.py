@@ -8,12 +8,10 @@ import pytest
 from flow_playbook import Playbook, table
 
 from moorage.common.aio.clock import SystemClock
-from moorage.common.config.settings import ProxySettings
-from moorage.proxy import Timeouts
 from moorage.proxy.core.commands import Send, WaitForReplica
 from moorage.proxy.core.flow import resume_held
 from moorage.proxy.core.flow_states import SENT
-from moorage.proxy.planes.simple import SimplePlane
+from moorage.proxy.planes.simple.holding import hold
 
 AFTER_S = 0.02
 
@@ -24,7 +22,6 @@ async def test_the_time_is_over_when_a_replica_is_ready(ends_first: bool) -> Non
     playbook.event("request")
     playbook.event("body")
     clock = SystemClock()
-    plane = SimplePlane(playbook.router, ProxySettings(), clock, Timeouts())
     loop = asyncio.get_running_loop()
 
     def publish() -> None:
@@ -32,9 +29,8 @@ async def test_the_time_is_over_when_a_replica_is_ready(ends_first: bool) -> Non
         resume_held(playbook.router, playbook.now)
 
     at = loop.time() + AFTER_S
-    held = asyncio.create_task(
-        plane._hold(playbook.flow, WaitForReplica(clock.monotonic() + AFTER_S))
-    )
+    wait = WaitForReplica(clock.monotonic() + AFTER_S)
+    held = asyncio.create_task(hold(playbook.flow, wait, clock))
     await asyncio.sleep(0)
     # Both callbacks run in one iteration of the loop, in the order of their times.
     loop.call_at(at + (0.001 if ends_first else -0.001), publish)

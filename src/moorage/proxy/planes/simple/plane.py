@@ -47,6 +47,7 @@ from moorage.proxy.core.websocket import Farewell
 from moorage.proxy.dialout.connector import Connector
 from moorage.proxy.planes.failure_log import log_failure
 from moorage.proxy.planes.log_subject import FlowSubject
+from moorage.proxy.planes.simple.holding import hold
 from moorage.proxy.planes.simple.relay import break_off, join, relay
 from moorage.proxy.planes.simple.upstream import UpstreamClient, UpstreamFailed, UpstreamResponse
 from moorage.proxy.planes.turns import Turns
@@ -320,7 +321,7 @@ class SimplePlane:
                     case WaitForReplica():
                         if command.comment:
                             await _comment(context, command.comment)
-                        command = await self._hold(flow, command)
+                        command = await hold(flow, command, self._clock)
                     case Break(event):
                         assert context.open_stream is not None
                         await context.open_stream.write(event or b"")
@@ -378,24 +379,6 @@ class SimplePlane:
         if self._aborts:
             return Farewell.DRAIN
         return Farewell.REPLICA_LOST if self._admitted[flow].loses_agent else Farewell.KEY_REVOKED
-
-    async def _hold(self, flow: RequestFlow, hold: WaitForReplica) -> Command:
-        commands: list[Command] = []
-        is_resumed = asyncio.Event()
-
-        def resume(command: Command) -> None:
-            commands.append(command)
-            is_resumed.set()
-
-        flow.resume_by(resume)
-        try:
-            async with asyncio.timeout(hold.until - self._clock.monotonic()):
-                await is_resumed.wait()
-        except TimeoutError:
-            pass
-
-        # The time may be over at the moment at which the request goes on.
-        return commands[0] if commands else flow.timer(self._clock.monotonic())
 
     async def _read_body(self, context: RequestContext, flow: RequestFlow) -> Command:
         limit = self._settings.max_body_bytes
