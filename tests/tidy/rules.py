@@ -183,6 +183,38 @@ def function_length(path: str, text: str) -> list[str]:
     return found
 
 
+PARAGRAPH_LINES = 10
+PARAGRAPH_STATEMENTS = 4
+
+
+def paragraphs(path: str, text: str) -> list[str]:
+    """A blank line parts the body of a long function. Constructors and lists of assignments need
+    none, and neither do two or three statements."""
+    if not _ours(path) or "/migrations/versions/" in path:
+        return []
+    lines = text.splitlines()
+    return [
+        f"line {node.lineno}: part the body of {node.name} by a blank line"
+        for node in _nodes(text)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.name != "__init__"
+        and _needs_paragraphs(node)
+        and all(map(str.strip, lines[_body(node)[0].lineno - 1 : node.end_lineno]))
+    ]
+
+
+def _needs_paragraphs(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    body = _body(node)
+    is_long = len(body) > 0 and (node.end_lineno or 0) - body[0].lineno >= PARAGRAPH_LINES
+    is_list = all(isinstance(statement, ast.Assign | ast.AnnAssign) for statement in body)
+    return is_long and len(body) >= PARAGRAPH_STATEMENTS and not is_list
+
+
+def _body(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.stmt]:
+    """The statements without the docstring."""
+    return node.body[1:] if ast.get_docstring(node, clean=False) is not None else node.body
+
+
 def signatures(path: str, text: str) -> list[str]:
     """A function takes at most four arguments by position, besides its object. Tests, fixtures and
     commands are called by name. Cached functions keep theirs: an argument by name is another key,
@@ -737,6 +769,7 @@ RULES: list[Rule] = [
     function_length, exports, file_name, catch_all, tasks, detached, clock, mocks,
     unresolved, machine, lock_hosts, requirements, package_root, docstring, private_access,
     full_match, runtime_names, json_casts, one_attribute, width, layout_by_hand, signatures,
+    paragraphs,
     assigned_outside,
 ]  # fmt: skip
 

@@ -147,6 +147,8 @@ def test_files_that_assign_from_outside_still_do(texts: dict[str, str]) -> None:
 BAD = [
     (m.function_length, SRC, "def f():\n" + "    x = 1\n" * 80),
     (m.function_length, "tests/test_x.py", "async def f():\n" + "    x = 1\n" * 80),
+    (m.paragraphs, SRC, "def f():\n" + "    x()\n" * 11),
+    (m.paragraphs, SRC, 'async def f():\n    """A."""\n' + "    x()\n" * 11),
     (m.signatures, SRC, "def f(a, b, c, d, e): ..."),
     (m.signatures, "tests/test_x.py", "async def f(a, b, /, c, d, e=1): ..."),
     (m.signatures, SRC, "class A:\n    def f(self, a, b, c, d, e): ..."),
@@ -251,6 +253,11 @@ def test_every_rule_has_a_failing_case() -> None:
     ("rule", "path", "text"),
     [
         (m.function_length, SRC, "def f():\n" + "    x = 1\n" * 59),
+        (m.paragraphs, SRC, "def f():\n" + "    x()\n" * 10),
+        (m.paragraphs, SRC, "def f():\n" + "    x()\n" * 9 + "\n    x()\n    x()"),
+        (m.paragraphs, SRC, "def f():\n    while x:\n" + "        x()\n" * 20),
+        (m.paragraphs, SRC, "def f():\n" + "    x = 1\n" * 20),
+        (m.paragraphs, SRC, "def __init__(self):\n" + "    x()\n" * 20),
         (m.signatures, SRC, "class A:\n    def f(self, a, b, c, d, *, e): ..."),
         (m.signatures, SRC, "@command(app)\ndef f(a, b, c, d, e): ..."),
         (m.signatures, SRC, "@lru_cache(maxsize=9)\ndef f(a, b, c, d, e): ..."),

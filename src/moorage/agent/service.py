@@ -257,11 +257,13 @@ class Agent:
         clock = self._clock
         dialer = self._make_dialer()
         self.dialer = dialer
+
         await stack.enter_async_context(StateLock(self.state, self.id))
         ports = PortAllocator(settings.port_range, settings.address, clock=clock, seed=self.id)
         await asyncio.to_thread(ports.check_host)
         checkpoint, start = await self._open_state()
         await self._runtimes.start(stack, start.identity)
+
         process = self._runtimes.process
         leases = KernelLeases(self.state, clock, lambda: link.schedule_report())
         outputs = await self._make_outputs(dialer)
@@ -284,6 +286,7 @@ class Agent:
             tracer=self._tracer,
             model_cache=Path(settings.model_cache) if settings.model_cache else None,
         )
+
         await self._update_inventory()
         kernels = KernelManager(context, on_change=lambda within_s: link.schedule_report(within_s))
         self._kernels = kernels
@@ -293,12 +296,14 @@ class Agent:
             self.state / "code",
             clock,
         )
+
         dialout = dial_out(
             settings, self.id, kernels=kernels.observations, dialer=dialer, clock=clock
         )
         self._dialout = dialout
         stack.push_async_callback(dialout.close)
         commands = Commands(kernels.running, code, Workspaces(self.state).kept)
+
         link = self._make_link(
             dialer,
             kernels,
@@ -311,6 +316,7 @@ class Agent:
         self._link = link
         stack.push_async_callback(kernels.close)
         stack.push_async_callback(code.close)
+
         await kernels.recover()
         stack.push_async_callback(SupervisedTask("agent.link", link.run).close)
         progress = ProgressReader(context, kernels.active_kernels)

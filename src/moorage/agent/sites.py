@@ -128,6 +128,7 @@ class Sites:
         run_in_threads(threads)
         structlog.contextvars.bind_contextvars(agent=agent_id)
         pause_s = _RETRY_S
+
         try:
             while not self._stopping.is_set():
                 try:

@@ -71,6 +71,7 @@ class BenchProgress:
             f"{ended} answered, {done.failed} failed, {done.running} running, "
             f"{ended / elapsed_s:.1f} requests/s, {done.tokens_out / elapsed_s:.0f} tokens/s"
         )
+
         if self._err.is_terminal:
             completed = done.elapsed_s if self._load.requests is None else ended
             self._bar.update(self._task, completed=completed, text=text)

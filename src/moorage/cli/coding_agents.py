@@ -64,6 +64,7 @@ def _claude(target: CodingModel) -> CodingLaunch:
     tokens = (
         {"CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(room)} if 0 < room < _CLAUDE_OUTPUT_TOKENS else {}
     )
+
     return CodingLaunch(
         {
             "ANTHROPIC_BASE_URL": target.openai_url.rstrip("/").removesuffix("/v1"),

@@ -245,6 +245,7 @@ class _Unpacking:
         parts = parts_of(entry.name, self._top)
         path = self._into.joinpath(*parts)
         copied = self.copied
+
         if entry.isdir():
             path.mkdir(mode=0o700, exist_ok=True)
             self._directories.append((path, entry.mode))

@@ -145,6 +145,7 @@ def _write_metadata(writer: Any, gguf: Any) -> None:
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_vocab_size(_padded_size())
     writer.add_file_type(gguf.LlamaFileType.ALL_F32)
+
     tokens = _vocabulary()
     kinds = gguf.TokenType
     unused = [f"[PAD{i}]" for i in range(len(tokens), _padded_size())]
@@ -157,6 +158,7 @@ def _write_metadata(writer: Any, gguf: Any) -> None:
         + [kinds.UNUSED] * len(unused)
     )
     writer.add_token_merges([f"{left} {right}" for left, right in _word_merges()])
+
     writer.add_bos_token_id(BOS)
     writer.add_eos_token_id(EOS)
     writer.add_eot_token_id(END)
@@ -269,6 +271,7 @@ def write_tiny_llama_dir(path: Path) -> None:
             "chat_template": CHAT_TEMPLATE,
         },
     }
+
     for name, content in files.items():
         (path / name).write_text(
             json.dumps(content, ensure_ascii=False, indent=1), encoding="utf-8"
@@ -290,6 +293,7 @@ def _hf_tokenizer() -> dict[str, Any]:
         "special": True,
     }
     first = {"SpecialToken": {"id": SPECIALS[BOS], "type_id": 0}}
+
     return {
         "version": "1.0",
         "truncation": None,

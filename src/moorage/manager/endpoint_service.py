@@ -335,6 +335,7 @@ def _rollout(record: EndpointRecord) -> RolloutView:
     snapshot = record.snapshot
     live = [r for r in snapshot.replicas if r.status not in TERMINAL]
     updated = [r for r in live if r.revision == snapshot.revision]
+
     return RolloutView(
         state=rollout_state(snapshot, record.rolled_back),
         revision=snapshot.revision,

@@ -126,9 +126,11 @@ class RuntimeConformance:
         launch = harness.launch()
         await runtime.prepare(launch)
         assert await runtime.find() == {}
+
         handle = await runtime.create(launch)
         assert handle.runtime == runtime.name
         await until(runtime, handle, S.RUNNING)
+
         found = await runtime.find()
         assert list(found) == [launch.kernel_id]
         assert found[launch.kernel_id].port == launch.port

@@ -434,6 +434,7 @@ class KernelManager:
         )
         self._kernels[record.kernel_id] = kernel
         self._note(record.kernel_id)
+
         run = with_log_fields(record.spec, kernel.run)
         self._runs[record.kernel_id] = SupervisedTask(
             "kernel", run, key=record.kernel_id, finite=True

@@ -109,6 +109,7 @@ def _row(cli: Cli, view: JoinTokenView) -> tuple[str, ...]:
     created = f"{output.format_age(cli.clock.now(), view.created_at)} ago"
     expires = f"{view.expires_at:%Y-%m-%d %H:%M}"
     used = f"{view.used} of {view.uses}"
+
     return (
         view.id,
         view.kind,

@@ -85,6 +85,7 @@ def _copy_options_of_run() -> None:
         for name, parameter in inspect.signature(run).parameters.items()
         if name not in excluded
     ]
+
     keyword = [
         parameter
         if parameter.name == "cli"

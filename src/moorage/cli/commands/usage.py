@@ -147,6 +147,7 @@ def _warning(budget: BudgetView) -> str:
         f"{format_budget_amount(budget.unit, used)} of "
         f"{format_budget_amount(budget.unit, limit or 0)}"
     )
+
     return (
         f"moorage: warning: {budget.scope} {budget.name} has used {amounts}, its {budget.level} "
         "limit of "

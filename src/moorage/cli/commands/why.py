@@ -98,6 +98,7 @@ def print_explanation(
     )
     output.print_facts(out, [("agents", line) for line in view.refusals])
     output.print_facts(out, [("fenced", line) for line in view.fenced])
+
     queue = (
         f"position {view.position} of {view.waiting} waiting for capacity" if view.position else ""
     )

@@ -53,4 +53,5 @@ def render(operations: Mapping[str, Operation]) -> str:
         + "".join(f"| `{name}` | {text} |\n" for name, text in rows)
         for title, rows in (("Tools that read", reads), ("Tools that plan", plans))
     ]
+
     return _HEAD + "\n".join(tables)

@@ -25,6 +25,7 @@ async def serve_stdio(start: Start, kernel: str) -> None:
     reader, writer = await asyncio.open_connection(sock=ours)
     copies = [spawn("ssh.input", _copy_input(writer)), spawn("ssh.output", _copy_output(reader))]
     channels = Channels()
+
     try:
         connection = await asyncssh.run_server(
             theirs,

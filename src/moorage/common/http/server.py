@@ -226,6 +226,7 @@ class LocalSite(web.BaseSite):
         listener = self._listener
         assert server is not None
         loop = asyncio.get_running_loop()
+
         self._server = await loop.create_unix_server(
             lambda: GuardedConnection(
                 server, listener.limits, listener.respond, loop=loop, **listener.options
@@ -266,6 +267,7 @@ class GuardedSite(web.BaseSite):
         listener = self._listener
         assert server is not None
         loop = asyncio.get_running_loop()
+
         self._server = await loop.create_server(
             lambda: GuardedConnection(
                 server, listener.limits, listener.respond, loop=loop, **listener.options

@@ -48,6 +48,7 @@ class SpanQueue:
         context = span.context
         parent_id = span.parent_id
         error = span.error
+
         self._processor.on_end(
             ReadableSpan(
                 span.name,

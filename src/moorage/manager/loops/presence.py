@@ -156,6 +156,7 @@ class Presence:
         managers = tuple(sorted({row.link for row in others} | {link}))
         self._set(managers, dialout, has_database=True)
         self._on_beat(link, others)
+
         if away:
             agents = await self._store.managers.remove(away)
             log.warning("a manager is away", managers=away, agents=len(agents))

@@ -160,6 +160,7 @@ class ManagerLinkClient:
         own = await self._store.managers.identity()
         managers = await self._store.managers.all()
         others = [row for row in managers if row.id != self._store.managers.own_id]
+
         for row, found in zip(
             others, await asyncio.gather(*map(self._identify, others)), strict=True
         ):

@@ -235,6 +235,7 @@ class LinkServer(
         await self._authenticator.authenticate_manager(context)
         log_request = codec.manager_message_from_wire(request.message)
         assert isinstance(log_request, LogRequest)
+
         try:
             async with aclosing(
                 self._parts.logs.read_here(request.agent_id, log_request)

@@ -97,6 +97,7 @@ class StartHistory:
         p50, p90 = (
             (round(wait, 3), round(load, 3)) for wait, load in zip(waits, loads, strict=True)
         )
+
         return StartTimes(
             resource_group=group,
             starts=self.starts,

@@ -108,6 +108,7 @@ def _box(
             "stroke": "#374151",
         },
     )
+
     shown = name if len(name) <= _LETTERS else f"{name[: _LETTERS - 1]}…"
     _child(box, "text", shown, {"x": str(x + 8), "y": str(y + 18), "fill": "#111827"})
     _child(

@@ -51,6 +51,7 @@ def accounting_parts(
         monotonic=clock.monotonic,
         unix_now=lambda: clock.now().timestamp(),
     )
+
     return AccountingParts(
         limiter=limiter,
         ledger=memory.ledger,

@@ -184,6 +184,7 @@ class TracedFlow(RequestFlow):
         context = self._context
         assert context is not None
         own = context._replace(span_id=self._tracer.new_span_id())
+
         self._spans.append(
             Span(
                 name,

@@ -187,6 +187,7 @@ def manager(
             socket=entered.api_socket,
             ca_file=client_ca_file(loaded.settings.common.tls, boot.home),
         )
+
         print(
             f"REST API    {scheme}://{entered.api_address}\ngRPC link   {entered.link_address}",
             flush=True,

@@ -373,6 +373,7 @@ class SimulatedAgent:
         self._context.statistics.ended[outcome.reason.value or "stopped"] += 1
         last = kernel.observation
         tail = _log_of(kernel.spec, outcome) if outcome.state is EXITED else ""
+
         ended = Observation(
             last.kernel_id,
             last.session_id,

@@ -85,6 +85,7 @@ class KernelProfile:
             stop_s=None if hangs else self.stop_s.draw(rng),
             refusal="start failure injected by the simulation" if fails_start else "",
         )
+
         try:
             return _override(drawn, spec.env)
         except ValueError as error:

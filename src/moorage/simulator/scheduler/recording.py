@@ -325,4 +325,5 @@ def _fixed_kernel(run: RunView, begin: int) -> FixedKernel:
         preemptible=run.preemptible,
     )
     end = None if run.released_at is None else unix_micros(run.released_at)
+
     return FixedKernel(AgentId(run.agent_id), running, max(begin, started), end)

@@ -356,6 +356,7 @@ class _State:
         item = self.pending.pop(place.session_id)
         self.started.setdefault(item.kernel_id, now)
         runs = self._run_times[item.session_id]
+
         for kernel in place.kernels:
             running = Running(
                 item.session_id,

@@ -64,6 +64,7 @@ class Speaker:
             (client.get_control_msg, lambda message: None),
         )
         readers = [asyncio.create_task(self._read(*channel)) for channel in channels]
+
         try:
             while line := await commands.readline():
                 self._obey(json.loads(line))

@@ -288,6 +288,7 @@ class JobBook:
         """Write down what has become certain."""
         record = job.record
         state = seen.job.state
+
         if state is not JobState.CONFIGURING and not record.submitted:
             log.info("a submit that was in doubt has shown", job=record.name, state=state.name)
             record = replace(record, submitted=True)

@@ -137,6 +137,7 @@ class HeappeClient:
         form = aiohttp.FormData()
         form.add_field("files", data, filename=name, content_type="application/octet-stream")
         query = {"JobId": str(job_id), "TaskId": str(task_id)}
+
         answer = await self.transport.call(wire.UPLOAD, query=query, form=form)
         refused = [
             one for one in answer or () if isinstance(one, dict) and one.get("Succeeded") is False

@@ -208,6 +208,7 @@ def parse_job(value: dict[str, Any]) -> HeappeJob:
     tasks = [one for one in _list(value.get("Tasks")) if isinstance(one, dict)]
     task = tasks[0] if tasks else {}
     node_type = _dict(task.get("NodeType"))
+
     return HeappeJob(
         _int(value.get("Id")),
         str(value.get("Name") or ""),

@@ -274,6 +274,7 @@ class KernelNetworks:
             for inner, port in attachment.ports.items()
         ]
         uplinks = [*_uplinks(), *(_uplinks6() if self._ipv6 else [])]
+
         text = node_rules(
             self._table,
             self._interfaces,

@@ -109,6 +109,7 @@ def _set_attributes(path: str, on: int, off: int = 0, *, recursive: bool = False
     values = (on, off, _MS_PRIVATE if recursive else 0, 0)
     attributes = b"".join(value.to_bytes(8, "little") for value in values)
     flags = _AT_RECURSIVE if recursive else 0
+
     _call(
         "syscall",
         _SYS_MOUNT_SETATTR,

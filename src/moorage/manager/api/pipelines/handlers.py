@@ -393,6 +393,7 @@ def _new(
     step, index = node.item
     found = specs[step]
     spec = pipelines.with_index(found.spec, index)
+
     return NewStep(
         step,
         index,
@@ -440,6 +441,7 @@ async def _shown(
         )
         for row in rows
     ]
+
     return _summary(found, Counter(step.state for step in steps)).model_copy(
         update={"steps": steps}
     )

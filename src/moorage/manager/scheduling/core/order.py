@@ -123,6 +123,7 @@ class FairShareQueue:
         used = self._used.get(owner, {})
         capacity = self._capacity
         weight = self._policy.weights.get(owner, 1)
+
         return max(
             (
                 used[slot] * FULL_SHARE // (capacity[slot] * weight)

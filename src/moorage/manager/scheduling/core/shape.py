@@ -106,6 +106,7 @@ def _shape(constraints: NodeConstraints, mode: Mode, demands: tuple[Demand, ...]
             if slot in families and amount % WHOLE_DEVICE
         }
     )
+
     return Shape(
         constraints,
         mode,

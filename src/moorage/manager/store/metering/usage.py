@@ -241,6 +241,7 @@ def _agent(row: Row) -> AgentStats:
         for offer in row["offers"]
         if offer["device_id"]
     ]
+
     return AgentStats(
         id=row["id"],
         status=row["status"],

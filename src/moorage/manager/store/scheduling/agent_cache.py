@@ -193,6 +193,7 @@ class AgentCache:
         remaining = list(stale)
         self._stale = set()
         self._being_read = stale
+
         try:
             while remaining:
                 part = remaining[: self._together]

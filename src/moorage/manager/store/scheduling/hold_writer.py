@@ -209,6 +209,7 @@ class HoldWriter:
             ).model_dump_json()
             for hold in holds
         ]
+
         await self._connection.fetch(
             SQL["holds_record"],
             [hold.session_id for hold in holds],

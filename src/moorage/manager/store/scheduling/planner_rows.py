@@ -147,6 +147,7 @@ def _running(row: Row) -> tuple[AgentId, Running]:
     held = zip(row["slots"] or (), row["devices"] or (), row["amounts"] or (), strict=True)
     allocated = row["taken_at"] or row["status_since"]
     stop_s = row["stop_grace_s"] + granted_grace_s(row["checkpoint_s"], row["max_grace_s"])
+
     return AgentId(row["agent_id"]), Running(
         SessionId(row["session_id"]),
         KernelId(row["id"]),

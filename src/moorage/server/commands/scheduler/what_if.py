@@ -169,6 +169,7 @@ def print_waits(cli: Cli, results: Mapping[str, SimulationResult]) -> None:
         )
         for user in ("", *users)
     ]
+
     output.print_table(
         cli.out, ("MEAN WAIT OF", "SESSIONS", *(name.upper() for name in by_result)), rows
     )
