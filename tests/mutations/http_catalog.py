@@ -117,8 +117,8 @@ MUTATIONS = (
     Mutation(
         "a module of handlers is left out of the table of routes",
         "manager/api/routes.py",
-        "    usage,\n    commands,\n",
-        "    usage,\n",
+        "    resource_usage,\n    commands,\n",
+        "    resource_usage,\n",
         ("tests/unit/manager/api/test_api_openapi.py", "-k", "declares_its_route"),
     ),
     Mutation(

@@ -15,7 +15,7 @@ from moorage.agent import Agent
 from moorage.common.aio.clock import SystemClock
 from moorage.common.config.settings import AgentSettings, CommonSettings
 from moorage.common.model.spec import SessionSpec
-from moorage.common.views.usage import SessionUsage
+from moorage.common.views.resource_usage import SessionUsage
 from moorage.manager import Manager
 from moorage.sdk import Client
 

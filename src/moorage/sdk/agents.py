@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from moorage.common.views.resource_usage import AgentStats
 from moorage.common.views.resources import (
     AgentEvent,
     AgentView,
@@ -10,7 +11,6 @@ from moorage.common.views.resources import (
     ForgottenAgent,
     Page,
 )
-from moorage.common.views.usage import AgentStats
 from moorage.sdk.transport import Transport, segment
 
 

@@ -13,6 +13,7 @@ from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import Outcome, SessionType, Status
 from moorage.common.views.idle import Extension, IdleView
 from moorage.common.views.pending import PlanView, WhyView
+from moorage.common.views.resource_usage import SessionStats, SessionUsage
 from moorage.common.views.resources import (
     HistoryEntry,
     Page,
@@ -20,7 +21,6 @@ from moorage.common.views.resources import (
     SessionView,
     StoppedSessions,
 )
-from moorage.common.views.usage import SessionStats, SessionUsage
 from moorage.common.views.workspaces import WorkspaceList
 from moorage.sdk.transport import Transport, segment
 

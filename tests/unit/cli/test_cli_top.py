@@ -22,7 +22,7 @@ from scripted_session import batch
 from moorage.cli.commands.top import Sort, by_usage
 from moorage.common.model.spec import EndpointSpec, Probe
 from moorage.common.model.status import AgentStatus, Status
-from moorage.common.views.usage import AgentStats
+from moorage.common.views.resource_usage import AgentStats
 
 # For a program to start, to draw and to end, on a machine with other work.
 LIMIT_S = 120

@@ -18,8 +18,7 @@ from moorage.common.views.budgets import (
     PriceView,
 )
 from moorage.common.views.metering import LimitView, ModelUsage, UsageSplit
-from moorage.common.views.resources import Page
-from moorage.common.views.usage import (
+from moorage.common.views.resource_usage import (
     AgentStats,
     DeviceStats,
     KernelStats,
@@ -27,6 +26,7 @@ from moorage.common.views.usage import (
     SessionStats,
     SessionUsage,
 )
+from moorage.common.views.resources import Page
 from moorage.manager.identity.scope import Scope
 
 GIB = 1024**3

@@ -17,8 +17,8 @@ from moorage.common.model.slots import WHOLE_DEVICE, format_amount
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from moorage.common.views.resource_usage import AgentStats, DeviceStats
     from moorage.common.views.resources import AgentView
-    from moorage.common.views.usage import AgentStats, DeviceStats
     from moorage.sdk import Client
 
 AGENT_COLUMNS = ("ID", "STATUS", "GROUP", "CPU", "MEM", "DEVICES", "KERNELS", "SEEN", "MANAGER")

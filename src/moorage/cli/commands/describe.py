@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from moorage.common.model.spec import EndpointSpec, Workload
     from moorage.common.views.idle import IdleView
-    from moorage.common.views.usage import SessionStats
+    from moorage.common.views.resource_usage import SessionStats
     from moorage.sdk import Client
 
 

@@ -20,7 +20,7 @@ from moorage.common.model.slots import WHOLE_DEVICE, format_amount
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from moorage.common.views.usage import AgentStats, SessionUsage, UsageView
+    from moorage.common.views.resource_usage import AgentStats, SessionUsage, UsageView
     from moorage.sdk import Client
 
 

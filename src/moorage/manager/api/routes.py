@@ -11,7 +11,7 @@ from moorage.manager.api.http.route import Route, routes_of
 from moorage.manager.api.identity import console_sessions, keys, oidc, ssh_keys, users
 from moorage.manager.api.identity import secrets as stored_secrets
 from moorage.manager.api.kernels import code, commands, service_ports, workspaces
-from moorage.manager.api.metering import budgets, usage
+from moorage.manager.api.metering import budgets, resource_usage
 from moorage.manager.api.metering import handlers as metering
 from moorage.manager.api.pipelines import handlers as pipelines
 from moorage.manager.api.platform import agents, health, peers, watching
@@ -23,7 +23,7 @@ _MODULES = (
     sessions,
     logs,
     idle,
-    usage,
+    resource_usage,
     commands,
     code,
     service_ports,

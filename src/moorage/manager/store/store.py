@@ -33,7 +33,7 @@ from moorage.manager.store.kernels.progress import ProgressStore
 from moorage.manager.store.kernels.reloads import ReloadStore
 from moorage.manager.store.metering.budgets import BudgetStore
 from moorage.manager.store.metering.limit_shares import LimitShareStore
-from moorage.manager.store.metering.usage import UsageStore
+from moorage.manager.store.metering.resource_usage import UsageStore
 from moorage.manager.store.metering.usage_records import UsageRecordStore
 from moorage.manager.store.pipelines.outputs import OutputStore
 from moorage.manager.store.pipelines.repository import PipelineStore

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from moorage.common.model.session_access import Action
 from moorage.common.model.spec import Model
-from moorage.common.views.usage import AgentStats, SessionStats, SessionUsage
+from moorage.common.views.resource_usage import AgentStats, SessionStats, SessionUsage
 from moorage.manager.api.http.route import SESSION_PATH, Call, Items, NoQuery, route
 
 _SECONDS = {"none": 0, "minutes": 60, "hours": 3600}

@@ -12,7 +12,7 @@ from typing import Any
 
 from moorage.common.model.errors import NotFound
 from moorage.common.model.resource_usage import HOUR_S, MINUTE_S, KernelMinute, UsageReport, Use
-from moorage.common.views.usage import (
+from moorage.common.views.resource_usage import (
     AgentStats,
     DeviceStats,
     KernelStats,
