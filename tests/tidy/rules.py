@@ -282,7 +282,9 @@ def one_attribute(path: str, text: str) -> list[str]:
 
 
 # Packages whose components are complete once they are constructed.
-_COMPLETE = tuple(f"src/moorage/{name}/" for name in ("agent", "common", "manager", "server"))
+_COMPLETE = tuple(
+    f"src/moorage/{name}/" for name in ("agent", "common", "manager", "proxy", "server")
+)
 # (file, object): where attributes of objects of other files are assigned, and why.
 OUTSIDE = {
     **{
@@ -317,6 +319,9 @@ OUTSIDE = {
         "node",
     ): "the pool owns its nodes, and places thousands of sessions in a pass",
     ("src/moorage/manager/workloads/pipeline_picture.py", "child"): "an element of XML",
+    ("src/moorage/proxy/apps/request_context.py", "self.request.writer"): "a writer of aiohttp",
+    ("src/moorage/proxy/control/feed.py", "request"): "a message of protobuf",
+    ("src/moorage/proxy/ssh/server.py", "key"): "a key of asyncssh",
 }
 
 
