@@ -75,7 +75,7 @@ async def by_jupyter(client: AsyncKernelClient) -> float:
 
 async def by_moorage(client: Client) -> float:
     began = time.perf_counter()
-    view = await client.start_execution("dev", ExecutionSpec(code=CODE))
+    view = await client.executions.start("dev", ExecutionSpec(code=CODE))
     assert view.ended, view
     return time.perf_counter() - began
 
@@ -85,11 +85,11 @@ async def measure(n: int) -> dict[str, Any]:
         folder = Path(name)
         async with all_in_one(folder / "home") as platform, jupyter(folder) as kernel:
             client = platform.client
-            await client.create_session(SessionSpec(name="dev", type=SessionType.INTERACTIVE))
-            while (await client.get_session("dev")).status is not Status.RUNNING:
+            await client.sessions.create(SessionSpec(name="dev", type=SessionType.INTERACTIVE))
+            while (await client.sessions.get("dev")).status is not Status.RUNNING:
                 await asyncio.sleep(0.05)
 
-            await client.session("dev").execute("0")
+            await client.executions.run("dev", "0")
             ours = []
             theirs = []
             for _ in range(n):
@@ -97,8 +97,8 @@ async def measure(n: int) -> dict[str, Any]:
                 theirs.append(await by_jupyter(kernel))
 
             # Kernels outlive their agent.
-            await client.stop_session("dev")
-            while (await client.get_session("dev")).status is not Status.TERMINATED:
+            await client.sessions.stop("dev")
+            while (await client.sessions.get("dev")).status is not Status.TERMINATED:
                 await asyncio.sleep(0.05)
 
     return {"moorage": quantiles_ms(ours[5:]), "jupyter_client": quantiles_ms(theirs[5:])}

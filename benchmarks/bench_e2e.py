@@ -116,7 +116,7 @@ async def all_in_one(
         addresses = await _connection(home, process)
         key = (home / "admin-key").read_text().strip()
         async with Client(addresses["url"], key) as client:
-            await _until(client.list_agents, bool, "an agent")
+            await _until(client.agents.list, bool, "an agent")
             yield Platform(client, addresses["openai_url"], key)
     finally:
         process.send_signal(signal.SIGTERM)
@@ -201,10 +201,10 @@ async def measure_endpoint(
     """Seconds of each stage, and their total, from the request to the first token through the
     proxy."""
     start = time.time()
-    await platform.client.create_endpoint(EndpointSpec.model_validate({"name": name, **fields}))
+    await platform.client.endpoints.create(EndpointSpec.model_validate({"name": name, **fields}))
     token = await first_token(platform.openai_url, platform.key, name)
-    replica = (await platform.client.get_endpoint(name)).sessions[0]
-    history = await platform.client.history(replica.session_id)
+    replica = (await platform.client.endpoints.get(name)).sessions[0]
+    history = await platform.client.sessions.history(replica.session_id)
     changed_at = {entry.to_status: entry.at.timestamp() for entry in history}
 
     # Reports are coalesced, so a fast kernel is RUNNING in its first report. CREATING takes no time
@@ -212,9 +212,9 @@ async def measure_endpoint(
     changed_at.setdefault(Status.CREATING, changed_at[Status.RUNNING])
     order = (Status.PENDING, Status.SCHEDULED, Status.CREATING, Status.RUNNING)
     times = [start, *(changed_at[status] for status in order), token]
-    await platform.client.delete_endpoint(name)
+    await platform.client.endpoints.delete(name)
     await _until(
-        lambda: platform.client.get_session(replica.session_id),
+        lambda: platform.client.sessions.get(replica.session_id),
         lambda s: s.status in TERMINAL,
         f"the end of {name}",
     )

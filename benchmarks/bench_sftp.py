@@ -111,9 +111,11 @@ async def cpu_of(server: int) -> float:
 
 
 async def start_session(client: Client, key: Path) -> None:
-    await client.add_ssh_key(SshKeySpec(public_key=Path(f"{key}.pub").read_text(), name="bench"))
-    await client.create_session(SessionSpec(name="files", type=SessionType.INTERACTIVE))
-    while (await client.get_session("files")).status is not Status.RUNNING:
+    await client.ssh_keys.create(
+        SshKeySpec(public_key=Path(f"{key}.pub").read_text(), name="bench")
+    )
+    await client.sessions.create(SessionSpec(name="files", type=SessionType.INTERACTIVE))
+    while (await client.sessions.get("files")).status is not Status.RUNNING:
         await asyncio.sleep(0.05)
 
 
@@ -151,8 +153,8 @@ async def measure(mib: int, rounds: int) -> dict[str, Any]:
                         seconds.setdefault((cipher, way, server), []).append(took)
                         cpu.setdefault((cipher, way, server), []).append(used)
 
-            await platform.client.stop_session("files")
-            while (await platform.client.get_session("files")).status is not Status.TERMINATED:
+            await platform.client.sessions.stop("files")
+            while (await platform.client.sessions.get("files")).status is not Status.TERMINATED:
                 await asyncio.sleep(0.05)
 
     result = {}

@@ -61,14 +61,16 @@ async def _measure(
     platform: Platform, client: Client, cluster: ScriptedCluster, walltime_s: int, *, rate: float
 ) -> Handover:
     job = {"runtime": "heappe", "node_type": "gpu", "template": "moorage", "walltime_s": walltime_s}
-    await client.update_group("default", GroupOptions.model_validate({"hpc": job}))
+    await client.groups.update("default", GroupOptions.model_validate({"hpc": job}))
     platform.start("agent")
-    await client.create_endpoint(_endpoint())
+    await client.endpoints.create(_endpoint())
 
     async def ready(count: int) -> bool:
         """Whether so many replicas are ready, or were and leave or have left."""
         seen = (Status.RUNNING, Status.TERMINATING, Status.TERMINATED)
-        return sum(one.status in seen for one in (await client.get_endpoint("m")).sessions) >= count
+        return (
+            sum(one.status in seen for one in (await client.endpoints.get("m")).sessions) >= count
+        )
 
     await until("the model is ready", lambda: ready(1), WITHIN_S)
     async with constant_load(platform.openai_url, platform.auth, "m", rate, strict=False) as load:
@@ -89,7 +91,7 @@ async def _measure(
     first, second = cluster.jobs[:2]
     assert first.ended is not None
     assert second.started is not None
-    await client.delete_endpoint("m")
+    await client.endpoints.delete("m")
 
     async def none_left() -> bool:
         return all(job.ended is not None for job in cluster.jobs)

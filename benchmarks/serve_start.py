@@ -66,9 +66,9 @@ async def measure_serve(
         raise SystemExit(f"moorage serve exited with {process.returncode}:\n{output.decode()}")
 
     token = await first_token(platform.openai_url, platform.key, name)
-    (replica,) = (await platform.client.get_endpoint(name)).sessions
-    await platform.client.delete_endpoint(name)
-    while (await platform.client.get_session(replica.session_id)).status not in TERMINAL:
+    (replica,) = (await platform.client.endpoints.get(name)).sessions
+    await platform.client.endpoints.delete(name)
+    while (await platform.client.sessions.get(replica.session_id)).status not in TERMINAL:
         await asyncio.sleep(0.05)
 
     return ended - began, token - began

@@ -63,8 +63,8 @@ def runs(view: SessionView) -> bool:
 
 async def poll(client: CountingClient, made: SessionView) -> SessionView:
     while True:
-        view = await client.get_session(made.id)
-        await client.history(made.id)
+        view = await client.sessions.get(made.id)
+        await client.sessions.history(made.id)
         if runs(view):
             return view
         await asyncio.sleep(POLL_S)
@@ -81,12 +81,12 @@ async def one(cluster: Cluster, name: str, wait: Wait) -> tuple[float, int]:
         name=name, type="batch", command=["x"], runtime="fake", resources={"cpu": 0.001}
     )
     async with CountingClient(f"http://{cluster.host}:{cluster.port}", cluster.key) as client:
-        made = await client.create_session(spec)
+        made = await client.sessions.create(spec)
         before = client.requests
         view = await wait(client, made)
         seen_at = time.time()
         took = (seen_at - view.status_since.timestamp()) * 1000, client.requests - before
-        await client.stop_session(made.id)
+        await client.sessions.stop(made.id)
 
     return took
 

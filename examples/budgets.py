@@ -6,38 +6,42 @@
 import asyncio
 import sys
 
-from moorage.common.model.spec import EndpointSpec
-from moorage.common.views.budgets import BudgetSpec
 from moorage.common.views.endpoints import EndpointView
 from moorage.sdk import Client
+from moorage.sdk.types import BudgetSpec, EndpointSpec, Probe
 
 # A server of any kind: one that answers to GET.
 MODEL = EndpointSpec(
     name="counted",
     engine="custom",
     command=[sys.executable, "-m", "http.server", "--bind", "127.0.0.1", "{port}"],
-    probe={"path": "/"},
+    probe=Probe(path="/"),
     resources={"cpu": 0.1, "mem": "64MiB"},
 )
 
 
 async def main(url: str, key: str) -> None:
     async with Client(url, key) as client:
-        made = await client.create_endpoint(MODEL)
+        made = await client.endpoints.create(MODEL)
         show(
             "served",
-            await client.wait_endpoint("counted", lambda view: view.ready == 1, timeout_s=60),
+            await client.endpoints.wait("counted", lambda view: view.ready == 1, timeout_s=60),
         )
-        budget = "project", made.project, "requests", "year"
-        await client.set_budget(*budget, spec=BudgetSpec(hard=0, policy="stop"))
-        show("exhausted", await client.wait_endpoint("counted", is_stopped, timeout_s=60))
-        await client.set_budget(*budget, spec=BudgetSpec(hard=1000, policy="stop"))
+        await allow(client, made.project, requests=0)
+        show("exhausted", await client.endpoints.wait("counted", is_stopped, timeout_s=60))
+        await allow(client, made.project, requests=1000)
         show(
             "raised",
-            await client.wait_endpoint("counted", lambda view: view.ready == 1, timeout_s=60),
+            await client.endpoints.wait("counted", lambda view: view.ready == 1, timeout_s=60),
         )
-        await client.delete_budget(*budget)
-        await client.delete_endpoint("counted")
+        await client.budgets.delete("project", made.project, "requests", "year")
+        await client.endpoints.delete("counted")
+
+
+async def allow(client: Client, project: str, requests: int) -> None:
+    """Let a project send so many requests in a year, and stop its endpoints after that."""
+    budget = BudgetSpec(hard=requests, policy="stop")
+    await client.budgets.set("project", project, "requests", "year", spec=budget)
 
 
 def is_stopped(view: EndpointView) -> bool:

@@ -8,9 +8,8 @@ import asyncio
 import json
 import sys
 
-from moorage.common.model.spec import SessionSpec
-from moorage.common.model.status import TERMINAL
-from moorage.sdk import Client
+from moorage.sdk import Client, Resources, SessionSpec
+from moorage.sdk.types import TERMINAL
 
 
 async def main(url: str, key: str) -> None:
@@ -20,16 +19,16 @@ async def main(url: str, key: str) -> None:
     }
     async with Client(url, key) as client:
         for name, command in calls.items():
-            fields = {"name": name, "runtime": "celery", "command": command}
-            fields |= {"resources": {"cpu": 0.1, "mem": "64MiB"}}
-            await client.create_session(SessionSpec.model_validate(fields))
+            small: Resources = {"cpu": 0.1, "mem": "64MiB"}
+            spec = SessionSpec(name=name, runtime="celery", command=command, resources=small)
+            await client.sessions.create(spec)
 
         for name in calls:
-            view = await client.wait_session(
+            view = await client.sessions.wait(
                 name, lambda view: view.status in TERMINAL, timeout_s=120
             )
-            lines = b"".join([piece async for piece in client.logs(name)]).decode().splitlines()
-            print(name, view.result, lines[-1])
+            log = b"".join([piece async for piece in client.sessions.logs(name)])
+            print(name, view.result, log.decode().splitlines()[-1])
 
 
 asyncio.run(main(*sys.argv[1:3]))

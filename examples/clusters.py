@@ -7,9 +7,8 @@ listens for the others and adds up what they send.
 import asyncio
 import sys
 
-from moorage.common.model.spec import SessionSpec
-from moorage.common.model.status import TERMINAL
-from moorage.sdk import Client
+from moorage.sdk import Client, SessionSpec
+from moorage.sdk.types import TERMINAL
 
 PROGRAM = """
 import os, socket, time
@@ -44,14 +43,14 @@ async def main(url: str, key: str) -> None:
         "cluster": {"size": 2, "mode": "multi-node"},
     }
     async with Client(url, key) as client:
-        await client.create_session(SessionSpec.model_validate(spec))
-        ended = await client.wait_session(
+        await client.sessions.create(SessionSpec.model_validate(spec))
+        ended = await client.sessions.wait(
             "ring", lambda view: view.status in TERMINAL, timeout_s=60
         )
         for kernel in ended.kernels:
             print(kernel.hostname, "ran on", kernel.agent_id)
 
-        log = b"".join([piece async for piece in client.logs("ring")])
+        log = b"".join([piece async for piece in client.sessions.logs("ring")])
         print(log.decode().strip())
         print(ended.result, "names resolve:", ended.hostnames_resolve)
 

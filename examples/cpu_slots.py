@@ -6,9 +6,8 @@ An agent of the platform has ``agent.inventory = "auto+cpu-slots:2"``.
 import asyncio
 import sys
 
-from moorage.common.model.spec import SessionSpec
-from moorage.common.model.status import TERMINAL
-from moorage.sdk import Client
+from moorage.sdk import Client, SessionSpec
+from moorage.sdk.types import TERMINAL
 
 PROGRAM = """
 import os
@@ -24,12 +23,12 @@ async def main(url: str, key: str) -> None:
         "resources": {"cuda.device": 2, "cpu": 0.1, "mem": "32MiB"},
     }
     async with Client(url, key) as client:
-        await client.create_session(SessionSpec.model_validate(spec))
-        ended = await client.wait_session(
+        await client.sessions.create(SessionSpec.model_validate(spec))
+        ended = await client.sessions.wait(
             "gpu-job", lambda view: view.status in TERMINAL, timeout_s=60
         )
         [kernel] = ended.kernels
-        agent = await client.get_agent(kernel.agent_id or "")
+        agent = await client.agents.get(kernel.agent_id or "")
         models = {
             offer.device_id: offer.model for offer in agent.offers if offer.slot == "cuda.device"
         }
@@ -37,7 +36,7 @@ async def main(url: str, key: str) -> None:
             if device.slot == "cuda.device":
                 print("got", device.device_id, "of model", models[device.device_id])
 
-        log = b"".join([piece async for piece in client.logs("gpu-job")])
+        log = b"".join([piece async for piece in client.sessions.logs("gpu-job")])
         print(log.decode().strip())
 
 

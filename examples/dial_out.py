@@ -9,9 +9,7 @@ import sys
 import urllib.error
 import urllib.request
 
-from moorage.common.model.spec import SessionSpec
-from moorage.common.model.status import Status
-from moorage.sdk import Client
+from moorage.sdk import Client, SessionSpec, Status
 
 PROGRAM = """
 import http.server, sys
@@ -31,12 +29,12 @@ def get(url: str, token: str) -> str:
     """The answer of the program, once it listens."""
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
     with urllib.request.urlopen(request, timeout=10) as answer:
-        return answer.read().decode()
+        return str(answer.read(), "utf-8")
 
 
 async def main(url: str, key: str, openai_url: str) -> None:
     async with Client(url, key) as client:
-        away = [agent for agent in await client.list_agents() if agent.reach == "dial-out"]
+        away = [agent for agent in await client.agents.list() if agent.reach == "dial-out"]
         for agent in away:
             print(agent.id, "is reached over its own connections:", agent.reach_reason)
 
@@ -47,9 +45,9 @@ async def main(url: str, key: str, openai_url: str) -> None:
             "ports": [{"name": "web"}],
             "agents": [away[0].id],
         }
-        await client.create_session(SessionSpec.model_validate(spec))
-        await client.wait_session("away", lambda view: view.status is Status.RUNNING, timeout_s=60)
-        app = await client.create_access_token("away", "web")
+        await client.sessions.create(SessionSpec.model_validate(spec))
+        await client.sessions.wait("away", lambda view: view.status is Status.RUNNING, timeout_s=60)
+        app = await client.access_tokens.create("away", "web")
         proxy = openai_url.removesuffix("/").removesuffix("/v1")
         for _ in range(100):
             try:
@@ -63,11 +61,11 @@ async def main(url: str, key: str, openai_url: str) -> None:
 
         # Kernels on several nodes would have to reach each other.
         cluster = SMALL | {"command": ["true"], "cluster": {"size": 2, "mode": "multi-node"}}
-        planned = await client.plan_session(SessionSpec.model_validate(cluster))
+        planned = await client.sessions.plan(SessionSpec.model_validate(cluster))
         for line in planned.refusals:
             print("a cluster over two nodes:", line)
 
-        await client.stop_session("away")
+        await client.sessions.stop("away")
 
 
 asyncio.run(main(*sys.argv[1:4]))

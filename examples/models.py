@@ -4,9 +4,9 @@ MODEL``."""
 import asyncio
 import sys
 
-from moorage.common.model.spec import EndpointSpec
 from moorage.common.views.endpoints import EndpointView
 from moorage.sdk import Client
+from moorage.sdk.types import EndpointSpec
 
 
 async def main(url: str, key: str, model: str) -> None:
@@ -25,10 +25,10 @@ async def main(url: str, key: str, model: str) -> None:
         return view.ready > 0
 
     async with Client(url, key) as client:
-        await client.create_endpoint(spec)
-        ready = await client.wait_endpoint(spec.name, is_ready, timeout_s=60)
+        await client.endpoints.create(spec)
+        ready = await client.endpoints.wait(spec.name, is_ready, timeout_s=60)
         print("ready:", ready.ready, "of", ready.replicas)
-        await client.delete_endpoint(spec.name)
+        await client.endpoints.delete(spec.name)
 
 
 asyncio.run(main(*sys.argv[1:4]))

@@ -7,10 +7,8 @@ In Python, ``moorage.progress(step=120, of=300)`` does that.
 import asyncio
 import sys
 
-from moorage.common.model.spec import SessionSpec
-from moorage.common.model.status import Status
 from moorage.common.views.resources import SessionView
-from moorage.sdk import Client
+from moorage.sdk import Client, SessionSpec, Status
 
 PROGRAM = """
 echo '{"fraction": 0.4, "step": 120, "of": 300, "message": "epoch 2"}' >> "$MOORAGE_PROGRESS"
@@ -32,8 +30,8 @@ async def main(url: str, key: str) -> None:
         ):
             fields = {"name": name, "command": ["sh", "-c", program], "env": env}
             fields |= {"resources": {"cpu": 0.1, "mem": "16MiB"}}
-            await client.create_session(SessionSpec.model_validate(fields))
-            view = await client.wait_session(name, has_progress)
+            await client.sessions.create(SessionSpec.model_validate(fields))
+            view = await client.sessions.wait(name, has_progress)
             progress = view.kernels[0].progress
             assert progress is not None
             print(
@@ -42,8 +40,8 @@ async def main(url: str, key: str) -> None:
             )
 
         for name in ("file", "bar"):
-            await client.stop_session(name)
-            await client.wait_session(name, lambda view: view.status is Status.TERMINATED)
+            await client.sessions.stop(name)
+            await client.sessions.wait(name, lambda view: view.status is Status.TERMINATED)
 
 
 asyncio.run(main(*sys.argv[1:3]))

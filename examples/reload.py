@@ -11,9 +11,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from moorage.common.model.spec import SessionSpec
 from moorage.common.views.resources import SessionView
-from moorage.sdk import Client
+from moorage.sdk import Client, SessionSpec
 
 BY_SIGNAL = """
 import json, os, signal, sys
@@ -77,21 +76,21 @@ async def main(url: str, key: str) -> None:
         }
         async with Client(url, key) as client:
             for spec in (gateway, web):
-                await client.create_session(SessionSpec.model_validate(small | spec))
+                await client.sessions.create(SessionSpec.model_validate(small | spec))
             for name in ("gateway", "web"):
-                await client.wait_session(name, is_serving, timeout_s=60)
+                await client.sessions.wait(name, is_serving, timeout_s=60)
 
             for text in ('{"workers": 2}', '{"workers"'):
                 settings.write_text(text)
                 for name in ("gateway", "web"):
-                    asked = await client.reload_session(name)
-                    view = await client.wait_reloaded(asked, timeout_s=60)
+                    asked = await client.sessions.reload(name)
+                    view = await client.sessions.wait_reloaded(asked, timeout_s=60)
                     for kernel in view.kernels:
                         if kernel.reload is not None:
                             print(name, kernel.hostname, kernel.reload.state, kernel.reload.detail)
 
             for name in ("gateway", "web"):
-                await client.stop_session(name)
+                await client.sessions.stop(name)
 
 
 asyncio.run(main(*sys.argv[1:3]))

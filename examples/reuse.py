@@ -3,9 +3,8 @@
 import asyncio
 import sys
 
-from moorage.common.model.spec import SessionSpec
-from moorage.common.model.status import TERMINAL
-from moorage.sdk import Client
+from moorage.sdk import Client, SessionSpec
+from moorage.sdk.types import TERMINAL
 
 PREPARE = SessionSpec(
     command=["python3", "-c", "import time; time.sleep(1); print('prepared')"],
@@ -16,16 +15,20 @@ PREPARE = SessionSpec(
 
 async def main(url: str, key: str) -> None:
     async with Client(url, key) as client:
-        made = [await client.create_session(PREPARE) for _ in range(3)]
+        made = [await client.sessions.create(PREPARE) for _ in range(3)]
         print("runs:", sum(session.adopted_from is None for session in made))
         for session in made:
-            ended = await client.wait_session(
+            ended = await client.sessions.wait(
                 session.id, lambda view: view.status in TERMINAL, timeout_s=60
             )
-            log = b"".join([piece async for piece in client.logs(session.id)]).decode().strip()
+            log = (
+                b"".join([piece async for piece in client.sessions.logs(session.id)])
+                .decode()
+                .strip()
+            )
             print(ended.status, ended.result, log)
 
-        again = await client.create_session(PREPARE)
+        again = await client.sessions.create(PREPARE)
         print("at once:", again.status, again.result)
 
 

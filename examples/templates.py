@@ -5,8 +5,8 @@ import sys
 import tomllib
 from pathlib import Path
 
-from moorage.common.model.templates import TemplateSpec
 from moorage.sdk import Client
+from moorage.sdk.types import TemplateSpec
 
 
 async def main(url: str, key: str) -> None:
@@ -14,13 +14,13 @@ async def main(url: str, key: str) -> None:
         tomllib.loads(Path(__file__).with_name("train.toml").read_text())
     )
     async with Client(url, key) as client:
-        version = await client.put_template("train", template)
+        version = await client.templates.put("train", template)
         print("stored", version.ref)
-        session = await client.start_template("train", {"epochs": 5}, {"env": {"SEED": "1"}})
+        session = await client.templates.start("train", {"epochs": 5}, {"env": {"SEED": "1"}})
         print(
             "started", session.name, "from", session.template, "with", session.spec.size, "kernels"
         )
-        async for piece in client.logs(session.id, follow=True):
+        async for piece in client.sessions.logs(session.id, follow=True):
             sys.stdout.buffer.write(piece)
 
 

@@ -3,10 +3,8 @@
 import asyncio
 import sys
 
-from moorage.common.model.spec import SessionSpec
-from moorage.common.model.status import TERMINAL
-from moorage.common.views.budgets import BudgetSpec, PriceSpec
-from moorage.sdk import ApiError, Client
+from moorage.sdk import ApiError, Client, SessionSpec
+from moorage.sdk.types import TERMINAL, BudgetSpec, PriceSpec
 
 WORK = SessionSpec(
     name="metered",
@@ -18,11 +16,11 @@ WORK = SessionSpec(
 async def main(url: str, key: str) -> None:
     async with Client(url, key) as client:
         # 0.01 for a second of a CPU
-        await client.set_price(PriceSpec(unit="cpu", price=36_000_000))
-        made = await client.create_session(WORK)
-        await client.wait_session(made.id, lambda view: view.status in TERMINAL, timeout_s=60)
+        await client.prices.set(PriceSpec(unit="cpu", price=36_000_000))
+        made = await client.sessions.create(WORK)
+        await client.sessions.wait(made.id, lambda view: view.status in TERMINAL, timeout_s=60)
         [used] = [
-            one for one in (await client.usage(by=["session"])).items if one.session_id == made.id
+            one for one in await client.usage.list(by=["session"]) if one.session_id == made.id
         ]
         seconds = used.cpu_ms // 500
         print("ran for about 3 seconds:", 2 <= seconds <= 10)
@@ -31,21 +29,21 @@ async def main(url: str, key: str) -> None:
             used.memory_mib_s == 64 * seconds,
             used.cost == 5000 * seconds,
         )
-        await client.set_budget("project", made.project, "cpu", "day", spec=BudgetSpec(hard=1))
+        await client.budgets.set("project", made.project, "cpu", "day", spec=BudgetSpec(hard=1))
 
         for _ in range(60):  # the manager sums up every ten seconds
-            [budget] = await client.list_budgets()
+            [budget] = await client.budgets.list()
             if budget.level == "hard":
                 break
 
             await asyncio.sleep(0.5)
 
         try:
-            await client.create_session(WORK)
+            await client.sessions.create(WORK)
         except ApiError as error:
             print("refused:", error.status, error.problem.code)
 
-        await client.delete_budget("project", made.project, "cpu", "day")
+        await client.budgets.delete("project", made.project, "cpu", "day")
 
 
 asyncio.run(main(*sys.argv[1:3]))

@@ -44,10 +44,10 @@ async def furnish(platform: Platform) -> None:
     async with platform.client() as client:
 
         async def connected() -> bool:
-            return len(await client.list_agents()) == 3
+            return len(await client.agents.list()) == 3
 
         await until("the agents are there", connected)
-        await client.create_key(KeySpec(name="spare"))
+        await client.keys.create(KeySpec(name="spare"))
         endpoint = EndpointSpec(
             name="tiny",
             engine="vllm",
@@ -55,7 +55,7 @@ async def furnish(platform: Platform) -> None:
             replicas=2,
             resources={"cpu": 1, "cuda.device": 1},
         )
-        await client.create_endpoint(endpoint)
+        await client.endpoints.create(endpoint)
 
         for number in range(16):
             resources = (
@@ -64,21 +64,21 @@ async def furnish(platform: Platform) -> None:
             spec = SessionSpec(
                 name=f"train-{number}", command=["sleep", "1d"], runtime="fake", resources=resources
             )
-            await client.create_session(spec)
+            await client.sessions.create(spec)
 
         train = SessionSpec(command=["sleep", "1d"], runtime="fake", resources={"cuda.shares": 0.5})
         steps = [
             Step(name="train", array="0-2", spec=train),
             Step(name="report", after=["train"], spec=train),
         ]
-        await client.submit_pipeline(PipelineSpec(name="digits", steps=steps))
+        await client.pipelines.create(PipelineSpec(name="digits", steps=steps))
         waits = SessionSpec(
             name="waits", command=["true"], runtime="fake", resources={"cuda.device": 8}
         )
-        await client.create_session(waits)
+        await client.sessions.create(waits)
 
         async def ready() -> bool:
-            return (await client.get_endpoint("tiny")).ready == 2
+            return (await client.endpoints.get("tiny")).ready == 2
 
         await until("the endpoint is ready", ready)
 

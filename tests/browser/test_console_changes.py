@@ -40,24 +40,24 @@ async def furnish(platform: Platform) -> None:
         await create(platform, "shell")
 
         async def runs() -> bool:
-            return (await client.get_session("shell")).status is Status.RUNNING
+            return (await client.sessions.get("shell")).status is Status.RUNNING
 
         await until("the session runs", runs)
         platform.start("simulate", "--agents", "1", "--gpus", "1", "--forever", "--serve")
         resources = {"cpu": 1, "cuda.device": 1}
-        await client.create_endpoint(
+        await client.endpoints.create(
             EndpointSpec(name="tiny", engine="vllm", model="tiny", replicas=1, resources=resources)
         )
 
         async def ready() -> bool:
-            return (await client.get_endpoint("tiny")).ready == 1
+            return (await client.endpoints.get("tiny")).ready == 1
 
         await until("the endpoint is ready", ready)
 
 
 async def create(platform: Platform, name: str) -> None:
     async with platform.client() as client:
-        await client.create_session(
+        await client.sessions.create(
             SessionSpec(name=name, command=["sleep", "1d"], resources={"cpu": 1})
         )
 

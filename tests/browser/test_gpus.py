@@ -45,7 +45,7 @@ async def test_reason_of_a_gpu_that_fails(platform: Platform, home: Path, tmp_pa
 
     async def offered() -> str:
         async with platform.client() as client:
-            offers = (await client.get_agent("node-1")).offers
+            offers = (await client.agents.get("node-1")).offers
         return next((offer.device_id for offer in offers if offer.unhealthy_reason), "")
 
     device = await until("the agent offers its GPUs", offered)

@@ -71,7 +71,7 @@ async def test_tasks_are_sessions(platform: Platform, tmp_path: Path) -> None:
     async with platform.client() as client:
 
         async def reports() -> bool:
-            progress = (await client.get_session("long")).kernels[0].progress
+            progress = (await client.sessions.get("long")).kernels[0].progress
             return progress is not None and progress.step == 3
 
         await until("its progress is told", reports)
@@ -80,7 +80,7 @@ async def test_tasks_are_sessions(platform: Platform, tmp_path: Path) -> None:
         gate.touch()
 
         async def has_ended() -> bool:
-            return (await client.get_session("long")).status is Status.TERMINATED
+            return (await client.sessions.get("long")).status is Status.TERMINATED
 
         await until("the task ends as a session that succeeded", has_ended)
-        assert (await client.get_session("long")).result == "SUCCESS"
+        assert (await client.sessions.get("long")).result == "SUCCESS"

@@ -79,8 +79,8 @@ class Installation(Cluster):
                 name = exited[0].split()[0]
                 raise AssertionError(f"exited at startup: {', '.join(exited)}\n{self.output(name)}")
             async with self.client() as client:
-                agents = [agent.status for agent in await client.list_agents()]
-                return agents == ["ALIVE"] * len(AGENTS) and len(await client.list_managers()) == 3
+                agents = [agent.status for agent in await client.agents.list()]
+                return agents == ["ALIVE"] * len(AGENTS) and len(await client.managers.list()) == 3
 
         await until("all managers and agents are there", all_alive, 120)
 
@@ -155,7 +155,7 @@ class Installation(Cluster):
             for number in range(len(MANAGERS)):
                 try:
                     async with self.client(5, number) as client:
-                        for manager in await client.list_managers():
+                        for manager in await client.managers.list():
                             if manager.leader:
                                 return hosts[manager.link]
                 except Exception:  # noqa: BLE001 - it may be down
@@ -167,7 +167,7 @@ class Installation(Cluster):
     async def replicas_serve(self) -> None:
         async def both() -> bool:
             async with self.client() as client:
-                return (await client.get_endpoint("chat")).ready == len(AGENTS)
+                return (await client.endpoints.get("chat")).ready == len(AGENTS)
 
         await until("both replicas serve", both, 90)
 

@@ -178,7 +178,7 @@ class Faults:
     def _agent_alive(self, agent: str) -> Callable[[], Awaitable[bool]]:
         async def poll() -> bool:
             async with self._all.client() as client:
-                return (await client.get_agent(agent)).status == "ALIVE"
+                return (await client.agents.get(agent)).status == "ALIVE"
 
         return poll
 

@@ -52,13 +52,13 @@ async def test_clocks_a_minute_apart_cost_nothing(platform: Platform) -> None:
 
     async def runs(client: Client, name: str) -> None:
         spec = SessionSpec(name=name, command=["sh", "-c", "exit 0"], resources=SMALL, timeout_s=30)
-        await client.create_session(spec)
+        await client.sessions.create(spec)
 
         async def ended() -> bool:
-            return (await client.get_session(name)).status == "TERMINATED"
+            return (await client.sessions.get(name)).status == "TERMINATED"
 
         await until(f"{name} ends", ended)
-        assert (await client.get_session(name)).reason == "exit-zero"
+        assert (await client.sessions.get(name)).reason == "exit-zero"
 
     async with platform.client() as client:
         await runs(client, "first")
@@ -69,5 +69,5 @@ async def test_clocks_a_minute_apart_cost_nothing(platform: Platform) -> None:
     platform.kill("manager")
     async with Client(f"http://{api}", platform.key) as client:
         await runs(client, "second")
-        [agent] = await client.list_agents()
+        [agent] = await client.agents.list()
         assert agent.status is AgentStatus.ALIVE

@@ -130,7 +130,7 @@ class Clients:
 async def test_agent_behind_nat_dials_out(platform: Platform, nat: Nat) -> None:
     async def agent() -> AgentView:
         async with platform.client() as client:
-            return await client.get_agent("node-1")
+            return await client.agents.get("node-1")
 
     async def reached(how: str, *unreached_by: str) -> bool:
         seen = await agent()

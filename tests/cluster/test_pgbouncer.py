@@ -122,12 +122,12 @@ async def test_session_runs_to_its_end(pooled: str, home: Path) -> None:
         platform.start("agent")
         small = {"cpu": "0.1", "mem": "32MiB"}
         async with platform.client() as client:
-            await client.create_session(SessionSpec(name="one", command=["true"], resources=small))
+            await client.sessions.create(SessionSpec(name="one", command=["true"], resources=small))
 
             async def ended() -> bool:
-                return (await client.get_session("one")).status == "TERMINATED"
+                return (await client.sessions.get("one")).status == "TERMINATED"
 
             await until("the session ends", ended)
-            assert (await client.get_session("one")).reason == "exit-zero"
+            assert (await client.sessions.get("one")).reason == "exit-zero"
     finally:
         platform.close()

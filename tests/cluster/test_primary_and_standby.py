@@ -149,7 +149,7 @@ async def until(
     try:
         async with asyncio.timeout(within_s):
             while view is None or not condition(view):
-                view = await client.get_session(name)
+                view = await client.sessions.get(name)
                 await asyncio.sleep(0.02)
     except TimeoutError:
         raise AssertionError(f"{name}: {view}") from None
@@ -169,9 +169,9 @@ async def test_lost_commits_are_noticed_and_mended(pair: Pair) -> None:
     go = pair.home / "go"
     ran = pair.home / "ran"
     async with Client(f"http://{manager.api_address}", pair.key) as client:
-        await client.create_session(spec("kept"))
+        await client.sessions.create(spec("kept"))
         # Its start is known to the standby, its end is not.
-        await client.create_session(
+        await client.sessions.create(
             spec(
                 "ends",
                 f"echo ran >> {ran}; while [ ! -e {go} ]; do sleep 0.05; done",
@@ -181,14 +181,14 @@ async def test_lost_commits_are_noticed_and_mended(pair: Pair) -> None:
         for name in ("kept", "ends"):
             await until(client, name, runs)
 
-        kernel = (await client.get_session("kept")).kernels[-1].id
+        kernel = (await client.sessions.get("kept")).kernels[-1].id
         await pair.catch_up()
         await pair.cut()
         go.touch()
         await until(client, "ends", lambda view: view.status is Status.TERMINATED)
-        await client.create_session(spec("lost"))
+        await client.sessions.create(spec("lost"))
         await until(client, "lost", runs)
-        lost = (await client.get_session("lost")).kernels[-1].id
+        lost = (await client.sessions.get("lost")).kernels[-1].id
         await asyncio.sleep(1)  # the agent has removed what has ended
         await pair.stop_primary()
         await promote(pair.second)
@@ -198,12 +198,12 @@ async def test_lost_commits_are_noticed_and_mended(pair: Pair) -> None:
         print(
             f"a session runs {CLOCK.monotonic() - writable:.2f} s after the standby accepts writes"
         )
-        kept = await client.get_session("kept")
+        kept = await client.sessions.get("kept")
         assert (kept.status, [k.id for k in kept.kernels]) == (Status.RUNNING, [kernel])
         await until(client, "ends", lambda view: view.status is Status.TERMINATED)
         assert ran.read_text() == "ran\n", "it has not run twice"
-        assert (await client.list_sessions(name="lost")).items == []
-        agent = await client.get_agent("node-1")
+        assert await client.sessions.list(name="lost") == []
+        agent = await client.agents.get("node-1")
         assert ([k.kernel_id for k in agent.unknown_kernels], agent.ready) == ([lost], False)
         assert {kernel, lost} <= set(kernels_below(pair.home).values())
 
@@ -217,29 +217,29 @@ async def test_a_lost_placement_does_not_run_twice(pair: Pair) -> None:
     ran = pair.home / "ran"
     programs = {"ended": "exit 3", "runs": f"while [ ! -e {go} ]; do sleep 0.05; done"}
     async with Client(f"http://{manager.api_address}", pair.key) as client:
-        await client.cordon_agent("node-1")
+        await client.agents.cordon("node-1")
         for name, program in programs.items():
-            await client.create_session(spec(name, f"echo {name} >> {ran}; {program}"))
+            await client.sessions.create(spec(name, f"echo {name} >> {ran}; {program}"))
 
         await pair.catch_up()
         await pair.cut()
-        await client.uncordon_agent("node-1")
+        await client.agents.uncordon("node-1")
         await until(client, "ended", lambda view: view.status is Status.TERMINATED)
         await until(client, "runs", runs)
-        kernels = {name: (await client.get_session(name)).kernels[-1].id for name in programs}
+        kernels = {name: (await client.sessions.get(name)).kernels[-1].id for name in programs}
         await pair.stop_primary()
         await promote(pair.second)
         await create(client, spec("after"))
         await until(client, "ended", lambda view: view.status is Status.TERMINATED)
-        assert (await client.get_session("runs")).status is Status.PENDING
+        assert (await client.sessions.get("runs")).status is Status.PENDING
         go.touch()
         await until(client, "runs", lambda view: view.status is Status.TERMINATED)
         for name, code in (("ended", 3), ("runs", 0)):
-            view = await client.get_session(name)
+            view = await client.sessions.get(name)
             assert [(k.id, k.exit_code) for k in view.kernels] == [(kernels[name], code)]
 
         assert sorted(ran.read_text().split()) == ["ended", "runs"], "each has run once"
-        await client.uncordon_agent("node-1")  # that was lost, too
+        await client.agents.uncordon("node-1")  # that was lost, too
         await until(client, "after", runs)
 
 
@@ -249,7 +249,7 @@ async def test_a_former_primary_that_comes_back_is_not_written(pair: Pair) -> No
     await pair.agent("node-1", manager)
 
     async with Client(f"http://{manager.api_address}", pair.key) as client:
-        await client.create_session(spec("kept"))
+        await client.sessions.create(spec("kept"))
         await until(client, "kept", runs)
         await pair.catch_up()
         await pair.stop_primary()
@@ -263,8 +263,8 @@ async def test_a_former_primary_that_comes_back_is_not_written(pair: Pair) -> No
         for name in ("a", "new"):
             again = await pair.manager(name)
             async with Client(f"http://{again.api_address}", pair.key) as other:
-                assert runs(await other.get_session("kept"))
-                assert len(await other.list_managers()) <= 2
+                assert runs(await other.sessions.get("kept"))
+                assert len(await other.managers.list()) <= 2
 
         assert await pair.on_primary("SELECT coalesce(sum(beat), 0) FROM managers") == beats
         only = pair.dsn.replace(f",127.0.0.1:{pair.port}", "")
@@ -279,7 +279,7 @@ async def create(client: Client, session: SessionSpec) -> None:
     async with asyncio.timeout(10):
         while True:
             try:
-                await client.create_session(session)
+                await client.sessions.create(session)
                 return
             except MoorageError:
                 await asyncio.sleep(0.05)

@@ -29,11 +29,11 @@ MODEL = EndpointSpec(
 async def served(platform: Platform) -> None:
     await platform.wait_until_ready()
     async with platform.client() as client:
-        if "coder" not in [view.name for view in (await client.list_endpoints()).items]:
-            await client.create_endpoint(MODEL)
+        if "coder" not in [view.name for view in await client.endpoints.list()]:
+            await client.endpoints.create(MODEL)
 
         async def is_ready() -> bool:
-            return bool((await client.get_endpoint("coder")).ready)
+            return bool((await client.endpoints.get("coder")).ready)
 
         await until("the model is ready", is_ready)
 
@@ -46,7 +46,7 @@ def asked(output: str) -> dict[str, Any]:
 
 async def keys(platform: Platform) -> list[str]:
     async with platform.client() as client:
-        return [key.name for key in await client.list_keys()]
+        return [key.name for key in await client.keys.list()]
 
 
 @pytest.mark.timeout(240)
@@ -98,7 +98,7 @@ async def test_printed_key_is_for_this_model_only(one_node: Platform, tmp_path: 
 
     assert listing.returncode == 4, "it may use models, and nothing else"
     async with one_node.client() as client:
-        await client.revoke_key(shown["key"])
+        await client.keys.revoke(shown["key"])
 
 
 @pytest.mark.timeout(300)
@@ -113,4 +113,4 @@ async def test_example(one_node: Platform, tmp_path: Path) -> None:
     assert "ANTHROPIC_AUTH_TOKEN" in done.stdout
     [key] = set(await keys(one_node)) - set(before)
     async with one_node.client() as client:
-        await client.revoke_key(key)
+        await client.keys.revoke(key)

@@ -42,11 +42,11 @@ async def serve(platform: Platform, model: Path) -> None:
         resources={"cpu": "0.2", "mem": "512MiB"},
     )  # fmt: skip
     async with platform.client() as client:
-        if spec.name not in [view.name for view in (await client.list_endpoints()).items]:
-            await client.create_endpoint(spec)
+        if spec.name not in [view.name for view in await client.endpoints.list()]:
+            await client.endpoints.create(spec)
 
         async def is_ready() -> bool:
-            return (await client.get_endpoint("words")).ready == 1
+            return (await client.endpoints.get("words")).ready == 1
 
         await until("the model is ready", is_ready)
 

@@ -65,12 +65,12 @@ from moorage.sdk import Client, chat
 async def main():
     key = open("/var/lib/moorage/admin-key").read().strip()
     async with Client("http://127.0.0.1:8700", key) as client:
-        await client.create_endpoint(EndpointSpec(
+        await client.endpoints.create(EndpointSpec(
             name="boxed", runtime="docker", image="python:3.12-slim",
             command=["python3", "-c", ENGINE, "{port}"],
             probe=Probe(path="/health"), resources={"cpu": "0.1", "mem": "64MiB"}, stop_grace_s=2,
         ))
-        while (await client.get_endpoint("boxed")).status != "ready":
+        while (await client.endpoints.get("boxed")).status != "ready":
             await asyncio.sleep(0.5)
     for proxy in ("one", "two"):
         messages = [{"role": "user", "content": "who is there?"}]

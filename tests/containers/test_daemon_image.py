@@ -70,11 +70,11 @@ async def test_agent_in_a_container(site: Site, api: Any, reachable_dir: Path) -
                 # The agent is listed when it attaches, and its offers arrive with the first report
                 # a moment later.
                 while not [
-                    a for a in await site.client.list_agents() if a.id == "node-c" and a.offers
+                    a for a in await site.client.agents.list() if a.id == "node-c" and a.offers
                 ]:
                     await asyncio.sleep(0.1)
 
-            view = await site.client.get_agent("node-c")
+            view = await site.client.agents.get("node-c")
             assert (view.status, len(view.offers)) == (AgentStatus.ALIVE, 4)
         except TimeoutError:
             pytest.fail(f"no offers of the agent after 60 s; its log:\n{api.logs(agent).decode()}")
@@ -83,7 +83,7 @@ async def test_agent_in_a_container(site: Site, api: Any, reachable_dir: Path) -
             code, output = await run(wait_and_remove, api, agent)
 
         assert code == 0, output
-        assert (await site.client.get_agent("node-c")).draining, (
+        assert (await site.client.agents.get("node-c")).draining, (
             "as process 1 it received SIGTERM and sent the shutdown notice"
         )
 

@@ -74,7 +74,7 @@ async def until_up(platform: Platform) -> None:
 
     async def offered() -> bool:
         async with platform.client() as client:
-            return "docker" in (await client.get_agent("node-1")).runtimes
+            return "docker" in (await client.agents.get("node-1")).runtimes
 
     await until("the agent offers containers", offered)
 
@@ -112,14 +112,14 @@ async def test_cluster_connects_and_fails_with_one_of_its_kernels(
 
     await until("the kernels are connected", met)
     async with platform.client() as client:
-        sub = next(k for k in (await client.get_session("meet")).kernels if k.hostname == "sub1")
+        sub = next(k for k in (await client.sessions.get("meet")).kernels if k.hostname == "sub1")
 
     with contextlib.closing(docker_engine.api()) as api:
         api.kill(f"moorage-{sub.id}")
 
     async def failed() -> bool:
         async with platform.client() as client:
-            return (await client.get_session("meet")).status == "ERROR"
+            return (await client.sessions.get("meet")).status == "ERROR"
 
     await until("the session has failed", failed)
     _, description, _ = await run(platform, "describe", "meet")
@@ -151,7 +151,7 @@ async def test_cluster_over_two_nodes_has_a_network_of_its_own(platform: Platfor
 
     async def two_nodes() -> bool:
         async with platform.client() as client:
-            return sum("docker" in agent.runtimes for agent in await client.list_agents()) == 2
+            return sum("docker" in agent.runtimes for agent in await client.agents.list()) == 2
 
     await until("both agents offer containers", two_nodes)
     arguments = ("--cluster", "2", "--cluster-mode", "multi-node", "--image", PYTHON_IMAGE, *SMALL)
@@ -165,7 +165,7 @@ async def test_cluster_over_two_nodes_has_a_network_of_its_own(platform: Platfor
 
     await until("the kernels are connected", met)
     async with platform.client() as client:
-        assert len({k.agent_id for k in (await client.get_session("apart")).kernels}) == 2
+        assert len({k.agent_id for k in (await client.sessions.get("apart")).kernels}) == 2
 
     assert (await run(platform, "stop", "apart"))[0] == 0
 
@@ -210,16 +210,16 @@ async def test_batch_session_and_served_engine(
         stop_grace_s=2,
     )
     async with platform.client() as client:
-        await client.create_endpoint(spec)
+        await client.endpoints.create(spec)
 
         async def ready() -> bool:
-            return (await client.get_endpoint("boxed")).status == "ready"
+            return (await client.endpoints.get("boxed")).status == "ready"
 
         await until("the endpoint is ready", ready)
         messages = [{"role": "user", "content": "who is there?"}]
         pieces = [p async for p in chat(platform.openai_url, platform.key, "boxed", messages)]  # type: ignore[list-item]
         assert "".join(pieces) == "from a container of boxed"
-        await client.delete_endpoint("boxed")
+        await client.endpoints.delete("boxed")
 
     async def none_left() -> bool:
         return await asyncio.to_thread(containers, docker_engine) == {}
@@ -257,19 +257,19 @@ def boxed_steps() -> PipelineSpec:
 async def test_steps_pass_outputs_on_and_a_signal_reloads_a_program(platform: Platform) -> None:
     await until_up(platform)
     async with platform.client() as client:
-        await client.submit_pipeline(boxed_steps())
+        await client.pipelines.create(boxed_steps())
 
         async def ended() -> bool:
-            return has_ended(await client.get_pipeline("boxed"))
+            return has_ended(await client.pipelines.get("boxed"))
 
         await until("the pipeline has ended", ended)
-        found = {one.name: one for one in (await client.get_pipeline("boxed")).steps}
+        found = {one.name: one for one in (await client.pipelines.get("boxed")).steps}
         assert {name: one.state for name, one in found.items()} == {
             "make": "succeeded", "none": "failed", "take": "failed", "pass": "succeeded",
         }  # fmt: skip
         assert (found["none"].reason, found["take"].reason) == ("output-failed", "exit-nonzero")
         logs = [
-            b"".join([piece async for piece in client.logs(found[name].session_id)])
+            b"".join([piece async for piece in client.sessions.logs(found[name].session_id)])
             for name in ("take", "pass")
         ]
 

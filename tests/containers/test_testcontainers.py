@@ -136,7 +136,7 @@ async def test_manager_and_proxy_on_etcd_and_postgres_in_containers(
             shown = json.loads(platform.run("config", "show", "--origin", "-o", "json").stdout)
             assert shown["telemetry.accept_traceparent"] == {"value": False, "origin": "etcd"}
             async with platform.client() as client:
-                while [manager.proxies for manager in await client.list_managers()] != [["door"]]:
+                while [manager.proxies for manager in await client.managers.list()] != [["door"]]:
                     await asyncio.sleep(0.1)  # the manager says so with its next heartbeat
         finally:
             platform.close()

@@ -70,28 +70,28 @@ class SharedPlatform:
 async def _clear(client: Client) -> None:
     """End what a test left running, and remove the records: the next one finds names and lists
     free."""
-    for pipeline in await client.list_pipelines():
+    for pipeline in await client.pipelines.list():
         if not has_ended(pipeline):
-            await client.stop_pipeline(pipeline.id)
-    for endpoint in (await client.list_endpoints()).items:
-        await client.delete_endpoint(endpoint.name)
-    for session in (await client.list_sessions(statuses=LIVE, limit=500)).items:
+            await client.pipelines.stop(pipeline.id)
+    for endpoint in await client.endpoints.list():
+        await client.endpoints.delete(endpoint.name)
+    for session in await client.sessions.list(statuses=LIVE):
         with contextlib.suppress(ApiError):  # those of endpoints end with them
-            await client.stop_session(session.id)
+            await client.sessions.stop(session.id)
 
     async def nothing_runs() -> bool:
-        live = (await client.list_sessions(statuses=LIVE, limit=500)).items
-        endpoints = (await client.list_endpoints()).items
+        live = await client.sessions.list(statuses=LIVE)
+        endpoints = await client.endpoints.list()
         return not live and not endpoints and not await _used(client)
 
     await until("everything has ended, and its slots are free", nothing_runs)
-    for session in (await client.list_sessions(statuses=TERMINAL, limit=500)).items:
+    for session in await client.sessions.list(statuses=TERMINAL):
         with contextlib.suppress(ApiError):  # those of pipelines stay with them
-            await client.remove_session(session.id)
+            await client.sessions.delete(session.id)
 
 
 async def _used(client: Client) -> list[str]:
-    offers = [offer for agent in await client.list_agents() for offer in agent.offers]
+    offers = [offer for agent in await client.agents.list() for offer in agent.offers]
     return [f"{offer.slot}={offer.used}" for offer in offers if offer.used]
 
 
@@ -99,13 +99,13 @@ async def _facts(client: Client, platform: Platform) -> Facts:
     """What tests can change for those after them. Prices and users are no part: they stay for
     ever."""
     return {
-        "agents": [f"{one.id} {one.status}" for one in await client.list_agents()],
+        "agents": [f"{one.id} {one.status}" for one in await client.agents.list()],
         "addresses": [(platform.home / "connection.json").read_text()],
-        "budgets": [f"{one.scope} {one.name} {one.unit}" for one in await client.list_budgets()],
-        "groups": [f"{one.name} {one.options!r}" for one in await client.list_groups()],
-        "keys": [one.name for one in await client.list_keys()],
-        "quotas": [f"{one.scope} {one.name}" for one in await client.list_quotas()],
-        "secrets": [one.name for one in await client.list_secrets()],
-        "templates": [one.ref for one in await client.list_templates()],
-        "workspaces": [one.session for one in (await client.list_workspaces()).items],
+        "budgets": [f"{one.scope} {one.name} {one.unit}" for one in await client.budgets.list()],
+        "groups": [f"{one.name} {one.options!r}" for one in await client.groups.list()],
+        "keys": [one.name for one in await client.keys.list()],
+        "quotas": [f"{one.scope} {one.name}" for one in await client.quotas.list()],
+        "secrets": [one.name for one in await client.secrets.list()],
+        "templates": [one.ref for one in await client.templates.list()],
+        "workspaces": [one.session for one in (await client.workspaces.list()).items],
     }

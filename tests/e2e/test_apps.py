@@ -65,11 +65,11 @@ async def user(request: pytest.FixtureRequest, one_node: Platform) -> AsyncItera
         pytest.skip("sandboxes take root")
 
     async with one_node.client() as client:
-        key = await client.create_key(KeySpec(name="ann", user="ann", role=Role.MEMBER))
+        key = await client.keys.create(KeySpec(name="ann", user="ann", role=Role.MEMBER))
         one_node.env["MOORAGE_API_KEY"] = key.secret
         yield one_node
         del one_node.env["MOORAGE_API_KEY"]
-        await client.revoke_key("ann")
+        await client.keys.revoke("ann")
 
 
 @pytest.mark.timeout(120)
@@ -90,20 +90,20 @@ async def test_app_is_opened_forwarded_and_revoked(user: Platform) -> None:
         assert await exchange(one_node, b"stressed") == b"desserts"
 
         async with one_node.client() as client:
-            assert await client.list_access_tokens("apps", "backwards") == [], (
+            assert await client.access_tokens.list("apps", "backwards") == [], (
                 "its access token was revoked with the command"
             )
-            (access_token,) = await client.list_access_tokens("apps", "web")
-            await client.revoke_access_token("apps", "web", access_token.id)
+            (access_token,) = await client.access_tokens.list("apps", "web")
+            await client.access_tokens.revoke("apps", "web", access_token.id)
 
             async def refused() -> bool:
                 return (await get(http, plain))[0] == 401
 
             await until("the access token is refused", refused, timeout_s=5)
-            fresh = await client.create_access_token("apps", "web")
+            fresh = await client.access_tokens.create("apps", "web")
             opened = f"{plain}?access_token={fresh.access_token}"
             assert (await get(http, opened))[0] == 200, "the new access token works at once"
-            await client.stop_session("apps")
+            await client.sessions.stop("apps")
             await until("the app is gone", refused, timeout_s=20)
 
     assert fresh.access_token not in one_node.output("up")

@@ -30,18 +30,18 @@ async def client(one_node: Platform) -> AsyncIterator[Client]:
 
 async def run_to_end(client: Client, **fields: Any) -> Any:
     """Run a session until its status is terminal, and return it."""
-    session = await client.create_session(
+    session = await client.sessions.create(
         SessionSpec.model_validate(SMALL | {"max_attempts": 1} | fields)
     )
 
     async def is_terminal() -> Any:
-        view = await client.get_session(session.id)
+        view = await client.sessions.get(session.id)
         return view if view.status in (Status.ERROR, Status.TERMINATED, Status.CANCELLED) else None
 
     view = await until("the session has ended", is_terminal)
 
     async def is_free() -> bool:
-        return not any(o.used for a in await client.list_agents() for o in a.offers)
+        return not any(o.used for a in await client.agents.list() for o in a.offers)
 
     await until("its slots are free", is_free)
     return view
@@ -108,11 +108,11 @@ async def test_missing_engine_is_explained(one_node: Platform, client: Client) -
     result = await asyncio.to_thread(one_node.run, *arguments)
     assert result.returncode == 124
     assert "vllm" in result.stderr
-    view = (await client.get_endpoint("b")).sessions[0]
-    hold = (await client.get_session(view.session_id)).hold
+    view = (await client.endpoints.get("b")).sessions[0]
+    hold = (await client.sessions.get(view.session_id)).hold
     assert hold is not None
     assert (hold.reason, "vllm" in str(hold.refusals)) == ("no-eligible-agent", True)
-    await client.delete_endpoint("b")
+    await client.endpoints.delete("b")
 
 
 async def test_failed_serve_explains_and_removes_the_endpoint(
@@ -128,7 +128,7 @@ async def test_failed_serve_explains_and_removes_the_endpoint(
     assert result.stdout == ""
 
     async def is_gone() -> bool:
-        return (await client.list_endpoints()).items == []
+        return await client.endpoints.list() == []
 
     await until("the endpoint is gone", is_gone)
 
@@ -150,15 +150,15 @@ async def test_unknown_engine_lists_known_engines(one_node: Platform, client: Cl
 
 async def test_infeasible_request_is_explained(client: Client) -> None:
     big = SessionSpec(command=["true"], resources={"cpu": 10_000}, name="big")
-    await client.create_session(big)
+    await client.sessions.create(big)
 
     async def hold_of_session() -> Any:
-        return (await client.get_session("big")).hold
+        return (await client.sessions.get("big")).hold
 
     hold = await until("the hold is stored", hold_of_session)
     assert hold.reason == "infeasible"
     assert "cpu" in " ".join(hold.refusals)
-    assert (await client.stop_session("big")).status is Status.CANCELLED
+    assert (await client.sessions.stop("big")).status is Status.CANCELLED
 
 
 @pytest.mark.parametrize("which", ["url", "openai_url"])
@@ -248,13 +248,13 @@ async def test_failing_endpoint_reports_its_reason(client: Client) -> None:
     spec = EndpointSpec.model_validate(
         SMALL | {"name": "bad", "engine": "custom", "command": ["sh", "-c", "exit 7"], "probe": {}}
     )
-    await client.create_endpoint(spec)
+    await client.endpoints.create(spec)
 
     async def failed_endpoint() -> Any:
-        view = await client.get_endpoint("bad")
+        view = await client.endpoints.get("bad")
         return view if view.failures else None
 
     view = await until("the endpoint has failed", failed_endpoint)
     assert (view.status, view.reason) == ("degraded", "exit-nonzero")
     assert view.retry_at is not None
-    await client.delete_endpoint("bad")
+    await client.endpoints.delete("bad")

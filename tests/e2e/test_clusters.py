@@ -92,16 +92,16 @@ async def test_lost_kernel_degrades_the_cluster_and_its_ssh_key_is_private(
     assert {stat.S_IMODE(key.stat().st_mode) for key in keys} == {0o600}
 
     async with platform.client() as client:
-        view = await client.get_session("work")
+        view = await client.sessions.get("work")
         sub = next(kernel for kernel in view.kernels if kernel.hostname == "sub1")
         [gate] = [path for path in platform.home.rglob("gate") if sub.id in path.parts]
         await asyncio.to_thread(gate.write_text, "now\n")
 
         async def is_degraded() -> bool:
-            return "sub1" in (await client.get_session("work")).detail
+            return "sub1" in (await client.sessions.get("work")).detail
 
         await until("the session continues without sub1", is_degraded)
-        view = await client.get_session("work")
+        view = await client.sessions.get("work")
 
     assert [(k.hostname, str(k.status), k.exit_code) for k in view.kernels] == [
         ("main1", "RUNNING", None), ("sub1", "ERROR", 7),
@@ -128,7 +128,7 @@ async def test_examples_with_a_second_agent_that_has_cpu_slots(platform: Platfor
     async with platform.client() as client:
 
         async def has_two_agents() -> bool:
-            return len(await client.list_agents()) == 2
+            return len(await client.agents.list()) == 2
 
         await until("the second agent is connected", has_two_agents)
 

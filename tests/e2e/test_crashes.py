@@ -102,8 +102,8 @@ async def answers(platform: Platform, model: str) -> bool:
 
 async def is_healthy(platform: Platform) -> bool:
     async with platform.client() as client:
-        views = [await client.get_endpoint(name) for name in ("tiny", "slow")]
-        agent = await client.get_agent("node-1")
+        views = [await client.endpoints.get(name) for name in ("tiny", "slow")]
+        agent = await client.agents.get("node-1")
     return all(v.status == "ready" for v in views) and agent.status == "ALIVE"
 
 
@@ -144,7 +144,7 @@ async def start_all(platform: Platform, ledger: LedgerAccount, model: Path) -> N
     async def create_endpoints() -> bool:
         async with platform.client() as client:
             for spec in (tiny(model), SLOW):
-                await client.create_endpoint(spec)
+                await client.endpoints.create(spec)
         return True
 
     await until("the manager answers", create_endpoints)
@@ -154,12 +154,12 @@ async def start_all(platform: Platform, ledger: LedgerAccount, model: Path) -> N
 async def check_chain(platform: Platform) -> None:
     async def has_succeeded() -> bool:
         async with platform.client() as client:
-            return (await client.get_pipeline("chain")).state == "succeeded"
+            return (await client.pipelines.get("chain")).state == "succeeded"
 
     await until("the pipeline has succeeded", has_succeeded)
     async with platform.client() as client:
-        show = (await client.get_pipeline("chain")).steps[-1].session_id
-        shown = b"".join([piece async for piece in client.logs(show)])
+        show = (await client.pipelines.get("chain")).steps[-1].session_id
+        shown = b"".join([piece async for piece in client.sessions.logs(show)])
 
     assert shown.decode().split() == list(COMPONENTS), "each step read the output of the one before"
     assert (platform.home / "runs").read_text().split() == list(COMPONENTS), "each step ran once"
@@ -172,8 +172,8 @@ async def test_killing_each_component_in_turn(platform: Platform, tiny_model: Pa
     engines = kernels_below(platform.home)
     assert len(set(engines.values())) == 2
     async with platform.client() as client:
-        await client.submit_pipeline(chain(platform.home))
-        sessions = {s.id for s in (await client.list_sessions()).items}
+        await client.pipelines.create(chain(platform.home))
+        sessions = {s.id for s in await client.sessions.list()}
 
     for component in COMPONENTS:
         streaming = asyncio.create_task(stream(platform))
@@ -206,7 +206,7 @@ async def test_killing_each_component_in_turn(platform: Platform, tiny_model: Pa
         await ledger.check()
 
         async with platform.client() as client:
-            assert {s.id for s in (await client.list_sessions()).items} == sessions, (
+            assert {s.id for s in await client.sessions.list()} == sessions, (
                 "no session was created or lost"
             )
 
@@ -219,15 +219,15 @@ async def test_killing_each_component_in_turn(platform: Platform, tiny_model: Pa
         "no engine is left", lambda: asyncio.to_thread(lambda: not kernels_below(platform.home))
     )
     async with platform.client() as client:
-        agent = await client.get_agent("node-1")
+        agent = await client.agents.get("node-1")
         assert await ledger.check() >= 2, (
             "both models are charged, and each step that was seen to run"
         )
         assert {o.slot: o.used for o in agent.offers if o.used} == {}, "no slot is leaked"
 
-        for session in (await client.list_sessions()).items:
+        for session in await client.sessions.list():
             assert session.status == "TERMINATED"
-            revisions = [e.revision for e in await client.history(session.id)]
+            revisions = [e.revision for e in await client.sessions.history(session.id)]
             assert revisions == list(range(1, session.revision + 1)), "its history has no gap"
 
 
@@ -249,7 +249,7 @@ async def has_request_in_flight(platform: Platform) -> bool:
 async def test_killed_engine_is_replaced(one_node: Platform, tiny_model: Path) -> None:
     platform = one_node
     async with platform.client() as client:
-        await client.create_endpoint(tiny(tiny_model))
+        await client.endpoints.create(tiny(tiny_model))
 
     await until("it answers", lambda: answers(platform, "tiny"))
     before = kernels_below(platform.home)
@@ -262,6 +262,6 @@ async def test_killed_engine_is_replaced(one_node: Platform, tiny_model: Path) -
 
     await until("another engine answers", replaced)
     async with platform.client() as client:
-        ended = [s for s in (await client.list_sessions()).items if s.status == "ERROR"]
+        ended = [s for s in await client.sessions.list() if s.status == "ERROR"]
 
     assert [s.reason for s in ended] == ["killed"]

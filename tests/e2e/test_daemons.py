@@ -83,7 +83,7 @@ async def chat_once(site: Site) -> str:
 
 async def alive(site: Site, version: str = "0.1.0") -> bool:
     async with site.manager.client() as client:
-        view = await client.get_agent("node-7")
+        view = await client.agents.get("node-7")
         return (view.status, view.version) == (AgentStatus.ALIVE, version)
 
 
@@ -127,7 +127,7 @@ async def test_join_serve_upgrade_and_revoke(site: Site) -> None:
     assert results["manager"]["detail"].endswith("by mTLS")
 
     async with site.manager.client() as client:
-        await client.create_endpoint(SLOW)
+        await client.endpoints.create(SLOW)
         await until("the model answers, through TLS on both links", lambda: chat_once(site))
         [(pid, kernel)] = kernels_below(site.node.home).items()
 
@@ -135,7 +135,7 @@ async def test_join_serve_upgrade_and_revoke(site: Site) -> None:
         assert kernels_below(site.node.home) == {pid: kernel}, (
             "an orderly shutdown keeps kernels running"
         )
-        assert (await client.get_agent("node-7")).draining, (
+        assert (await client.agents.get("node-7")).draining, (
             "it sent a shutdown notice: nothing new is placed there"
         )
         assert await chat_once(site), "the model answers without its agent"
@@ -148,9 +148,9 @@ async def test_join_serve_upgrade_and_revoke(site: Site) -> None:
         upgraded = subprocess.Popen(command, env=env, stdout=log, stderr=log)
         try:
             await until("the next version has taken over", lambda: alive(site, "0.2.0"))
-            assert not (await client.get_agent("node-7")).draining
+            assert not (await client.agents.get("node-7")).draining
             assert kernels_below(site.node.home) == {pid: kernel}
-            [replica] = (await client.get_endpoint("slow")).sessions
+            [replica] = (await client.endpoints.get("slow")).sessions
             assert replica.status is Status.RUNNING
         finally:
             upgraded.kill()

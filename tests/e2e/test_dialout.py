@@ -41,7 +41,7 @@ async def test_endpoint_websocket_and_tcp_over_dialed_connections(platform: Plat
     async with platform.client() as client, aiohttp.ClientSession(headers=platform.auth) as http:
         resources = {"cpu": "0.1", "mem": "64MiB"}
         model = str(Path(__file__).parent)
-        await client.create_endpoint(
+        await client.endpoints.create(
             EndpointSpec.model_validate(
                 {"name": "main", "engine": "vllm", "model": model, "resources": resources}
             )
@@ -64,7 +64,7 @@ async def test_endpoint_websocket_and_tcp_over_dialed_connections(platform: Plat
             await socket.send_str("hello")
             assert await socket.receive_str() == "echo hello"
 
-        (agent,) = await client.list_agents()
+        (agent,) = await client.agents.list()
         assert agent.address == dial_out_host("node-1", agent.address.split(".")[1])
 
     assert await exchange(platform, b"stressed") == b"desserts"

@@ -68,7 +68,7 @@ async def load(platform: Platform, url: str, clients: int = 6) -> AsyncIterator[
 
 
 async def has(client: Client, status: str, revision: int = 1, ready: int = 0) -> bool:
-    view = await client.get_endpoint(NAME)
+    view = await client.endpoints.get(NAME)
     assert view.rollout is not None
     reached = (view.status, view.revision, view.rollout.state) == (status, revision, "complete")
     assert reached, view  # `until` shows the last one
@@ -78,26 +78,26 @@ async def has(client: Client, status: str, revision: int = 1, ready: int = 0) ->
 
 async def live(client: Client) -> list[str]:
     """The states of its live replicas."""
-    return [r.state for r in (await client.get_endpoint(NAME)).sessions if r.state]
+    return [r.state for r in (await client.endpoints.get(NAME)).sessions if r.state]
 
 
 async def test_endpoint_sleeps_rolls_and_wakes(one_node: Platform) -> None:
     platform = one_node
     scaled = {"autoscale": {"min": 0, "max": 2, "idle_timeout_s": 3}, "replicas": 2}
     async with platform.client() as client:
-        await client.create_endpoint(SLOW.model_copy(update={"replicas": 2}))
+        await client.endpoints.create(SLOW.model_copy(update={"replicas": 2}))
         await until("both replicas are ready", lambda: has(client, "ready", ready=2))
         async with load(platform, platform.openai_url):
-            await client.update_endpoint(NAME, EndpointPatch(env={"NEW": "1"}))
+            await client.endpoints.update(NAME, EndpointPatch(env={"NEW": "1"}))
             await until("the new revision is complete", lambda: has(client, "ready", 2, 2))
-            await client.scale_endpoint(NAME, 1)
+            await client.endpoints.scale(NAME, 1)
 
             async def one_is_left() -> bool:
                 return await live(client) == ["ready"]
 
             await until("one replica is left", one_is_left)
 
-        await client.update_endpoint(NAME, EndpointPatch.model_validate(scaled | {"replicas": 1}))
+        await client.endpoints.update(NAME, EndpointPatch.model_validate(scaled | {"replicas": 1}))
         await until("it sleeps", lambda: has(client, "not_loaded", 2))
 
         async def is_unloaded() -> bool:
@@ -110,11 +110,11 @@ async def test_endpoint_sleeps_rolls_and_wakes(one_node: Platform) -> None:
             woken = await asyncio.gather(*(ask(http, platform.openai_url) for _ in range(10)))
 
         assert woken == ["ok"] * 10
-        decisions = await client.scaling_decisions(NAME)
+        decisions = await client.endpoints.scaling_decisions(NAME)
         assert [d.rule for d in decisions][-2:] == ["wake", "idle"], "the newest first"
         described = platform.run("describe", NAME)
         assert "wake" in described.stdout, described
-        await client.delete_endpoint(NAME)
+        await client.endpoints.delete(NAME)
 
 
 @asynccontextmanager
@@ -155,16 +155,16 @@ async def test_reload_and_bad_revision_under_load(one_node: Platform) -> None:
     bad = EndpointPatch(command=["/bin/sh", "-c", "exit 3"])
     async with platform.client() as client, proxy_with_workers(platform) as url:
         rollout = Rollout(max_failures=1)
-        await client.create_endpoint(SLOW.model_copy(update={"replicas": 2, "rollout": rollout}))
+        await client.endpoints.create(SLOW.model_copy(update={"replicas": 2, "rollout": rollout}))
         await until("both replicas are ready", lambda: has(client, "ready", ready=2))
 
         async with load(platform, platform.openai_url, 2), load(platform, url) as seen:
             before = workers(platform)
             os.kill(platform.pid("proxy"), signal.SIGHUP)
-            await client.update_endpoint(NAME, bad)
+            await client.endpoints.update(NAME, bad)
 
             async def is_rolled_back() -> bool:
-                view = await client.get_endpoint(NAME)
+                view = await client.endpoints.get(NAME)
                 assert view.rollout is not None
                 return (view.rollout.state, view.revision, view.rollout.old) == ("failed", 1, 0)
 
@@ -184,7 +184,7 @@ async def test_reload_and_bad_revision_under_load(one_node: Platform) -> None:
 
         status = platform.run("rollout", "status", NAME)
         assert (status.returncode, "rolled back" in status.stdout) == (1, True), status
-        await client.delete_endpoint(NAME)
+        await client.endpoints.delete(NAME)
 
 
 async def test_replicas_killed_at_random(one_node: Platform, tiny_model: Path) -> None:
@@ -219,10 +219,10 @@ async def test_replicas_killed_at_random(one_node: Platform, tiny_model: Path) -
             await asyncio.sleep(0.1)  # spares the processor of the machine
 
     async with platform.client() as client:
-        await client.create_endpoint(tiny(tiny_model).model_copy(update={"replicas": 2}))
+        await client.endpoints.create(tiny(tiny_model).model_copy(update={"replicas": 2}))
 
         async def both() -> bool:
-            view = await client.get_endpoint("tiny")
+            view = await client.endpoints.get("tiny")
             return view.ready == len(set(kernels_below(platform.home).values())) == 2
 
         async def kill_one() -> None:
@@ -260,7 +260,7 @@ async def test_replicas_killed_at_random(one_node: Platform, tiny_model: Path) -
         assert seen["cut off"] <= 2 * 4, (
             "at most the streams that ran at a replica when it was killed"
         )
-        await client.delete_endpoint("tiny")
+        await client.endpoints.delete("tiny")
 
 
 async def lists(http: aiohttp.ClientSession, platform: Platform, key: str) -> bool:
@@ -282,13 +282,13 @@ async def test_waiting_clients_are_answered_by_priority(
     order = list[str]()
     async with platform.client() as client, aiohttp.ClientSession() as http:
         keys = {
-            name: (await client.create_key(KeySpec(name=name, max_priority=priority))).secret
+            name: (await client.keys.create(KeySpec(name=name, max_priority=priority))).secret
             for name, priority in CLASSES.items()
         }
         env = {"WAIT_FOR": str(may_load), "SLOTS": "1"}
         scaling = Autoscale(min=0, max=1)
         spec = SLOW.model_copy(update={"replicas": 0, "autoscale": scaling, "env": env})
-        await client.create_endpoint(spec)
+        await client.endpoints.create(spec)
 
         for secret in keys.values():
             await until(
@@ -311,18 +311,18 @@ async def test_waiting_clients_are_answered_by_priority(
         waiting = [asyncio.create_task(wait_in_line(name)) for name in names]
 
         async def all_wait() -> bool:
-            return (await client.get_endpoint(NAME)).waiting == 50
+            return (await client.endpoints.get(NAME)).waiting == 50
 
         await until("all wait", all_wait)
         may_load.touch()
         assert await asyncio.gather(*waiting) == ["ok"] * 50
         assert order == sorted(names, key=list(CLASSES).index)
-        (decision,) = await client.scaling_decisions(NAME)
+        (decision,) = await client.endpoints.scaling_decisions(NAME)
         assert (decision.rule, decision.from_replicas, decision.to_replicas) == ("wake", 0, 1)
         assert decision.inputs["held"] >= 1
         described = platform.run("describe", NAME)
         assert "requests wait" in described.stdout, described
         for name in keys:
-            await client.revoke_key(name)
+            await client.keys.revoke(name)
 
-        await client.delete_endpoint(NAME)
+        await client.endpoints.delete(NAME)

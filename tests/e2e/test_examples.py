@@ -22,6 +22,7 @@ async def test_the_page_on_the_python_client(
 ) -> None:
     """Its blocks are one program, as ``python -m asyncio`` would run it; comments tell what it
     prints."""
+    monkeypatch.setenv("MOORAGE_HOME", str(one_node.home))
     monkeypatch.setenv("MOORAGE_URL", one_node.url)
     monkeypatch.setenv("MOORAGE_API_KEY", one_node.key)
     blocks = re.findall(r"^```python\n(.*?)^```$", SDK_PAGE.read_text(), re.DOTALL | re.MULTILINE)
@@ -36,7 +37,7 @@ async def test_the_page_on_the_python_client(
             r"print\(.*\)  # (.*)$", block, re.MULTILINE
         )
 
-    assert len(blocks) == 9
+    assert len(blocks) == 11
 
 
 async def test_templates(one_node: Platform) -> None:
@@ -131,9 +132,9 @@ def use_reuse(platform: Platform) -> None:
 
 async def test_idle(one_node: Platform) -> None:
     async with one_node.client() as client:
-        before = (await client.get_group("default")).options
+        before = (await client.groups.get("default")).options
         shown = await asyncio.to_thread(example, one_node, "idle.py")
-        await client.update_group("default", before)
+        await client.groups.update("default", before)
     assert shown.splitlines() == [
         "unused ended: idle-timeout criterion traffic",
         "used is RUNNING",

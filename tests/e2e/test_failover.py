@@ -69,14 +69,14 @@ class Site:
         """Whether every agent is connected to one of these managers."""
         links = {manager.env["MOORAGE_MANAGER__LINK_LISTEN"] for manager in managers}
         async with managers[0].client() as client:
-            agents = await client.list_agents()
+            agents = await client.agents.list()
         return len(agents) == len(NODES) and all(
             agent.status is AgentStatus.ALIVE and agent.manager in links for agent in agents
         )
 
     async def get(self, manager: Platform, name: str) -> SessionView:
         async with manager.client() as client:
-            return await client.get_session(name)
+            return await client.sessions.get(name)
 
     async def run_on(self, manager: Platform, name: str, node: str) -> None:
         """A session that runs on a node until it is stopped."""
@@ -89,7 +89,7 @@ class Site:
             workspace="keep",
         )
         async with manager.client() as client:
-            await client.create_session(spec)
+            await client.sessions.create(spec)
 
         async def runs() -> bool:
             return (await self.get(manager, name)).status is Status.RUNNING
@@ -164,8 +164,8 @@ async def start_daemon(site: Site, manager: Platform) -> None:
         }
     )  # fmt: skip
     async with manager.client() as client:
-        await client.create_session(spec)
-        await client.wait_session(
+        await client.sessions.create(spec)
+        await client.sessions.wait(
             "daemon", lambda view: view.kernels[0].progress is not None, timeout_s=60
         )
 
@@ -175,7 +175,7 @@ async def check_reload(site: Site, asked: SessionView, manager: Platform) -> Non
     once."""
     (site.home / "gate").touch()
     async with manager.client() as client:
-        view = await client.wait_reloaded(asked, timeout_s=60)
+        view = await client.sessions.wait_reloaded(asked, timeout_s=60)
 
     before = asked.kernels[0].reload
     after = view.kernels[0].reload
@@ -191,7 +191,7 @@ async def test_managers_take_over_from_each_other(site: Site) -> None:
     a = site.a
     b = site.b
     async with a.client() as client:
-        await client.create_endpoint(SLOW)
+        await client.endpoints.create(SLOW)
 
     for node in NODES:
         await site.run_on(a, f"work-{node}", node)
@@ -209,7 +209,7 @@ async def test_managers_take_over_from_each_other(site: Site) -> None:
 
     await start_daemon(site, a)
     async with a.client() as client:
-        reload = await client.reload_session("daemon")
+        reload = await client.sessions.reload("daemon")
 
     await until("the program is asked", lambda: asyncio.to_thread((site.home / "asked").exists))
     a.kill("manager")

@@ -59,12 +59,12 @@ class Node:
 
     async def status(self, name: str) -> Status:
         async with self.platform.client() as client:
-            return (await client.get_session(name)).status
+            return (await client.sessions.get(name)).status
 
     async def reasons(self) -> dict[str, str]:
         """Of the agent's devices, by id: why each is unhealthy, or ""."""
         async with self.platform.client() as client:
-            agent = await client.get_agent("node-1")
+            agent = await client.agents.get("node-1")
         return {o.device_id: o.unhealthy_reason for o in agent.offers if o.device_id}
 
     async def until_unhealthy(self, *gpus: str) -> None:

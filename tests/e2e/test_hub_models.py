@@ -55,7 +55,7 @@ async def test_gguf_is_downloaded_served_and_kept(hub: LocalHub, platform: Platf
 
     async def is_ready() -> bool:
         async with platform.client() as client:
-            return (await client.get_endpoint("tiny")).ready == 1
+            return (await client.endpoints.get("tiny")).ready == 1
 
     await until("the model is served", is_ready)
     first, second = downloads(hub)

@@ -384,7 +384,7 @@ async def test_kept_workspace_outlives_its_session_and_retries(one_node: Platfor
     async with platform.client() as client:
 
         async def not_in_use() -> bool:
-            [found] = (await client.list_workspaces()).items
+            [found] = (await client.workspaces.list()).items
             return not found.in_use
 
         await until("the agent has forgotten its kernels", not_in_use)

@@ -49,7 +49,7 @@ def nodes(home: Path) -> Iterator[tuple[Platform, Platform, Platform]]:
 
 async def session(manager: Platform) -> SessionView:
     async with manager.client() as client:
-        return await client.get_session("job")
+        return await client.sessions.get("job")
 
 
 async def runs_on(manager: Platform, node: str) -> bool:
@@ -84,14 +84,14 @@ async def test_program_of_a_node_that_is_cut_off_runs_again_elsewhere(
         await manager.wait_until_ready()
         cut_off.start("agent", env={"MOORAGE_AGENT__MANAGER": relay.address})
         async with manager.client() as client:
-            await client.create_session(spec)
+            await client.sessions.create(spec)
 
         await until("it runs on the first node", lambda: runs_on(manager, "node-1"))
         other.start("agent")
 
         async def both_alive() -> bool:
             async with manager.client() as client:
-                return [a.status for a in await client.list_agents()] == [AgentStatus.ALIVE] * 2
+                return [a.status for a in await client.agents.list()] == [AgentStatus.ALIVE] * 2
 
         await until("both nodes are there", both_alive)
         relay.passing.clear()
@@ -102,7 +102,7 @@ async def test_program_of_a_node_that_is_cut_off_runs_again_elsewhere(
 
         async def released() -> bool:
             async with manager.client() as client:
-                agent = await client.get_agent("node-1")
+                agent = await client.agents.get("node-1")
             return agent.status is AgentStatus.ALIVE and all(
                 offer.used == 0 for offer in agent.offers
             )
@@ -112,7 +112,7 @@ async def test_program_of_a_node_that_is_cut_off_runs_again_elsewhere(
         assert len(await asyncio.to_thread(kernels_below, home)) == 1
         assert set(runs.read_text().splitlines()) == {"alone"}
         async with manager.client() as client:
-            await client.stop_session("job")
+            await client.sessions.stop("job")
 
         async def ended() -> bool:
             return (await session(manager)).status is Status.TERMINATED

@@ -126,7 +126,7 @@ def platform(home: Path, empty_database: str) -> Iterator[Platform]:
 async def run_a_session(platform: Platform) -> None:
     """A batch session to its end, and an interactive one that is stopped."""
     async with platform.client() as client:
-        await client.create_session(SessionSpec(name="job", command=["true"], resources=RESOURCES))
+        await client.sessions.create(SessionSpec(name="job", command=["true"], resources=RESOURCES))
         stays = SessionSpec(
             name="stays",
             type="interactive",
@@ -134,20 +134,20 @@ async def run_a_session(platform: Platform) -> None:
             resources=RESOURCES,
             stop_grace_s=2,
         )
-        await client.create_session(stays)
+        await client.sessions.create(stays)
 
         async def has_status(name: str, status: str) -> bool:
-            return (await client.get_session(name)).status == status
+            return (await client.sessions.get(name)).status == status
 
         await until("the job ends", lambda: has_status("job", "TERMINATED"))
         await until("the session runs", lambda: has_status("stays", "RUNNING"))
-        await client.stop_session("stays")
+        await client.sessions.stop("stays")
         await until("the session is stopped", lambda: has_status("stays", "TERMINATED"))
-        await client.create_endpoint(SLOW)
+        await client.endpoints.create(SLOW)
 
     await until("the model answers through the proxy", lambda: answers(platform, SLOW.name))
     async with platform.client() as client:
-        await client.delete_endpoint(SLOW.name)
+        await client.endpoints.delete(SLOW.name)
 
 
 def test_specs_that_use_nothing_new_are_readable_to_the_previous_release(
@@ -222,10 +222,10 @@ class Jobs:
     async def run(self, client: Client, manager: str) -> None:
         self._number += 1
         name = f"job-{self._number}"
-        await client.create_session(SessionSpec(name=name, command=["true"], resources=RESOURCES))
+        await client.sessions.create(SessionSpec(name=name, command=["true"], resources=RESOURCES))
 
         async def succeeded() -> bool:
-            return (await client.get_session(name)).result == "SUCCESS"
+            return (await client.sessions.get(name)).result == "SUCCESS"
 
         await until(f"{name} of {manager} succeeds", succeeded)
         self.done[manager] += 1
@@ -258,14 +258,14 @@ async def test_a_manager_of_the_previous_release_runs_on_beside_this_one(
         newer = await stack.enter_async_context(Client(f"http://{beside}", platform.key))
         jobs = Jobs()
         await jobs.run(older, "older")
-        await older.create_endpoint(SLOW)
+        await older.endpoints.create(SLOW)
         await until("the model answers", lambda: answers(platform, SLOW.name))
 
         async def newer_answers() -> bool:
             return (await newer.health()).status == "ok"
 
         async def newer_leads() -> bool:
-            return [one.leader for one in await newer.list_managers()] == [True]
+            return [one.leader for one in await newer.managers.list()] == [True]
 
         platform.start("manager", env=listens, known_as="newer")
         await jobs.run_while(older, "older", until("the newer manager answers", newer_answers))
@@ -285,7 +285,7 @@ async def test_a_manager_of_the_previous_release_runs_on_beside_this_one(
         await until("the newer manager leads", newer_leads)
         await jobs.run(newer, "newer")
         await until("the model answers", lambda: answers(platform, SLOW.name))
-        replicas = (await newer.list_sessions(type="inference")).items
+        replicas = await newer.sessions.list(type="inference")
         assert [one.attempt for one in replicas] == [1], "nothing was started again"
 
     for name in ("manager", "newer", "agent", "proxy"):
@@ -310,14 +310,14 @@ async def test_agents_of_the_previous_release_go_on_in_a_renamed_group(
 
         async def group_of_agent() -> list[str]:
             return [
-                one.resource_group for one in await client.list_agents() if one.status == "ALIVE"
+                one.resource_group for one in await client.agents.list() if one.status == "ALIVE"
             ]
 
         async def has_group() -> bool:
             return await group_of_agent() == ["fast"]
 
         async def runs(name: str) -> bool:
-            return (await client.get_session(name)).status == "RUNNING"
+            return (await client.sessions.get(name)).status == "RUNNING"
 
         async def run(name: str, group: str) -> None:
             fields = {
@@ -327,12 +327,12 @@ async def test_agents_of_the_previous_release_go_on_in_a_renamed_group(
                 "stop_grace_s": 1,
             }
             fields |= {"resources": {"cpu": "0.1", "mem": "64MiB"}, "resource_group": group}
-            await client.create_session(SessionSpec.model_validate(fields))
+            await client.sessions.create(SessionSpec.model_validate(fields))
             await until(f"{name} runs", lambda: runs(name))
 
         await until("the agent has made its group", has_group)
         await run("before", "fast")
-        await client.rename_group("fast", "quick")
+        await client.groups.rename("fast", "quick")
         await run("by-the-former-name", "fast")
         platform.kill("agent")
         platform.start("agent", env=previous)
@@ -340,13 +340,13 @@ async def test_agents_of_the_previous_release_go_on_in_a_renamed_group(
         assert await group_of_agent() == ["quick"]
 
         for name in ("before", "by-the-former-name", "after-a-restart"):
-            view = await client.get_session(name)
+            view = await client.sessions.get(name)
             assert (view.resource_group, view.status, view.attempt) == ("quick", "RUNNING", 1), name
-            await client.stop_session(name)
+            await client.sessions.stop(name)
 
-        assert [group.name for group in await client.list_groups()] == ["default", "quick"]
+        assert [group.name for group in await client.groups.list()] == ["default", "quick"]
         with pytest.raises(ApiError, match="in use by 1 agents"):
-            await client.release_alias("fast")
+            await client.groups.release_alias("fast")
 
     for name in ("manager", "agent"):
         assert "Traceback" not in platform.output(name), platform.output(name)

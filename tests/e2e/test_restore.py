@@ -36,10 +36,10 @@ async def running(client: Client, name: str) -> str:
     """The kernel id of a session, once it runs."""
 
     async def runs() -> bool:
-        return (await client.get_session(name)).status is Status.RUNNING
+        return (await client.sessions.get(name)).status is Status.RUNNING
 
     await until(f"{name} runs", runs)
-    return (await client.get_session(name)).kernels[-1].id
+    return (await client.sessions.get(name)).kernels[-1].id
 
 
 def manager_in_fresh_home(site: Site, home: Path) -> None:
@@ -59,14 +59,14 @@ async def back_up_then_work(site: Site, backup: Path) -> tuple[str, str]:
     session that it knows, and of one that it does not."""
     run = site.manager.run
     async with site.manager.client() as client:
-        await client.create_endpoint(SLOW)
-        await client.create_session(sleeper("kept"))
+        await client.endpoints.create(SLOW)
+        await client.sessions.create(sleeper("kept"))
         known = await running(client, "kept")
         await until("the model answers", lambda: chat_once(site))
         done = run("db", "backup", str(backup))
         assert done.returncode == 0, done.stderr
         assert "ca-secret" in done.stdout, "it names what it leaves out"
-        await client.create_session(sleeper("later"))
+        await client.sessions.create(sleeper("later"))
         unknown = await running(client, "later")
 
     assert run("keys", "create", "later").returncode == 0
@@ -86,23 +86,23 @@ async def check_adopted(site: Site, client: Client, known: str, unknown: str) ->
     """What lives is adopted, and what the backup does not know is listed."""
 
     async def reported() -> AgentView | None:
-        view = await client.get_agent("node-7")
+        view = await client.agents.get("node-7")
         return view if view.restored_at is None else None
 
     view = await until("the agent has reported", reported)
     assert [kernel.kernel_id for kernel in view.unknown_kernels] == [unknown]
     assert (view.ready, view.cordon) == (False, ""), "the cordon came after the backup"
-    kept = await client.get_session("kept")
+    kept = await client.sessions.get("kept")
     assert (kept.status, [kernel.id for kernel in kept.kernels]) == (Status.RUNNING, [known])
     assert await chat_once(site)
-    assert (await client.list_sessions(name="later")).items == []
+    assert await client.sessions.list(name="later") == []
     run = site.manager.run
     assert '"later"' not in run("keys", "list", "-o", "json").stdout
     listed = json.loads(run("db", "check", "-o", "json").stdout)
     assert [(drift["check"], drift["subject"]) for drift in listed] == [("unknown", unknown)]
     assert unknown in run("agents", "describe", "node-7").stdout
     assert "ALIVE not-ready" in run("agents").stdout
-    await client.create_session(sleeper("new"))
+    await client.sessions.create(sleeper("new"))
     assert "not ready" in run("why", "new").stdout
 
 
@@ -147,7 +147,7 @@ async def test_restore_adopts_what_lives_and_lists_what_the_backup_does_not_know
         await running(client, "new")
         left = set(kernels_below(site.node.home).values())
         assert (known in left, unknown in left) == (True, False)
-        assert (await client.get_agent("node-7")).ready
+        assert (await client.agents.get("node-7")).ready
         assert site.manager.run("db", "check").returncode == 0
         assert await chat_once(site)
 

@@ -55,13 +55,13 @@ async def test_requests_go_where_their_endpoint_says(platform: Platform) -> None
         platform.client() as client,
         aiohttp.ClientSession(headers=platform.auth, timeout=timeout) as http,
     ):
-        await client.create_endpoint(spec(SPARE, env={"REVISION": "spare"}))
+        await client.endpoints.create(spec(SPARE, env={"REVISION": "spare"}))
         main = spec(MAIN, replicas=2, routing=routing, adapters=adapters, env={"REVISION": "1"})
-        await client.create_endpoint(main)
+        await client.endpoints.create(main)
         asker = Asker(http, platform.openai_url)
 
         async def are_routed() -> bool:
-            views = [await client.get_endpoint(name) for name in (MAIN, SPARE)]
+            views = [await client.endpoints.get(name) for name in (MAIN, SPARE)]
             pids = {(await asker.ask(MAIN, f"{n}"))["pid"] for n in range(16)}
             return [view.ready for view in views] == [2, 1] and len(pids) == 2
 
@@ -89,7 +89,7 @@ async def _affinity(asker: Asker) -> None:
 
 async def _canary(client: Client, asker: Asker) -> None:
     patch = EndpointPatch(env={"REVISION": "2"}, rollout={"canary": 30})
-    await client.update_endpoint(MAIN, patch)
+    await client.endpoints.update(MAIN, patch)
 
     async def share() -> Counter[str]:
         return Counter([(await asker.ask(MAIN, f"prompt {n}"))["revision"] for n in range(200)])
@@ -102,7 +102,7 @@ async def _canary(client: Client, asker: Asker) -> None:
     assert sum(seen.values()) == 200
     again = await share()
     assert 30 <= again["2"] <= 90, f"about 30 % of 200: {again}"
-    await client.promote_rollout(MAIN)
+    await client.rollouts.promote(MAIN)
 
     async def is_promoted() -> bool:
         return set(await share()) == {"2"}
@@ -111,7 +111,7 @@ async def _canary(client: Client, asker: Asker) -> None:
 
 
 async def _fallback(client: Client, asker: Asker) -> None:
-    await client.scale_endpoint(MAIN, 0)
+    await client.endpoints.scale(MAIN, 0)
 
     async def falls_back() -> dict[str, Any] | None:
         found = await asker.ask(MAIN)

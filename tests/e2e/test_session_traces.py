@@ -53,7 +53,7 @@ async def ended(platform: Platform, ref: str) -> Any:
 
 
 async def _ended(client: Any, ref: str) -> Any:
-    found = await client.get_session(ref)
+    found = await client.sessions.get(ref)
     return found if found.status in ("TERMINATED", "CANCELLED", "ERROR") else None
 
 
@@ -128,7 +128,7 @@ async def _has_passed(platform: Platform) -> bool:
 
 
 async def _has_hold(client: Any) -> bool:
-    return (await client.get_session("job")).hold is not None
+    return (await client.sessions.get("job")).hold is not None
 
 
 @pytest.mark.timeout(180)
@@ -181,7 +181,7 @@ async def test_an_agent_that_was_killed_goes_on_with_the_trace(
     async with platform.client() as client:
 
         async def is_creating() -> bool:
-            return bool((await client.get_session("web")).status == "CREATING")
+            return bool((await client.sessions.get("web")).status == "CREATING")
 
         await until("the kernel was created", is_creating)
         platform.kill("agent")
@@ -190,10 +190,10 @@ async def test_an_agent_that_was_killed_goes_on_with_the_trace(
         await asyncio.to_thread(Path(f"/proc/{pid}/cwd/go").touch)
 
         async def is_running() -> bool:
-            return bool((await client.get_session("web")).status == "RUNNING")
+            return bool((await client.sessions.get("web")).status == "RUNNING")
 
         await until("it is ready", is_running)
-        await client.stop_session("web")
+        await client.sessions.stop("web")
         await ended(platform, "web")
 
     found = await spans_of(collector, DELIVERED | {"readiness"})

@@ -29,7 +29,7 @@ async def test_apps_of_a_job_are_opened_and_outlive_a_kill_of_the_agent(
     platform.start("proxy")
     async with platform.client() as client:
         options = {"hpc": {"runtime": "slurm", "walltime_s": 600}}
-        await client.update_group("site", GroupOptions.model_validate(options))
+        await client.groups.update("site", GroupOptions.model_validate(options))
 
     platform.start("agent", env=env)
     program = (sys.executable, "-c", PROGRAM, "{port:web}", "{port:backwards}")
@@ -51,7 +51,7 @@ async def test_apps_of_a_job_are_opened_and_outlive_a_kill_of_the_agent(
 
         async def is_known() -> bool:
             async with platform.client() as client:
-                [agent] = await client.list_agents()
+                [agent] = await client.agents.list()
                 return agent.status == "ALIVE"
 
         await until("the agent is back", is_known)

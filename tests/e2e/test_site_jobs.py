@@ -44,13 +44,13 @@ async def client(platform: Platform, server: HeappeServer) -> AsyncIterator[Clie
     await platform.wait_until_ready()
     async with platform.client() as connected:
         site = {"runtime": "heappe", "node_type": "gpu", "template": "moorage", "walltime_s": 600}
-        await connected.update_group(GROUP, GroupOptions.model_validate({"hpc": site}))
+        await connected.groups.update(GROUP, GroupOptions.model_validate({"hpc": site}))
         platform.start("agent")
         yield connected
 
 
 async def create(client: Client, name: str, program: str) -> None:
-    await client.create_session(
+    await client.sessions.create(
         SessionSpec(
             name=name, command=["sh", "-c", program], resource_group=GROUP, resources={"cpu": 1}
         )
@@ -59,7 +59,7 @@ async def create(client: Client, name: str, program: str) -> None:
 
 async def when(client: Client, name: str, *statuses: str) -> SessionView:
     async def view() -> SessionView | None:
-        seen = await client.get_session(name)
+        seen = await client.sessions.get(name)
         return seen if seen.status in statuses else None
 
     found: SessionView = await until(f"{name} is {' or '.join(statuses)}", view, WITHIN_S)
@@ -67,7 +67,7 @@ async def when(client: Client, name: str, *statuses: str) -> SessionView:
 
 
 async def log_of(client: Client, name: str) -> str:
-    return b"".join([piece async for piece in client.logs(name)]).decode()
+    return b"".join([piece async for piece in client.sessions.logs(name)]).decode()
 
 
 async def test_batch_sessions_run_as_jobs(
@@ -103,7 +103,7 @@ async def test_batch_sessions_run_as_jobs(
     assert await log_of(client, "bad") == "broken\n"
 
     for name in programs:
-        passed = [entry.to_status for entry in await client.history(name)]
+        passed = [entry.to_status for entry in await client.sessions.history(name)]
         wanted = ["PENDING", "QUEUED", "RUNNING", "TERMINATED"]
         assert [status for status in passed if status in wanted] == wanted, passed
 
@@ -122,10 +122,10 @@ async def test_a_queue_that_is_longer_than_the_start_timeout(
     cluster.holding = True
     gate = tmp_path / "gate"
     slow = {"start_timeout_s": 15, "env": {"WAIT_FOR": str(gate)}}
-    await asyncio.gather(*(client.create_endpoint(model(name, **slow)) for name in names))
+    await asyncio.gather(*(client.endpoints.create(model(name, **slow)) for name in names))
 
     async def replicas() -> list[SessionView]:
-        return [one for name in names for one in (await client.list_sessions(endpoint=name)).items]
+        return [one for name in names for one in await client.sessions.list(endpoint=name)]
 
     async def statuses() -> list[str]:
         return [one.status for one in await replicas()]
@@ -155,7 +155,7 @@ async def test_a_queue_that_is_longer_than_the_start_timeout(
     await until("both jobs have started", has_started, WITHIN_S)
     assert await statuses() == ["RUNNING", "RUNNING"]
     for replica in await replicas():
-        passed = [entry.to_status for entry in await client.history(replica.name)]
+        passed = [entry.to_status for entry in await client.sessions.history(replica.name)]
         assert "CREATING" not in passed[: passed.index("QUEUED")], "it was not known to start"
 
     assert len(cluster.jobs) == len(names), "no job was submitted again"
@@ -213,7 +213,7 @@ async def test_files_are_copied_in_and_out_of_a_job(
     await cp(platform, str(tmp_path / "all"), "job:", code=1, error="takes single files only")
     await cp(platform, str(tmp_path / "data"), "job:../x", code=1, error="not in the directory")
     assert not (tmp_path / "no").exists()
-    await client.stop_session("job")
+    await client.sessions.stop("job")
     await when(client, "job", "TERMINATED")
     await cp(
         platform, "job:out", str(tmp_path / "no"), code=1, error="is not running: it is TERMINATED"

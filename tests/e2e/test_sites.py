@@ -65,7 +65,7 @@ class Sites:
 
     async def create(self, name: str, group: str, gate: Path) -> None:
         program = f"echo on {group}; while [ ! -e {gate} ]; do sleep 0.1; done"
-        await self.client.create_session(
+        await self.client.sessions.create(
             SessionSpec(
                 name=name, command=["sh", "-c", program], resource_group=group, resources={"cpu": 1}
             )
@@ -73,7 +73,7 @@ class Sites:
 
     async def when(self, name: str, *statuses: str) -> SessionView:
         async def view() -> SessionView | None:
-            seen = await self.client.get_session(name)
+            seen = await self.client.sessions.get(name)
             return seen if seen.status in statuses else None
 
         found: SessionView = await until(f"{name} is {' or '.join(statuses)}", view, WITHIN_S)
@@ -110,7 +110,7 @@ async def sites(platform: Platform, tmp_path: Path) -> AsyncIterator[Sites]:
         for group in GROUPS:
             runtime = "slurm" if group == "near" else "heappe"
             options = {"hpc": {"runtime": runtime, "walltime_s": 600}}
-            await client.update_group(group, GroupOptions.model_validate(options))
+            await client.groups.update(group, GroupOptions.model_validate(options))
 
         yield Sites(platform, client, servers, ScriptedSlurm(tmp_path / "near"))
 
@@ -130,7 +130,7 @@ async def test_sites_serve_on_their_own(sites: Sites, tmp_path: Path) -> None:
 
     assert sites.submitted() == dict.fromkeys(GROUPS, 1)
     assert sites.near.confs() == {"/etc/near.conf"}
-    agents = {agent.id: agent for agent in await sites.client.list_agents()}
+    agents = {agent.id: agent for agent in await sites.client.agents.list()}
     assert {agent_id: agent.resource_group for agent_id, agent in agents.items()} == {
         f"node-1-{group}": group for group in GROUPS
     }
@@ -152,7 +152,7 @@ async def test_sites_serve_on_their_own(sites: Sites, tmp_path: Path) -> None:
     sites.start()
     await sites.create("third-new", "new", gate)
     await sites.when("third-new", "RUNNING")
-    assert (await sites.client.get_session("on-old")).status == "RUNNING"
+    assert (await sites.client.sessions.get("on-old")).status == "RUNNING"
     sites.servers["old"].switches.hangs = 0
     await sites.servers["old"].interrupt()  # ends the calls that hang
     await sites.servers["old"].resume()

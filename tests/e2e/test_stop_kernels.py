@@ -17,7 +17,7 @@ SLEEP = ["sleep", "1000"]
 
 async def session(platform: Platform, name: str) -> SessionView:
     async with platform.client() as client:
-        return await client.get_session(name)
+        return await client.sessions.get(name)
 
 
 async def is_running(platform: Platform, *names: str) -> bool:
@@ -42,10 +42,10 @@ async def test_stopped_kernels_return_to_the_queue(platform: Platform, how: str)
     start(platform, how, stops_kernels=True)
     await platform.wait_until_ready()
     async with platform.client() as client:
-        await client.create_session(
+        await client.sessions.create(
             SessionSpec(name="job", command=SLEEP, resources=SMALL, retries=1, stop_grace_s=2)
         )
-        await client.create_session(
+        await client.sessions.create(
             SessionSpec(
                 name="shell", type="interactive", command=SLEEP, resources=SMALL, stop_grace_s=2
             )
@@ -70,7 +70,7 @@ async def test_stopped_kernels_return_to_the_queue(platform: Platform, how: str)
     assert (job.attempt, job.requeues) == (2, 0), "no retry is used"
     assert shell.reason is Reason.AGENT_SHUTDOWN
     async with platform.client() as client:
-        await client.stop_session("job")
+        await client.sessions.stop("job")
 
     async def ended() -> bool:
         return (await session(platform, "job")).status is Status.TERMINATED

@@ -76,7 +76,7 @@ class Daemons:
                 "walltime_s": 60,
             }
             options["successor_at"] = 0.5  # 30 s before its end
-            await client.update_group("site", GroupOptions.model_validate({"hpc": options}))
+            await client.groups.update("site", GroupOptions.model_validate({"hpc": options}))
 
         for one in (self.node, self.login):
             one.start("agent")
@@ -116,7 +116,7 @@ def model(name: str, **fields: object) -> EndpointSpec:
 
 
 async def replicas(client: Client, name: str) -> list[SessionView]:
-    return (await client.list_sessions(endpoint=name)).items
+    return await client.sessions.list(endpoint=name)
 
 
 async def ask(platform: Platform, key: str, name: str) -> int:
@@ -130,28 +130,28 @@ async def ask(platform: Platform, key: str, name: str) -> int:
 async def plan_everything(client: Client, url: str, failed: Path) -> None:
     """Create what waits for its time. ``failed``: the file by which a program knows its second
     attempt."""
-    await client.create_endpoint(model("job", resource_group="site"))
-    await client.create_endpoint(model("life", max_lifetime_s=95))
+    await client.endpoints.create(model("job", resource_group="site"))
+    await client.endpoints.create(model("life", max_lifetime_s=95))
     asleep = {"min": 0, "max": 1, "idle_timeout_s": 600}
-    await client.create_endpoint(model("asleep", replicas=0, autoscale=asleep))
+    await client.endpoints.create(model("asleep", replicas=0, autoscale=asleep))
     again = ["sh", "-c", f"test -e {failed} || {{ touch {failed}; exit 3; }}"]
     resources = {"cpu": "0.1"}
     retried = {"name": "again", "command": again, "resources": resources, "retries": 1}
-    await client.create_session(SessionSpec.model_validate(retried | {"retry_backoff_s": 20}))
-    key = (await client.create_key(KeySpec(name="ann", user="ann", role=Role.ADMIN))).secret
+    await client.sessions.create(SessionSpec.model_validate(retried | {"retry_backoff_s": 20}))
+    key = (await client.keys.create(KeySpec(name="ann", user="ann", role=Role.ADMIN))).secret
     async with Client(url, key) as ann:
         paid = {"name": "paid", "command": ["sleep", "1000"], "resources": resources}
-        await ann.create_session(SessionSpec.model_validate(paid))
+        await ann.sessions.create(SessionSpec.model_validate(paid))
 
     limit = BudgetSpec(hard=3_000, policy="stop")  # 30 s of a tenth of a CPU
-    await client.set_budget("user", "ann", "cpu", "day", spec=limit)
+    await client.budgets.set("user", "ann", "cpu", "day", spec=limit)
 
     async def job_is_placed() -> bool:
         return all(one.status is not Status.PENDING for one in await replicas(client, "job"))
 
     await until("the job has the place at the site", job_is_placed, WITHIN_S)
-    await client.set_quota("group", "site", QuotaLimits(sessions=1))
-    await client.create_endpoint(model("back", resource_groups=["site", "default"]))
+    await client.quotas.set("group", "site", QuotaLimits(sessions=1))
+    await client.endpoints.create(model("back", resource_groups=["site", "default"]))
 
 
 async def let_it_be_late(dsn: str) -> None:
@@ -181,8 +181,8 @@ async def test_the_next_leader_carries_out_what_the_last_one_had_planned(
 
         async def is_planned() -> bool:
             running = [*await replicas(client, "job"), *await replicas(client, "life")]
-            running.append(await client.get_session("paid"))
-            waiting = await client.get_session("again")
+            running.append(await client.sessions.get("paid"))
+            waiting = await client.sessions.get("again")
             elsewhere = [
                 one for one in await replicas(client, "back") if one.status is Status.RUNNING
             ]
@@ -205,7 +205,7 @@ async def test_the_next_leader_carries_out_what_the_last_one_had_planned(
     await daemons.b.wait_until_ready()
 
     async with daemons.b.client() as client:
-        await client.set_quota("group", "site", QuotaLimits(sessions=6))
+        await client.quotas.set("group", "site", QuotaLimits(sessions=6))
 
         async def follows(name: str) -> bool:
             """The first replica has ended after another one served."""
@@ -216,14 +216,14 @@ async def test_the_next_leader_carries_out_what_the_last_one_had_planned(
             )
 
         async def has_ended(name: str) -> bool:
-            return (await client.get_session(name)).status in TERMINAL
+            return (await client.sessions.get(name)).status in TERMINAL
 
         assert await asyncio.wait_for(held, WITHIN_S) == 200, "it woke for the request that waited"
         for name in ("again", "paid"):
             await until(f"{name} has ended", lambda name=name: has_ended(name), WITHIN_S)
 
-        done = await client.get_session("again")
-        paid_off = await client.get_session("paid")
+        done = await client.sessions.get("again")
+        paid_off = await client.sessions.get("paid")
         assert (done.attempt, done.reason) == (2, Reason.EXIT_ZERO)
         assert paid_off.reason is Reason.BUDGET_EXHAUSTED
         for name in firsts:
@@ -234,7 +234,7 @@ async def test_the_next_leader_carries_out_what_the_last_one_had_planned(
             return [one.resource_group for one in found if one.status in LIVE] == ["site"]
 
         await until("a replica has returned to the site", has_returned, WITHIN_S)
-        job = await client.get_session(firsts["job"])
+        job = await client.sessions.get(firsts["job"])
         ends_at = job.kernels[0].ends_at
         assert ends_at is not None
         assert job.status_since < ends_at, "not by its walltime"

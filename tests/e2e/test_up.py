@@ -30,7 +30,7 @@ async def test_grpc_writes_no_lines_of_its_own_at_the_end(platform: Platform) ->
 
     async def alive() -> bool:
         async with platform.client() as client:
-            return [agent.status for agent in await client.list_agents()] == [AgentStatus.ALIVE]
+            return [agent.status for agent in await client.agents.list()] == [AgentStatus.ALIVE]
 
     await until("the agent is alive", alive)
     assert platform.stop("up") == 0

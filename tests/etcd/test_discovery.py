@@ -51,7 +51,7 @@ def members(servers: EtcdServers) -> dict[str, dict[str, str]]:
 
 async def agent_status(platform: Platform) -> AgentStatus | None:
     async with platform.client() as client:
-        return next((agent.status for agent in await client.list_agents()), None)
+        return next((agent.status for agent in await client.agents.list()), None)
 
 
 @pytest.mark.smoke

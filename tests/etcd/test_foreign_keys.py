@@ -68,11 +68,11 @@ async def test_an_agent_joins_its_own_installation(
 
     async def alive() -> bool:
         async with ours.client() as client:
-            return [agent.status for agent in await client.list_agents()] == [AgentStatus.ALIVE]
+            return [agent.status for agent in await client.agents.list()] == [AgentStatus.ALIVE]
 
     await until("the agent is alive", alive)
     async with others.client() as client:
-        assert await client.list_agents() == []
+        assert await client.agents.list() == []
 
     checks = json.loads(ours.run("doctor", "--cluster", "-o", "json").stdout)
     found = [check["detail"] for check in checks if check["name"] == "etcd"]

@@ -49,7 +49,7 @@ async def test_a_new_agent_joins_by_address(
 
         async def is_alive() -> bool:
             async with platform.client() as client:
-                return [agent.status for agent in await client.list_agents()] == [AgentStatus.ALIVE]
+                return [agent.status for agent in await client.agents.list()] == [AgentStatus.ALIVE]
 
         await until("the agent is alive", is_alive)
     finally:

@@ -101,7 +101,7 @@ class Cluster:
                     f"exited at startup: {', '.join(exited)}\n{self.output(exited[0].split()[0])}"
                 )
             async with self.client() as client:
-                return [a.status for a in await client.list_agents()] == ["ALIVE"] * len(
+                return [a.status for a in await client.agents.list()] == ["ALIVE"] * len(
                     self.all_agents
                 )
 
@@ -112,7 +112,7 @@ class Cluster:
         assert self.site is not None
         try:
             async with self.client() as client:
-                await client.update_group(GROUP, self.site.group)
+                await client.groups.update(GROUP, self.site.group)
         except MoorageError:
             return False
         return True

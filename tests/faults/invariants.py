@@ -43,14 +43,7 @@ SITE_REASONS = FAULT_REASONS | {Reason.CREATE_FAILED, Reason.WALLTIME, Reason.KI
 
 
 async def all_sessions(client: Client) -> list[SessionView]:
-    sessions: list[SessionView] = []
-    cursor: str | None = None
-    while True:
-        page = await client.list_sessions(cursor=cursor, limit=500)
-        sessions += page.items
-        cursor = page.next
-        if cursor is None:
-            return sessions
+    return await client.sessions.list()
 
 
 async def check_invariants(
@@ -62,8 +55,8 @@ async def check_invariants(
 
     async with cluster.client(60) as client:
         sessions = await all_sessions(client)
-        histories = {s.id: await client.history(s.id) for s in sessions}
-        agents = await client.list_agents()
+        histories = {s.id: await client.sessions.history(s.id) for s in sessions}
+        agents = await client.agents.list()
 
     started = [line.split()[0] for line in load.started_kernels.read_text().splitlines()]
     session_ids = {s.id for s in sessions}

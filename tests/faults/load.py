@@ -101,13 +101,13 @@ class Load:
     async def create_endpoints(self) -> None:
         node = SMALL | {"mem": "64MiB", "cuda.device": self.engine_gpus}
         async with self.cluster.client() as client:
-            await client.create_endpoint(self._model("chat", node))
+            await client.endpoints.create(self._model("chat", node))
             if self.cluster.site is not None:
-                await client.create_endpoint(
+                await client.endpoints.create(
                     self._model(SITE_MODEL, {"cpu": 1}, resource_group=GROUP)
                 )
             options = {"resources": SMALL, "stop_grace_s": 1}
-            await client.put_template(TEMPLATE, template(self._record_start, options))
+            await client.templates.put(TEMPLATE, template(self._record_start, options))
 
     def _model(self, name: str, resources: Mapping[str, Any], **options: Any) -> EndpointSpec:
         program = self._record_start + 'exec "$0" "$@"'
@@ -163,9 +163,9 @@ class Load:
         try:
             if request.kind == "templated":
                 given = {"seconds": float(spec.command[-2]), "code": request.code}
-                view = await client.start_template(TEMPLATE, given, {"name": request.name})
+                view = await client.templates.start(TEMPLATE, given, {"name": request.name})
             else:
-                view = await client.create_session(spec)
+                view = await client.sessions.create(spec)
         except MoorageError as error:
             self.calls[
                 f"create: {type(error).__name__} {getattr(error, 'status', '')}".strip()
@@ -191,7 +191,7 @@ class Load:
         spec = draw_pipeline(rng, name, self._record_start, self._record_end, options=options)
         for client in cycle(self._clients):
             try:
-                view = await client.submit_pipeline(spec, idempotency_key=name)
+                view = await client.pipelines.create(spec, idempotency_key=name)
                 break
             except MoorageError as error:
                 self.calls[
@@ -204,8 +204,8 @@ class Load:
         for client in cycle(self._clients):
             await asyncio.sleep(2)
             try:
-                if has_ended(await client.get_pipeline(view.id)):
-                    await client.retry_pipeline(view.id)
+                if has_ended(await client.pipelines.get(view.id)):
+                    await client.pipelines.retry(view.id)
                     self.calls["retry: 202"] += 1
                     return
             except MoorageError as error:
@@ -218,7 +218,7 @@ class Load:
     async def _stop(self, ref: str) -> None:
         for client in cycle(self._clients):
             try:
-                await client.stop_session(ref)
+                await client.sessions.stop(ref)
             except MoorageError:
                 await asyncio.sleep(0.5)
             else:

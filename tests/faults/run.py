@@ -103,7 +103,7 @@ async def converge(cluster: Cluster, load: Load) -> None:
 
     async def all_alive() -> bool:
         async with cluster.client() as client:
-            return [a.status for a in await client.list_agents()] == ["ALIVE"] * len(
+            return [a.status for a in await client.agents.list()] == ["ALIVE"] * len(
                 cluster.all_agents
             )
 
@@ -113,13 +113,13 @@ async def converge(cluster: Cluster, load: Load) -> None:
                 request = load.requests.get(session.name)
                 is_endless = request is not None and request.kind == "interactive"
                 if session.status in LIVE and (is_endless or is_in_doubt(session)):
-                    await client.stop_session(session.id)
+                    await client.sessions.stop(session.id)
             sessions = await all_sessions(client)
         return not [s for s in sessions if s.status in LIVE and s.endpoint is None]
 
     async def nothing_remains() -> bool:
         async with cluster.client() as client:
-            used = [o for a in await client.list_agents() for o in a.offers if o.used]
+            used = [o for a in await client.agents.list() for o in a.offers if o.used]
             live = [s for s in await all_sessions(client) if s.status in LIVE]
 
         left = cluster.site.left() if cluster.site else []
@@ -133,8 +133,8 @@ async def converge(cluster: Cluster, load: Load) -> None:
     await until("all agents are alive again", all_alive, CONVERGE_S)
     await until("every session has ended", all_ended, CONVERGE_S)
     async with cluster.client(30) as client:
-        for endpoint in (await client.list_endpoints()).items:
-            await client.delete_endpoint(endpoint.name)
+        for endpoint in await client.endpoints.list():
+            await client.endpoints.delete(endpoint.name)
 
     await until("nothing runs and nothing is allocated", nothing_remains, CONVERGE_S)
 

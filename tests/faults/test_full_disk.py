@@ -80,7 +80,7 @@ class SessionClient:
         spec = SessionSpec(name=name, command=["/bin/sh", "-c", program], resources=SMALL)
         async with self.platform.client() as client:
             try:
-                self.acknowledged[(await client.create_session(spec)).id] = name
+                self.acknowledged[(await client.sessions.create(spec)).id] = name
             except ApiError as error:
                 self.refused.append(error)
                 return False
@@ -88,7 +88,7 @@ class SessionClient:
 
     async def has(self, status: Status, *names: str) -> bool:
         async with self.platform.client() as client:
-            return all([(await client.get_session(name)).status is status for name in names])
+            return all([(await client.sessions.get(name)).status is status for name in names])
 
     async def start_sessions(self) -> None:
         """Start a session that ends now, and one that ends while the disk is full."""
@@ -125,13 +125,16 @@ class SessionClient:
         async with self.platform.client() as client:
             sessions = {s.id: s for s in await all_sessions(client)}
             assert self.acknowledged.keys() <= sessions.keys(), "no acknowledged session is lost"
-            running = await client.get_session("running")
+            running = await client.sessions.get("running")
             assert (running.result, running.kernels[0].exit_code) == (Result.FAILED, 3)
 
             async def complete(id_: str) -> bool:
                 # Some sessions are still active: the history may be newer than the session that was
                 # read before it.
-                return history_gap(await client.get_session(id_), await client.history(id_)) == ""
+                return (
+                    history_gap(await client.sessions.get(id_), await client.sessions.history(id_))
+                    == ""
+                )
 
             for id_ in sessions:
                 await until(

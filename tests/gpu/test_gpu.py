@@ -210,15 +210,15 @@ async def test_session_with_a_gpu_end_to_end(reachable_dir: Path, offer: SlotOff
         async with platform.client() as client:
 
             async def holds() -> bool:
-                return b"holds" in b"".join([part async for part in client.logs("job")])
+                return b"holds" in b"".join([part async for part in client.sessions.logs("job")])
 
             await until("it holds its memory", holds)
-            device = (await client.get_session("job")).kernels[0].devices[0].device_id
-            log = b"".join([part async for part in client.logs("job")]).decode()
+            device = (await client.sessions.get("job")).kernels[0].devices[0].device_id
+            log = b"".join([part async for part in client.sessions.logs("job")]).decode()
             assert f"sees 1 {bare_uuid(device)}" in log
 
             async def measured() -> bool:
-                lines = await client.top_sessions(sort="gpu_memory")
+                lines = await client.sessions.top(sort="gpu_memory")
                 return any((line.latest.gpu_memory or 0) >= GIB for line in lines)
 
             await until("its usage is reported", measured)

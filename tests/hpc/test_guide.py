@@ -76,7 +76,7 @@ class Reader:
 
     async def _registered(self) -> bool:
         async with self.platform.client() as client:
-            return bool(await client.list_agents())
+            return bool(await client.agents.list())
 
     async def _type(self, line: str) -> None:
         shell = await asyncio.create_subprocess_exec(

@@ -37,14 +37,14 @@ async def ready(
     await platform.wait_until_ready()
     given = {"walltime_s": 600} | site.group(partition) | options
     async with platform.client() as client:
-        await client.update_group(GROUP, GroupOptions.model_validate({"hpc": given}))
+        await client.groups.update(GROUP, GroupOptions.model_validate({"hpc": given}))
         platform.start("agent")  # a group with agents keeps its kind
         yield client
 
 
 async def ended(client: Client, name: str) -> SessionView:
     async def view() -> SessionView | None:
-        seen = await client.get_session(name)
+        seen = await client.sessions.get(name)
         return seen if seen.status in ("TERMINATED", "ERROR", "CANCELLED") else None
 
     found: SessionView = await until(f"{name} has ended", view, WITHIN_S)
@@ -52,7 +52,7 @@ async def ended(client: Client, name: str) -> SessionView:
 
 
 async def is_ready(client: Client, name: str, count: int = 1) -> bool:
-    return (await client.get_endpoint(name)).ready >= count
+    return (await client.endpoints.get(name)).ready >= count
 
 
 async def nothing_left(site: DirectSite) -> bool:
@@ -86,7 +86,7 @@ async def test_spill_over_to_the_site_and_return(platform: Platform, site: Direc
     cpus = os.cpu_count() or 1
     node = {"cpu": cpus, "mem": "64MiB"}
     async with ready(platform, site) as client:
-        await client.update_group(local, GroupOptions())
+        await client.groups.update(local, GroupOptions())
         start_node(platform, local)
         full = {
             "name": "full",
@@ -94,34 +94,34 @@ async def test_spill_over_to_the_site_and_return(platform: Platform, site: Direc
             "resource_group": local,
             "resources": node,
         }
-        await client.create_session(SessionSpec.model_validate(full))
+        await client.sessions.create(SessionSpec.model_validate(full))
 
         async def runs() -> bool:
-            return (await client.get_session("full")).status == "RUNNING"
+            return (await client.sessions.get("full")).status == "RUNNING"
 
         async def groups(*wanted: str) -> bool:
             """Whether one ready replica is in each of these groups, and none elsewhere."""
-            sessions = (await client.list_sessions(endpoint="slow")).items
+            sessions = await client.sessions.list(endpoint="slow")
             live = [one for one in sessions if one.status not in TERMINAL]
             found = sorted(one.resource_group for one in live)
             return found == sorted(wanted) and await is_ready(client, "slow", len(wanted))
 
         await until("the node is full", runs, WITHIN_S)
         groups_in_order = {"resource_group": local, "resource_groups": [local, GROUP]}
-        await client.create_endpoint(scripted(resources=node, **groups_in_order))
+        await client.endpoints.create(scripted(resources=node, **groups_in_order))
         await until("the site serves", lambda: groups(GROUP), WITHIN_S)
 
         async with load(platform, "slow") as seen:
-            await client.stop_session("full")
+            await client.sessions.stop("full")
             await until("it has returned", lambda: groups(local), 400 + WITHIN_S)
             await until("no job is left", lambda: nothing_left(site), WITHIN_S)
             assert len(seen.requests) > 100
-            await client.scale_endpoint("slow", 2)
+            await client.endpoints.scale("slow", 2)
             await until("the site serves as well", lambda: groups(local, GROUP), WITHIN_S)
-            await client.scale_endpoint("slow", 1)
+            await client.endpoints.scale("slow", 1)
             await until("the node serves alone", lambda: groups(local), WITHIN_S)
 
-        await client.delete_endpoint("slow")
+        await client.endpoints.delete("slow")
         await until("no job is left", lambda: nothing_left(site), WITHIN_S)
 
 
@@ -141,7 +141,7 @@ async def test_walltime_is_passed_under_load(platform: Platform, site: DirectSit
     """Streams that began as long as ``drain_timeout_s`` before the end of the walltime are
     complete, too."""
     async with ready(platform, site, "short", walltime_s=60, successor_at=0.4) as client:
-        await client.create_endpoint(scripted(rollout={"drain_timeout_s": 15}))
+        await client.endpoints.create(scripted(rollout={"drain_timeout_s": 15}))
         await until("it is ready", lambda: is_ready(client, "slow"), WITHIN_S)
         first = set(site.cluster.jobs())
         async with load(platform, "slow", 20, long_words=280) as seen:
@@ -154,13 +154,13 @@ async def test_walltime_is_passed_under_load(platform: Platform, site: DirectSit
             await asyncio.sleep(5)
 
         assert len(seen.requests) > 300
-        await client.delete_endpoint("slow")
+        await client.endpoints.delete("slow")
         await until("no job is left", lambda: nothing_left(site), WITHIN_S)
 
 
 async def test_model_is_served_while_parts_are_killed(platform: Platform, site: DirectSite) -> None:
     async with ready(platform, site) as client:
-        await client.create_endpoint(scripted())
+        await client.endpoints.create(scripted())
         await until("it is ready", lambda: is_ready(client, "slow"), WITHIN_S)
         before = site.cluster.jobs()
 
@@ -186,7 +186,7 @@ async def test_model_is_served_while_parts_are_killed(platform: Platform, site: 
             await until("it is ready", lambda: is_ready(client, "slow"), WITHIN_S)
 
         assert site.cluster.jobs() == before, "the same job serves"
-        await client.delete_endpoint("slow")
+        await client.endpoints.delete("slow")
         await until("no job is left", lambda: nothing_left(site), WITHIN_S)
 
 
@@ -198,7 +198,7 @@ async def test_a_login_node_is_away_for_a_minute_under_load(
     """No request fails but those whose answer had begun, the same job serves afterwards, and the
     site is asked as often as attempts are due, not as often as there are requests."""
     async with ready(platform, site) as client:
-        await client.create_endpoint(scripted())
+        await client.endpoints.create(scripted())
         await until("it is ready", lambda: is_ready(client, "slow"), WITHIN_S)
         before = site.cluster.jobs()
 
@@ -224,9 +224,9 @@ async def test_a_login_node_is_away_for_a_minute_under_load(
         print(f"{calls} calls in a minute")
         assert calls <= 120
         assert site.cluster.jobs() == before, "the same job serves"
-        sessions = (await client.list_sessions(endpoint="slow")).items
+        sessions = await client.sessions.list(endpoint="slow")
         assert len(sessions) == 1, "no replica was replaced"
-        await client.delete_endpoint("slow")
+        await client.endpoints.delete("slow")
         await until("no job is left", lambda: nothing_left(site), WITHIN_S)
 
 
@@ -241,7 +241,7 @@ async def test_a_job_outlives_restarts_of_each_part_while_it_waits_and_starts(
     async with ready(platform, site) as client:
 
         async def statuses() -> list[str]:
-            return [one.status for one in (await client.list_sessions(endpoint="slow")).items]
+            return [one.status for one in await client.sessions.list(endpoint="slow")]
 
         async def restart_each(status: str) -> None:
             async def is_there() -> bool:
@@ -257,7 +257,7 @@ async def test_a_job_outlives_restarts_of_each_part_while_it_waits_and_starts(
 
         with site.cluster.drained():
             spec = scripted(start_timeout_s=60, env={"WAIT_FOR": str(gate)})
-            await client.create_endpoint(spec)
+            await client.endpoints.create(spec)
             began = asyncio.get_running_loop().time()
             await restart_each("QUEUED")
             await asyncio.sleep(max(0.0, began + 65 - asyncio.get_running_loop().time()))
@@ -268,7 +268,7 @@ async def test_a_job_outlives_restarts_of_each_part_while_it_waits_and_starts(
         await until("it is ready", lambda: is_ready(client, "slow"), WITHIN_S)
         assert await statuses() == ["RUNNING"], "no replica was replaced"
         assert len(site.cluster.jobs()) == 1, "no job was submitted again"
-        await client.delete_endpoint("slow")
+        await client.endpoints.delete("slow")
         await until("no job is left", lambda: nothing_left(site), WITHIN_S)
 
 
@@ -357,25 +357,25 @@ async def test_llama_model_is_served_by_a_job(
     tiny = {"name": "tiny", "engine": "llamacpp", "model": str(model), "resource_group": GROUP,
             "resources": {"cpu": 1, "mem": "512MiB"}}  # fmt: skip
     async with ready(platform, site) as client:
-        await client.create_endpoint(EndpointSpec.model_validate(tiny))
+        await client.endpoints.create(EndpointSpec.model_validate(tiny))
         await until("it is ready", lambda: is_ready(client, "tiny"), WITHIN_S)
         async with aiohttp.ClientSession(headers=platform.auth) as http:
             body = {"model": "tiny", "prompt": "Hi", "max_tokens": 4}
             async with http.post(f"{platform.openai_url}/completions", json=body) as answer:
                 assert answer.status == 200, await answer.text()
 
-        await client.delete_endpoint("tiny")
+        await client.endpoints.delete("tiny")
         await until("no job is left", lambda: nothing_left(site), WITHIN_S)
 
 
 async def test_two_models_on_one_site(platform: Platform, site: DirectSite) -> None:
     async with ready(platform, site) as client:
         for name in ("one", "two"):
-            await client.create_endpoint(scripted(name))
+            await client.endpoints.create(scripted(name))
         for name in ("one", "two"):
             await until(f"{name} is ready", lambda name=name: is_ready(client, name), WITHIN_S)
         for name in ("one", "two"):
-            await client.delete_endpoint(name)
+            await client.endpoints.delete(name)
         await until("no job is left", lambda: nothing_left(site), WITHIN_S)
 
 
@@ -392,7 +392,7 @@ async def test_batch_session_and_its_log(platform: Platform, site: DirectSite) -
                 "resource_group": GROUP,
                 "resources": {"cpu": 1},
             }
-            await client.create_session(SessionSpec.model_validate(spec))
+            await client.sessions.create(SessionSpec.model_validate(spec))
             seen = await ended(client, name)
             assert seen.result == result, seen
 
@@ -408,9 +408,7 @@ async def test_a_queue_that_is_longer_than_the_start_timeout(
     async with ready(platform, site) as client:
 
         async def statuses() -> list[str]:
-            found = [
-                one for name in names for one in (await client.list_sessions(endpoint=name)).items
-            ]
+            found = [one for name in names for one in await client.sessions.list(endpoint=name)]
             return [one.status for one in found]
 
         async def all_wait() -> bool:
@@ -418,7 +416,7 @@ async def test_a_queue_that_is_longer_than_the_start_timeout(
 
         with site.cluster.drained():
             for name in names:
-                await client.create_endpoint(scripted(name, start_timeout_s=10))
+                await client.endpoints.create(scripted(name, start_timeout_s=10))
 
             await until("both jobs wait", all_wait, WITHIN_S)
             platform.kill("agent")
@@ -433,7 +431,7 @@ async def test_a_queue_that_is_longer_than_the_start_timeout(
 
         assert len(await statuses()) == len(names), "no replica was replaced"
         for name in names:
-            await client.delete_endpoint(name)
+            await client.endpoints.delete(name)
 
         await until("no job is left", lambda: nothing_left(site), WITHIN_S)
 
@@ -448,10 +446,10 @@ async def test_files_are_copied_in_and_out(
             "while [ ! -e go ]; do sleep 0.1; done; mkdir out; cp go out/went; sleep 1000",
         ]
         spec = {"name": "job", "command": command, "resource_group": GROUP, "resources": {"cpu": 1}}
-        await client.create_session(SessionSpec.model_validate(spec))
+        await client.sessions.create(SessionSpec.model_validate(spec))
 
         async def runs() -> bool:
-            return (await client.get_session("job")).status == "RUNNING"
+            return (await client.sessions.get("job")).status == "RUNNING"
 
         await until("the job runs", runs, WITHIN_S)
         (tmp_path / "go").write_text("data")
@@ -467,5 +465,5 @@ async def test_files_are_copied_in_and_out(
         assert (tmp_path / "got" / "went").read_text() == "data"
         assert not await copied("job:/etc/hostname", str(tmp_path / "no"))
         assert await copied(str(tmp_path / "got"), "job:") is (site.name == "slurm")
-        await client.stop_session("job")
+        await client.sessions.stop("job")
         await until("no job is left", lambda: nothing_left(site), WITHIN_S)

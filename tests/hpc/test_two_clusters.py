@@ -57,13 +57,13 @@ class Clusters:
     async def create(self, name: str, group: str, gate: Path) -> None:
         command = ["sh", "-c", f"while [ ! -e {gate} ]; do sleep 0.1; done; echo $SLURM_JOB_ID"]
         spec = {"name": name, "type": "batch", "command": command, "resource_group": group}
-        await self.client.create_session(
+        await self.client.sessions.create(
             SessionSpec.model_validate(spec | {"resources": {"cpu": 1}})
         )
 
     async def when(self, name: str, *statuses: str) -> SessionView:
         async def view() -> SessionView | None:
-            seen = await self.client.get_session(name)
+            seen = await self.client.sessions.get(name)
             return seen if seen.status in statuses else None
 
         found: SessionView = await until(f"{name} is {' or '.join(statuses)}", view, WITHIN_S)
@@ -91,7 +91,7 @@ async def clusters(
     async with platform.client() as client:
         for group in of:
             options = {"hpc": {"runtime": "slurm", "walltime_s": 600, "partition": "main"}}
-            await client.update_group(group, GroupOptions.model_validate(options))
+            await client.groups.update(group, GroupOptions.model_validate(options))
 
         yield Clusters(platform, client, of)
 
@@ -113,11 +113,11 @@ async def test_each_cluster_has_its_jobs_once(clusters: Clusters, tmp_path: Path
         await clusters.when(f"on-{group}", "RUNNING")
 
     assert clusters.jobs() == {"north": 1, "south": 1}
-    assert {agent.resource_group for agent in await clusters.client.list_agents()} == {
+    assert {agent.resource_group for agent in await clusters.client.agents.list()} == {
         "north",
         "south",
     }
-    nodes = {group: (await clusters.client.get_group(group)).site_nodes for group in clusters.of}
+    nodes = {group: (await clusters.client.groups.get(group)).site_nodes for group in clusters.of}
     assert {group: [(n.name, n.total) for n in found] for group, found in nodes.items()} == {
         "north": [("main", 1)], "south": [("main", 1)],
     }  # fmt: skip

@@ -94,8 +94,8 @@ async def test_sessions_live_through_an_upgrade(
 
     async def are_adopted() -> bool:
         async with platform.client() as client:
-            dev = await client.get_session("dev")
-            endpoint = await client.get_endpoint("tiny")
+            dev = await client.sessions.get("dev")
+            endpoint = await client.endpoints.get("tiny")
         assert (dev.status, dev.attempt, endpoint.status) == (
             Status.RUNNING,
             1,

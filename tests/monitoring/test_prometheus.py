@@ -152,7 +152,7 @@ def folder(platform: Platform) -> Path:
 
 async def ready(platform: Platform) -> EndpointView | None:
     async with platform.client() as client:
-        view = await client.get_endpoint(SLOW.name)
+        view = await client.endpoints.get(SLOW.name)
         return view if view.ready == 1 else None
 
 
@@ -178,13 +178,13 @@ async def test_every_query_of_a_dashboard_has_an_answer(platform: Platform, fold
     await platform.wait_until_ready()
     key = folder / "key"
     async with platform.client() as client:
-        created = await client.create_key(KeySpec(name="prometheus", role="auditor"))
+        created = await client.keys.create(KeySpec(name="prometheus", role="auditor"))
         key.write_text(created.secret)
-        await client.create_endpoint(SLOW)
-        await client.create_session(
+        await client.endpoints.create(SLOW)
+        await client.sessions.create(
             SessionSpec(name="gpu", command=["sleep", "600"], resources={"cuda.device": 1})
         )
-        await client.create_session(
+        await client.sessions.create(
             SessionSpec(name="no", command=["true"], resources={"cuda.device": 64})
         )
 
@@ -237,8 +237,8 @@ async def test_every_query_of_a_dashboard_has_an_answer(platform: Platform, fold
     finally:
         prometheus.stop()
         async with platform.client() as client:
-            await client.delete_endpoint(SLOW.name)
-            await client.stop_session("gpu")
+            await client.endpoints.delete(SLOW.name)
+            await client.sessions.stop("gpu")
 
         await until("no kernel is left", lambda: no_kernel(platform))
 

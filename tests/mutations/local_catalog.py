@@ -8,7 +8,7 @@ from tests.mutations.mutation import Mutation
 PROOF = ("tests/unit/common/test_local_proof.py",)
 CLI = ("tests/unit/cli/test_cli_local_manager.py", "--timeout", "60")
 LINKS = ("tests/wire/test_local_links.py", "--timeout", "60")
-CONNECTION = "cli/local_manager.py"
+CONNECTION = "sdk/installation/local_manager.py"
 
 MUTATIONS = (
     Mutation(
@@ -99,9 +99,9 @@ MUTATIONS = (
         "a context is rewritten before the manager has accepted its key",
         "cli/context.py",
         "                done: T = await work(client)\n                if at.url != at.http_url:\n"
-        "                    from moorage.cli.local_manager import keep_socket\n\n"
+        "                    from moorage.sdk.installation.local_manager import keep_socket\n\n"
         "                    keep_socket(os.environ, at.url)\n",
-        "                from moorage.cli.local_manager import keep_socket\n\n"
+        "                from moorage.sdk.installation.local_manager import keep_socket\n\n"
         "                keep_socket(os.environ, at.url)\n                done: T = await work(client)\n",
         (*CLI, "-k", "once_it_has_answered"),
     ),

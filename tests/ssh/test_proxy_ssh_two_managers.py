@@ -55,7 +55,7 @@ class Site:
 
     async def _session_runs(self) -> bool:
         async with self.a.client() as client:
-            found = (await client.list_sessions(name="dev")).items
+            found = await client.sessions.list(name="dev")
             if not found:
                 await asyncio.to_thread(self.a.run, "start", "--name", "dev", *SMALL)
             return any(one.status is Status.RUNNING for one in found)

@@ -40,15 +40,17 @@ async def test_adapter_and_progress_of_loading(platform: Platform) -> None:
         resources={"cpu": "0.5", "mem": "2GiB"}, start_timeout_s=LOADED_S, stop_grace_s=8,
     )  # fmt: skip
     async with platform.client() as client:
-        await client.create_endpoint(spec)
+        await client.endpoints.create(spec)
 
         async def is_ready() -> EndpointView | None:
-            found = await client.get_endpoint(NAME)
+            found = await client.endpoints.get(NAME)
             return found if found.ready else None
 
         view: EndpointView = await until("it is ready", is_ready, LOADED_S)
         session = view.sessions[0].session_id
-        log = b"".join([piece async for piece in client.logs(session)]).decode(errors="replace")
+        log = b"".join([piece async for piece in client.sessions.logs(session)]).decode(
+            errors="replace"
+        )
 
     await _ask(platform)
     await _ask_again(platform)
@@ -58,7 +60,7 @@ async def test_adapter_and_progress_of_loading(platform: Platform) -> None:
     assert "loading weights: 100%" in stages
     assert stages[-1] == "warming up"
     async with platform.client() as client:
-        await client.delete_endpoint(NAME)
+        await client.endpoints.delete(NAME)
 
     await until(
         "no engine is left", lambda: asyncio.to_thread(lambda: not kernels_below(platform.home))

@@ -56,14 +56,14 @@ async def endpoint(platform: Platform) -> AsyncIterator[None]:
         resources={"cpu": "0.5", "mem": "2GiB"}, start_timeout_s=START_S, stop_grace_s=8,
     )  # fmt: skip
     async with platform.client() as client:
-        await client.create_endpoint(spec)
+        await client.endpoints.create(spec)
 
         async def is_ready() -> bool:
-            return (await client.get_endpoint(NAME)).ready == 1
+            return (await client.endpoints.get(NAME)).ready == 1
 
         await until("the model is ready", is_ready, START_S)
         yield
-        await client.delete_endpoint(NAME)
+        await client.endpoints.delete(NAME)
 
 
 async def test_claude_code_shows_what_the_model_says(platform: Platform, tmp_path: Path) -> None:

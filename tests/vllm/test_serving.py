@@ -50,10 +50,10 @@ async def endpoint(platform: Platform) -> AsyncIterator[None]:
         resources={"cpu": "0.5", "mem": "2GiB"}, start_timeout_s=LOADED_S, stop_grace_s=8,
     )  # fmt: skip
     async with platform.client() as client:
-        await client.create_endpoint(spec)
+        await client.endpoints.create(spec)
         await ready(platform, 1)
         yield
-        await client.delete_endpoint(NAME)
+        await client.endpoints.delete(NAME)
 
     await until(
         "no engine is left", lambda: asyncio.to_thread(lambda: not kernels_below(platform.home))
@@ -62,7 +62,7 @@ async def endpoint(platform: Platform) -> AsyncIterator[None]:
 
 async def view(platform: Platform) -> EndpointView:
     async with platform.client() as client:
-        return await client.get_endpoint(NAME)
+        return await client.endpoints.get(NAME)
 
 
 async def ready(platform: Platform, replicas: int) -> EndpointView:
@@ -262,8 +262,8 @@ async def test_load_of_its_engine_is_shown(platform: Platform) -> None:
 async def test_priority_of_a_key_reaches_its_queue(platform: Platform) -> None:
     """Those who come last, with a higher priority or none, go before the lowly ones that wait."""
     async with platform.client() as client:
-        lowly = (await client.create_key(KeySpec(name="lowly", max_priority=1))).secret
-        urgent = (await client.create_key(KeySpec(name="urgent", max_priority=90))).secret
+        lowly = (await client.keys.create(KeySpec(name="lowly", max_priority=1))).secret
+        urgent = (await client.keys.create(KeySpec(name="urgent", max_priority=90))).secret
 
     ended: list[str] = []
 
@@ -356,7 +356,7 @@ async def test_time_to_the_first_token(platform: Platform) -> None:
 
 async def scale(platform: Platform, **policy: Any) -> None:
     async with platform.client() as client:
-        await client.update_endpoint(NAME, EndpointPatch(autoscale=policy))
+        await client.endpoints.update(NAME, EndpointPatch(autoscale=policy))
 
 
 async def test_more_replicas_while_requests_wait(platform: Platform) -> None:
@@ -367,7 +367,7 @@ async def test_more_replicas_while_requests_wait(platform: Platform) -> None:
     assert set(seen) == {200}
     await ready(platform, 1)
     async with platform.client() as client:
-        decisions = await client.scaling_decisions(NAME)
+        decisions = await client.endpoints.scaling_decisions(NAME)
         print(decisions)
         down, up = decisions
 

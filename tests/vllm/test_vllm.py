@@ -84,8 +84,8 @@ def test_model_from_serve_to_stop(platform: Platform, tmp_path: Path) -> None:
 async def _metrics(platform: Platform, client: openai.OpenAI) -> None:
     """The engine's metrics count the requests, and its port requires the kernel's key."""
     async with platform.client() as management:
-        view = await management.get_endpoint(NAME)
-        session = await management.get_session(view.sessions[0].session_id)
+        view = await management.endpoints.get(NAME)
+        session = await management.sessions.get(view.sessions[0].session_id)
 
     kernel = session.kernels[-1]
     async with (

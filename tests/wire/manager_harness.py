@@ -182,14 +182,14 @@ async def attach(
 async def until_disconnected(client: Client, agent_id: str) -> None:
     """Until the manager has noticed that the agent's stream has ended."""
     async with asyncio.timeout(30):
-        while (await client.get_agent(agent_id)).manager is not None:
+        while (await client.agents.get(agent_id)).manager is not None:
             await asyncio.sleep(0.02)
 
 
 async def until(client: Client, ref: str, condition: Callable[[Any], bool]) -> Any:
     async with asyncio.timeout(30):
         while True:
-            view = await client.get_session(ref)
+            view = await client.sessions.get(ref)
             if condition(view):
                 return view
             await asyncio.sleep(0.02)

@@ -47,7 +47,7 @@ class Site:
         return f"http://{self.manager.api_address}"
 
     async def token(self, **spec: object) -> str:
-        return (await self.client.create_join_token(JoinTokenSpec.model_validate(spec))).secret
+        return (await self.client.join_tokens.create(JoinTokenSpec.model_validate(spec))).secret
 
     async def join(
         self,

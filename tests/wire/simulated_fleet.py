@@ -34,6 +34,6 @@ async def manager_with_fleet(
         assert manager.first_key is not None
         url = f"http://{manager.api_address}"
         async with fleet, Client(url, manager.first_key) as client, asyncio.timeout(within_s):
-            while not await client.list_agents():
+            while not await client.agents.list():
                 await asyncio.sleep(0.01)
             yield client, url, manager.first_key

@@ -47,7 +47,7 @@ def twin(manager: Manager, home: Path) -> Agent:
 async def connected(client: Client, since: datetime | None = None) -> datetime:
     async with asyncio.timeout(10):
         while True:
-            found = [a for a in await client.list_agents() if a.id == "twin"]
+            found = [a for a in await client.agents.list() if a.id == "twin"]
             if found and found[0].connected_since != since:
                 return found[0].connected_since
             await asyncio.sleep(0.02)
@@ -70,7 +70,7 @@ async def test_second_agent_with_the_same_id_is_refused_without_harm(
     with capture_logs() as logs:
         async with twin(manager, home / "one"):
             since = await connected(client)
-            await client.create_session(SPEC)
+            await client.sessions.create(SPEC)
             await until(client, "job", lambda v: v.status is Status.RUNNING)
 
             async with twin(manager, home / "two"):
@@ -81,8 +81,8 @@ async def test_second_agent_with_the_same_id_is_refused_without_harm(
                     assert part in cause(entry)
 
             assert await connected(client) == since
-            assert (await client.get_session("job")).status is Status.RUNNING
-            await client.stop_session("job")
+            assert (await client.sessions.get("job")).status is Status.RUNNING
+            await client.sessions.stop("job")
             await until(client, "job", lambda v: v.status is Status.TERMINATED)
 
 
@@ -98,10 +98,10 @@ async def test_newer_of_two_copies_replaces_the_older_for_good(
                 second = await connected(client, since=first)
                 entry = await wait_for_log(logs, lambda e: "has replaced this one" in cause(e))
                 assert "give each a different agent.id" in cause(entry)
-                await client.create_session(SPEC)
+                await client.sessions.create(SPEC)
                 await until(client, "job", lambda v: v.status is Status.RUNNING)
                 assert await connected(client) == second, "the copies must not alternate"
-                await client.stop_session("job")
+                await client.sessions.stop("job")
                 await until(client, "job", lambda v: v.status is Status.TERMINATED)
 
     [fenced] = [e for e in logs if e["event"].startswith("another process uses the same agent id")]
@@ -118,7 +118,7 @@ async def test_reinstalled_node_is_admitted_once_the_known_kernels_have_ended(
     manager: Manager, client: Client
 ) -> None:
     async with attach(manager, identity="known") as known:
-        await client.create_session(SPEC)
+        await client.sessions.create(SPEC)
         await known.orders_with(1)
         known.see(ObservedState.RUNNING)
         await known.report()
@@ -126,22 +126,22 @@ async def test_reinstalled_node_is_admitted_once_the_known_kernels_have_ended(
         async with attach(manager, identity="newcomer") as newcomer:
             assert await newcomer.end() is grpc.StatusCode.ALREADY_EXISTS
 
-        assert (await client.get_session("job")).status is Status.RUNNING
+        assert (await client.sessions.get("job")).status is Status.RUNNING
 
     view = await until(client, "job", lambda v: v.status is Status.ERROR)
     assert view.reason is Reason.AGENT_LOST, "not kernel-gone, which is unknown"
-    assert (await client.get_agent("node-1")).status is AgentStatus.LOST
+    assert (await client.agents.get("node-1")).status is AgentStatus.LOST
 
     async with attach(manager, identity="newcomer") as newcomer:
         assert await newcomer.end() is grpc.StatusCode.ALREADY_EXISTS, (
             "the kernel may run elsewhere"
         )
 
-    await client.forget_agent("node-1", destroyed=True)
+    await client.agents.forget("node-1", destroyed=True)
     async with attach(manager, identity="newcomer") as newcomer:
         assert await newcomer.next() == newcomer.orders
         assert newcomer.orders.kernels == ()
-        assert (await client.get_agent("node-1")).status is AgentStatus.ALIVE
+        assert (await client.agents.get("node-1")).status is AgentStatus.ALIVE
 
         async with attach(manager, incarnation="9", identity="known") as late:
             assert await late.end() is grpc.StatusCode.ALREADY_EXISTS, (

@@ -50,7 +50,7 @@ async def test_agent_and_proxy_are_connected_once_it_is_up(
         )
         component = AllInOne(settings, clock=SystemClock(), link_token=TOKEN, home=tmp_path)
         async with component as running, Client(running.url, running.first_key or "") as client:
-            agents = [(one.id, one.status) for one in await client.list_agents()]
+            agents = [(one.id, one.status) for one in await client.agents.list()]
             assert agents == [("node", AgentStatus.ALIVE)]
             bearer = {"Authorization": f"Bearer {running.first_key}"}
             async with (
@@ -73,6 +73,6 @@ async def test_it_is_up_although_its_agent_cannot_connect(
     component = AllInOne(settings, clock=SystemClock(), link_token=TOKEN, home=tmp_path)
     with capture_logs() as logs:
         async with component as running, Client(running.url, running.first_key or "") as client:
-            assert await client.list_agents() == []
+            assert await client.agents.list() == []
 
     assert "not connected yet: its agent and its proxy" in [line["event"] for line in logs]

@@ -54,7 +54,7 @@ async def watching(dialer: Dialer, name: str) -> AsyncIterator[grpc.aio.UnaryStr
 
 async def go_on(site: Site, clock: SkewedClock) -> str:
     clock.by += timedelta(minutes=2)
-    return (await site.client.rotate_ca()).state
+    return (await site.client.ca.rotate()).state
 
 
 async def test_the_ca_is_rotated_without_joining_again(
@@ -65,7 +65,7 @@ async def test_the_ca_is_rotated_without_joining_again(
         agent = await site.join("node-1")
         proxy = await site.join("front", kind="proxy")
         dialers = site.dialer(), site.dialer("front", kind="proxy")
-        first = await site.client.get_ca()
+        first = await site.client.ca.get()
 
         async with (
             attach(site.manager, dialer=dialers[0]) as stream,
@@ -73,16 +73,16 @@ async def test_the_ca_is_rotated_without_joining_again(
         ):
             await stream.next()
             late = await site.token()
-            assert (await site.client.rotate_ca()).state == "distributing"
+            assert (await site.client.ca.rotate()).state == "distributing"
             during = await site.join("node-2")
             assert len(split_bundle(during.authority)) == 2, "who joins now trusts the next CA"
             assert await go_on(site, clock) == "distributing"
-            await site.client.revoke_peer("agent", "node-2")
+            await site.client.peers.revoke("agent", "node-2")
             await dialers[0].maintain()
-            view = await site.client.rotate_ca()
+            view = await site.client.ca.rotate()
             assert [(p.kind, p.name) for p in view.waiting_for] == [("proxy", "front")]
             with pytest.raises(ApiError, match="is distributing, not reissuing"):
-                await site.client.rotate_ca("reissuing")
+                await site.client.ca.rotate("reissuing")
 
             await dialers[1].maintain()
             assert await go_on(site, clock) == "reissuing"
@@ -105,7 +105,7 @@ async def test_the_ca_is_rotated_without_joining_again(
         for dialer in dialers:
             await dialer.maintain()
 
-        last = await site.client.get_ca()
+        last = await site.client.ca.get()
         assert (last.other, last.waiting_for) == (None, [])
         assert last.issuer != first.issuer
 
@@ -164,18 +164,18 @@ async def test_a_peer_of_the_previous_release_is_waited_for_and_named(
     async with open_site(migrated_database, tmp_path, clock=clock) as site, asyncio.timeout(120):
         await site.join()
         former = site.dialer()
-        await site.client.rotate_ca()
+        await site.client.ca.rotate()
 
         async with former.channel(()) as old_connection:
             peers = peers_pb2_grpc.PeersStub(old_connection)
             await peers.Hello(peers_pb2.HelloRequest())
             assert await go_on(site, clock) == "distributing"
-            forced = await site.client.rotate_ca("distributing")
+            forced = await site.client.ca.rotate("distributing")
             assert (forced.state, [peer.name for peer in forced.join_again]) == (
                 "reissuing",
                 ["node-1"],
             )
-            forced = await site.client.rotate_ca("reissuing")
+            forced = await site.client.ca.rotate("reissuing")
             assert (forced.state, [peer.name for peer in forced.join_again]) == (
                 "steady",
                 ["node-1"],
@@ -187,7 +187,7 @@ async def test_a_peer_of_the_previous_release_is_waited_for_and_named(
             assert "CA that has been replaced: join again" in str(refused.value.details())
 
         assert await hello(former) is grpc.StatusCode.UNAVAILABLE
-        await site.client.revoke_peer("agent", "node-1")
+        await site.client.peers.revoke("agent", "node-1")
         await site.join(node="again")
         assert await hello(site.dialer(node="again")) is grpc.StatusCode.OK
 
@@ -198,13 +198,13 @@ async def test_a_running_agent_learns_the_next_ca_when_it_starts(
     clock = SkewedClock()
     async with open_site(migrated_database, tmp_path, clock=clock) as site, asyncio.timeout(120):
         joined = await site.join()
-        await site.client.rotate_ca()
+        await site.client.ca.rotate()
         settings = AgentSettings(
             id="node-1", manager=joined.link, inventory="fake:1xH100", docker="off"
         )
         home = site.home / "node-1"
         async with Agent(settings, CommonSettings(), clock=SystemClock(), home=home):
-            while (await site.client.get_ca()).waiting_for:
+            while (await site.client.ca.get()).waiting_for:
                 await asyncio.sleep(0.1)
 
         assert await go_on(site, clock) == "reissuing"

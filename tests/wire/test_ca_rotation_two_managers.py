@@ -111,7 +111,7 @@ class Cluster:
     async def is_whole(self) -> bool:
         """Whether each manager reaches the agents of both: the other's over the link between
         managers."""
-        found = [await site.client.list_workspaces() for site in self.sites]
+        found = [await site.client.workspaces.list() for site in self.sites]
         return all({item.agent_id for item in listing.items} == set(AGENTS) for listing in found)
 
     async def check(self) -> None:
@@ -127,13 +127,13 @@ class Cluster:
     async def maintain(self) -> None:
         """What agents and proxies do every ten minutes, until the rotation waits for none of
         them."""
-        while (await self.sites[0].client.get_ca()).waiting_for:
+        while (await self.sites[0].client.ca.get()).waiting_for:
             for dialer in self.dialers:
                 await dialer.maintain()
 
 
 async def until_state(site: Site, state: str) -> None:
-    while (await site.client.get_ca()).state != state:
+    while (await site.client.ca.get()).state != state:
         await asyncio.sleep(0.05)
 
 

@@ -61,7 +61,7 @@ async def events_until(client: Client, run_id: str, last: str) -> list[dict[str,
 
 async def answer_in_a_websocket(client: Client) -> None:
     code = "print('hello', input('who? '))"
-    await client.start_execution("dev", ExecutionSpec(code=code, run_id="asks", wait_s=0))
+    await client.executions.start("dev", ExecutionSpec(code=code, run_id="asks", wait_s=0))
     kinds = []
     async with client.http.ws_connect(
         client.address("/v1/sessions/dev/executions/asks/events", {})
@@ -83,7 +83,7 @@ async def until_ended(client: Client, run_id: str) -> None:
     async with asyncio.timeout(30):
         while not ended:
             try:
-                ended = (await client.read_execution("dev", run_id, wait_s=5)).ended
+                ended = (await client.executions.read("dev", run_id, wait_s=5)).ended
             except (ApiError, Unreachable):
                 await asyncio.sleep(0.1)
 
@@ -117,11 +117,10 @@ async def test_runs_outlive_the_manager_and_their_records_the_agent(
         client = await stack.enter_async_context(
             Client(f"http://{settings.listen}", manager.first_key)
         )
-        await client.create_session(_DEV)
+        await client.sessions.create(_DEV)
         await until(client, "dev", lambda view: view.status is Status.RUNNING)
-        session = client.session("dev")
-        assert (await session.execute("x = 'kept'")).exit_code == 0
-        started = await client.start_execution(
+        assert (await client.executions.run("dev", "x = 'kept'")).exit_code == 0
+        started = await client.executions.start(
             "dev", ExecutionSpec(code=_WAITS, run_id="r", wait_s=0)
         )
         assert started.status is RunStatus.CONTINUED
@@ -142,7 +141,7 @@ async def test_runs_outlive_the_manager_and_their_records_the_agent(
         )
 
         # The same request is the same run.
-        again = await client.start_execution(
+        again = await client.executions.start(
             "dev", ExecutionSpec(code=_WAITS, run_id="r", wait_s=0)
         )
         assert (again.ended, again.exit_code) == (True, 0)
@@ -155,8 +154,8 @@ async def test_runs_outlive_the_manager_and_their_records_the_agent(
             i["type"] for i in items
         ]
         await answer_in_a_websocket(client)
-        lost = await session.execute("x")
+        lost = await client.executions.run("dev", "x")
         assert lost.error is not None
         assert lost.error["name"] == "NameError"
-        await client.stop_session("dev")
+        await client.sessions.stop("dev")
         await until(client, "dev", lambda view: view.status is Status.TERMINATED)

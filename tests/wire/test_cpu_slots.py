@@ -30,13 +30,13 @@ async def test_gpu_job_runs_on_cpu_slots(manager: Manager, client: Client, tmp_p
     ):
         spec = {"name": "job", "command": ["sh", "-c", 'echo "sees <$CUDA_VISIBLE_DEVICES>"']}
         resources = {"cuda.device": 2, "cpu": 0.1, "mem": "64MiB"}
-        await client.create_session(SessionSpec.model_validate(spec | {"resources": resources}))
+        await client.sessions.create(SessionSpec.model_validate(spec | {"resources": resources}))
 
         async def succeeded() -> bool:
-            return (await client.get_session("job")).result == "SUCCESS"
+            return (await client.sessions.get("job")).result == "SUCCESS"
 
         await eventually(succeeded)
-        (kernel,) = (await client.get_session("job")).kernels
+        (kernel,) = (await client.sessions.get("job")).kernels
         assert kernel.log_tail == "sees <>\n"
-        offers = (await client.get_agent("node-1")).offers
+        offers = (await client.agents.get("node-1")).offers
         assert {o.model for o in offers if o.slot == "cuda.device"} == {"CPU"}

@@ -78,7 +78,7 @@ async def agent(manager: Manager, acme: Path, tmp_path: Path) -> AsyncIterator[A
 
 
 async def offers(client: Client) -> dict[str, OfferView]:
-    found = await client.list_agents()
+    found = await client.agents.list()
     return {o.device_id: o for view in found for o in view.offers if o.slot == "acme.device"}
 
 
@@ -89,7 +89,7 @@ def job(name: str) -> SessionSpec:
 
 async def until(client: Client, name: str, *statuses: Status) -> None:
     async def there() -> bool:
-        return (await client.get_session(name)).status in statuses
+        return (await client.sessions.get(name)).status in statuses
 
     await eventually(there)
 
@@ -101,28 +101,30 @@ async def test_device_is_offered_allocated_and_measured(
         return set(await offers(client)) == {"acme-0", "acme-1"}
 
     await eventually(offered)
-    await client.create_session(job("one"))
+    await client.sessions.create(job("one"))
     await until(client, "one", Status.RUNNING)
-    device = (await client.get_session("one")).kernels[0].devices[0].device_id
+    device = (await client.sessions.get("one")).kernels[0].devices[0].device_id
 
     async def logged() -> bool:
-        return f"sees:{device}\n".encode() in b"".join([part async for part in client.logs("one")])
+        return f"sees:{device}\n".encode() in b"".join(
+            [part async for part in client.sessions.logs("one")]
+        )
 
     await eventually(logged)
     (acme / device / "used").write_text("5000")
 
     async def measured() -> bool:
-        node = await client.agent_stats("node-1")
+        node = await client.agents.stats("node-1")
         return {d.device_id: d.memory for d in node.devices}.get(device) == 5000
 
     await eventually(measured)
 
     async def attributed() -> bool:
         """Without per-process data, an exclusive device is attributed to its kernel entirely."""
-        return (await client.session_stats("one")).kernels[0].latest is not None
+        return (await client.sessions.stats("one")).kernels[0].latest is not None
 
     await eventually(attributed)
-    await client.stop_session("one")
+    await client.sessions.stop("one")
     await until(client, "one", Status.TERMINATED)
 
 
@@ -136,7 +138,7 @@ async def test_unreleased_memory_refuses_the_next_kernel(
         return len(await offers(client)) == 2
 
     await eventually(offered)
-    await client.create_session(job("one"))
+    await client.sessions.create(job("one"))
 
     reasons: list[str] = []
 
@@ -153,14 +155,14 @@ async def test_unreleased_memory_refuses_the_next_kernel(
     )
 
     async def in_history() -> bool:
-        entries = await client.history("one")
+        entries = await client.sessions.history("one")
         return any(
             entry.reason is Reason.DEVICE_BUSY and unhealthy_reason in entry.detail
             for entry in entries
         )
 
     await eventually(in_history)
-    await client.stop_session("one")
+    await client.sessions.stop("one")
 
     # The device returns by itself when its memory is free and its probation is over.
     for name in ("acme-0", "acme-1"):
@@ -173,9 +175,9 @@ async def test_unreleased_memory_refuses_the_next_kernel(
         )
 
     await eventually(back)
-    await client.create_session(job("two"))
+    await client.sessions.create(job("two"))
     await until(client, "two", Status.RUNNING)
-    await client.stop_session("two")
+    await client.sessions.stop("two")
     await until(client, "two", Status.TERMINATED)
 
 
@@ -199,10 +201,10 @@ async def test_kernel_waiting_for_device_memory_reports_it_and_starts_when_free(
         link_token=h.TOKEN,
         home=tmp_path / "agent",
     ):
-        await client.create_session(job("one"))
+        await client.sessions.create(job("one"))
 
         async def waits() -> bool:
-            session = await client.get_session("one")
+            session = await client.sessions.get("one")
             kernels = session.kernels
             return (
                 session.status is Status.PREPARING and "waiting for GPU memory" in kernels[0].detail
@@ -213,17 +215,17 @@ async def test_kernel_waiting_for_device_memory_reports_it_and_starts_when_free(
             (acme / name / "used").write_text("0")
 
         await until(client, "one", Status.RUNNING)
-        assert (await client.get_session("one")).kernels[0].detail == ""
+        assert (await client.sessions.get("one")).kernels[0].detail == ""
         assert all(offer.healthy for offer in (await offers(client)).values())
 
         # A waiting kernel can be stopped.
         for name in ("acme-0", "acme-1"):
             (acme / name / "used").write_text("5000000000")
 
-        await client.create_session(job("two"))
+        await client.sessions.create(job("two"))
         await until(client, "two", Status.PREPARING)
         for name in ("two", "one"):
-            await client.stop_session(name)
+            await client.sessions.stop(name)
             await until(client, name, Status.TERMINATED)
 
 

@@ -51,7 +51,7 @@ async def test_agent_is_sent_to_the_proxies_that_take_its_connections(site: Site
 
     async with attached(site, "dial-out") as message:
         assert not message.HasField("dialout")
-        (agent,) = await site.client.list_agents()
+        (agent,) = await site.client.agents.list()
         assert (agent.address, agent.reach, agent.undialed) == (
             host,
             "dial-out",
@@ -74,7 +74,7 @@ async def test_agent_is_sent_to_the_proxies_that_take_its_connections(site: Site
 
         assert list(message.dialout.addresses) == ["127.0.0.1:8802"]
         assert not message.dialout.revoked
-        (agent,) = await site.client.list_agents()
+        (agent,) = await site.client.agents.list()
         assert (
             agent.reach_reason
             == "its link comes from 127.0.0.1, not from agent.address = 192.0.2.7"
@@ -117,7 +117,7 @@ async def test_agents_are_sent_only_where_a_proxy_connects_from(
 async def test_agent_learns_which_proxies_were_revoked(site: Site) -> None:
     await site.join("node-1")
     before, edge = [await site.join(name, kind="proxy") for name in ("before", "edge")]
-    await site.client.revoke_peer("proxy", "before")
+    await site.client.peers.revoke("proxy", "before")
 
     async with site.dialer("node-1").channel(()) as channel, asyncio.timeout(20):
         call = agent_pb2_grpc.AgentLinkStub(channel).Attach()  # type: ignore[no-untyped-call]
@@ -127,6 +127,6 @@ async def test_agent_learns_which_proxies_were_revoked(site: Site) -> None:
         while told != {before.id}:
             told = set((await call.read()).dialout.revoked)
 
-        await site.client.revoke_peer("proxy", "edge")
+        await site.client.peers.revoke("proxy", "edge")
         while told != {before.id, edge.id}:
             told = set((await call.read()).dialout.revoked)

@@ -28,7 +28,7 @@ async def test_a_given_key_is_the_first_one_wherever_a_manager_starts(
         async with Manager(settings, clock=SystemClock(), link_token="link", home=home) as manager:
             made.append(manager.first_key)
             async with Client(f"http://{manager.api_address}", GIVEN) as client:
-                assert [key.name for key in await client.list_keys()] == ["admin"]
+                assert [key.name for key in await client.keys.list()] == ["admin"]
 
     assert made == [GIVEN, None]
 

@@ -81,7 +81,7 @@ async def wait_until_running(client: Client, name: str, timeout_s: float = 20) -
         async with asyncio.timeout(timeout_s):
             while session is None or session.status is not Status.RUNNING:
                 await asyncio.sleep(0.05)
-                session = await client.get_session(name)
+                session = await client.sessions.get(name)
     except TimeoutError:
         raise AssertionError(f"not running: {session}") from None
 
@@ -91,7 +91,7 @@ async def wait_until_ended(client: Client, count: int, timeout_s: float = 60) ->
     try:
         async with asyncio.timeout(timeout_s):
             while True:
-                found = (await client.list_sessions(limit=200)).items
+                found = await client.sessions.list()
                 active = [s for s in found if s.status not in TERMINAL]
                 if len(found) == count and not active:
                     return list(found)
@@ -111,7 +111,7 @@ async def test_sessions_end_as_scripted(manager: Manager, client: Client) -> Non
     async with fleet(manager.link_address, 8, gpus=4) as simulation:
         await asyncio.gather(
             *(
-                client.create_session(
+                client.sessions.create(
                     SessionSpec(
                         name=f"{kind}-{i}",
                         command=["x"],
@@ -126,7 +126,7 @@ async def test_sessions_end_as_scripted(manager: Manager, client: Client) -> Non
         )
         for i in range(15):
             await wait_until_running(client, f"stopped-{i}")
-            await client.stop_session(f"stopped-{i}")
+            await client.sessions.stop(f"stopped-{i}")
 
         ended = await wait_until_ended(client, 60)
         for session in ended:
@@ -136,7 +136,7 @@ async def test_sessions_end_as_scripted(manager: Manager, client: Client) -> Non
         await until(lambda: not +simulation.statistics.states)
         assert simulation.statistics.ended["exit-nonzero"] == 15
         assert simulation.statistics.ended["create-failed"] == 30, "each ran two attempts"
-        assert {a.id for a in await client.list_agents()} == {f"sim-{n}" for n in range(8)}
+        assert {a.id for a in await client.agents.list()} == {f"sim-{n}" for n in range(8)}
 
 
 async def test_faults_delay_sessions_but_lose_none(manager: Manager, client: Client) -> None:
@@ -146,7 +146,7 @@ async def test_faults_delay_sessions_but_lose_none(manager: Manager, client: Cli
     slow = KernelProfile(start_s=Range(0.01, 0.1), run_s=Range(0.5, 2))
     async with fleet(manager.link_address, 6, profile=slow, faults=faults, seed=3) as simulation:
         for i in range(60):
-            await client.create_session(
+            await client.sessions.create(
                 SessionSpec(name=f"s-{i}", command=["x"], resources={"cpu": 1})
             )
 
@@ -163,19 +163,19 @@ async def test_leaving_agents_report_draining_and_end_their_kernels(
     manager: Manager, client: Client
 ) -> None:
     async with fleet(manager.link_address, 5) as simulation:
-        await client.create_session(
+        await client.sessions.create(
             SessionSpec(name="s", command=["x"], env={"SIM_RUN_S": "forever"})
         )
         await wait_until_running(client, "s")
         await until(lambda: simulation.statistics.connected == 5)
 
     async with asyncio.timeout(10):
-        while not all(agent.draining for agent in await client.list_agents()):
+        while not all(agent.draining for agent in await client.agents.list()):
             await asyncio.sleep(0.05)
-        while (await client.get_session("s")).status not in TERMINAL:
+        while (await client.sessions.get("s")).status not in TERMINAL:
             await asyncio.sleep(0.05)
 
-    assert (await client.get_session("s")).reason == "agent-shutdown"
+    assert (await client.sessions.get("s")).reason == "agent-shutdown"
 
 
 async def test_kernels_survive_a_lost_checkpoint_and_can_be_stopped(
@@ -183,15 +183,15 @@ async def test_kernels_survive_a_lost_checkpoint_and_can_be_stopped(
 ) -> None:
     faults = Faults(die_every_s=0.1, lose_checkpoint=1, down_s=Range(0.01, 0.1))
     async with fleet(manager.link_address, 1, faults=faults) as simulation:
-        await client.create_session(
+        await client.sessions.create(
             SessionSpec(name="s", command=["x"], env={"SIM_RUN_S": "forever"})
         )
         await wait_until_running(client, "s")
         before = simulation.statistics.faults["lost-checkpoint"]
         await until(lambda: simulation.statistics.faults["lost-checkpoint"] > before + 3)
-        assert (await client.get_session("s")).status is Status.RUNNING
+        assert (await client.sessions.get("s")).status is Status.RUNNING
         assert simulation.statistics.created == 1, "adopted each time, never created again"
-        await client.stop_session("s")
+        await client.sessions.stop("s")
         (ended,) = await wait_until_ended(client, 1)
         assert (ended.status, ended.reason) == (Status.TERMINATED, "user-requested")
 

@@ -58,7 +58,7 @@ class Scene:
         return kernel
 
     async def session(self) -> Any:
-        return await self.site.client.get_session("victim")
+        return await self.site.client.sessions.get("victim")
 
     async def requested(self, kind: type) -> Any:
         """The next request of this kind that the manager sends the honest agent."""
@@ -74,12 +74,12 @@ async def scene(site: Site) -> AsyncIterator[Scene]:
     async with attach(site.manager, "node-1", dialer=site.dialer("node-1")) as honest:
         await honest.next()
         spec = SessionSpec(name="victim", type="interactive", command=["x"], resources={"cpu": 1})
-        await site.client.create_session(spec)
+        await site.client.sessions.create(spec)
         await honest.orders_with(1)
         honest.see(RUNNING)
         await honest.report()
         async with asyncio.timeout(10):
-            while (await site.client.get_session("victim")).status is not Status.RUNNING:
+            while (await site.client.sessions.get("victim")).status is not Status.RUNNING:
                 await asyncio.sleep(0.02)
         async with attach(site.manager, "node-2", dialer=site.dialer("node-2")) as forged:
             await forged.next()
@@ -94,7 +94,7 @@ async def refused(call: Any) -> grpc.StatusCode:
 
 async def test_logs_are_taken_from_the_agent_that_was_asked(scene: Scene) -> None:
     async def read() -> bytes:
-        return b"".join([piece async for piece in scene.site.client.logs("victim")])
+        return b"".join([piece async for piece in scene.site.client.sessions.logs("victim")])
 
     reading = asyncio.ensure_future(read())
     request = await scene.requested(LogRequest)
@@ -109,7 +109,9 @@ async def test_logs_are_taken_from_the_agent_that_was_asked(scene: Scene) -> Non
 
 async def test_commands_are_answered_by_the_agent_that_was_asked(scene: Scene) -> None:
     async def execute() -> list[Any]:
-        async with scene.site.client.exec("victim", ExecSpec(command=["whoami"])) as command:
+        async with scene.site.client.sessions.exec(
+            "victim", ExecSpec(command=["whoami"])
+        ) as command:
             return [output async for output in _outputs(command)]
 
     running = asyncio.ensure_future(execute())
@@ -137,7 +139,7 @@ async def _outputs(command: Any) -> AsyncIterator[Any]:
 
 
 async def test_workspaces_are_listed_by_the_agent_that_was_asked(scene: Scene) -> None:
-    listing = asyncio.ensure_future(scene.site.client.list_workspaces())
+    listing = asyncio.ensure_future(scene.site.client.workspaces.list())
     request = await scene.requested(WorkspaceRequest)
 
     def answer(request_id: str, **fields: Any) -> agent_pb2.WorkspaceAnswer:
@@ -195,7 +197,7 @@ async def test_kernels_of_other_agents_cannot_be_reported(scene: Scene) -> None:
 async def applied(scene: Scene) -> None:
     """Return once the manager has applied what the forged agent has sent so far."""
     spec = SessionSpec(name="marker", command=["x"], resources={"cpu": 4})
-    await scene.site.client.create_session(spec)
+    await scene.site.client.sessions.create(spec)
     await scene.forged.orders_with(1)
 
 
@@ -231,10 +233,10 @@ async def test_generations_cannot_be_used_up(scene: Scene) -> None:
         scene.forged.report_sender.force_full()
         await scene.forged.report(generation=claim)
 
-    await scene.site.client.create_session(
+    await scene.site.client.sessions.create(
         SessionSpec(name="next", command=["x"], resources={"cpu": 1})
     )
-    await scene.site.client.create_session(
+    await scene.site.client.sessions.create(
         SessionSpec(name="last", command=["x"], resources={"cpu": 1})
     )
     await scene.honest.orders_with(3)
@@ -262,7 +264,7 @@ async def test_an_agent_reports_where_it_connects_from(site: Site) -> None:
         async with reporting(site, replace(INFO, address=address)) as call:
             assert await call.code() is DENIED
             assert "manager.agent_addresses" in await call.details()
-    assert await site.client.list_agents() == []
+    assert await site.client.agents.list() == []
 
 
 async def test_a_kernel_is_at_the_address_of_its_agent(scene: Scene) -> None:
@@ -292,7 +294,7 @@ async def test_an_agent_may_report_what_the_administrator_allows(
             async with reporting(site, replace(INFO, address=address)) as call:
                 assert await call.read() is not grpc.aio.EOF
 
-            [agent] = await site.client.list_agents()
+            [agent] = await site.client.agents.list()
             assert agent.address == address
 
 

@@ -119,7 +119,7 @@ async def serves_others(manager: Manager) -> None:
         Client(f"http://{manager.api_address}", manager.first_key) as client,
         attach(manager, "honest") as agent,
     ):
-        made = await client.create_session(SessionSpec(command=["x"], resources={"cpu": 1}))
+        made = await client.sessions.create(SessionSpec(command=["x"], resources={"cpu": 1}))
         while made.id not in {kernel.session_id for kernel in agent.orders.kernels}:
             await agent.next()
 

@@ -221,11 +221,11 @@ async def test_a_manager_and_its_node_over_the_sockets(migrated_database: str, h
             attach(manager, dialer=dialer) as stream,
         ):
             await stream.next()
-            [agent] = await client.list_agents()
+            [agent] = await client.agents.list()
             assert (agent.id, agent.address, agent.status) == ("node-1", "127.0.0.1", "ALIVE")
             assert await plain_senders(migrated_database) == {}
             async with Client(f"http://{manager.api_address}", manager.first_key) as plain:
-                await plain.list_agents()
+                await plain.agents.list()
 
             old = Dialer(manager.link_address, token=h.TOKEN, clock=SystemClock())
             async with attach(manager, "node-2", dialer=old) as stream_of_before:

@@ -105,7 +105,7 @@ async def node(
     manager: Manager, client: Client, root: Path, *, numbered: bool = True
 ) -> AsyncIterator[Node]:
     async with attach(manager) as agent:
-        await client.create_session(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
+        await client.sessions.create(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
         await agent.orders_with(1)
         made = Node(agent, root, numbered=numbered)
         answering = spawn("test.node", made.answer())
@@ -124,7 +124,7 @@ async def read(
     """What came up to each loss that was told, and behind the last one. With ``random``: at any
     speed. ``begun``: set by the first piece."""
     found = [b""]
-    pieces = client.logs("job", on_loss=lambda: found.append(b""), **options)  # type: ignore[arg-type]
+    pieces = client.sessions.logs("job", on_loss=lambda: found.append(b""), **options)  # type: ignore[arg-type]
     async for piece in pieces:
         found[-1] += piece
         if begun is not None:

@@ -103,7 +103,7 @@ async def test_agents_and_proxies_go_to_a_manager_that_has_its_database(
                 manager(migrated_database, tmp_path / "b", ports[1]) as second,
                 Client(f"http://{second.api_address}", first.first_key) as other,
             ):
-                assert (await other.get_agent("node-1")).manager == first.link_address
+                assert (await other.agents.get("node-1")).manager == first.link_address
                 relay.cut()
                 await connected_to(other, second)
 
@@ -111,7 +111,7 @@ async def test_agents_and_proxies_go_to_a_manager_that_has_its_database(
 async def connected_to(client: Client, manager: Manager) -> None:
     async with asyncio.timeout(60):
         while True:
-            agents = [a.manager for a in await client.list_agents()]
+            agents = [a.manager for a in await client.agents.list()]
             if agents == [manager.link_address]:
                 return
             await asyncio.sleep(0.1)

@@ -112,7 +112,7 @@ async def test_invalid_report_ends_the_stream_with_a_reason(
         "an invalid message is logged as an error of the manager"
     )
     async with attach(manager) as agent:  # the agent may reconnect
-        await client.create_session(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
+        await client.sessions.create(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
         await agent.orders_with(1)
 
 
@@ -120,7 +120,7 @@ async def test_report_of_a_replaced_stream_is_ignored(manager: Manager, client: 
     """The replaced process reports its kernel as gone; the newer one still runs it."""
     async with attach(manager, incarnation="1") as older:
         spec = SessionSpec(name="job", type="interactive", command=["x"], resources={"cpu": 1})
-        await client.create_session(spec)
+        await client.sessions.create(spec)
         await older.orders_with(1)
         older.see(ObservedState.RUNNING)
         await older.report()
@@ -141,18 +141,18 @@ async def test_report_of_a_replaced_stream_is_ignored(manager: Manager, client: 
             # A report of the newer stream, applied after all reports of the older one.
             newer.see(ObservedState.RUNNING)
             await newer.report()
-            await client.create_session(
+            await client.sessions.create(
                 SessionSpec(name="next", command=["x"], resources={"cpu": 1})
             )
             await newer.orders_with(2)
-            assert (await client.get_session("job")).status is Status.RUNNING
+            assert (await client.sessions.get("job")).status is Status.RUNNING
 
             # The older process reconnects and is refused while the newer one is connected.
             async with attach(manager, incarnation="1") as again:
                 async with asyncio.timeout(10):
                     assert await again.end() is grpc.StatusCode.ALREADY_EXISTS
 
-            assert (await client.get_session("job")).status is Status.RUNNING
+            assert (await client.sessions.get("job")).status is Status.RUNNING
 
 
 @asynccontextmanager
@@ -246,7 +246,7 @@ async def test_wrong_clock_of_an_agent_has_no_effect(
             spec = SessionSpec(
                 name=name, command=["/bin/sh", "-c", command], resources=small, **more
             )  # type: ignore[arg-type]
-            await client.create_session(spec)
+            await client.sessions.create(spec)
 
         good = await until(client, "good", lambda v: v.status is Status.TERMINATED)
         slow = await until(client, "slow", lambda v: v.status is Status.TERMINATED)
@@ -256,9 +256,9 @@ async def test_wrong_clock_of_an_agent_has_no_effect(
             Reason.TIMEOUT,
         )
         for view in (good, slow):
-            for entry in await client.history(view.name):
+            for entry in await client.sessions.history(view.name):
                 assert abs((entry.at - datetime.now(UTC)).total_seconds()) < 60
 
-        agent = await client.get_agent("late")
+        agent = await client.agents.get("late")
         assert agent.status == "ALIVE"
         assert abs((agent.last_seen - datetime.now(UTC)).total_seconds()) < 60

@@ -35,7 +35,7 @@ Out = agent_pb2.ExecOutput
 async def dev(manager: Manager, client: Client) -> AsyncIterator[Stream]:
     """An agent on which the session ``dev`` runs."""
     async with attach(manager) as agent:
-        await client.create_session(
+        await client.sessions.create(
             SessionSpec(name="dev", type=SessionType.INTERACTIVE, resources={"cpu": 1})
         )
         await agent.orders_with(1)
@@ -57,7 +57,7 @@ async def accept_request(agent: Stream) -> tuple[ExecRequest, Any]:
 async def test_input_output_resize_and_exit_code(manager: Manager, client: Client) -> None:
     async with dev(manager, client) as agent, asyncio.timeout(30):
         accepting = asyncio.ensure_future(accept_request(agent))
-        async with client.exec("dev", SPEC) as command:
+        async with client.sessions.exec("dev", SPEC) as command:
             request, call = await accepting
             assert (request.command, request.stdin, request.tty) == (("tool", "-x"), True, False)
             assert request.env == {"A": "b"}
@@ -95,7 +95,7 @@ async def test_an_open_command_is_traffic_all_the_time(
     try:
         async with dev(manager, client) as agent, asyncio.timeout(60):
             accepting = asyncio.ensure_future(accept_request(agent))
-            async with client.exec("dev", SPEC):
+            async with client.sessions.exec("dev", SPEC):
                 await accepting
                 while (
                     await database.fetchval("SELECT sum(sightings) FROM session_traffic") or 0
@@ -109,7 +109,7 @@ async def test_disconnect_of_either_end_reaches_the_other(manager: Manager, clie
     async with dev(manager, client) as agent, asyncio.timeout(60):
         for _ in range(30):  # a cancelled call is detected in several ways, in any order
             accepting = asyncio.ensure_future(accept_request(agent))
-            async with client.exec("dev", SPEC) as command:
+            async with client.sessions.exec("dev", SPEC) as command:
                 _, call = await accepting
                 # A call cancelled at once may never arrive, and the manager would wait for it.
                 await command.send(b"?")
@@ -122,7 +122,7 @@ async def test_disconnect_of_either_end_reaches_the_other(manager: Manager, clie
             await agent.report()
 
         accepting = asyncio.ensure_future(accept_request(agent))
-        async with client.exec("dev", SPEC) as command:
+        async with client.sessions.exec("dev", SPEC) as command:
             _, call = await accepting
 
         assert await call.read() is grpc.aio.EOF
@@ -135,7 +135,7 @@ async def test_disconnect_of_either_end_reaches_the_other(manager: Manager, clie
 async def test_slow_reader_blocks_only_its_own_command(manager: Manager, client: Client) -> None:
     async with dev(manager, client) as agent, asyncio.timeout(60):
         accepting = asyncio.ensure_future(accept_request(agent))
-        async with client.exec("dev", SPEC) as command:
+        async with client.sessions.exec("dev", SPEC) as command:
             _, call = await accepting
             sent = 0
 
@@ -152,7 +152,7 @@ async def test_slow_reader_blocks_only_its_own_command(manager: Manager, client:
             # Most of it is in the sockets' buffers; the manager buffers a few chunks.
             assert sent < 64 << 20
             await agent.report()
-            assert (await client.get_session("dev")).status is Status.RUNNING
+            assert (await client.sessions.get("dev")).status is Status.RUNNING
             assert await command.read() is not None
             flooding.cancel()
             await asyncio.gather(flooding, return_exceptions=True)
@@ -163,33 +163,35 @@ async def test_commands_in_unsuitable_sessions_are_refused(
 ) -> None:
     async with dev(manager, client) as agent:
         waiting = SessionSpec(name="waits", command=["x"], resources={"cpu": 99})
-        await client.create_session(waiting)
-        await client.create_endpoint(
+        await client.sessions.create(waiting)
+        await client.endpoints.create(
             EndpointSpec(
                 name="m", engine="custom", command=["x"], probe=Probe(), resources={"cpu": 1}
             )
         )
         await agent.orders_with(2)
-        [replica] = (await client.get_endpoint("m")).sessions
+        [replica] = (await client.endpoints.get("m")).sessions
         for ref, status, message in (
             ("waits", 409, "it is PENDING"),
             (replica.session_id, 409, "of type inference cannot run"),
             ("nobody", 404, "no session"),
         ):
             with pytest.raises(ApiError, match=message) as refused:
-                async with client.exec(ref, SPEC):
+                async with client.sessions.exec(ref, SPEC):
                     pass
 
             assert refused.value.status == status
 
-        async with client.exec("dev", SPEC.model_copy(update={"kernel": "sub1"})) as command:
+        async with client.sessions.exec(
+            "dev", SPEC.model_copy(update={"kernel": "sub1"})
+        ) as command:
             assert await command.read() is None
             assert command.end is not None
             assert command.end.detail == "session 'dev' has no kernel 'sub1'; it has main1"
 
     await until_disconnected(client, "node-1")
     with pytest.raises(ApiError, match="not connected") as away:
-        async with client.exec("dev", SPEC):
+        async with client.sessions.exec("dev", SPEC):
             pass
 
     assert away.value.status == 503
@@ -208,18 +210,18 @@ async def test_every_door_of_a_session_that_failed_names_the_cause(
             with pytest.raises(
                 ApiError, match="it is ERROR: the disk of node-1 is full"
             ) as refused:
-                async with client.exec("dev", spec):
+                async with client.sessions.exec("dev", spec):
                     pass
 
             assert refused.value.status == 409
 
         with pytest.raises(ApiError, match="it is ERROR: the disk of node-1 is full"):
-            await client.session("dev").execute("1 + 1")
+            await client.executions.run("dev", "1 + 1")
 
         with pytest.raises(
             Conflict, match="is ERROR: the disk of node-1 is full; its files were not kept"
         ):
-            manager_files(await client.get_session("dev"))
+            manager_files(await client.sessions.get("dev"))
 
 
 def manager_files(session: SessionView) -> object:
@@ -253,7 +255,7 @@ async def test_kernel_of_a_cluster_is_selected_by_name(manager: Manager, client:
             "resources": {"cpu": 1},
             "cluster": {"size": 2},
         }
-        await client.create_session(SessionSpec.model_validate(body))
+        await client.sessions.create(SessionSpec.model_validate(body))
         await agent.orders_with(2)
         agent.see(ObservedState.RUNNING)
         await agent.report()
@@ -264,7 +266,7 @@ async def test_kernel_of_a_cluster_is_selected_by_name(manager: Manager, client:
             (SPEC.model_copy(update={"kernel": "sub1"}), "sub1"),
         ):
             accepting = asyncio.ensure_future(accept_request(agent))
-            async with client.exec("two", spec):
+            async with client.sessions.exec("two", spec):
                 request, _ = await accepting
                 assert request.kernel_id == kernels[hostname]
 
@@ -279,7 +281,7 @@ async def test_kernel_is_reachable_while_another_node_of_its_cluster_is_disconne
     ):
         cluster = {"size": 2, "mode": "multi-node"}
         body = {"name": "far", "type": "interactive", "resources": {"cpu": 1}, "cluster": cluster}
-        await client.create_session(SessionSpec.model_validate(body))
+        await client.sessions.create(SessionSpec.model_validate(body))
         streams = {"node-1": one, "node-2": two}
         for stream in streams.values():
             await stream.orders_with(1)
@@ -291,11 +293,11 @@ async def test_kernel_is_reachable_while_another_node_of_its_cluster_is_disconne
         streams[str(main.agent_id)].call.cancel()
         await until_disconnected(client, str(main.agent_id))
         accepting = asyncio.ensure_future(accept_request(streams[str(sub.agent_id)]))
-        async with client.exec("far", SPEC.model_copy(update={"kernel": "sub1"})):
+        async with client.sessions.exec("far", SPEC.model_copy(update={"kernel": "sub1"})):
             request, _ = await accepting
             assert request.kernel_id == sub.id
 
-        async with client.exec("far", SPEC) as command:
+        async with client.sessions.exec("far", SPEC) as command:
             assert await command.read() is None
             assert command.end is not None
             assert f"agent '{main.agent_id}'" in command.end.detail

@@ -15,28 +15,28 @@ __all__ = ["client", "manager"]  # fixtures
 
 
 async def test_key_from_creation_to_revocation(manager: Manager, client: Client) -> None:
-    created = await client.create_key(KeySpec(name="ci", user="ann", project="vision"))
+    created = await client.keys.create(KeySpec(name="ci", user="ann", project="vision"))
     async with Client(f"http://{manager.api_address}", created.secret) as ann:
-        job = await ann.create_session(SessionSpec(name="job", command=["x"]))
+        job = await ann.sessions.create(SessionSpec(name="job", command=["x"]))
         assert (job.user, job.project) == ("ann", "vision")
-        assert [key.name for key in await ann.list_keys()] == ["ci"], "a member sees its own keys"
+        assert [key.name for key in await ann.keys.list()] == ["ci"], "a member sees its own keys"
         with pytest.raises(ApiError) as refused:
-            await ann.list_peers()
+            await ann.peers.list()
 
         assert refused.value.status == 403
-        key = await client.get_key("ci")
+        key = await client.keys.get("ci")
         assert key.last_used_at is not None
-        assert (await client.revoke_key("ci")).last_used_at == key.last_used_at
+        assert (await client.keys.revoke("ci")).last_used_at == key.last_used_at
         with pytest.raises(ApiError) as refused:
-            await ann.get_session("job")
+            await ann.sessions.get("job")
 
         assert refused.value.status == 401
 
-    assert (await client.get_session("job")).user == "ann", (
+    assert (await client.sessions.get("job")).user == "ann", (
         "sessions outlive the key that created them"
     )
     with pytest.raises(ApiError) as refused:
-        await client.revoke_key("admin")
+        await client.keys.revoke("admin")
 
     assert (refused.value.status, "last administrator" in str(refused.value)) == (409, True)
 
@@ -51,7 +51,7 @@ async def test_member_reads_its_project_and_changes_only_its_own(
         return Client(f"http://{manager.api_address}", secrets[user, project])
 
     owners = [("ann", "vision"), ("bob", "vision"), ("cy", "speech")]
-    created = [await client.create_key(KeySpec(name=u, user=u, project=p)) for u, p in owners]
+    created = [await client.keys.create(KeySpec(name=u, user=u, project=p)) for u, p in owners]
     secrets = {owner: key.secret for owner, key in zip(owners, created, strict=True)}
     async with (
         client_of(*owners[0]) as ann,
@@ -59,19 +59,23 @@ async def test_member_reads_its_project_and_changes_only_its_own(
         client_of(*owners[2]) as cy,
     ):
         for user, name in ((ann, "hers"), (bob, "his"), (cy, "far")):
-            await user.create_session(SessionSpec(name=name, command=["x"]))
+            await user.sessions.create(SessionSpec(name=name, command=["x"]))
 
         model = EndpointSpec(
             name="m", engine="custom", command=["x"], probe={"path": "/"}, replicas=0
         )
-        assert (await bob.create_endpoint(model)).user == "bob"
+        assert (await bob.endpoints.create(model)).user == "bob"
 
-        assert {s.name for s in (await ann.list_sessions()).items} == {"hers", "his"}
-        assert {s.name for s in (await client.list_sessions()).items} == {"hers", "his", "far"}
-        assert (await ann.get_session("his")).user == "bob"
-        assert len(await ann.history("his")) == 1
+        assert {s.name for s in await ann.sessions.list()} == {"hers", "his"}
+        assert {s.name for s in await client.sessions.list()} == {"hers", "his", "far"}
+        assert (await ann.sessions.get("his")).user == "bob"
+        assert len(await ann.sessions.history("his")) == 1
 
-        for act in (ann.stop_session("his"), ann.delete_endpoint("m"), ann.scale_endpoint("m", 2)):
+        for act in (
+            ann.sessions.stop("his"),
+            ann.endpoints.delete("m"),
+            ann.endpoints.scale("m", 2),
+        ):
             with pytest.raises(ApiError) as refused:
                 await act
             assert (refused.value.status, "'bob'" in str(refused.value)) == (403, True)
@@ -82,13 +86,13 @@ async def test_member_reads_its_project_and_changes_only_its_own(
                 async with web.get(f"/v1/sessions/{name}/exec") as response:
                     assert response.status == status
 
-        far = (await cy.get_session("far")).id
+        far = (await cy.sessions.get("far")).id
         for call in (
-            ann.get_session("far"),
-            ann.stop_session(far),
-            ann.history(far),
-            ann.why("far"),
-            ann.session_stats(far),
+            ann.sessions.get("far"),
+            ann.sessions.stop(far),
+            ann.sessions.history(far),
+            ann.sessions.why("far"),
+            ann.sessions.stats(far),
         ):
             with pytest.raises(ApiError) as refused:
                 await call
@@ -96,8 +100,8 @@ async def test_member_reads_its_project_and_changes_only_its_own(
 
         # A name is resolved among visible sessions: an ended one of the project, not a live one of
         # another.
-        await ann.stop_session("hers")
-        await cy.create_session(SessionSpec(name="hers", command=["x"]))
-        assert (await ann.get_session("hers")).user == "ann"
-        assert (await client.get_session("hers")).user == "cy"
-        assert (await client.stop_session("his")).user == "bob"
+        await ann.sessions.stop("hers")
+        await cy.sessions.create(SessionSpec(name="hers", command=["x"]))
+        assert (await ann.sessions.get("hers")).user == "ann"
+        assert (await client.sessions.get("hers")).user == "cy"
+        assert (await client.sessions.stop("his")).user == "bob"

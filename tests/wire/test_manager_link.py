@@ -42,7 +42,9 @@ ENDPOINT = EndpointSpec(
 
 async def test_session_from_creation_to_result(manager: Manager, client: Client) -> None:
     async with attach(manager) as agent:
-        await client.create_session(SessionSpec(name="job", command=["true"], resources={"cpu": 2}))
+        await client.sessions.create(
+            SessionSpec(name="job", command=["true"], resources={"cpu": 2})
+        )
         orders = await agent.orders_with(1)
         assert orders.kernels[0].command == ("true",)
         assert orders.kernels[0].slots == {"cpu": 2000}
@@ -57,17 +59,17 @@ async def test_session_from_creation_to_result(manager: Manager, client: Client)
         view = await until(client, "job", lambda v: v.status is Status.TERMINATED)
         assert view.result == "SUCCESS"
         assert (await agent.orders_with(0)).kernels == ()
-        assert [e.event for e in await client.history("job")] == [
+        assert [e.event for e in await client.sessions.history("job")] == [
             "created", "placed", "creating", "ready", "ended",
         ]  # fmt: skip
-        assert (await client.get_agent("node-1")).offers[0].used == 0
+        assert (await client.agents.get("node-1")).offers[0].used == 0
 
 
 async def test_newer_incarnation_replaces_the_older_stream_and_gets_its_orders(
     manager: Manager, client: Client
 ) -> None:
     async with attach(manager) as first:
-        await client.create_session(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
+        await client.sessions.create(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
         before = await first.orders_with(1)
         async with attach(manager, incarnation="2") as second:
             after = await second.orders_with(1)
@@ -81,7 +83,7 @@ async def test_report_older_than_the_orders_does_not_end_the_kernel(
     manager: Manager, client: Client
 ) -> None:
     async with attach(manager) as agent:
-        await client.create_session(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
+        await client.sessions.create(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
         orders = await agent.orders_with(1)
         await agent.report(generation=0)  # sent before the orders arrived
         agent.see(ObservedState.RUNNING)
@@ -98,11 +100,13 @@ async def test_report_older_than_the_orders_does_not_end_the_kernel(
 
 async def test_agent_streams_logs_on_request(manager: Manager, client: Client) -> None:
     async with attach(manager) as agent:
-        await client.create_session(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
+        await client.sessions.create(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
         await agent.orders_with(1)
 
         async def read() -> bytes:
-            return b"".join([chunk async for chunk in client.logs("job", tail=3, follow=True)])
+            return b"".join(
+                [chunk async for chunk in client.sessions.logs("job", tail=3, follow=True)]
+            )
 
         reading = asyncio.create_task(read())
         request = await agent.next()
@@ -126,7 +130,7 @@ async def test_times_of_a_log_are_asked_of_the_agent(
     """An agent of the previous release ignores the request for times, and does not say that it
     heeds it."""
     async with attach(manager) as agent, asyncio.timeout(60):
-        await client.create_session(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
+        await client.sessions.create(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
         await agent.orders_with(1)
         since = datetime(
             2026, 5, day=4, hour=12, minute=0, second=0, microsecond=250_000, tzinfo=UTC
@@ -134,7 +138,7 @@ async def test_times_of_a_log_are_asked_of_the_agent(
 
         async def read() -> bytes:
             return b"".join(
-                [chunk async for chunk in client.logs("job", timestamps=True, since=since)]
+                [chunk async for chunk in client.sessions.logs("job", timestamps=True, since=since)]
             )
 
         reading = asyncio.create_task(read())
@@ -159,11 +163,11 @@ async def test_times_of_a_log_are_asked_of_the_agent(
 async def test_log_that_stops_without_its_end_is_read_on(manager: Manager, client: Client) -> None:
     """An agent that stops in an orderly way ends its calls as one does whose log is complete."""
     async with attach(manager) as agent, asyncio.timeout(60):
-        await client.create_session(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
+        await client.sessions.create(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
         await agent.orders_with(1)
 
         async def read() -> bytes:
-            return b"".join([chunk async for chunk in client.logs("job", follow=True)])
+            return b"".join([chunk async for chunk in client.sessions.logs("job", follow=True)])
 
         async def send(*chunks: agent_pb2.LogChunk) -> None:
             while not isinstance(request := await agent.next(), LogRequest):
@@ -203,14 +207,16 @@ async def test_log_that_its_agent_has_no_more_is_what_was_stored_of_it(
     """Or else it is said that there is none. Followed, it was asked for for ever: the answer had
     begun."""
     async with attach(manager) as agent, asyncio.timeout(60):
-        await client.create_session(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
+        await client.sessions.create(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
         await agent.orders_with(1)
         agent.see(ObservedState.EXITED, exit_code=3, reason=Reason.EXIT_NONZERO, log_tail=stored)
         await agent.report()
         await until(client, "job", lambda v: v.status is Status.TERMINATED)
 
         async def read(follow: bool) -> str:
-            return b"".join([chunk async for chunk in client.logs("job", follow=follow)]).decode()
+            return b"".join(
+                [chunk async for chunk in client.sessions.logs("job", follow=follow)]
+            ).decode()
 
         for follow in (False, True):
             reading = asyncio.ensure_future(read(follow))
@@ -226,7 +232,7 @@ async def test_log_that_its_agent_has_no_more_is_what_was_stored_of_it(
 async def test_what_is_stored_of_a_log_is_no_rest_of_it(manager: Manager, client: Client) -> None:
     """It has no numbers: behind a byte that was read it would come twice."""
     async with attach(manager) as agent, asyncio.timeout(60):
-        await client.create_session(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
+        await client.sessions.create(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
         await agent.orders_with(1)
         agent.see(
             ObservedState.EXITED, exit_code=3, reason=Reason.EXIT_NONZERO, log_tail="last words\n"
@@ -248,14 +254,14 @@ async def test_an_agent_that_answers_late_has_no_log(
     asked for ever."""
     monkeypatch.setattr(logs, "FIRST_CHUNK_S", 0.2)
     async with attach(manager) as agent, asyncio.timeout(60):
-        await client.create_session(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
+        await client.sessions.create(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
         await agent.orders_with(1)
         agent.see(ObservedState.GONE, reason=Reason.IMAGE_MISSING)
         await agent.report()
         await until(client, "job", lambda v: v.status is Status.ERROR)
 
         async def read() -> bytes:
-            return b"".join([chunk async for chunk in client.logs("job", follow=follow)])
+            return b"".join([chunk async for chunk in client.sessions.logs("job", follow=follow)])
 
         reading = asyncio.ensure_future(read())
         await asyncio.wait([reading], timeout=0.5)
@@ -272,14 +278,14 @@ async def test_log_that_ends_without_a_byte_tells_why_its_kernel_never_ran(
 ) -> None:
     """It was an empty log: the reader ended as if the program had run, and printed nothing."""
     async with attach(manager) as agent, asyncio.timeout(60):
-        await client.create_session(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
+        await client.sessions.create(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
         await agent.orders_with(1)
         agent.see(ObservedState.GONE, reason=Reason.IMAGE_MISSING, detail="there is no image TYPO")
         await agent.report()
         await until(client, "job", lambda v: v.status is Status.ERROR)
 
         async def read() -> bytes:
-            return b"".join([chunk async for chunk in client.logs("job", follow=follow)])
+            return b"".join([chunk async for chunk in client.sessions.logs("job", follow=follow)])
 
         reading = asyncio.ensure_future(read())
         await end_log(agent)
@@ -297,11 +303,11 @@ async def test_follower_of_a_kernel_that_fails_to_start_ends_with_the_cause(
     """Its answer has begun by then, with nothing in it."""
     monkeypatch.setattr(logs, "FIRST_CHUNK_S", 0.1)
     async with attach(manager) as agent, asyncio.timeout(60):
-        await client.create_session(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
+        await client.sessions.create(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
         await agent.orders_with(1)
 
         async def read() -> bytes:
-            return b"".join([chunk async for chunk in client.logs("job", follow=True)])
+            return b"".join([chunk async for chunk in client.sessions.logs("job", follow=True)])
 
         reading = asyncio.ensure_future(read())
         answering = asyncio.ensure_future(end_log(agent, after_s=0.5))
@@ -329,9 +335,9 @@ async def end_log(agent: Stream, *, after_s: float = 0.0) -> None:
 
 async def test_interrupted_log_goes_on_for_a_slow_reader(manager: Manager, client: Client) -> None:
     async with attach(manager) as agent, asyncio.timeout(60):
-        await client.create_session(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
+        await client.sessions.create(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
         await agent.orders_with(1)
-        log = client.logs("job", follow=True)
+        log = client.sessions.logs("job", follow=True)
         first = asyncio.ensure_future(anext(log))
         while not isinstance(request := await agent.next(), LogRequest):
             pass
@@ -381,7 +387,7 @@ async def test_disconnected_agent_is_lost_and_its_session_fails(
 ) -> None:
     async with attach(manager) as agent:
         spec = SessionSpec(name="job", type="interactive", command=["x"], resources={"cpu": 1})
-        await client.create_session(spec)
+        await client.sessions.create(spec)
         await agent.orders_with(1)
         agent.see(ObservedState.RUNNING)
         await agent.report()
@@ -389,7 +395,7 @@ async def test_disconnected_agent_is_lost_and_its_session_fails(
 
     view = await until(client, "job", lambda v: v.status is Status.ERROR)
     assert view.reason is Reason.AGENT_LOST
-    assert (await client.get_agent("node-1")).status == "LOST"
+    assert (await client.agents.get("node-1")).status == "LOST"
 
     async with attach(manager) as agent:  # the returning agent gets empty orders
         agent.seen = {}
@@ -411,7 +417,7 @@ async def test_route_feed_follows_the_replicas_of_an_endpoint(
                     pass
             return table
 
-        await client.create_endpoint(ENDPOINT)
+        await client.endpoints.create(ENDPOINT)
         first = await table_where(lambda t: t.models and not t.models[0].targets)
         assert len(first.keys) == 1
         orders = await agent.orders_with(1)
@@ -422,7 +428,7 @@ async def test_route_feed_follows_the_replicas_of_an_endpoint(
         assert ready.generation > first.generation
         target = ready.models[0].targets[0]
         assert (target.port, target.key) == (21000, orders.kernels[0].secret)
-        await client.delete_endpoint("m")
+        await client.endpoints.delete("m")
         gone = await table_where(lambda t: not t.models)
         assert gone.generation > ready.generation
         assert (await agent.orders_with(0)).kernels == ()
@@ -454,7 +460,7 @@ async def test_occupied_port_is_a_startup_error(
 async def test_kernel_is_ordered_from_one_agent_only(manager: Manager, client: Client) -> None:
     async with attach(manager, "a") as one, attach(manager, "b") as two:
         for n in range(8):
-            await client.create_session(
+            await client.sessions.create(
                 SessionSpec(name=f"j{n}", command=["x"], resources={"cpu": 1})
             )
 
@@ -484,7 +490,7 @@ async def test_report_with_a_wrong_digest_is_requested_in_full(
     manager: Manager, client: Client
 ) -> None:
     async with attach(manager) as agent:
-        await client.create_session(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
+        await client.sessions.create(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
         await agent.orders_with(1)
         other = Observation(KernelId(SystemClock().new_id()), SessionId(""), ObservedState.UNKNOWN)
         agent.seen[other.kernel_id] = other
@@ -496,13 +502,13 @@ async def test_report_with_a_wrong_digest_is_requested_in_full(
         while not isinstance(await agent.next(), FullReportRequest):
             pass
 
-        assert (await client.get_session("job")).status is Status.SCHEDULED, (
+        assert (await client.sessions.get("job")).status is Status.SCHEDULED, (
             "a report that failed its digest was applied"
         )
         agent.report_sender.force_full()
         await agent.report()
         await until(client, "job", lambda v: v.status is Status.RUNNING)
-        await client.create_session(SessionSpec(name="more", command=["x"], resources={"cpu": 1}))
+        await client.sessions.create(SessionSpec(name="more", command=["x"], resources={"cpu": 1}))
         await agent.orders_with(2)
         assert agent.deltas > 0, "no orders arrived as deltas"
 
@@ -511,13 +517,13 @@ async def test_generations_continue_above_what_agents_have_seen(
     manager: Manager, client: Client
 ) -> None:
     async with attach(manager) as agent:
-        await client.create_session(SessionSpec(name="one", command=["x"], resources={"cpu": 1}))
+        await client.sessions.create(SessionSpec(name="one", command=["x"], resources={"cpu": 1}))
         seen = (await agent.orders_with(1)).generation + 1_000_000_000
     # As after a restore: the agent, through a new stream, knows a higher generation than the
     # database.
     async with attach(manager, incarnation="2", newest_generation=seen) as agent:
         assert (await agent.orders_with(1)).generation > seen
-        assert (await client.get_agent("node-1")).ready
+        assert (await client.agents.get("node-1")).ready
     async with attach(manager, "node-2") as other:
         await other.next()
         assert other.orders.generation > seen
@@ -551,7 +557,7 @@ async def test_agent_of_an_earlier_release_that_refuses_orders_gets_newer_ones(
             await agent.report(generation=0)
 
         async def refusing() -> bool:
-            view = await client.get_agent("node-1")
+            view = await client.agents.get("node-1")
             return view.refuses_orders and not view.ready
 
         async with asyncio.timeout(10):
@@ -562,7 +568,7 @@ async def test_agent_of_an_earlier_release_that_refuses_orders_gets_newer_ones(
         assert agent.orders.generation >= now_ms
         await agent.report()
         async with asyncio.timeout(10):
-            while not (await client.get_agent("node-1")).ready:
+            while not (await client.agents.get("node-1")).ready:
                 await asyncio.sleep(0.02)
 
 
@@ -581,7 +587,7 @@ async def test_agent_that_has_not_received_its_orders_does_not_refuse_them(
             await agent.report(generation=0)
 
         await asyncio.sleep(0.3)
-        await client.create_session(SessionSpec(name="one", command=["x"], resources={"cpu": 1}))
+        await client.sessions.create(SessionSpec(name="one", command=["x"], resources={"cpu": 1}))
         assert (await agent.orders_with(1)).generation < now_ms, (
             "the manager overtook what nobody has seen"
         )

@@ -36,14 +36,14 @@ async def test_manager_tells_capacity_waits_and_request_times(
     ):
         for name, devices in (("job", 1), ("large", 64)):
             spec = {"name": name, "command": ["x"], "runtime": "fake", "env": {"FAKE_RUN_S": "600"}}
-            await client.create_session(
+            await client.sessions.create(
                 SessionSpec.model_validate(
                     spec | {"resources": {"cuda.device": devices, "cpu": 0.5}}
                 )
             )
 
         async def runs() -> bool:
-            return (await client.get_session("job")).status is Status.RUNNING
+            return (await client.sessions.get("job")).status is Status.RUNNING
 
         await eventually(runs)
         gpus, cpus = (

@@ -38,7 +38,7 @@ async def test_registered_node_passes(site: Site) -> None:
 async def test_problems_are_reported(site: Site) -> None:
     await site.join()
     assert (await check(site, SkewedClock(-timedelta(minutes=30))))["clock"].status == "fail"
-    await site.client.revoke_peer("agent", "node-1")
+    await site.client.peers.revoke("agent", "node-1")
     refused = (await check(site))["manager"]
     assert (refused.status, "was revoked" in refused.detail) == ("fail", True), refused
     with socket.create_server(("127.0.0.1", 0)) as occupied:

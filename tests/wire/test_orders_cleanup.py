@@ -30,7 +30,7 @@ async def test_ended_kernel_is_removed_from_the_orders_without_a_poll(
     async with attach(manager) as agent:
         for n in range(2):  # the second time shows that the removal is scheduled again
             name = f"job-{n}"
-            await client.create_session(
+            await client.sessions.create(
                 SessionSpec(name=name, command=["true"], resources={"cpu": 1})
             )
             await agent.orders_with(1)

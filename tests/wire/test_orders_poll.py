@@ -31,7 +31,7 @@ async def test_poll_reaches_every_agent(
             spec = SessionSpec(
                 name=f"on-{n}", command=["true"], resources={"cpu": 1}, agents=[f"node-{n}"]
             )
-            await client.create_session(spec)
+            await client.sessions.create(spec)
 
         await asyncio.gather(*(agent.orders_with(1) for agent in agents))
         connection = await asyncpg.connect(migrated_database)

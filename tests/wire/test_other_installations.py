@@ -73,7 +73,7 @@ def proxy(home: Path, manager: str) -> Proxy:
 
 async def agents_of(manager: Manager) -> list[str]:
     async with Client(f"http://{manager.api_address}", manager.first_key) as client:
-        return [one.id for one in await client.list_agents()]
+        return [one.id for one in await client.agents.list()]
 
 
 def says(logs: list[EventDict], event: str) -> Callable[[], bool]:

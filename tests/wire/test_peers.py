@@ -53,7 +53,7 @@ async def test_agent_joins_and_works_over_tls(site: Site) -> None:
     with pytest.raises(ApiError, match="'gold' does not exist"):
         await site.token(resource_group="gold")
 
-    await site.client.update_group("gold", GroupOptions())
+    await site.client.groups.update("gold", GroupOptions())
     without_tls = installation_file(site.home / "node-1", "agent", "node-1")
     without_tls.admit("another", "127.0.0.1:1")
     joined = await site.join(token=await site.token(resource_group="gold"))
@@ -74,10 +74,10 @@ async def test_agent_joins_and_works_over_tls(site: Site) -> None:
         async with asyncio.timeout(20):
             await connected.wait()
 
-        view = await site.client.get_agent("node-1")
+        view = await site.client.agents.get("node-1")
         assert (view.status, view.resource_group) == (AgentStatus.ALIVE, "gold")
 
-    [peer] = await site.client.list_peers()
+    [peer] = await site.client.peers.list()
     assert (peer.kind, peer.name, peer.certificate_until) == ("agent", "node-1", joined.ends)
     kept = identity_file(home, "agent", None)
     assert kept.path.stat().st_mode & 0o777 == 0o600
@@ -111,7 +111,7 @@ async def test_invalid_join_token_is_refused(site: Site, change: str, message: s
     with pytest.raises(ApiError) as refused:
         await site.join(token=token)
     assert (refused.value.status, message in str(refused.value)) == (403, True), refused.value
-    assert await site.client.list_peers() == []
+    assert await site.client.peers.list() == []
 
 
 async def test_concurrent_joins_respect_the_limit_of_a_token(site: Site) -> None:
@@ -124,8 +124,8 @@ async def test_concurrent_joins_respect_the_limit_of_a_token(site: Site) -> None
     assert all(isinstance(e, ApiError) and "could be used 3 times" in str(e) for e in refused), (
         refused
     )
-    assert len(await site.client.list_peers()) == 3
-    assert await site.client.list_join_tokens() == []
+    assert len(await site.client.peers.list()) == 3
+    assert await site.client.join_tokens.list() == []
 
 
 async def test_concurrent_joins_under_one_name_admit_one_peer(site: Site) -> None:
@@ -138,7 +138,7 @@ async def test_concurrent_joins_under_one_name_admit_one_peer(site: Site) -> Non
     assert all(
         isinstance(e, ApiError) and e.status == 409 and "peers revoke" in str(e) for e in refused
     )
-    [unused] = await site.client.list_join_tokens()
+    [unused] = await site.client.join_tokens.list()
     assert unused.used == 1, "a refusal counted as a use"
 
 
@@ -151,10 +151,10 @@ async def test_repeated_join_after_a_lost_response_counts_once(site: Site) -> No
     file = identity_file(home, "agent", "node-1")
     file.path.unlink()
     request = JoinToken.parse(token).request("agent", "node-1", _csr_for(first.key))
-    again = await site.client.join(request)
+    again = await site.client.peers.join(request)
     assert again.id == first.id
     with pytest.raises(ApiError) as refused:
-        await site.client.join(JoinToken.parse(token).request("agent", "node-2", request.csr))
+        await site.client.peers.join(JoinToken.parse(token).request("agent", "node-2", request.csr))
 
     assert "could be used once" in str(refused.value)
 
@@ -177,7 +177,7 @@ async def test_forged_join_request_is_refused(site: Site) -> None:
         request.model_copy(update={"verifier": other.verifier}),
     ):
         with pytest.raises(ApiError) as refused:
-            await site.client.join(forged)
+            await site.client.peers.join(forged)
         assert (refused.value.status, "signature" in str(refused.value)) == (403, True)
 
 
@@ -239,7 +239,7 @@ async def test_connection_without_a_certificate_is_refused(site: Site) -> None:
 
 
 async def test_certificate_is_valid_for_its_own_agent_only(site: Site) -> None:
-    await site.client.update_group("gold", GroupOptions())
+    await site.client.groups.update("gold", GroupOptions())
     await site.join("node-1", await site.token(resource_group="gold"))
     await site.join("node-2")
     code, details = await refusal(site, site.dialer("node-2"), "node-1")
@@ -252,7 +252,7 @@ async def test_certificate_is_valid_for_its_own_agent_only(site: Site) -> None:
         grpc.StatusCode.PERMISSION_DENIED,
         True,
     )
-    assert [view.id for view in await site.client.list_agents()] == []
+    assert [view.id for view in await site.client.agents.list()] == []
 
     async with attach(site.manager, "node-2", dialer=site.dialer("node-2")) as stream:
         await stream.next()
@@ -260,7 +260,7 @@ async def test_certificate_is_valid_for_its_own_agent_only(site: Site) -> None:
         await stream.report()
         assert await stream.end() is grpc.StatusCode.INVALID_ARGUMENT
 
-    assert [view.id for view in await site.client.list_agents()] == ["node-2"]
+    assert [view.id for view in await site.client.agents.list()] == ["node-2"]
 
 
 async def test_certificate_is_valid_for_its_own_kind_of_peer_only(site: Site) -> None:
@@ -324,7 +324,7 @@ async def test_expired_certificate_is_refused_by_both_ends(
         # The manager refuses it too if the clock of the node is behind.
         behind = site.dialer(clock=SkewedClock(-HOURS / 2))
         assert (await refusal(site, behind))[0] is grpc.StatusCode.UNAVAILABLE
-        await site.client.revoke_peer("agent", "node-1")
+        await site.client.peers.revoke("agent", "node-1")
         assert (await site.join(node="reinstalled")).name == "node-1"
 
 
@@ -347,7 +347,7 @@ async def test_certificate_is_renewed_over_the_link(site: Site) -> None:
     async with attach(site.manager, dialer=site.dialer()) as stream:
         await stream.next()
 
-    assert [m.name for m in await site.client.list_peers()] == ["node-1"]
+    assert [m.name for m in await site.client.peers.list()] == ["node-1"]
 
 
 async def test_invalid_renewal_request_is_refused(site: Site) -> None:
@@ -371,14 +371,14 @@ async def test_join_with_a_wrong_clock(site: Site) -> None:
     async with attach(site.manager, dialer=site.dialer(clock=SkewedClock(-HOURS / 2))) as stream:
         await stream.next()
 
-    assert [m.id for m in await site.client.list_peers()] == [joined.id]
+    assert [m.id for m in await site.client.peers.list()] == [joined.id]
 
 
 async def test_revoked_peer_is_disconnected_and_refused(site: Site) -> None:
     await site.join()
     async with attach(site.manager, dialer=site.dialer()) as stream:
         await stream.next()
-        await site.client.revoke_peer("agent", "node-1")
+        await site.client.peers.revoke("agent", "node-1")
         async with asyncio.timeout(10):
             await stream.end()
 
@@ -388,7 +388,7 @@ async def test_revoked_peer_is_disconnected_and_refused(site: Site) -> None:
     async with attach(site.manager, dialer=site.dialer(node="reinstalled")) as stream:
         await stream.next()
 
-    assert [m.id for m in await site.client.list_peers()] == [rejoined.id]
+    assert [m.id for m in await site.client.peers.list()] == [rejoined.id]
     assert (await refusal(site, site.dialer()))[0] is grpc.StatusCode.UNAUTHENTICATED, (
         "the former identity is still accepted"
     )
@@ -400,10 +400,10 @@ async def test_forgotten_agent_is_revoked(migrated_database: str, tmp_path: Path
         async with attach(site.manager, dialer=site.dialer()) as stream:
             await stream.next()
         async with asyncio.timeout(20):
-            while (await site.client.get_agent("node-1")).status is AgentStatus.ALIVE:
+            while (await site.client.agents.get("node-1")).status is AgentStatus.ALIVE:
                 await asyncio.sleep(0.05)
 
-        await site.client.forget_agent("node-1")
+        await site.client.agents.forget("node-1")
         assert (await refusal(site, site.dialer()))[0] is grpc.StatusCode.UNAUTHENTICATED
         [row] = await site.sql("SELECT revoked_by FROM link_peers")
         assert row["revoked_by"] == "key:admin"

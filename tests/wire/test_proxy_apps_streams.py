@@ -17,7 +17,8 @@ from proxy_harness import serving, until
 from tests.addresses import free_port
 
 from moorage.common.aio.sockets import reset
-from moorage.sdk import ApiError, Unreachable, forward_connection
+from moorage.sdk import ApiError, Unreachable
+from moorage.sdk.tunnel import forward_connection
 
 MIB = 1024 * 1024
 

@@ -38,7 +38,7 @@ async def running(
 async def proxies(running: Manager) -> list[str]:
     assert running.first_key is not None
     async with Client(f"http://{running.api_address}", running.first_key) as client:
-        return [name for view in await client.list_managers() for name in view.proxies]
+        return [name for view in await client.managers.list() for name in view.proxies]
 
 
 async def test_proxies_of_one_host_name_and_port_are_two(running: Manager, tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ async def agent(site: Site, reach: str) -> AsyncIterator[AgentView]:
         try:
             async with asyncio.timeout(20):
                 await call.read()
-            yield await site.client.get_agent("node-1")
+            yield await site.client.agents.get("node-1")
         finally:
             call.cancel()
 
@@ -77,7 +77,7 @@ async def test_agent_that_proxies_do_not_reach_is_shown_and_not_moved(site: Site
 
     async def shows(*unreached_by: str) -> AgentView:
         async with asyncio.timeout(20):
-            while (found := await site.client.get_agent("node-1")).unreached_by != list(
+            while (found := await site.client.agents.get("node-1")).unreached_by != list(
                 unreached_by
             ):
                 await asyncio.sleep(0.05)
@@ -111,7 +111,7 @@ async def test_agent_that_proxies_do_not_reach_is_shown_and_not_moved(site: Site
                 while dialed not in (await site.sql("SELECT asks::text FROM managers"))[0]["asks"]:
                     await asyncio.sleep(0.05)
 
-            assert (await site.client.get_agent("node-1")).unreached_by == []
+            assert (await site.client.agents.get("node-1")).unreached_by == []
 
         # As an agent of the previous release that was told to dial out.
         async with agent(site, "auto") as found:

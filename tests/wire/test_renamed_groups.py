@@ -51,35 +51,35 @@ def program(name: str, **resources: str) -> SessionSpec:
 
 async def reach(site: Site, session_id: str, status: Status) -> None:
     async with asyncio.timeout(30):
-        while (await site.client.get_session(session_id)).status != status:
+        while (await site.client.sessions.get(session_id)).status != status:
             await asyncio.sleep(0.05)
 
 
 async def test_agent_and_sessions_go_on_under_the_former_name(site: Site) -> None:
-    await site.client.update_group("gold", GroupOptions())
+    await site.client.groups.update("gold", GroupOptions())
     joined = await site.join(token=await site.token(resource_group="gold"))
     async with agent_of(site, joined.link):
-        holder = await site.client.create_session(program("holder", **{"cuda.device": "1"}))
+        holder = await site.client.sessions.create(program("holder", **{"cuda.device": "1"}))
         await reach(site, holder.id, Status.RUNNING)
-        waiting = await site.client.create_session(program("waiting", **{"cuda.device": "1"}))
-        view = await site.client.rename_group("gold", "research")
+        waiting = await site.client.sessions.create(program("waiting", **{"cuda.device": "1"}))
+        view = await site.client.groups.rename("gold", "research")
         assert (view.aliases, view.running, view.pending, view.agents) == (["gold"], 1, 1, 1)
-        assert (await site.client.get_session(holder.id)).resource_group == "research"
-        assert (await site.client.get_session(holder.id)).status == Status.RUNNING
-        await site.client.stop_session(holder.id)
+        assert (await site.client.sessions.get(holder.id)).resource_group == "research"
+        assert (await site.client.sessions.get(holder.id)).status == Status.RUNNING
+        await site.client.sessions.stop(holder.id)
         await reach(site, waiting.id, Status.RUNNING)
 
     async with agent_of(site, joined.link):  # its configuration and its certificate still say gold
-        assert (await site.client.get_agent("node-1")).resource_group == "research"
-        assert [group.name for group in await site.client.list_groups()] == ["default", "research"]
-        assert (await site.client.get_session(waiting.id)).status == Status.RUNNING
-        later = await site.client.create_session(program("later"))
+        assert (await site.client.agents.get("node-1")).resource_group == "research"
+        assert [group.name for group in await site.client.groups.list()] == ["default", "research"]
+        assert (await site.client.sessions.get(waiting.id)).status == Status.RUNNING
+        later = await site.client.sessions.create(program("later"))
         assert later.resource_group == "research"
         await reach(site, later.id, Status.RUNNING)
         for one in (waiting, later):
-            await site.client.stop_session(one.id)
+            await site.client.sessions.stop(one.id)
             await reach(site, one.id, Status.TERMINATED)
 
-    [audited] = (await site.client.list_audit(action="rename_group")).items
+    [audited] = await site.client.audit.list(action="rename_group")
     assert (audited.before or {})["name"] == "gold"
     assert (audited.after or {})["name"] == "research"

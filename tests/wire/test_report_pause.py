@@ -112,7 +112,7 @@ async def test_manager_with_a_report_backlog_requests_a_pause(
 
         async def requested_pause_ms(name: str) -> int:
             """The pause in ms that the orders for a new session request."""
-            await client.create_session(
+            await client.sessions.create(
                 SessionSpec(name=name, command=["true"], resources={"cpu": 1})
             )
             while True:
@@ -145,7 +145,7 @@ async def test_kernel_that_ends_between_two_reports_counts_as_run(
     manager: Manager, client: Client
 ) -> None:
     async with attach(manager) as agent:
-        await client.create_session(
+        await client.sessions.create(
             SessionSpec(name="short", command=["true"], resources={"cpu": 1})
         )
         await agent.orders_with(1)
@@ -153,7 +153,7 @@ async def test_kernel_that_ends_between_two_reports_counts_as_run(
         await agent.report()
         view = await until(client, "short", lambda v: v.status is Status.TERMINATED)
         assert view.result == "SUCCESS"
-        assert [e.event for e in await client.history("short")] == [
+        assert [e.event for e in await client.sessions.history("short")] == [
             "created",
             "placed",
             "ready",

@@ -99,7 +99,7 @@ async def test_a_link_does_not_outlive_its_certificate_by_long(
             await stream.next()
             await site.dialer(clock=LATER).renew()
             clock.by = timedelta(hours=2)
-            await site.client.revoke_peer("agent", "node-2")  # makes the manager look at all peers
+            await site.client.peers.revoke("agent", "node-2")  # makes the manager look at all peers
             assert await stream.end() is grpc.StatusCode.UNAVAILABLE
             assert "was renewed: reconnect" in await stream.call.details()
 
@@ -108,11 +108,11 @@ async def test_a_revoked_peer_cannot_join_again_by_its_token(site: Site) -> None
     token = await site.token(uses=3)
     await site.join("node-1", token)
     await site.join("node-2", token)
-    await site.client.revoke_peer("agent", "node-1")
+    await site.client.peers.revoke("agent", "node-1")
     for name in ("node-1", "node-3"):
         with pytest.raises(ApiError, match="with a peer that joined with it"):
             await site.join(name, token, node=f"again-{name}")
 
-    assert [peer.name for peer in await site.client.list_peers()] == ["node-2"]
+    assert [peer.name for peer in await site.client.peers.list()] == ["node-2"]
     async with attach(site.manager, "node-2", dialer=site.dialer("node-2")) as stream:
         await stream.next()

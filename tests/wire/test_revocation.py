@@ -92,15 +92,15 @@ class World:
 
     async def begin(self) -> None:
         admin = self.site.client
-        await admin.create_user(UserSpec(name=self.user))
-        await admin.set_member("vision", self.user, Membership(role="member"))
-        await admin.set_password(self.user, PASSWORD)
-        made = await admin.create_key(KeySpec(name=self.user, user=self.user, project="vision"))
+        await admin.users.create(UserSpec(name=self.user))
+        await admin.members.set("vision", self.user, Membership(role="member"))
+        await admin.users.set_password(self.user, PASSWORD)
+        made = await admin.keys.create(KeySpec(name=self.user, user=self.user, project="vision"))
         self.auth = {"Authorization": f"Bearer {made.secret}"}
         self.http = await self.stack.enter_async_context(aiohttp.ClientSession())
         self.client = await self.stack.enter_async_context(Client(self.site.url, made.secret))
-        challenge = (await self.client.ssh_key_challenge()).challenge
-        await self.client.add_ssh_key(
+        challenge = (await self.client.ssh_keys.challenge()).challenge
+        await self.client.ssh_keys.create(
             SshKeySpec(
                 public_key=self.signer.public_key,
                 name="laptop",
@@ -108,7 +108,7 @@ class World:
                 signature=self.signer.armored(challenge),
             )
         )
-        self.id = (await self.client.create_session(dev(self.session))).id
+        self.id = (await self.client.sessions.create(dev(self.session))).id
         await until(self.client, self.session, lambda view: view.status is Status.RUNNING)
         self.connection = await self.stack.enter_async_context(self.connect())
 
@@ -162,7 +162,7 @@ async def port_by_key(world: World) -> Ended:
 
 
 async def port_by_token(world: World) -> Ended:
-    token = (await world.client.create_access_token(world.session, "web")).access_token
+    token = (await world.client.access_tokens.create(world.session, "web")).access_token
     return await world.get(
         f"{world.url}/apps/{world.id}/web/", {"Authorization": f"Bearer {token}"}
     )
@@ -170,7 +170,7 @@ async def port_by_token(world: World) -> Ended:
 
 async def command(world: World) -> Ended:
     running = await world.stack.enter_async_context(
-        world.client.exec(world.session, ExecSpec(command=["cat"], stdin=True))
+        world.client.sessions.exec(world.session, ExecSpec(command=["cat"], stdin=True))
     )
     await running.read()
     return ended(running.read())
@@ -232,31 +232,31 @@ ROWS: dict[str, Callable[[World], Awaitable[Ended]]] = {
 
 
 async def revoke_agent(world: World) -> None:
-    await world.site.client.revoke_peer("agent", "node-1")
+    await world.site.client.peers.revoke("agent", "node-1")
 
 
 async def revoke_proxy(world: World) -> None:
-    await world.site.client.revoke_peer("proxy", world.proxy.id)
+    await world.site.client.peers.revoke("proxy", world.proxy.id)
 
 
 async def revoke_key(world: World) -> None:
-    await world.site.client.revoke_key(world.user)
+    await world.site.client.keys.revoke(world.user)
 
 
 async def disable_user(world: World) -> None:
-    await world.site.client.update_user(world.user, UserPatch(status="disabled"))
+    await world.site.client.users.update(world.user, UserPatch(status="disabled"))
 
 
 async def remove_member(world: World) -> None:
-    await world.site.client.remove_member("vision", world.user)
+    await world.site.client.members.delete("vision", world.user)
 
 
 async def make_viewer(world: World) -> None:
-    await world.site.client.set_member("vision", world.user, Membership(role="viewer"))
+    await world.site.client.members.set("vision", world.user, Membership(role="viewer"))
 
 
 async def remove_ssh_key(world: World) -> None:
-    await world.client.remove_ssh_key("laptop")
+    await world.client.ssh_keys.delete("laptop")
 
 
 # In the order in which they are tried: the agent serves all of them.
@@ -393,7 +393,7 @@ async def test_what_the_table_says(site: Site, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(manager_ssh, "RECHECK_S", 3600.0)
     admin = site.client
     await site.join("node-1")
-    await admin.create_project(ProjectSpec(name="vision"))
+    await admin.projects.create(ProjectSpec(name="vision"))
 
     async with AsyncExitStack() as stack:
         agent = await stack.enter_async_context(attach(site.manager, dialer=site.dialer()))
@@ -410,10 +410,10 @@ async def test_what_the_table_says(site: Site, monkeypatch: pytest.MonkeyPatch) 
             resources={"cpu": 0.1},
             shared_with=["*"],
         )
-        await admin.create_endpoint(chat)
+        await admin.endpoints.create(chat)
 
         async with asyncio.timeout(30):
-            while (await admin.get_endpoint("chat")).ready != 1 or not all(
+            while (await admin.endpoints.get("chat")).ready != 1 or not all(
                 [await greets(p) for p in proxies]
             ):
                 await asyncio.sleep(0.05)

@@ -62,31 +62,31 @@ async def agent(manager: Manager, nice: None, tmp_path: Path) -> AsyncIterator[A
 
 async def test_session_runs_in_the_runtime_of_a_plug_in(client: Client, agent: Agent) -> None:
     async def offered() -> bool:
-        groups = await client.list_groups()
+        groups = await client.groups.list()
         return any("custom:nice" in group.runtimes for group in groups)
 
     await eventually(offered)
-    (agent_view,) = await client.list_agents()
+    (agent_view,) = await client.agents.list()
 
     # not isolated
     assert [name for name in agent_view.runtimes if "nice" in name] == ["custom:nice"]
     command = ["/bin/sh", "-c", "echo priority:$(nice); sleep 600"]
-    await client.create_session(SessionSpec(name="one", command=command, runtime="custom:nice"))
+    await client.sessions.create(SessionSpec(name="one", command=command, runtime="custom:nice"))
 
     expected = f"priority:{min(19, os.nice(0) + 3)}\n".encode()
 
     async def logged() -> bool:
-        return expected in b"".join([part async for part in client.logs("one")])
+        return expected in b"".join([part async for part in client.sessions.logs("one")])
 
     async def runs() -> bool:
-        return (await client.get_session("one")).status is Status.RUNNING
+        return (await client.sessions.get("one")).status is Status.RUNNING
 
     await eventually(runs)
     await eventually(logged)
-    await client.stop_session("one")
+    await client.sessions.stop("one")
 
     async def ended() -> bool:
-        return (await client.get_session("one")).status is Status.TERMINATED
+        return (await client.sessions.get("one")).status is Status.TERMINATED
 
     await eventually(ended)
 

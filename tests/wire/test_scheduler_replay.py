@@ -64,13 +64,13 @@ class Platform:
                 "name": name, "command": ["x"], "resources": {"cuda.device": gpus},
                 "env": {"SIM_RUN_S": str(run_s)}, "timeout_s": 2, "stop_grace_s": 1,
             }  # fmt: skip
-            await self.client.create_session(SessionSpec.model_validate(spec))
+            await self.client.sessions.create(SessionSpec.model_validate(spec))
 
         for name in NAMES:
-            while (await self.client.get_session(name)).status not in TERMINAL:
+            while (await self.client.sessions.get(name)).status not in TERMINAL:
                 await asyncio.sleep(0.05)
 
-        ids = {(await self.client.get_session(name)).id for name in NAMES}
+        ids = {(await self.client.sessions.get(name)).id for name in NAMES}
         while not ids <= await self.logged_starts():
             await asyncio.sleep(0.1)
 
@@ -78,7 +78,7 @@ class Platform:
         """Sessions whose start is in the log."""
         now = CLOCK.now()
         reader = SegmentReader()
-        page = await self.client.list_decisions("default", now - timedelta(minutes=9), now)
+        page = await self.client.decisions.page("default", now - timedelta(minutes=9), now)
         bodies = [base64.b64decode(segment.body) for segment in page.items]
         return {
             place.session_id for body in bodies for one in reader.read(body) for place in one.places
@@ -96,7 +96,7 @@ async def test_log_verification_and_replay_of_real_sessions(platform: Platform) 
 
     log = await platform.json("log", "--last", "5m", "--limit", "1000")
     placed = [session for one in log["passes"] for session in one.get("places", {})]
-    ids = {name: (await platform.client.get_session(name)).id for name in NAMES}
+    ids = {name: (await platform.client.sessions.get(name)).id for name in NAMES}
     assert sorted(placed) == sorted(ids.values()), "each once: no plan was out of date"
     assert any(one["held"].get("insufficient-resources") for one in log["passes"])
     assert all(one["duration_ms"] > 0 and one["pending"] >= one["placed"] for one in log["passes"])
@@ -116,7 +116,7 @@ async def test_log_verification_and_replay_of_real_sessions(platform: Platform) 
     observed, recorded, strict = (policies[name] for name in ("observed", "recorded", "strict"))
     waits = []
     for name in NAMES:
-        history = await platform.client.history(name)
+        history = await platform.client.sessions.history(name)
         waits.append((history[1].at - history[0].at).total_seconds())
 
     assert observed["mean_wait"] == pytest.approx(sum(waits) / len(waits), abs=0.001)
@@ -145,25 +145,25 @@ async def test_log_verification_and_replay_of_real_sessions(platform: Platform) 
 async def test_preemption_and_what_if_questions(platform: Platform) -> None:
     """On four GPUs: low has all of them, and urgent stops it."""
     client = platform.client
-    await client.update_group("default", GroupOptions(preemption=PreemptionOptions()))
+    await client.groups.update("default", GroupOptions(preemption=PreemptionOptions()))
 
     async def create(name: str, priority: int, run_s: float) -> None:
         spec = {
             "name": name, "command": ["x"], "resources": {"cuda.device": 4}, "priority": priority,
             "env": {"SIM_RUN_S": str(run_s)}, "stop_grace_s": 1,
         }  # fmt: skip
-        await client.create_session(SessionSpec.model_validate(spec))
+        await client.sessions.create(SessionSpec.model_validate(spec))
 
     await create("low", 10, 1.5)
-    while (await client.get_session("low")).status is not Status.RUNNING:
+    while (await client.sessions.get("low")).status is not Status.RUNNING:
         await asyncio.sleep(0.05)
 
     await create("urgent", 50, 0.3)
     for name in ("urgent", "low"):
-        while (await client.get_session(name)).status not in TERMINAL:
+        while (await client.sessions.get(name)).status not in TERMINAL:
             await asyncio.sleep(0.05)
 
-    ids = {name: (await client.get_session(name)).id for name in ("low", "urgent")}
+    ids = {name: (await client.sessions.get(name)).id for name in ("low", "urgent")}
     while set(ids.values()) - await platform.logged_starts():
         await asyncio.sleep(0.1)
 
@@ -240,7 +240,7 @@ async def test_time_spans_access_and_gaps(platform: Platform) -> None:
     code, _, err = await platform.moorage("log", "--last", "2h")
     assert (code, "the log begins at" in err) == (0, True)
     now = CLOCK.now()
-    for call in (platform.client.list_decisions, platform.client.list_runs):
+    for call in (platform.client.decisions.page, platform.client.decisions.runs):
         with pytest.raises(ApiError, match="after to") as caught:
             await call("default", now, now - timedelta(seconds=1))
 
@@ -249,12 +249,14 @@ async def test_time_spans_access_and_gaps(platform: Platform) -> None:
             await call("nobody", now, now)
 
         assert caught.value.status == 404
-        with pytest.raises(ApiError, match="cursor"):
-            await call("default", now, now, cursor="mine")
+    with pytest.raises(ApiError, match="cursor"):
+        await platform.client.decisions.page("default", now, now, cursor="mine")
+    with pytest.raises(ApiError, match="cursor"):
+        await platform.client.decisions.runs("default", now, now).page("mine")
 
-    peer = (await platform.client.create_key(KeySpec(name="ann"))).secret
+    peer = (await platform.client.keys.create(KeySpec(name="ann"))).secret
     async with Client(platform.url, peer) as ann:
-        for call in (ann.list_decisions, ann.list_runs):
+        for call in (ann.decisions.page, ann.decisions.runs):
             with pytest.raises(ApiError, match="requires 'auditor'") as caught:
                 await call("default", now, now)
             assert caught.value.status == 403
@@ -292,8 +294,8 @@ async def test_retention_of_zero_days_keeps_nothing(
             Client(f"http://{manager.api_address}", manager.first_key) as client,
             asyncio.timeout(30),
         ):
-            await client.create_session(SessionSpec(command=["x"], name="waits"))
-            while (await client.get_session("waits")).hold is None:
+            await client.sessions.create(SessionSpec(command=["x"], name="waits"))
+            while (await client.sessions.get("waits")).hold is None:
                 await asyncio.sleep(0.02)
 
     connection = await asyncpg.connect(migrated_database)

@@ -29,11 +29,11 @@ async def client(migrated_database: str, tmp_path: Path) -> AsyncIterator[Client
 
 async def create(client: Client, name: str, **fields: object) -> SessionView:
     base: dict[str, object] = {"command": ["x"], "resources": {"cuda.device": 1}, "name": name}
-    return await client.create_session(SessionSpec.model_validate(base | fields))
+    return await client.sessions.create(SessionSpec.model_validate(base | fields))
 
 
 async def until(client: Client, name: str, *statuses: Status) -> SessionView:
-    while (view := await client.get_session(name)).status not in statuses:
+    while (view := await client.sessions.get(name)).status not in statuses:
         await asyncio.sleep(0.02)
     return view
 
@@ -62,9 +62,9 @@ async def test_dependencies_between_jobs(client: Client) -> None:
     assert (
         views["report"].detail == "broken ended TERMINATED FAILED exit-nonzero, needed was success"
     )
-    first = (await client.get_session("prep")).status_since
+    first = (await client.sessions.get("prep")).status_since
     for name in ("train", "cleanup"):
-        assert (await client.history(name))[1].at >= first
+        assert (await client.sessions.history(name))[1].at >= first
 
 
 async def test_job_with_a_begin_time(client: Client, migrated_database: str) -> None:
@@ -75,11 +75,11 @@ async def test_job_with_a_begin_time(client: Client, migrated_database: str) -> 
     at = await connection.fetchval("UPDATE sessions SET starts_at = now() RETURNING starts_at")
     await connection.close()
     await until(client, "later", *TERMINAL)
-    assert (await client.history("later"))[1].at >= at
+    assert (await client.sessions.history("later"))[1].at >= at
 
 
 async def test_quota_holds_sessions_until_it_is_removed(client: Client) -> None:
-    await client.set_quota("user", "admin", QuotaLimits(slots={"cuda.device": 2}, pending=2))
+    await client.quotas.set("user", "admin", QuotaLimits(slots={"cuda.device": 2}, pending=2))
     for n in range(2):
         await create(client, f"s{n}", env=FOREVER)
         await until(client, f"s{n}", Status.RUNNING)
@@ -89,19 +89,19 @@ async def test_quota_holds_sessions_until_it_is_removed(client: Client) -> None:
     with pytest.raises(ApiError, match="may have 2 pending"):
         await create(client, "s4")
 
-    while (hold := (await client.get_session("s2")).hold) is None:
+    while (hold := (await client.sessions.get("s2")).hold) is None:
         await asyncio.sleep(0.02)
 
     assert hold.reason is Reason.QUOTA
-    (quota,) = await client.list_quotas()
+    (quota,) = await client.quotas.list()
     assert (quota.used, quota.running, quota.waiting) == ({"cuda.device": 2}, 2, 2)
-    await client.delete_quota("user", "admin")
+    await client.quotas.delete("user", "admin")
     for n in (2, 3):
         await until(client, f"s{n}", Status.RUNNING)
 
 
 async def test_higher_priority_preempts_the_newest_sessions(client: Client) -> None:
-    await client.update_group("default", GroupOptions(preemption=PreemptionOptions()))
+    await client.groups.update("default", GroupOptions(preemption=PreemptionOptions()))
     for n in range(4):
         asked: dict[str, object] = {"type": "interactive", "preemptible": True}
         await create(client, f"low{n}", env=FOREVER, stop_grace_s=1, **asked)
@@ -109,13 +109,13 @@ async def test_higher_priority_preempts_the_newest_sessions(client: Client) -> N
 
     await create(client, "high", resources={"cuda.device": 2}, priority=90, env=FOREVER)
     await until(client, "high", Status.RUNNING)
-    views = [await client.get_session(f"low{n}") for n in range(4)]
+    views = [await client.sessions.get(f"low{n}") for n in range(4)]
     waiting = [view for view in views if view.status is Status.PENDING]
     assert [view.reason for view in waiting] == [Reason.PREEMPTED] * 2, (
         "more sessions preempted than needed"
     )
     assert {view.name for view in waiting} == {"low2", "low3"}, "older sessions preempted"
-    await client.stop_session("high")
+    await client.sessions.stop("high")
     for view in waiting:
         again = await until(client, view.name, Status.RUNNING)
         assert again.attempt == 2
@@ -125,7 +125,7 @@ async def test_infeasible_session_has_a_warning_and_is_refused_with_strict(clien
     created = await create(client, "huge", resources={"cuda.device": 5})
     assert "needs 5 cuda.device, has 4 even when empty" in created.warnings[0]
     with pytest.raises(ApiError, match="needs 5") as caught:
-        await client.create_session(
+        await client.sessions.create(
             SessionSpec(command=["x"], resources={"cuda.device": 5}), strict=True
         )
     assert (caught.value.status, caught.value.problem.code) == (409, "infeasible")

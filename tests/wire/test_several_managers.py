@@ -39,7 +39,7 @@ async def second(
 
 async def ask(key: str, manager: Manager) -> list[ManagerView]:
     async with Client(f"http://{manager.api_address}", key) as client:
-        return await client.list_managers()
+        return await client.managers.list()
 
 
 async def test_each_manager_shows_all(manager: Manager, second: Manager) -> None:
@@ -95,14 +95,14 @@ async def test_a_watcher_sees_what_was_changed_at_another_manager(
         # until the watcher is connected
         while not (await asyncio.wait([watching], timeout=0.5))[0]:
             names.append(f"job-{len(names)}")
-            await client.create_session(
+            await client.sessions.create(
                 SessionSpec(name=names[-1], command=["true"], resources={"cpu": 1})
             )
 
         seen = json.loads((await watching).data)
         assert seen["name"] in names
         assert seen["status"] == "PENDING"
-        await client.stop_session(seen["name"])
+        await client.sessions.stop(seen["name"])
 
         async for event in stream:
             data = json.loads(event.data)

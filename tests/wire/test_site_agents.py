@@ -91,7 +91,7 @@ async def test_sites_join_and_do_not_wait_for_each_other(site: Site, home: Path)
         urls = {"good": old.url, "wrong": new.url, "locked": f"{new.url}/"}
         (home / "moorage.toml").write_text(SETTINGS.format(port=port, **urls))
         for group in NAMES:
-            await site.client.update_group(
+            await site.client.groups.update(
                 group,
                 GroupOptions.model_validate({"hpc": {"runtime": "heappe", "walltime_s": 600}}),
             )
@@ -127,7 +127,7 @@ async def test_sites_join_and_do_not_wait_for_each_other(site: Site, home: Path)
 
             assert 'moorage_agent_connected{agent="gateway-locked"} 0.0' in metrics
             assert metrics.count("# TYPE moorage_agent_kernels ") == 1
-            agents = {agent.id: agent for agent in await site.client.list_agents()}
+            agents = {agent.id: agent for agent in await site.client.agents.list()}
             good = agents["gateway-good"]
             wrong = agents["gateway-wrong"]
             assert (list(good.runtimes), good.ready, good.not_ready) == (["heappe"], True, "")
@@ -144,7 +144,7 @@ async def test_sites_join_and_do_not_wait_for_each_other(site: Site, home: Path)
 
 async def until_offered(site: Site, agent_id: str) -> None:
     async with asyncio.timeout(30):
-        while not any(a.id == agent_id and a.runtimes for a in await site.client.list_agents()):
+        while not any(a.id == agent_id and a.runtimes for a in await site.client.agents.list()):
             await asyncio.sleep(0.05)
 
 

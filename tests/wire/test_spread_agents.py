@@ -101,18 +101,18 @@ async def spread(first: Manager, dsn: str, folder: Path, logs: list[EventDict]) 
         shares: list[Counter[str | None]] = []
 
         async def links() -> Counter[str | None]:
-            return Counter(agent.manager for agent in await client.list_agents())
+            return Counter(agent.manager for agent in await client.agents.list())
 
         async def all_are_there() -> bool:
-            proxies = [len(view.proxies) for view in await client.list_managers()]
+            proxies = [len(view.proxies) for view in await client.managers.list()]
             return await links() == {first.link_address: len(NODES)} and proxies == [len(PROXIES)]
 
         await eventually(all_are_there)
         for node in NODES:
-            await client.create_session(sleeper(node))
+            await client.sessions.create(sleeper(node))
 
         async def run() -> bool:
-            found = (await client.list_sessions()).items
+            found = await client.sessions.list()
             return [view.status for view in found] == [Status.RUNNING] * len(NODES)
 
         await eventually(run)
@@ -126,7 +126,9 @@ async def spread(first: Manager, dsn: str, folder: Path, logs: list[EventDict]) 
         script = f"until test -e {go}; do sleep 0.1; done; echo done"
         async with (
             # The first one that is asked is busy.
-            client.exec(f"on-{NODES[0]}", ExecSpec(command=["sh", "-c", script])) as command,
+            client.sessions.exec(
+                f"on-{NODES[0]}", ExecSpec(command=["sh", "-c", script])
+            ) as command,
             asyncio.timeout(100),
             manager(dsn, folder / "b", 0) as second,
         ):
@@ -135,7 +137,7 @@ async def spread(first: Manager, dsn: str, folder: Path, logs: list[EventDict]) 
                 shares.append(await links())
                 found = {
                     view.link: (view.agents, len(view.proxies))
-                    for view in await client.list_managers()
+                    for view in await client.managers.list()
                 }
                 return found == {first.link_address: (2, 1), second.link_address: (2, 1)}
 
@@ -143,7 +145,7 @@ async def spread(first: Manager, dsn: str, folder: Path, logs: list[EventDict]) 
                 await asyncio.sleep(0.05)
 
             await asyncio.sleep(1)  # it looks every 0.2 s whether it may go
-            assert (await client.get_agent(NODES[0])).manager == first.link_address
+            assert (await client.agents.get(NODES[0])).manager == first.link_address
             go.touch()
             output = b""
             while (piece := await command.read()) is not None:
@@ -163,7 +165,7 @@ async def spread(first: Manager, dsn: str, folder: Path, logs: list[EventDict]) 
                 "few agents at a time are without a manager"
             )
             assert await run()
-            assert {view.attempt for view in (await client.list_sessions()).items} == {1}
+            assert {view.attempt for view in await client.sessions.list()} == {1}
 
         # Every peer knows both managers now, although it was told one.
         await eventually(all_are_there)

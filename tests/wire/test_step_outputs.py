@@ -71,13 +71,13 @@ def step(name: str, script: str, on: str = "left", **more: Any) -> dict[str, Any
 
 
 async def play(client: Client, name: str, *steps: dict[str, Any]) -> PipelineView:
-    await client.submit_pipeline(PipelineSpec.model_validate({"name": name, "steps": steps}))
+    await client.pipelines.create(PipelineSpec.model_validate({"name": name, "steps": steps}))
     return await ended(client, name)
 
 
 async def ended(client: Client, name: str) -> PipelineView:
     async with asyncio.timeout(LIMIT_S):
-        while not has_ended(view := await client.get_pipeline(name)):
+        while not has_ended(view := await client.pipelines.get(name)):
             await asyncio.sleep(0.1)
     return view
 
@@ -87,7 +87,9 @@ def one(view: PipelineView, name: str) -> StepView:
 
 
 async def log_of(client: Client, view: PipelineView, name: str) -> str:
-    return b"".join([piece async for piece in client.logs(one(view, name).session_id)]).decode()
+    return b"".join(
+        [piece async for piece in client.sessions.logs(one(view, name).session_id)]
+    ).decode()
 
 
 def kept(agent: Agent) -> list[Path]:
@@ -188,7 +190,7 @@ async def test_an_input_that_is_gone_is_made_again_by_a_retry(
     view = await playing
     assert (view.state, one(view, "take").reason) == ("failed", "input-unavailable"), view
     assert "is not on this node" in one(view, "take").detail
-    await client.retry_pipeline("again")
+    await client.pipelines.retry("again")
     view = await ended(client, "again")
     assert view.state == "succeeded", view
     assert [(found.name, found.run) for found in view.steps] == [
@@ -234,12 +236,12 @@ async def test_a_fetch_goes_on_when_the_other_node_is_back_and_ends_with_its_ste
     await agents["left"].__aexit__()
     (tmp_path / "go").touch()
     async with asyncio.timeout(LIMIT_S):
-        while one(view := await client.get_pipeline("back"), "take").state != "running":
+        while one(view := await client.pipelines.get("back"), "take").state != "running":
             await asyncio.sleep(0.1)
 
-    await client.stop_session(one(view, "more").session_id)
+    await client.sessions.stop(one(view, "more").session_id)
     async with asyncio.timeout(LIMIT_S):
-        while one(view := await client.get_pipeline("back"), "more").state != "stopped":
+        while one(view := await client.pipelines.get("back"), "more").state != "stopped":
             await asyncio.sleep(0.1)
 
     assert one(view, "take").state == "running"
@@ -258,8 +260,8 @@ async def test_no_agent_gets_an_output_that_is_no_input_of_its_kernels(
     take = step("take", "true", inputs=["make"], after=["hold"])
     playing = asyncio.create_task(play(client, "foreign", make, hold, take))
     await until((tmp_path / "began").exists)
-    view = await client.get_pipeline("foreign")
-    kernel = (await client.get_session(one(view, "hold").session_id)).kernels[-1].id
+    view = await client.pipelines.get("foreign")
+    kernel = (await client.sessions.get(one(view, "hold").session_id)).kernels[-1].id
     stolen = agents["right"].outputs.fetch(
         KernelId(kernel), SessionId(one(view, "make").session_id), "data"
     )

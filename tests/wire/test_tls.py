@@ -167,7 +167,7 @@ async def test_everything_speaks_tls_with_the_own_authority(
         assert running.openai_url.startswith("https://")
         async with Client(running.url, running.first_key or "", ca_file=ca_file) as client:
             assert (await client.health()).status == "ok"
-            assert [agent.id for agent in await client.list_agents()] == ["node"]
+            assert [agent.id for agent in await client.agents.list()] == ["node"]
 
         context = ssl.create_default_context(cafile=ca_file)
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT

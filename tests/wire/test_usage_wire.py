@@ -56,14 +56,14 @@ async def test_usage_of_a_session_reaches_the_manager(
             name="job", command=["x"], runtime="fake", resources={"cuda.device": 1},
             env=env | {"FAKE_RUN_S": "600", "FAKE_RX": "1000"},
         )  # fmt: skip
-        await client.create_session(spec)
+        await client.sessions.create(spec)
 
         lines: list[SessionUsage] = []
 
         async def measured() -> bool:
             """Approximate: the counters and their time are read one after the other, and a busy
             machine may come between them. The next measurement is another one."""
-            lines[:] = await client.top_sessions(sort="gpu")
+            lines[:] = await client.sessions.top(sort="gpu")
             latest = lines[0].latest if lines else None
             return latest is not None and 1300 < latest.cpu < 1700 and 800 < (latest.rx or 0) < 1200
 
@@ -71,14 +71,14 @@ async def test_usage_of_a_session_reaches_the_manager(
         (line,) = lines
         assert (line.latest.memory, line.latest.gpu, line.latest.gpu_memory) == (4096, 500, 99)
         assert (line.name, line.agents) == ("job", ["node-1"])
-        assert (await client.session_stats("job")).kernels[0].latest is not None
-        node = await client.agent_stats("node-1")
+        assert (await client.sessions.stats("job")).kernels[0].latest is not None
+        node = await client.agents.stats("node-1")
         assert node.memory is not None
         assert node.memory > 0
         assert len(node.devices) == 2
-        assert [view.id for view in await client.top_agents()] == ["node-1"]
+        assert [view.id for view in await client.agents.top()] == ["node-1"]
         metrics = await scrape(agent.metrics_address)
-        kernel = (await client.get_session("job")).kernels[0].id
+        kernel = (await client.sessions.get("job")).kernels[0].id
         labels = f'{{kernel="{kernel}",session="job"}}'
         assert metrics[f"moorage_agent_kernel_memory_bytes{labels}"] == 4096
         assert metrics[f"moorage_agent_kernel_busy_devices{labels}"] == 0.5
@@ -94,9 +94,9 @@ async def test_usage_of_a_session_reaches_the_manager(
         assert (await scrape(manager.api_address))[
             'moorage_usage_reports_total{outcome="kept"}'
         ] > 0
-        await client.stop_session("job")
+        await client.sessions.stop("job")
 
         async def gone() -> bool:
-            return not await client.top_sessions()
+            return not await client.sessions.top()
 
         await eventually(gone)

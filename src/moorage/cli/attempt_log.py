@@ -64,7 +64,7 @@ class AttemptLog:
     async def _copy(self) -> None:
         self._cut_off = ""
         try:
-            pieces = self._client.logs(
+            pieces = self._client.sessions.logs(
                 self._view.id,
                 follow=True,
                 attempt=self._attempt,

@@ -97,7 +97,7 @@ class ClusterLog:
     async def _copy(self, name: str) -> None:
         seen, lines = self._left[name]
         try:
-            pieces = self._client.logs(
+            pieces = self._client.sessions.logs(
                 self._session,
                 kernel=name,
                 seen=seen,

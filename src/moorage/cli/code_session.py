@@ -83,12 +83,13 @@ def _run(cli: Cli, name: str, code: str, options: dict[str, Any]) -> Execution:
     async def work(client: Client) -> Execution:
         from moorage.common.views.executions import ExecutionSpec
 
-        session = client.session(name)
-        view = await client.start_execution(name, ExecutionSpec(code=code, **options))
+        view = await client.executions.start(name, ExecutionSpec(code=code, **options))
         try:
-            return await session.resume(view, None if cli.json else _print, _ask)
+            return await client.executions.resume(
+                name, view, on_item=None if cli.json else _print, on_input=_ask
+            )
         except BaseException:
-            await client.interrupt_execution(name, view.run_id)
+            await client.executions.interrupt(name, view.run_id)
             raise
 
     ran = cli.run(work)

@@ -121,8 +121,8 @@ def session_paths(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def context_names(ctx: typer.Context, incomplete: str) -> list[str]:
     """Contexts of this machine."""
-    from moorage.cli.contexts import LOCAL
-    from moorage.cli.saved_files import read_contexts, state_directory
+    from moorage.sdk.installation.contexts import LOCAL
+    from moorage.sdk.installation.saved_files import read_contexts, state_directory
 
     try:
         return _matching({LOCAL, *read_contexts(state_directory(os.environ)).saved}, incomplete)

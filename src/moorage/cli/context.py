@@ -6,19 +6,19 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, TypeVar, get_type_hints
 
 import typer
 
-from moorage.cli.connection import Connection, find_connection
 from moorage.cli.output import printable, to_json
 from moorage.cli.quick_parameters import QuickCommand
 from moorage.common.aio.clock import Clock, SystemClock
 from moorage.common.model.durations import format_duration, parse_duration
 from moorage.sdk.errors import ApiError
+from moorage.sdk.installation.connection import Connection, find_connection
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -134,30 +134,20 @@ class Cli:
             part for name, value in given for part in (f"--{name.replace('_', '-')}", str(value))
         ]
 
-    def run(
-        self, work: Callable[[Client], Coroutine[Any, Any, T]], *, workloads_only: bool = False
-    ) -> T:
-        """Run ``work`` with a connected client to its end.
-
-        ``workloads_only``: with the calls about sessions and endpoints, which are imported in less
-        time.
-        """
+    def run(self, work: Callable[[Client], Awaitable[T]]) -> T:
+        """Run ``work`` with a connected client to its end."""
         # Here and not above: most of the time that a command takes goes into imports.
         import asyncio
 
-        connect: Any
-        if workloads_only:
-            from moorage.sdk.waiting import WaitCalls as connect
-        else:
-            from moorage.sdk import Client as connect
+        from moorage.sdk import Client
 
         async def main() -> T:
             at = self.connection
-            async with connect(at.url, at.key, ca_file=at.ca_file) as client:
+            async with Client(at.url, at.key, ca_file=at.ca_file) as client:
                 client.on_warning = self.warn
                 done: T = await work(client)
                 if at.url != at.http_url:
-                    from moorage.cli.local_manager import keep_socket
+                    from moorage.sdk.installation.local_manager import keep_socket
 
                     keep_socket(os.environ, at.url)
 

@@ -102,7 +102,7 @@ async def offer_engine(cli: Cli, client: Client, spec: EndpointSpec, yes: bool) 
         return spec
 
     try:
-        nodes = choose_nodes(spec, await client.list_agents())
+        nodes = choose_nodes(spec, await client.agents.list())
     except ApiError:
         return spec  # not for this key
 
@@ -201,7 +201,7 @@ async def _install(cli: Cli, client: Client, node: AgentView, runtime: str) -> N
 
     async def has_engine() -> bool:
         return any(
-            _ENGINE in agent.engines for agent in await client.list_agents() if agent.id == node.id
+            _ENGINE in agent.engines for agent in await client.agents.list() if agent.id == node.id
         )
 
     with timeout_of(
@@ -209,19 +209,19 @@ async def _install(cli: Cli, client: Client, node: AgentView, runtime: str) -> N
     ):
         from moorage.sdk.waiting import first
 
-        await first(client.states(has_engine, timeout_s=_SEEN_S, clock=cli.clock), bool)
+        await first(client.events.states(has_engine, timeout_s=_SEEN_S, clock=cli.clock), bool)
 
 
 async def _begin(client: Client, spec: SessionSpec) -> SessionView:
     try:
-        return await client.create_session(spec)
+        return await client.sessions.create(spec)
     except ApiError as error:
         if error.status != 409:
             raise
-        return await client.get_session(str(spec.name))  # somebody else has begun it
+        return await client.sessions.get(str(spec.name))  # somebody else has begun it
 
 
 async def _last_line(client: Client, session: SessionView) -> str:
-    log = b"".join([piece async for piece in client.logs(session.id, tail=20)])
+    log = b"".join([piece async for piece in client.sessions.logs(session.id, tail=20)])
     lines = log.decode(errors="replace").strip().splitlines()
     return lines[-1].removeprefix("moorage: ") if lines else str(session.reason or session.status)

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 async def find(client: Client, name: str) -> EndpointView | SessionView:
     """The endpoint of that name, else the session. Raises ``NotFound`` when there is neither."""
     try:
-        return await client.get_endpoint(name)
+        return await client.endpoints.get(name)
     except ApiError as error:
         if error.status != 404:
             raise
 
     try:
-        return await client.get_session(name)
+        return await client.sessions.get(name)
     except ApiError as error:
         if error.status != 404:
             raise
@@ -52,29 +52,11 @@ async def all_sessions(
 ) -> list[SessionView]:
     """All sessions with one of ``statuses`` (empty: any), newest first. ``selector``: on their
     labels."""
-    found: list[SessionView] = []
-    cursor: str | None = None
-    while True:
-        page = await client.list_sessions(
-            statuses=statuses,
-            endpoint=endpoint,
-            selector=selector,
-            user=user,
-            pipeline=pipeline,
-            cursor=cursor,
-            limit=500,
-        )
-        found += page.items
-        if not (cursor := page.next):
-            return found
+    return await client.sessions.list(
+        statuses=statuses, endpoint=endpoint, selector=selector, user=user, pipeline=pipeline
+    )
 
 
 async def all_endpoints(client: Client, selector: str | None = None) -> list[EndpointView]:
     """All endpoints, by name. ``selector``: on their labels."""
-    found: list[EndpointView] = []
-    cursor: str | None = None
-    while True:
-        page = await client.list_endpoints(selector=selector, cursor=cursor, limit=500)
-        found += page.items
-        if not (cursor := page.next):
-            return found
+    return await client.endpoints.list(selector=selector)

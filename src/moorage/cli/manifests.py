@@ -262,7 +262,7 @@ def _planned(manifest: Manifest, view: Any) -> Planned:
 
 
 async def _read_group(client: Client, one: Manifest) -> Planned:
-    view: GroupView | None = await _found(client.get_group(one.name))
+    view: GroupView | None = await _found(client.groups.get(one.name))
     if view is None or view.retired_at is not None:
         return Planned(one, None)
     return _planned(one, view)
@@ -271,9 +271,9 @@ async def _read_group(client: Client, one: Manifest) -> Planned:
 async def _write_group(client: Client, one: Planned) -> None:
     options = cast(GroupOptions, one.manifest.spec)
     if one.before is None:
-        await client.create_group(NewGroup(name=one.manifest.name, options=options))
+        await client.groups.create(NewGroup(name=one.manifest.name, options=options))
     else:
-        await client.update_group(one.manifest.name, options, version=one.version)
+        await client.groups.update(one.manifest.name, options, version=one.version)
 
 
 def _quota(one: Manifest) -> tuple[QuotaScope, str]:
@@ -282,36 +282,36 @@ def _quota(one: Manifest) -> tuple[QuotaScope, str]:
 
 
 async def _read_quota(client: Client, one: Manifest) -> Planned:
-    return _planned(one, await _found(client.get_quota(*_quota(one))))
+    return _planned(one, await _found(client.quotas.get(*_quota(one))))
 
 
 async def _write_quota(client: Client, one: Planned) -> None:
-    await client.set_quota(
+    await client.quotas.set(
         *_quota(one.manifest), cast(QuotaLimits, one.manifest.spec), version=one.version
     )
 
 
 async def _read_project(client: Client, one: Manifest) -> Planned:
-    return _planned(one, await _found(client.get_project(one.name)))
+    return _planned(one, await _found(client.projects.get(one.name)))
 
 
 async def _write_project(client: Client, one: Planned) -> None:
     fields = one.manifest.spec.model_dump()
     if one.before is None:
-        await client.create_project(ProjectSpec(name=one.manifest.name, **fields))
+        await client.projects.create(ProjectSpec(name=one.manifest.name, **fields))
     else:
-        await client.update_project(one.manifest.name, ProjectPatch(**fields), version=one.version)
+        await client.projects.update(one.manifest.name, ProjectPatch(**fields), version=one.version)
 
 
 async def _read_template(client: Client, one: Manifest) -> Planned:
-    view: TemplateView | None = await _found(client.get_template(one.name))
+    view: TemplateView | None = await _found(client.templates.get(one.name))
     same_owner = view is not None and (not view.project) == one.for_all
     return _planned(one, view if same_owner else None)
 
 
 async def _write_template(client: Client, one: Planned) -> None:
     spec = cast(TemplateSpec, one.manifest.spec)
-    await client.put_template(
+    await client.templates.put(
         one.manifest.name, spec, for_all=one.manifest.for_all, version=one.version
     )
 

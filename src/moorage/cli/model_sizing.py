@@ -30,7 +30,7 @@ async def fit_to_nodes(cli: Cli, client: Client, spec: EndpointSpec) -> Endpoint
         return spec
 
     try:
-        agents = await client.list_agents()
+        agents = await client.agents.list()
     except ApiError:
         return spec  # not for this key
 

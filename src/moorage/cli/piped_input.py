@@ -24,7 +24,8 @@ from moorage.sdk import ApiError, Unreachable
 if TYPE_CHECKING:
     from moorage.cli.context import Cli
     from moorage.common.views.resources import SessionView
-    from moorage.sdk import Client, RunningCommand
+    from moorage.sdk import Client
+    from moorage.sdk.execution import RunningCommand
 
 _PIPE = 'p="${TMPDIR:-/tmp}/.moorage-stdin-$MOORAGE_KERNEL_ID"'
 _READ = f'{_PIPE}; mkfifo -m 600 "$p" || exit 1; exec <"$p"; rm -f "$p"; exec "$@"'
@@ -70,7 +71,7 @@ async def feed(cli: Cli, client: Client, created: SessionView) -> None:
         return
 
     cli.note(printable(f"moorage: {created.name} is stopped: {problem}", one_line=True))
-    await client.stop_session(created.id)
+    await client.sessions.stop(created.id)
 
 
 async def _copy(client: Client, view: SessionView) -> str:
@@ -81,7 +82,9 @@ async def _copy(client: Client, view: SessionView) -> str:
     try:
         from moorage.common.model.commands import ExecSpec
 
-        async with client.exec(view.id, ExecSpec(command=list(FEEDER), stdin=True)) as command:
+        async with client.sessions.exec(
+            view.id, ExecSpec(command=list(FEEDER), stdin=True)
+        ) as command:
             sending = spawn("run.stdin", send_input(command))
             try:
                 while (output := await command.read()) is not None:

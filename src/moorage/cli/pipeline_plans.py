@@ -41,14 +41,14 @@ def key_of(pipeline: PipelineSpec) -> str:
 async def submit(client: Client, pipeline: PipelineSpec) -> bool:
     """Whether this call has submitted it, and not one before."""
     before = await _found(client, pipeline.name)
-    view = await client.submit_pipeline(pipeline, idempotency_key=key_of(pipeline))
+    view = await client.pipelines.create(pipeline, idempotency_key=key_of(pipeline))
     return before is None or before.id != view.id
 
 
 async def plan(client: Client, pipeline: PipelineSpec) -> list[StepPlan]:
     """Where each step would be placed now, if it were its turn. Raises the error of a step that
     fits nowhere, and everything else for which the pipeline would be refused."""
-    await client.submit_pipeline(pipeline, dry_run=True)
+    await client.pipelines.create(pipeline, dry_run=True)
     known: dict[str, PlanView] = {}
     found = []
     for step in pipeline.steps:
@@ -75,15 +75,15 @@ async def plan(client: Client, pipeline: PipelineSpec) -> list[StepPlan]:
 
 async def _plan_step(client: Client, step: Step) -> PlanView:
     if step.spec is not None:
-        return await client.plan_session(step.spec)
+        return await client.sessions.plan(step.spec)
     assert step.template is not None
     name, version = split_version(step.template)
-    return await client.plan_template(name, step.parameters, step.overrides, version=version)
+    return await client.templates.plan(name, step.parameters, step.overrides, version=version)
 
 
 async def _found(client: Client, name: str) -> PipelineView | None:
     try:
-        return await client.get_pipeline(name)
+        return await client.pipelines.get(name)
     except ApiError as error:
         if error.status != 404:
             raise

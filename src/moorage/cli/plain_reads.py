@@ -19,14 +19,14 @@ from urllib.parse import urlencode, urlsplit
 import h11
 
 import moorage
-from moorage.cli.connection import find_connection
 from moorage.common.local import proof
 from moorage.common.local.paths import path_of_unix_url
+from moorage.sdk.installation.connection import find_connection
 
 if TYPE_CHECKING:
     import ssl
 
-    from moorage.cli.connection import Connection
+    from moorage.sdk.installation.connection import Connection
 
 _CHUNK_BYTES = 256 * 1024
 _PAGE = 500

@@ -251,7 +251,7 @@ class TemplateStart:
         """Raises ``InvalidInput`` for a parameter that the template does not have, or of the wrong
         type."""
         name, version, values = await self._read(client)
-        return await client.start_template(
+        return await client.templates.start(
             name,
             values,
             self.overrides,
@@ -264,7 +264,7 @@ class TemplateStart:
     async def plan(self, client: Client) -> PlanView:
         """Raises as ``create`` does."""
         name, version, values = await self._read(client)
-        return await client.plan_template(name, values, self.overrides, version=version)
+        return await client.templates.plan(name, values, self.overrides, version=version)
 
     async def _read(self, client: Client) -> tuple[str, int | None, dict[str, Any]]:
         """Name, version and values."""
@@ -277,7 +277,7 @@ class TemplateStart:
 
         declared = {}
         if self.given:
-            view = await client.get_template(name, version)
+            view = await client.templates.get(name, version)
             declared = view.template.parameters
             version = view.version
 
@@ -306,7 +306,9 @@ async def plan_session(client: Client, spec: SessionSpec | TemplateStart) -> Pla
     """Where it would start now. Creates nothing."""
     from moorage.common.model.spec import SessionSpec
 
-    return await (client.plan_session(spec) if isinstance(spec, SessionSpec) else spec.plan(client))
+    return await (
+        client.sessions.plan(spec) if isinstance(spec, SessionSpec) else spec.plan(client)
+    )
 
 
 async def _create(
@@ -315,7 +317,7 @@ async def _create(
     from moorage.common.model.spec import SessionSpec
 
     if isinstance(spec, SessionSpec):
-        return await client.create_session(spec, idempotency_key=key, strict=strict, force=force)
+        return await client.sessions.create(spec, idempotency_key=key, strict=strict, force=force)
     return await spec.create(client, key, strict, force)
 
 

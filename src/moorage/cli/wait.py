@@ -66,7 +66,7 @@ class _Stages:
             self._revision = 0
             self._progress.about(view.id)
         if view.revision != self._revision:
-            self._stages = stages(await self._client.history(view.id), view.type)
+            self._stages = stages(await self._client.sessions.history(view.id), view.type)
             self._revision = view.revision
         self._progress.show(self._stages, hold_note(view), current_activity(view))
 
@@ -91,9 +91,9 @@ async def until_ready(
     async def read() -> EndpointView:
         nonlocal held
         try:
-            view = await client.get_endpoint(name)
+            view = await client.endpoints.get(name)
             if (replica := leading_replica(view)) is not None:
-                session = await client.get_session(replica.session_id)
+                session = await client.sessions.get(replica.session_id)
                 held = session.status is Status.PENDING and session.hold is not None
                 await shown.show(session)
         except ApiError as error:
@@ -104,7 +104,7 @@ async def until_ready(
         return view
 
     step = f"it keeps starting: `moorage describe {name}` shows what it waits for"
-    states = client.states(
+    states = client.events.states(
         read, "session", "endpoint", about=endpoint.id, timeout_s=timeout_s, clock=clock
     )
     with timeout_of(timeout_s, f"the start of {name}", step):
@@ -125,13 +125,13 @@ async def until_rolled_out(
     client: Client, name: str, *, clock: Clock, timeout_s: float | None
 ) -> RolloutView:
     """The state of the rollout as soon as it is over. Raises ``WaitTimeout``."""
-    view = await client.rollout_status(name)
+    view = await client.rollouts.get(name)
     if view.state != "progressing":
         return view
 
-    endpoint = await client.get_endpoint(name)
-    states = client.states(
-        lambda: client.rollout_status(name),
+    endpoint = await client.endpoints.get(name)
+    states = client.events.states(
+        lambda: client.rollouts.get(name),
         "session",
         "endpoint",
         about=endpoint.id,
@@ -156,13 +156,15 @@ async def until_session(
     shown = None if progress is None else _Stages(client, progress)
 
     async def read() -> SessionView:
-        view = await client.get_session(session.id)
+        view = await client.sessions.get(session.id)
         if shown is not None:
             await shown.show(view)
         return view
 
     step = f"nothing was stopped: `moorage describe {session.name}` shows its state"
-    states = client.states(read, "session", about=session.id, timeout_s=timeout_s, clock=clock)
+    states = client.events.states(
+        read, "session", about=session.id, timeout_s=timeout_s, clock=clock
+    )
     with timeout_of(timeout_s, f"waiting for {session.name}", step):
         return await _first(states, condition)
 

@@ -28,7 +28,9 @@ async def watch(
     """Show what ``read`` returns, now and whenever it has changed; on a terminal in place of the
     one before. Never returns; raises the error of an outage that lasts."""
     shown = None
-    async with aclosing(client.states(lambda: read(client), *kinds, clock=cli.clock)) as states:
+    async with aclosing(
+        client.events.states(lambda: read(client), *kinds, clock=cli.clock)
+    ) as states:
         async for found in states:
             if found != shown:
                 if cli.out.is_terminal:

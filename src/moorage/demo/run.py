@@ -121,9 +121,9 @@ async def _serve_and_ask(
         resources={"cpu": "0.5", "mem": "512MiB"},
         start_timeout_s=60,
     )
-    known = {e.name for e in (await client.list_endpoints()).items}
+    known = {e.name for e in await client.endpoints.list()}
     if MODEL not in known:
-        await client.create_endpoint(spec)
+        await client.endpoints.create(spec)
         stages.done(f"created endpoint {MODEL} through the REST API")
     else:
         stages.done(f"found endpoint {MODEL} from an earlier run")
@@ -135,13 +135,13 @@ async def _serve_and_ask(
 
 async def _until_ready(client: Client, stages: Stages) -> EndpointView:
     try:
-        view = await client.wait_endpoint(
+        view = await client.endpoints.wait(
             MODEL,
             lambda one: one.status is EndpointStatus.READY or one.failures > 0,
             timeout_s=READY_TIMEOUT_S,
         )
     except TimeoutError:
-        view = await client.get_endpoint(MODEL)
+        view = await client.endpoints.get(MODEL)
 
     if view.status is not EndpointStatus.READY:
         _raise_not_ready(view)
@@ -164,7 +164,7 @@ def _raise_not_ready(view: EndpointView) -> NoReturn:
 async def _print_history(client: Client, view: EndpointView) -> None:
     """Print the status transitions of the replica's session, from its history in Postgres."""
     running = next(s for s in view.sessions if s.status == Status.RUNNING)
-    history = await client.history(running.session_id)
+    history = await client.sessions.history(running.session_id)
     steps = [f"{b.to_status} +{(b.at - a.at).total_seconds():.3f} s" for a, b in pairwise(history)]
     print(
         f"          session {running.name} on {running.agent_id}: PENDING → {' → '.join(steps)}",

@@ -1,40 +1,40 @@
-"""Python client: typed calls of the management API, a chat over the OpenAI API, and tunnels to
-apps."""
+"""Python client: typed calls of the management API, and a chat over the OpenAI API."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from moorage.common.model.spec import SessionSpec
+    from moorage.common.model.spec_fields import Resources
+    from moorage.common.model.status import SessionType, Status
     from moorage.sdk.chat_completions import Message, chat
-    from moorage.sdk.client import Client
+    from moorage.sdk.client import Client, SyncClient
     from moorage.sdk.errors import ApiError, Unreachable
-    from moorage.sdk.execution import RunningCommand
-    from moorage.sdk.sync_client import SyncClient
-    from moorage.sdk.sync_session import SyncSession
-    from moorage.sdk.tunnel import forward_connection
 
 __all__ = [
     "ApiError",
     "Client",
     "Message",
-    "RunningCommand",
+    "Resources",
+    "SessionSpec",
+    "SessionType",
+    "Status",
     "SyncClient",
-    "SyncSession",
     "Unreachable",
     "chat",
-    "forward_connection",
 ]
 
 _MODULES = {
-    "ApiError": "errors",
-    "Client": "client",
-    "Message": "chat_completions",
-    "RunningCommand": "execution",
-    "SyncClient": "sync_client",
-    "SyncSession": "sync_session",
-    "Unreachable": "errors",
-    "chat": "chat_completions",
-    "forward_connection": "tunnel",
+    "ApiError": "moorage.sdk.errors",
+    "Client": "moorage.sdk.client",
+    "Message": "moorage.sdk.chat_completions",
+    "Resources": "moorage.common.model.spec_fields",
+    "SessionSpec": "moorage.common.model.spec",
+    "SessionType": "moorage.common.model.status",
+    "Status": "moorage.common.model.status",
+    "SyncClient": "moorage.sdk.client",
+    "Unreachable": "moorage.sdk.errors",
+    "chat": "moorage.sdk.chat_completions",
 }
 
 
@@ -43,5 +43,5 @@ def __getattr__(name: str) -> Any:
     use."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value = getattr(import_module(f"moorage.sdk.{_MODULES[name]}"), name)
+    globals()[name] = value = getattr(import_module(_MODULES[name]), name)
     return value

@@ -1,51 +1,239 @@
-"""Client for the management API (``/v1``)."""
+"""Clients for the management API (``/v1``), for asyncio and without: each attribute is a resource.
+
+The module of ``moorage.sdk.resources`` with the name of the attribute is imported when it is first
+used: a short command spends most of its time on imports.
+"""
 
 from __future__ import annotations
 
-from moorage.sdk.agents import AgentCalls
-from moorage.sdk.apps import AppCalls
-from moorage.sdk.budgets import BudgetCalls
-from moorage.sdk.code import CodeCalls
-from moorage.sdk.groups import GroupCalls
-from moorage.sdk.identity import IdentityCalls
-from moorage.sdk.keys import KeyCalls
-from moorage.sdk.managers import ManagerCalls
-from moorage.sdk.metering import MeteringCalls
-from moorage.sdk.peers import PeerCalls
-from moorage.sdk.pipelines import PipelineCalls
-from moorage.sdk.scheduler import SchedulerCalls
-from moorage.sdk.secrets import SecretCalls
-from moorage.sdk.ssh_keys import SshKeyCalls
-from moorage.sdk.templates import TemplateCalls
-from moorage.sdk.waiting import WaitCalls
-from moorage.sdk.watching import WatchCalls
+import os
+from collections.abc import Coroutine
+from importlib import import_module
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from moorage.sdk.loop_thread import LoopThread
+from moorage.sdk.transport import Transport
+
+if TYPE_CHECKING:
+    from moorage.common.views.resources import Health
+    from moorage.sdk.resources.access_tokens import AccessTokens, SyncAccessTokens
+    from moorage.sdk.resources.agents import Agents, SyncAgents
+    from moorage.sdk.resources.apps import Apps, SyncApps
+    from moorage.sdk.resources.audit import Audit, SyncAudit
+    from moorage.sdk.resources.budgets import Budgets, SyncBudgets
+    from moorage.sdk.resources.ca import Ca, SyncCa
+    from moorage.sdk.resources.code_kernels import CodeKernels, SyncCodeKernels
+    from moorage.sdk.resources.decisions import Decisions, SyncDecisions
+    from moorage.sdk.resources.endpoints import Endpoints, SyncEndpoints
+    from moorage.sdk.resources.events import Events, SyncEvents
+    from moorage.sdk.resources.executions import Executions, SyncExecutions
+    from moorage.sdk.resources.groups import Groups, SyncGroups
+    from moorage.sdk.resources.join_tokens import JoinTokens, SyncJoinTokens
+    from moorage.sdk.resources.keys import Keys, SyncKeys
+    from moorage.sdk.resources.limits import Limits, SyncLimits
+    from moorage.sdk.resources.managers import Managers, SyncManagers
+    from moorage.sdk.resources.members import Members, SyncMembers
+    from moorage.sdk.resources.occupancy import Occupancy, SyncOccupancy
+    from moorage.sdk.resources.peers import Peers, SyncPeers
+    from moorage.sdk.resources.pipelines import Pipelines, SyncPipelines
+    from moorage.sdk.resources.prices import Prices, SyncPrices
+    from moorage.sdk.resources.projects import Projects, SyncProjects
+    from moorage.sdk.resources.quotas import Quotas, SyncQuotas
+    from moorage.sdk.resources.rollouts import Rollouts, SyncRollouts
+    from moorage.sdk.resources.runtimes import Runtimes, SyncRuntimes
+    from moorage.sdk.resources.secrets import Secrets, SyncSecrets
+    from moorage.sdk.resources.sessions import Sessions, SyncSessions
+    from moorage.sdk.resources.ssh_keys import SshKeys, SyncSshKeys
+    from moorage.sdk.resources.templates import SyncTemplates, Templates
+    from moorage.sdk.resources.usage import SyncUsage, Usage
+    from moorage.sdk.resources.users import SyncUsers, Users
+    from moorage.sdk.resources.workspaces import SyncWorkspaces, Workspaces
+
+T = TypeVar("T")
 
 
-class Client(
-    WaitCalls,
-    WatchCalls,
-    CodeCalls,
-    AgentCalls,
-    GroupCalls,
-    AppCalls,
-    KeyCalls,
-    PeerCalls,
-    ManagerCalls,
-    SchedulerCalls,
-    SecretCalls,
-    SshKeyCalls,
-    IdentityCalls,
-    MeteringCalls,
-    BudgetCalls,
-    TemplateCalls,
-    PipelineCalls,
-):
-    """Typed calls to one manager: ``async with Client(url, key) as client``.
+class Client(Transport):
+    """Typed calls to one manager: ``async with Client() as client``, then
+    ``await client.sessions.get("train")``.
+
+    Without ``url``, the client finds the address, the key and the authority as the command line
+    does: in ``MOORAGE_URL``, ``MOORAGE_API_KEY`` and its other variables, in the context in use,
+    and in what ``moorage up`` has saved. With ``url`` it reads none of these, and sends no key but
+    ``key``.
 
     ``timeout`` in seconds bounds each call; for followed logs it bounds only the connection.
     ``ca_file``: an authority in PEM that signed the manager's certificate, beside those of the
     system. ``verify``: False accepts any certificate. ``retries``: how often a call is repeated,
     with growing pauses, that reads or creates and met an outage: creations carry an idempotency key
-    then, so that none happens twice. Every call raises ``ApiError`` when the manager refuses it and
-    ``Unreachable`` when the manager does not answer.
+    then, so that none happens twice.
+
+    Every call raises ``ApiError`` when the manager refuses it and ``Unreachable`` when the manager
+    does not answer. The constructor raises ``ConfigError`` for sources that it cannot use.
     """
+
+    access_tokens: AccessTokens
+    agents: Agents
+    apps: Apps
+    audit: Audit
+    budgets: Budgets
+    ca: Ca
+    code_kernels: CodeKernels
+    decisions: Decisions
+    endpoints: Endpoints
+    events: Events
+    executions: Executions
+    groups: Groups
+    join_tokens: JoinTokens
+    keys: Keys
+    limits: Limits
+    managers: Managers
+    members: Members
+    occupancy: Occupancy
+    peers: Peers
+    pipelines: Pipelines
+    prices: Prices
+    projects: Projects
+    quotas: Quotas
+    rollouts: Rollouts
+    runtimes: Runtimes
+    secrets: Secrets
+    sessions: Sessions
+    ssh_keys: SshKeys
+    templates: Templates
+    usage: Usage
+    users: Users
+    workspaces: Workspaces
+
+    def __init__(
+        self,
+        url: str | None = None,
+        key: str | None = None,
+        *,
+        timeout: float = 30.0,
+        ca_file: str | None = None,
+        verify: bool = True,
+        retries: int = 0,
+    ) -> None:
+        if url is None:
+            from moorage.sdk.installation.connection import find_connection
+
+            found = find_connection(os.environ, ca_file=ca_file)
+            url = found.url
+            key = found.key if key is None else key
+            ca_file = found.ca_file
+
+        super().__init__(
+            url, key or "", timeout=timeout, ca_file=ca_file, verify=verify, retries=retries
+        )
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """A resource, when it is first used."""
+            self.__dict__[name] = resource = _resource_type(Client, name)(self)
+            return resource
+
+        def __dir__(self) -> list[str]:
+            return [*super().__dir__(), *Client.__annotations__]
+
+
+class SyncClient:
+    """Typed calls to one manager without asyncio: ``with SyncClient() as client``, then
+    ``client.sessions.get("train")``. It takes the parameters of ``Client``.
+
+    The connections live in the event loop of a thread, so it works in notebooks, too, and several
+    threads may use one client. ``client``: the asynchronous one.
+    """
+
+    access_tokens: SyncAccessTokens
+    agents: SyncAgents
+    apps: SyncApps
+    audit: SyncAudit
+    budgets: SyncBudgets
+    ca: SyncCa
+    code_kernels: SyncCodeKernels
+    decisions: SyncDecisions
+    endpoints: SyncEndpoints
+    events: SyncEvents
+    executions: SyncExecutions
+    groups: SyncGroups
+    join_tokens: SyncJoinTokens
+    keys: SyncKeys
+    limits: SyncLimits
+    managers: SyncManagers
+    members: SyncMembers
+    occupancy: SyncOccupancy
+    peers: SyncPeers
+    pipelines: SyncPipelines
+    prices: SyncPrices
+    projects: SyncProjects
+    quotas: SyncQuotas
+    rollouts: SyncRollouts
+    runtimes: SyncRuntimes
+    secrets: SyncSecrets
+    sessions: SyncSessions
+    ssh_keys: SyncSshKeys
+    templates: SyncTemplates
+    usage: SyncUsage
+    users: SyncUsers
+    workspaces: SyncWorkspaces
+
+    def __init__(
+        self,
+        url: str | None = None,
+        key: str | None = None,
+        *,
+        timeout: float = 30.0,
+        ca_file: str | None = None,
+        verify: bool = True,
+        retries: int = 0,
+    ) -> None:
+        self.client = Client(
+            url, key, timeout=timeout, ca_file=ca_file, verify=verify, retries=retries
+        )
+        self._loop = LoopThread()
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """A resource, when it is first used."""
+            resource_type = _resource_type(SyncClient, name)
+            self.__dict__[name] = resource = resource_type(self._loop, getattr(self.client, name))
+            return resource
+
+        def __dir__(self) -> list[str]:
+            return [*super().__dir__(), *SyncClient.__annotations__]
+
+    def __enter__(self) -> Self:
+        self._loop.start()
+        self.run(self.client.__aenter__())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self.run(self.client.__aexit__(kind, error, trace))
+        finally:
+            self._loop.stop()
+
+    def health(self) -> Health:
+        """As ``Client.health``."""
+        return self.run(self.client.health())
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine of the asynchronous client, and return its result."""
+        return self._loop.run(work)
+
+
+def _resource_type(client: type[Client | SyncClient], name: str) -> Any:
+    """The class that ``client`` declares for its attribute ``name``. Raises ``AttributeError``."""
+    declared = client.__annotations__.get(name)
+    if declared is None:
+        raise AttributeError(f"{client.__name__!r} object has no attribute {name!r}")
+
+    return getattr(import_module(f"moorage.sdk.resources.{name}"), declared)

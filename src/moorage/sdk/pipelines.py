@@ -1,20 +1,16 @@
-"""Calls about pipelines, and a builder that submits one when its block ends."""
+"""Pipelines as code: a builder of their steps, and whether one has ended."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, closing
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from moorage.common.model.outputs import Input
 from moorage.common.model.pipelines import After, PipelineSpec, Step, StepState
 from moorage.common.model.spec import SessionSpec
 from moorage.common.views.pipelines import PipelineView
-from moorage.common.views.resources import Page
-from moorage.sdk.transport import Transport, segment
 
 Condition = Literal["success", "failure", "any"]
-_DRAW_S = 30.0
 
 
 class PipelineBuilder:
@@ -61,63 +57,6 @@ class PipelineBuilder:
 
     def spec(self) -> PipelineSpec:
         return PipelineSpec(name=self.name, steps=self._steps)
-
-
-class PipelineCalls(Transport):
-    async def submit_pipeline(
-        self,
-        pipeline: PipelineSpec,
-        *,
-        dry_run: bool = False,
-        force: bool = False,
-        idempotency_key: str | None = None,
-    ) -> PipelineView:
-        """Create all of its sessions, or none. ``dry_run``: only check it. ``force``: run each
-        step, also where a result of before would do. ``idempotency_key``: any unique text, like a
-        UUID, which makes the call safe to repeat."""
-        query = {"dry_run": "true" if dry_run else None, "force": "true" if force else None}
-        return await self.call(
-            PipelineView,
-            "POST",
-            "/v1/pipelines",
-            query=query,
-            body=pipeline,
-            idempotency_key=self.repeatable(idempotency_key),
-        )
-
-    @asynccontextmanager
-    async def pipeline(self, name: str) -> AsyncIterator[PipelineBuilder]:
-        """Submit what the block has built; nothing if it raises."""
-        builder = PipelineBuilder(name)
-        yield builder
-        builder.view = await self.submit_pipeline(builder.spec())
-
-    async def list_pipelines(self) -> list[PipelineView]:
-        """Newest first, without their steps."""
-        return await self.every(Page[PipelineView], "/v1/pipelines")
-
-    async def get_pipeline(self, ref: str) -> PipelineView:
-        return await self.call(PipelineView, "GET", f"/v1/pipelines/{segment(ref)}")
-
-    async def draw_pipeline(self, ref: str) -> str:
-        """Its graph with the state of each step, as SVG."""
-        path = f"/v1/pipelines/{segment(ref)}/graph.svg"
-        picture = b""
-        with closing(await self.stream(path, {}, {}, begin_s=_DRAW_S)) as answer:
-            try:
-                while piece := await answer.next_piece():
-                    picture += piece
-            except OSError as error:
-                raise self.unreachable(error) from error
-
-        return picture.decode()
-
-    async def stop_pipeline(self, ref: str) -> PipelineView:
-        return await self.call(PipelineView, "POST", f"/v1/pipelines/{segment(ref)}/stop")
-
-    async def retry_pipeline(self, ref: str) -> PipelineView:
-        """Run failed and stopped steps again, and what ended after them."""
-        return await self.call(PipelineView, "POST", f"/v1/pipelines/{segment(ref)}/retry")
 
 
 def has_ended(view: PipelineView) -> bool:

@@ -18,7 +18,7 @@ from moorage.common.aio.clock import SystemClock
 from moorage.common.local.paths import path_of_unix_url
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.newer_values import KNOWN_FIELDS
-from moorage.common.views.resources import Health, Page
+from moorage.common.views.resources import Health
 from moorage.sdk.connections import Closed, Connections, Streamed
 from moorage.sdk.errors import ApiError, Unreachable, connection_error
 from moorage.sdk.problems import not_moorage, problem_of
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     import aiohttp
 
 M = TypeVar("M", bound=BaseModel)
-T = TypeVar("T")
 
 
 # Names the manager in requests over its Unix socket.
@@ -231,19 +230,6 @@ class Transport:
             raise self.unreachable(error) from error
 
         raise ApiError(answer.status, problem_of(self.url, answer.status, refusal))
-
-    async def every(
-        self, page_type: type[Page[T]], path: str, query: Mapping[str, str | None] | None = None
-    ) -> list[T]:
-        """The items of all pages of a listing. Raises as ``call`` does."""
-        found: list[T] = []
-        cursor: str | None = None
-        while True:
-            asked = {**(query or {}), "limit": "500", "cursor": cursor}
-            page = await self.call(page_type, "GET", path, query=asked)
-            found += page.items
-            if (cursor := page.next) is None:
-                return found
 
     def _open(self) -> Connections:
         if self._connections is None:

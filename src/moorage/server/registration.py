@@ -52,7 +52,7 @@ async def join(
 
     # The reply is verified by the fingerprint in the token, whatever the server's certificate.
     async with Client(url, verify=False) as client:
-        reply = await client.join(token.request(kind, name, csr))
+        reply = await client.peers.join(token.request(kind, name, csr))
 
     identity = accept(
         reply,

@@ -79,7 +79,7 @@ def client_of(platform: Platform) -> aiohttp.ClientSession:
 
 
 async def log_of_replica(client: Client, session: str) -> str:
-    return b"".join([part async for part in client.logs(session)]).decode(errors="replace")
+    return b"".join([part async for part in client.sessions.logs(session)]).decode(errors="replace")
 
 
 def engine_stages(log: str) -> dict[str, float]:
@@ -126,7 +126,7 @@ async def engine(report: Report, folder: Path) -> None:
     async with running(folder, report) as (platform, client):
         with Watch(0.05) as watch:
             await first_token(report, platform, client, spec)
-            view = await client.get_endpoint(NAME)
+            view = await client.endpoints.get(NAME)
             direct = f"http://{view.sessions[0].address}"
             report.fact("address of the engine", direct)
             with report.caught("with and without the proxy"):
@@ -137,7 +137,7 @@ async def engine(report: Report, folder: Path) -> None:
                 await sleep_and_wake(report, platform, client, watch)
 
             with report.caught("removal frees the GPU"):
-                await client.delete_endpoint(NAME)
+                await client.endpoints.delete(NAME)
                 gone = time.time()
 
                 async def is_free() -> bool:
@@ -157,7 +157,7 @@ async def first_token(
 ) -> None:
     """Created, and asked at once: the proxy holds the request until the engine serves."""
     created = time.time()
-    await client.create_endpoint(spec)
+    await client.endpoints.create(spec)
     answered = time.time()
 
     async with client_of(platform) as http:
@@ -169,7 +169,7 @@ async def first_token(
 
             await asyncio.sleep(0.05)
 
-    view = await client.get_endpoint(NAME)
+    view = await client.endpoints.get(NAME)
     replica = view.sessions[0].session_id if view.sessions else ""
     log = await log_of_replica(client, replica) if replica else ""
     print(log)
@@ -285,13 +285,13 @@ async def cancel(report: Report, platform: Platform, direct: str, watch: Watch) 
 
 
 async def sleep_and_wake(report: Report, platform: Platform, client: Client, watch: Watch) -> None:
-    replica = (await client.get_endpoint(NAME)).sessions[0].session_id
+    replica = (await client.endpoints.get(NAME)).sessions[0].session_id
     asked = time.time()
     patch = {"autoscale": {"min": 0, "max": 1, "idle_timeout_s": IDLE_S}}
-    await client.update_endpoint(NAME, EndpointPatch.model_validate(patch))
+    await client.endpoints.update(NAME, EndpointPatch.model_validate(patch))
 
     async def is_asleep() -> bool:
-        view = await client.get_endpoint(NAME)
+        view = await client.endpoints.get(NAME)
         return view.status == "not_loaded" and not [r for r in view.sessions if r.state]
 
     await until("it sleeps", is_asleep, 40)
@@ -315,7 +315,7 @@ async def sleep_and_wake(report: Report, platform: Platform, client: Client, wat
 
     async with client_of(platform) as http:
         woken = await stream(http, platform.openai_url, 8, timeout_s=60)
-        view = await client.get_endpoint(NAME)
+        view = await client.endpoints.get(NAME)
         report.check("a request wakes it", not woken.error, woken.error)
         live = [one for one in view.sessions if one.state]
         log = await log_of_replica(client, live[0].session_id)
@@ -328,7 +328,7 @@ async def sleep_and_wake(report: Report, platform: Platform, client: Client, wat
         report.fact("first token of the next request, ms", round(again.first_s * 1000, 1))
 
     with contextlib.suppress(Exception):
-        decisions = await client.scaling_decisions(NAME)
+        decisions = await client.endpoints.scaling_decisions(NAME)
         report.fact("decisions", [json.loads(d.model_dump_json()) for d in decisions][:6])
 
 

@@ -85,7 +85,7 @@ async def running(
 
 
 async def alive(client: Client) -> bool:
-    return (await client.get_agent("node-1")).status == "ALIVE"
+    return (await client.agents.get("node-1")).status == "ALIVE"
 
 
 async def has_routes(platform: Platform) -> bool:
@@ -139,7 +139,7 @@ def holder(size: str, *options: str) -> tuple[str, ...]:
 
 
 async def log_of(client: Client, name: str) -> str:
-    return b"".join([part async for part in client.logs(name)]).decode(errors="replace")
+    return b"".join([part async for part in client.sessions.logs(name)]).decode(errors="replace")
 
 
 async def line_of(client: Client, name: str, word: str, timeout_s: float = 30) -> list[str]:
@@ -152,7 +152,7 @@ async def line_of(client: Client, name: str, word: str, timeout_s: float = 30) -
     try:
         words: list[str] = await until(f"{name} logs {word!r}", found, timeout_s)
     except AssertionError as error:
-        view = await client.get_session(name)
+        view = await client.sessions.get(name)
         kernel = view.kernels[-1] if view.kernels else None
         tail = kernel.log_tail[-600:] if kernel else ""
         raise AssertionError(
@@ -168,7 +168,7 @@ def time_of(words: list[str]) -> float:
 
 async def ended(client: Client, name: str, timeout_s: float = 30) -> Any:
     async def is_over() -> Any:
-        view = await client.get_session(name)
+        view = await client.sessions.get(name)
         return view if view.status in ENDED else None
 
     return await until(f"{name} has ended", is_over, timeout_s)
@@ -176,7 +176,9 @@ async def ended(client: Client, name: str, timeout_s: float = 30) -> Any:
 
 async def stages(client: Client, ref: str) -> dict[str, float]:
     """When the session came into each status, on the clock of the manager's database."""
-    return {str(entry.to_status): entry.at.timestamp() for entry in await client.history(ref)}
+    return {
+        str(entry.to_status): entry.at.timestamp() for entry in await client.sessions.history(ref)
+    }
 
 
 def program_of(platform: Platform, kernel_id: str) -> int:
@@ -189,7 +191,7 @@ def program_of(platform: Platform, kernel_id: str) -> int:
 async def stop(client: Client, *names: str) -> None:
     for name in names:
         with contextlib.suppress(ApiError):
-            await client.stop_session(name)
+            await client.sessions.stop(name)
     for name in names:
         with contextlib.suppress(AssertionError, ApiError):
             await ended(client, name, 15)
@@ -200,7 +202,7 @@ async def memory_of(client: Client, name: str, least: int, timeout_s: float = 12
     seen: list[int | None] = [None]
 
     async def shown() -> bool:
-        for line in await client.top_sessions(sort="gpu_memory"):
+        for line in await client.sessions.top(sort="gpu_memory"):
             if line.name == name:
                 seen[0] = line.latest.gpu_memory
         return (seen[0] or 0) >= least
@@ -214,13 +216,13 @@ async def memory_of(client: Client, name: str, least: int, timeout_s: float = 12
 async def sessions(report: Report, folder: Path) -> None:
     """What programs see, and what is seen of them."""
     async with running(folder, report) as (_, client):
-        agent = await client.get_agent("node-1")
+        agent = await client.agents.get("node-1")
         report.fact("labels of the agent", agent.labels)
         report.fact("runtimes", agent.runtimes)
         report.fact("offers", [offer.model_dump() for offer in agent.offers])
 
         with report.caught("a session without a GPU"):
-            await client.create_session(spec("bare", *holder("0", "--seconds", "1"), gpu=0))
+            await client.sessions.create(spec("bare", *holder("0", "--seconds", "1"), gpu=0))
             view = await ended(client, "bare")
             log = await log_of(client, "bare")
             report.fact("log of a session without a GPU", log)
@@ -231,11 +233,11 @@ async def sessions(report: Report, folder: Path) -> None:
             )
 
         with report.caught("a session with a GPU"):
-            await client.create_session(spec("one", *holder(str(2 * GIB))))
+            await client.sessions.create(spec("one", *holder(str(2 * GIB))))
             await line_of(client, "one", "holds")
             log = await log_of(client, "one")
             report.fact("log of a session with a GPU", log)
-            device = (await client.get_session("one")).kernels[0].devices[0].device_id
+            device = (await client.sessions.get("one")).kernels[0].devices[0].device_id
             bare = device.removeprefix("GPU-").removeprefix("MIG-")
             report.check(
                 "CUDA_VISIBLE_DEVICES is the device's UUID", f"variable {device} " in log, device
@@ -260,14 +262,14 @@ async def sessions(report: Report, folder: Path) -> None:
 async def load(report: Report, folder: Path, client: Client) -> None:
     """A session of known load, as `top` shows it while it runs."""
     seconds = 2 if REHEARSAL else 9
-    await client.create_session(spec("load", torch_python(), LOAD, str(seconds), "8192", "4"))
+    await client.sessions.create(spec("load", torch_python(), LOAD, str(seconds), "8192", "4"))
     begin = time_of(await line_of(client, "load", "loads", 60))
     rows = []
-    while (await client.get_session("load")).status not in ENDED:
+    while (await client.sessions.get("load")).status not in ENDED:
         latest = [
-            line.latest for line in await client.top_sessions(sort="gpu") if line.name == "load"
+            line.latest for line in await client.sessions.top(sort="gpu") if line.name == "load"
         ]
-        devices = (await client.agent_stats("node-1")).devices
+        devices = (await client.agents.stats("node-1")).devices
         rows.append(
             (time.time(), latest and latest[0].model_dump(), [d.model_dump() for d in devices])
         )
@@ -294,7 +296,7 @@ async def shares(report: Report, folder: Path) -> None:
     async with running(folder, report) as (_, client):
         with report.caught("two kernels share the GPU"):
             for name in ("first", "second"):
-                await client.create_session(spec(name, *holder("30%"), shares=0.4))
+                await client.sessions.create(spec(name, *holder("30%"), shares=0.4))
 
             begun = [time_of(await line_of(client, name, "holds")) for name in ("first", "second")]
             views = [
@@ -309,7 +311,7 @@ async def shares(report: Report, folder: Path) -> None:
             report.check("top tells their memory apart", all(held), held, gpu=True)
 
         with report.caught("a kernel exceeds its share"):
-            await client.create_session(spec("greedy", *holder("30%"), shares=0.2))
+            await client.sessions.create(spec("greedy", *holder("30%"), shares=0.2))
             try:
                 words = await line_of(client, "greedy", "holds", 15)
                 outcome = f"it holds {words[1]} bytes with a share of 0.2: nothing is enforced"
@@ -317,23 +319,23 @@ async def shares(report: Report, folder: Path) -> None:
                 outcome = str(error)
 
             report.fact("a kernel with a share of 0.2 takes 30 %", outcome)
-            view = await client.get_session("greedy")
+            view = await client.sessions.get("greedy")
             report.fact("it is", f"{view.status} {view.reason} {view.detail}")
             report.fact("top shows", await memory_of(client, "greedy", GIB))
-            agent = await client.get_agent("node-1")
+            agent = await client.agents.get("node-1")
             report.fact("the device is", [o.model_dump() for o in agent.offers if o.device_id])
 
         with report.caught("another one finds no memory"):
             await stop(client, "second")
-            await client.create_session(spec("victim", *holder("39%"), shares=0.4))
+            await client.sessions.create(spec("victim", *holder("39%"), shares=0.4))
             await until("it is over or holds", lambda: settled(client, "victim"), 25)
-            view = await client.get_session("victim")
+            view = await client.sessions.get("victim")
             kernel = view.kernels[-1] if view.kernels else None
             report.fact(
                 "a kernel with a share of 0.4 asks 39 % while 60 % are held by shares of 0.6",
                 f"{view.status} {view.result} {view.reason} {view.detail}; {kernel and kernel.log_tail}",
             )
-            why = await client.why("victim")
+            why = await client.sessions.why("victim")
             report.fact("why says", why.model_dump(mode="json"))
 
         await stop(client, "first", "greedy", "victim")
@@ -345,7 +347,7 @@ async def compute_together(report: Report, folder: Path, client: Client) -> None
     """One kernel alone, then two at once, without MPS: what each gets, and what is known of
     each."""
     seconds = "2" if REHEARSAL else "3"
-    await client.create_session(
+    await client.sessions.create(
         spec("alone", torch_python(), LOAD, seconds, "4096", "1", shares=0.5)
     )
     await ended(client, "alone", 40)
@@ -353,7 +355,7 @@ async def compute_together(report: Report, folder: Path, client: Client) -> None
     names = ("left", "right")
     seconds = "2" if REHEARSAL else "9"
     for name in names:
-        await client.create_session(
+        await client.sessions.create(
             spec(name, torch_python(), LOAD, seconds, "4096", "1", shares=0.5)
         )
 
@@ -361,10 +363,10 @@ async def compute_together(report: Report, folder: Path, client: Client) -> None
     rows = []
     samples = []
     since = 0
-    while (await client.get_session("left")).status not in ENDED:
+    while (await client.sessions.get("left")).status not in ENDED:
         top = {
             line.name: (line.latest.gpu, line.latest.gpu_memory)
-            for line in await client.top_sessions()
+            for line in await client.sessions.top()
         }
         rows.append((round(time.time() - begins, 2), top))
         found = process_samples(since)
@@ -384,12 +386,14 @@ async def compute_together(report: Report, folder: Path, client: Client) -> None
 
 
 async def runs(client: Client, name: str) -> Any:
-    view = await client.get_session(name)
+    view = await client.sessions.get(name)
     return view if view.status == "RUNNING" else None
 
 
 async def settled(client: Client, name: str) -> bool:
-    return (await client.get_session(name)).status in ENDED or "holds" in await log_of(client, name)
+    return (await client.sessions.get(name)).status in ENDED or "holds" in await log_of(
+        client, name
+    )
 
 
 async def outsider(folder: Path) -> subprocess.Popen[bytes]:
@@ -435,22 +439,22 @@ async def release(report: Report, folder: Path) -> None:
     async with running(folder, report) as (platform, client):
         with Watch(0.005) as watch:
             with report.caught("after kill -9 the next session waits for the memory"):
-                await client.create_session(spec("held", *holder("60%")))
+                await client.sessions.create(spec("held", *holder("60%")))
                 await line_of(client, "held", "holds")
-                await client.create_session(spec("next", *holder("60%")))
+                await client.sessions.create(spec("next", *holder("60%")))
                 await asyncio.sleep(1)
-                waiting = await client.get_session("next")
-                why = await client.why("next")
+                waiting = await client.sessions.get("next")
+                why = await client.sessions.why("next")
                 report.check("the next one waits", waiting.status == "PENDING", waiting.status)
                 report.fact("why says", why.model_dump(mode="json"))
-                view = await client.get_session("held")
+                view = await client.sessions.get("held")
                 pid = program_of(platform, view.kernels[0].id)
                 killed = time.time()
                 os.kill(pid, signal.SIGKILL)
                 await next_one(
                     report, client, "next", lambda: watch.first_below(FREE, killed), since=killed
                 )
-                view = await client.get_session("held")
+                view = await client.sessions.get("held")
                 kernel = view.kernels[-1]
                 report.fact(
                     "the killed one",
@@ -460,11 +464,11 @@ async def release(report: Report, folder: Path) -> None:
 
             with report.caught("memory of a program outside delays a session"):
                 foreign = await outsider(folder)
-                await client.create_session(spec("patient", *holder("60%")))
+                await client.sessions.create(spec("patient", *holder("60%")))
                 details: list[str] = []
                 ends = time.monotonic() + 5
                 while time.monotonic() < ends:
-                    view = await client.get_session("patient")
+                    view = await client.sessions.get("patient")
                     seen = [
                         f"{view.status} {view.detail}",
                         *(f"{k.status} {k.detail}" for k in view.kernels),
@@ -494,7 +498,7 @@ async def release(report: Report, folder: Path) -> None:
                 gaps = []
                 for number in range(5):
                     name = f"row-{number}"
-                    await client.create_session(spec(name, *holder("60%", "--seconds", "0.2")))
+                    await client.sessions.create(spec(name, *holder("60%", "--seconds", "0.2")))
                 for number in range(5):
                     words = await line_of(client, f"row-{number}", "free", 30)
                     gaps.append((time_of(words), int(words[1]) / int(words[3])))
@@ -510,7 +514,7 @@ async def child(report: Report, folder: Path) -> None:
     memory."""
     async with running(folder, report) as (platform, client):
         with Watch(0.02) as watch:
-            await client.create_session(spec("parent", *holder("50%", "--leave-child")))
+            await client.sessions.create(spec("parent", *holder("50%", "--leave-child")))
             left = time_of(await line_of(client, "parent", "leaves"))
             before = used_memory()
             view = await ended(client, "parent")
@@ -522,11 +526,11 @@ async def child(report: Report, folder: Path) -> None:
             report.fact(
                 "seconds from the end of the program to that of the session", round(over - left, 2)
             )
-            await client.create_session(spec("after", *holder("60%")))
+            await client.sessions.create(spec("after", *holder("60%")))
             await next_one(
                 report, client, "after", lambda: watch.first_below(FREE, left), since=left
             )
-            view = await client.get_session("after")
+            view = await client.sessions.get("after")
             report.fact("the next one", f"{view.status} {view.reason} {view.detail}")
 
         watch.save(folder / "watch.txt")
@@ -536,16 +540,16 @@ async def child(report: Report, folder: Path) -> None:
 async def adoption(report: Report, folder: Path) -> None:
     """kill -9 of the agent: its kernels run on, and the next agent adopts them with their GPU."""
     async with running(folder, report) as (platform, client):
-        await client.create_session(spec("kept", *holder("60%")))
+        await client.sessions.create(spec("kept", *holder("60%")))
         await line_of(client, "kept", "holds")
-        view = await client.get_session("kept")
+        view = await client.sessions.get("kept")
         kernel = view.kernels[0].id
         pid = program_of(platform, kernel)
         await memory_of(client, "kept", GIB)
         held = used_memory()
         killed = time.time()
         platform.kill("agent")
-        await client.create_session(spec("later", *holder("60%")))
+        await client.sessions.create(spec("later", *holder("60%")))
         await asyncio.sleep(2)
         report.check(
             "its program runs without the agent",
@@ -560,7 +564,7 @@ async def adoption(report: Report, folder: Path) -> None:
         await until("the agent has reconnected", lambda: seen_after(client, started))
         report.fact("seconds from its start to its first report", round(time.time() - started, 2))
         await asyncio.sleep(3)
-        view = await client.get_session("kept")
+        view = await client.sessions.get("kept")
         adopted = (view.status, view.kernels[0].id, view.attempt) == ("RUNNING", kernel, 1)
         report.check(
             "the next agent adopts it", adopted, f"{view.status} {view.reason} {view.detail}"
@@ -568,13 +572,13 @@ async def adoption(report: Report, folder: Path) -> None:
         report.check("it is the same process", program_of(platform, kernel) == pid)
         shown = await memory_of(client, "kept", 2 * GIB)
         report.check("its usage is measured again", (shown or 0) > 2 * GIB, shown, gpu=True)
-        agent = await client.get_agent("node-1")
+        agent = await client.agents.get("node-1")
         devices = [o.model_dump() for o in agent.offers if o.device_id]
         report.fact("devices", devices)
         report.check(
             "the device is healthy and in use", devices[0]["healthy"] and devices[0]["used"] == 1000
         )
-        later = await client.get_session("later")
+        later = await client.sessions.get("later")
         report.check("another session still waits", later.status == "PENDING", later.status)
 
         with report.caught("a program that dies while there is no agent"), Watch(0.01) as watch:
@@ -586,7 +590,7 @@ async def adoption(report: Report, folder: Path) -> None:
             await next_one(
                 report, client, "later", lambda: watch.first_below(FREE, died), since=died
             )
-            view = await client.get_session("kept")
+            view = await client.sessions.get("kept")
             report.fact(
                 "the one that died", f"{view.status} {view.result} {view.reason} {view.detail}"
             )
@@ -596,7 +600,7 @@ async def adoption(report: Report, folder: Path) -> None:
 
 
 async def seen_after(client: Client, moment: float) -> bool:
-    agent = await client.get_agent("node-1")
+    agent = await client.agents.get("node-1")
     return agent.status == "ALIVE" and agent.connected_since.timestamp() > moment
 
 
@@ -613,7 +617,7 @@ async def fault(report: Report, folder: Path) -> None:
     )
 
     async with running(folder, report) as (_, client):
-        await client.create_session(spec("wild", *holder(str(GIB), "--fault")))
+        await client.sessions.create(spec("wild", *holder(str(GIB), "--fault")))
         view = await ended(client, "wild", 40)
         report.fact("its log", await log_of(client, "wild"))
         report.fact("its session", f"{view.status} {view.result} {view.reason} {view.detail}")
@@ -627,11 +631,11 @@ async def fault(report: Report, folder: Path) -> None:
         report.fact("events of the driver (type, XID)", found)
         report.check("the driver tells an XID", bool(found), found)
         await asyncio.sleep(6)  # the agent looks every 5 s
-        agent = await client.get_agent("node-1")
+        agent = await client.agents.get("node-1")
         devices = [offer for offer in agent.offers if offer.device_id]
         reasons = [(offer.healthy, offer.unhealthy_reason) for offer in devices]
         report.check("the device is not fenced", all(offer.healthy for offer in devices), reasons)
-        await client.create_session(spec("after", *holder("60%")))
+        await client.sessions.create(spec("after", *holder("60%")))
         await line_of(client, "after", "holds", 20)
         report.check("the next session has the GPU", True)
         await stop(client, "after")
@@ -640,12 +644,12 @@ async def fault(report: Report, folder: Path) -> None:
 async def sandbox(report: Report, folder: Path) -> None:
     """A session of a member, which runs in a sandbox under a uid of its own."""
     async with running(folder, report) as (platform, client):
-        agent = await client.get_agent("node-1")
+        agent = await client.agents.get("node-1")
         if "isolated-process" not in agent.runtimes:
             log = [line for line in platform.output("agent").splitlines() if "refused" in line]
             raise NotRun(f"the agent cannot make a sandbox: {log}")
 
-        key = await client.create_key(KeySpec.model_validate({"name": "member", "role": "member"}))
+        key = await client.keys.create(KeySpec.model_validate({"name": "member", "role": "member"}))
         # Its own files are hidden from it: the program comes with the command.
         program = Path(HOLDER).read_text()
         python = next(
@@ -653,12 +657,12 @@ async def sandbox(report: Report, folder: Path) -> None:
         )
         async with Client(platform.url, key.secret) as member:
             session = spec("caged", python, "-c", program, str(2 * GIB))
-            await member.create_session(session)
+            await member.sessions.create(session)
             with report.caught("it holds memory of the GPU"):
                 await line_of(member, "caged", "holds", 20)
 
             log = await log_of(member, "caged")
-            view = await member.get_session("caged")
+            view = await member.sessions.get("caged")
             report.fact("its log", log)
             report.fact("its state", f"{view.status} {view.reason} {view.detail}")
             report.check("it runs isolated", view.isolated)
@@ -674,7 +678,7 @@ async def sandbox(report: Report, folder: Path) -> None:
 
 
 async def next_after_sandbox(report: Report, client: Client) -> None:
-    await client.create_session(spec("after", *holder("60%")))
+    await client.sessions.create(spec("after", *holder("60%")))
     words = await line_of(client, "after", "free", 40)
     report.check("the next one finds the memory free", int(words[1]) > 0.95 * int(words[3]), words)
     await stop(client, "after")

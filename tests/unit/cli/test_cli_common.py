@@ -14,9 +14,9 @@ from invoke import Run
 from scripted_session import batch
 from tests.forked_command import ForkedCommand, run_forked
 
-from moorage.cli.connection import find_connection
 from moorage.cli.parse import guess_engine, guess_name, locate_model
 from moorage.common.model.errors import ConfigError
+from moorage.sdk.installation.connection import find_connection
 
 CLI = [sys.executable, "-c", "from moorage.cli import app; app()"]
 

@@ -10,9 +10,9 @@ import pytest
 from fake_manager import KEY, FakeManager
 from invoke import Run
 
-from moorage.cli.connection import find_connection
-from moorage.cli.contexts import Context, Contexts, write_contexts
 from moorage.common.model.errors import ConfigError, NotFound
+from moorage.sdk.installation.connection import find_connection
+from moorage.sdk.installation.contexts import Context, Contexts, write_contexts
 
 SITE = Context("https://site.example", "https://models.site.example/v1", "/keys/site")
 NOWHERE = {"MOORAGE_URL": None, "MOORAGE_API_KEY": None, "MOORAGE_OPENAI_URL": None}

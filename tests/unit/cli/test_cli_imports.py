@@ -70,9 +70,13 @@ def test_lists_import_no_models(args: tuple[str, ...], manager: FakeManager) -> 
     assert not imports(*args, env=reached) & (NEVER | MODELS | TRANSPORT | {"moorage.common.views"})
 
 
-def test_ps_in_json_imports_only_the_client_of_lists(manager: FakeManager) -> None:
+def test_ps_in_json_imports_only_the_resources_of_its_lists(manager: FakeManager) -> None:
     found = imports("ps", "-o", "json", env={"MOORAGE_URL": manager.url, "MOORAGE_API_KEY": KEY})
-    assert not found & (NEVER | {"aiohttp", "moorage.sdk.client", "moorage.common.views.identity"})
+    assert not found & (NEVER | {"aiohttp", "moorage.common.views.identity"})
+    assert {name for name in found if name.startswith("moorage.sdk.resources.")} == {
+        "moorage.sdk.resources.endpoints",
+        "moorage.sdk.resources.sessions",
+    }
 
 
 @pytest.mark.parametrize(

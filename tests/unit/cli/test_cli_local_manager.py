@@ -14,15 +14,15 @@ import pytest
 from fake_manager import KEY, FakeManager
 from invoke import Run
 
-from moorage.cli.connection import find_connection
-from moorage.cli.contexts import Context, Contexts, write_contexts
-from moorage.cli.saved_files import read_contexts
 from moorage.common.local.listening import listen, reserved
 from moorage.common.local.paths import socket_path
 from moorage.common.local.proof import Unproven
 from moorage.common.model.errors import ConfigError
 from moorage.common.model.spec import SessionSpec
 from moorage.sdk import Client, SyncClient
+from moorage.sdk.installation.connection import find_connection
+from moorage.sdk.installation.contexts import Context, Contexts, write_contexts
+from moorage.sdk.installation.saved_files import read_contexts
 
 # By plain reads, the client of the SDK, its streams, and its WebSockets.
 COMMANDS = (
@@ -231,13 +231,13 @@ def test_a_context_is_added_with_the_socket_or_not_at_all(
 
 async def test_clients_of_the_sdk_reach_the_manager_by_its_socket(local: str) -> None:
     async with Client(local, KEY) as client:
-        assert [one.name for one in (await client.list_sessions()).items] == ["dev"]
+        assert [one.name for one in await client.sessions.list()] == ["dev"]
         assert client.url == local
 
 
 def test_clients_without_asyncio_do_too(local: str) -> None:
     with SyncClient(local, KEY) as client:
-        assert [one.name for one in client.list_sessions().items] == ["dev"]
+        assert [one.name for one in client.sessions.list()] == ["dev"]
 
 
 @pytest.mark.skipif(

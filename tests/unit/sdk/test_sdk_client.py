@@ -22,12 +22,12 @@ def endpoint(name: str) -> EndpointSpec:
 
 async def test_create_get_stop_and_history_of_a_session(manager: FakeManager) -> None:
     async with Client(manager.url, KEY) as client:
-        created = await client.create_session(batch("train/1"))
+        created = await client.sessions.create(batch("train/1"))
         assert (created.name, created.status) == ("train/1", Status.PENDING)
-        assert (await client.get_session("train/1")).id == created.id
-        stopped = await client.stop_session(created.id)
+        assert (await client.sessions.get("train/1")).id == created.id
+        stopped = await client.sessions.stop(created.id)
         assert stopped.status is Status.TERMINATING
-        history = await client.history(created.id)
+        history = await client.sessions.history(created.id)
         assert [e.to_status for e in history] == [
             Status.PENDING,
             Status.SCHEDULED,
@@ -39,8 +39,8 @@ async def test_create_with_a_lost_response_can_be_repeated(manager: FakeManager)
     manager.lost_responses = 1
     async with Client(manager.url, KEY) as client:
         with pytest.raises(Unreachable):
-            await client.create_session(batch("job"), idempotency_key="once")
-        created = await client.create_session(batch("job"), idempotency_key="once")
+            await client.sessions.create(batch("job"), idempotency_key="once")
+        created = await client.sessions.create(batch("job"), idempotency_key="once")
     assert [created.id] == [session.id for session in manager.sessions]
 
 
@@ -53,35 +53,40 @@ async def test_list_sessions_continues_at_the_cursor(manager: FakeManager) -> No
         manager.add_session(batch(f"job-{number}"))
 
     async with Client(manager.url, KEY) as client:
-        first = await client.list_sessions(statuses=LIVE, limit=3)
-        assert [view.name for view in first.items] == ["job-4", "job-3", "job-2"]
-        rest = await client.list_sessions(statuses=LIVE, limit=3, cursor=first.next)
-        assert [view.name for view in rest.items] == ["job-1", "job-0"]
+        live = client.sessions.list(statuses=LIVE)
+        first = await live.page(size=3)
+        assert [view.name for view in first] == ["job-4", "job-3", "job-2"]
+        rest = await live.page(first.next, size=3)
+        assert [view.name for view in rest] == ["job-1", "job-0"]
         assert rest.next is None
-        assert (await client.list_sessions(statuses=[Status.ERROR])).items == []
+        assert [len(page.items) async for page in live.pages(size=2)] == [2, 2, 1]
+        assert [view.name async for view in live] == [view.name for view in await live]
+        newest = client.sessions.list(statuses=LIVE, limit=4)
+        assert [view.name for view in await newest] == ["job-4", "job-3", "job-2", "job-1"]
+        assert await client.sessions.list(statuses=[Status.ERROR]) == []
         manager.add_session(batch("bad"), status=Status.TERMINATED, script=[], exit_code=3)
-        failed = await client.list_sessions(statuses=[Outcome.FAILED])
-        assert [view.name for view in failed.items] == ["bad"]
-        assert (await client.list_sessions(statuses=[Outcome.SUCCEEDED])).items == []
+        failed = await client.sessions.list(statuses=[Outcome.FAILED])
+        assert [view.name for view in failed] == ["bad"]
+        assert await client.sessions.list(statuses=[Outcome.SUCCEEDED]) == []
 
 
 @pytest.mark.parametrize("name", ["org/model", "a/../b", "a:b", "x/stop"])
 async def test_endpoint_names_are_escaped(manager: FakeManager, name: str) -> None:
     async with Client(manager.url, KEY) as client:
-        await client.create_endpoint(endpoint(name))
-        assert (await client.get_endpoint(name)).name == name
-        assert (await client.scale_endpoint(name, 3)).replicas == 3
-        assert (await client.delete_endpoint(name)).status is EndpointStatus.STOPPED
-        assert (await client.list_endpoints()).items == []
+        await client.endpoints.create(endpoint(name))
+        assert (await client.endpoints.get(name)).name == name
+        assert (await client.endpoints.scale(name, 3)).replicas == 3
+        assert (await client.endpoints.delete(name)).status is EndpointStatus.STOPPED
+        assert await client.endpoints.list() == []
 
 
 async def test_groups_agents_and_health(manager: FakeManager) -> None:
     async with Client(manager.url, KEY) as client:
-        changed = await client.update_group("default", GroupOptions(agent_selection="dispersed"))
-        assert changed == await client.get_group("default")
-        assert [group.name for group in await client.list_groups()] == ["default"]
-        [agent] = await client.list_agents()
-        assert agent == await client.get_agent("node-1")
+        changed = await client.groups.update("default", GroupOptions(agent_selection="dispersed"))
+        assert changed == await client.groups.get("default")
+        assert [group.name for group in await client.groups.list()] == ["default"]
+        [agent] = await client.agents.list()
+        assert agent == await client.agents.get("node-1")
         health = await client.health()
         assert health.checks == {"postgres": "not yet"}
 
@@ -89,10 +94,13 @@ async def test_groups_agents_and_health(manager: FakeManager) -> None:
 async def test_logs_come_in_pieces_and_by_tail(manager: FakeManager) -> None:
     manager.add_session(batch("job"), log=[b"one\ntw", b"o\nthree\n"])
     async with Client(manager.url, KEY) as client:
-        assert b"".join([p async for p in client.logs("job", follow=True)]) == b"one\ntwo\nthree\n"
-        assert b"".join([p async for p in client.logs("job", tail=1)]) == b"three\n"
+        assert (
+            b"".join([p async for p in client.sessions.logs("job", follow=True)])
+            == b"one\ntwo\nthree\n"
+        )
+        assert b"".join([p async for p in client.sessions.logs("job", tail=1)]) == b"three\n"
         with pytest.raises(ApiError) as caught:
-            _ = [p async for p in client.logs("nobody")]
+            _ = [p async for p in client.sessions.logs("nobody")]
         assert caught.value.status == 404
 
 
@@ -102,7 +110,7 @@ async def test_followed_log_goes_on_where_it_was_cut_off(
 ) -> None:
     manager.add_session(batch("job"), log=[b"one\n", b"two\n", b"three\n"], log_breaks=2)
     async with Client(manager.url, KEY) as client:
-        read = b"".join([p async for p in client.logs("job", follow=True, tail=tail)])
+        read = b"".join([p async for p in client.sessions.logs("job", follow=True, tail=tail)])
     assert read == (b"one\n" if tail is None else b"") + b"two\nthree\n"
 
 
@@ -114,7 +122,9 @@ async def test_followed_log_that_was_rotated_goes_on(
     manager.add_session(batch("job"), log=steps[:], log_breaks=1, log_rotates=2)
     told: list[str] = []
     async with Client(manager.url, KEY) as client:
-        pieces = client.logs("job", follow=True, tail=tail, on_loss=lambda: told.append("lost"))
+        pieces = client.sessions.logs(
+            "job", follow=True, tail=tail, on_loss=lambda: told.append("lost")
+        )
         read = b"".join([piece async for piece in pieces])
 
     assert read == (steps[0] if tail is None else steps[1]) + steps[2] + steps[3]
@@ -128,14 +138,14 @@ async def test_log_that_stays_away_raises(
     manager.add_session(batch("job"), log=[b"one\n"], log_breaks=1_000)
     async with Client(manager.url, KEY) as client:
         with pytest.raises(Unreachable, match="closed the connection in mid-answer"):
-            _ = [p async for p in client.logs("job", follow=True)]
+            _ = [p async for p in client.sessions.logs("job", follow=True)]
 
 
 async def test_error_carries_the_problem_document(manager: FakeManager) -> None:
     async with Client(manager.url, KEY) as client:
-        await client.create_endpoint(endpoint("tiny"))
+        await client.endpoints.create(endpoint("tiny"))
         with pytest.raises(ApiError) as caught:
-            await client.create_endpoint(endpoint("tiny"))
+            await client.endpoints.create(endpoint("tiny"))
 
     assert caught.value.status == 409
     assert isinstance(caught.value.problem, Problem)
@@ -148,7 +158,7 @@ async def test_error_carries_the_problem_document(manager: FakeManager) -> None:
 async def test_invalid_key_is_unauthenticated(manager: FakeManager) -> None:
     async with Client(manager.url, "wrong") as client:
         with pytest.raises(ApiError) as caught:
-            await client.list_agents()
+            await client.agents.list()
     assert caught.value.status == 401
 
 
@@ -157,7 +167,7 @@ async def test_another_server_at_the_address_is_reported(manager: FakeManager, s
     manager.can("GET", "/v1/agents", status, "<html>It works!</html>")
     async with Client(manager.url, KEY) as client:
         with pytest.raises(ApiError, match=r"It works.*not a Moorage manager.*--url"):
-            await client.list_agents()
+            await client.agents.list()
 
 
 async def test_unreachable_manager() -> None:
@@ -165,7 +175,7 @@ async def test_unreachable_manager() -> None:
         unused.bind(("127.0.0.1", 0))  # bound, not listening: connections are refused
         async with Client(f"http://127.0.0.1:{unused.getsockname()[1]}", KEY) as client:
             with pytest.raises(Unreachable, match=r"no manager answers.*moorage up"):
-                await client.list_agents()
+                await client.agents.list()
 
 
 async def test_unresponsive_server_times_out() -> None:
@@ -176,7 +186,7 @@ async def test_unresponsive_server_times_out() -> None:
             f"http://127.0.0.1:{silent.getsockname()[1]}", KEY, timeout=0.1
         ) as client:
             with pytest.raises(Unreachable, match=r"within 0\.1 s"):
-                await client.list_agents()
+                await client.agents.list()
 
 
 @pytest.mark.parametrize("url", ["", "127.0.0.1:8700", "ftp://host", "http://", "http://host:port"])
@@ -194,7 +204,7 @@ def test_invalid_keys_are_refused(key: str) -> None:
 async def test_empty_name_sends_no_request(manager: FakeManager) -> None:
     async with Client(manager.url, KEY) as client:
         with pytest.raises(InvalidInput, match="empty"):
-            await client.get_session("")
+            await client.sessions.get("")
     assert manager.requests == []
 
 
@@ -204,7 +214,7 @@ async def test_answers_of_a_newer_manager_are_taken_as_far_as_they_are_known(
     """And the items that it could not read itself are kept for whoever asks."""
     manager.add_session(batch("job"))
     async with Client(manager.url, KEY) as client:
-        known = await client.get_session("job")
+        known = await client.sessions.get("job")
 
     shown = known.model_dump(mode="json")
     shown["spec"]["tomorrow"] = shown["tomorrow"] = None
@@ -216,5 +226,5 @@ async def test_answers_of_a_newer_manager_are_taken_as_far_as_they_are_known(
     app = web.Application()
     app.router.add_get("/v1/sessions", answer)
     async with TestServer(app) as newer, Client(str(newer.make_url("/")), KEY) as client:
-        assert (await client.list_sessions()).items == [known]
+        assert await client.sessions.list() == [known]
         assert client.unreadable == {("session", "odd"): "needs a newer manager: status"}

@@ -92,7 +92,7 @@ async def test_write_is_not_repeated() -> None:
     async with server.client() as client:
         await client.health()
         with pytest.raises(Unreachable, match="closed the connection in mid-answer"):
-            await client.create_session(JOB)
+            await client.sessions.create(JOB)
     assert server.requests == [HEALTH, b"POST /v1/sessions HTTP/1.1"]
 
 

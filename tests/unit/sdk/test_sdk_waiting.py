@@ -54,8 +54,8 @@ async def test_a_wait_reads_once_per_event(manager: FakeManager) -> None:
         manager.next_session(
             script=[Status.SCHEDULED, Status.PREPARING, Status.CREATING, Status.RUNNING]
         )
-        made = await client.create_session(JOB)
-        running = await client.wait_session(made.id, lambda view: view.status is Status.RUNNING)
+        made = await client.sessions.create(JOB)
+        running = await client.sessions.wait(made.id, lambda view: view.status is Status.RUNNING)
 
     assert running.status is Status.RUNNING
     reads = manager.requests.count(f"GET /v1/sessions/{made.id}")
@@ -67,8 +67,8 @@ async def test_a_wait_reads_once_per_event(manager: FakeManager) -> None:
 
 async def test_an_endpoint_is_awaited_by_the_events_of_its_replicas(manager: FakeManager) -> None:
     async with Client(manager.url, KEY) as client, asyncio.timeout(20):
-        made = await client.create_endpoint(TINY)
-        ready = await client.wait_endpoint("tiny", lambda view: view.ready == 1)
+        made = await client.endpoints.create(TINY)
+        ready = await client.endpoints.wait("tiny", lambda view: view.ready == 1)
     assert ready.ready == 1
     assert f"{EVENTS}?kinds=endpoint,session&about={made.id}" in manager.requests
 
@@ -80,8 +80,8 @@ async def test_a_wait_polls_where_the_stream_is_refused(manager: FakeManager, st
     )
     async with Client(manager.url, KEY) as client, asyncio.timeout(20):
         manager.next_session(script=[Status.SCHEDULED, Status.RUNNING])
-        made = await client.create_session(JOB)
-        await client.wait_session(made.name, lambda view: view.status is Status.RUNNING)
+        made = await client.sessions.create(JOB)
+        await client.sessions.wait(made.name, lambda view: view.status is Status.RUNNING)
 
 
 async def test_a_wait_ends_after_its_timeout_and_with_the_errors_of_a_read(
@@ -89,11 +89,11 @@ async def test_a_wait_ends_after_its_timeout_and_with_the_errors_of_a_read(
 ) -> None:
     manager.next_session(script=[])
     async with Client(manager.url, KEY) as client, asyncio.timeout(20):
-        made = await client.create_session(JOB)
+        made = await client.sessions.create(JOB)
         with pytest.raises(TimeoutError):
-            await client.wait_session(made.id, lambda _: False, timeout_s=0.05)
+            await client.sessions.wait(made.id, lambda _: False, timeout_s=0.05)
         with pytest.raises(ApiError):
-            await client.wait_session("unknown", lambda _: True)
+            await client.sessions.wait("unknown", lambda _: True)
 
 
 class Streams:
@@ -139,7 +139,7 @@ async def test_a_stream_that_breaks_goes_on_after_its_last_event() -> None:
     async with (
         streams.client() as client,
         asyncio.timeout(20),
-        aclosing(client.changes("session")) as changes,
+        aclosing(client.events.changes("session")) as changes,
     ):
         while len(streams.resumed_after) < 3:
             await anext(changes)
@@ -152,7 +152,7 @@ async def test_what_changes_is_announced_without_polling() -> None:
     async with (
         streams.client() as client,
         asyncio.timeout(20),
-        aclosing(client.changes()) as changes,
+        aclosing(client.events.changes()) as changes,
     ):
         for _ in range(2):  # at once, and when the stream has begun
             await anext(changes)
@@ -162,7 +162,7 @@ async def test_changes_may_be_anywhere_while_there_is_no_manager() -> None:
     async with (
         Client("http://127.0.0.1:1") as client,
         asyncio.timeout(20),
-        aclosing(client.changes()) as changes,
+        aclosing(client.events.changes()) as changes,
     ):
         for _ in range(3):
             await anext(changes)

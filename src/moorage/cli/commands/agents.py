@@ -42,7 +42,7 @@ def list_agents(cli: Cli) -> None:
       moorage agents
       moorage agents list -o wide
     """
-    found = cli.run(lambda client: client.list_agents())
+    found = cli.run(lambda client: client.agents.list())
     now = cli.clock.now()
     if cli.json:
         cli.print_json({"agents": found})
@@ -74,7 +74,7 @@ def describe(cli: Cli, agent_id: AgentId) -> None:
     async def work(client: Client) -> tuple[AgentView, AgentStats]:
         import asyncio
 
-        return await asyncio.gather(client.get_agent(agent_id), client.agent_stats(agent_id))
+        return await asyncio.gather(client.agents.get(agent_id), client.agents.stats(agent_id))
 
     view, stats = cli.run(work)
     if cli.json:
@@ -91,7 +91,7 @@ def cordon(cli: Cli, agent_id: AgentId) -> None:
     Examples:
       moorage agents cordon node-7
     """
-    _print_status(cli, cli.run(lambda client: client.cordon_agent(agent_id)))
+    _print_status(cli, cli.run(lambda client: client.agents.cordon(agent_id)))
 
 
 @command(agents, "set")
@@ -110,13 +110,13 @@ def set_agent(
     Examples:
       moorage agents set node-7 --group training
     """
-    _print_status(cli, cli.run(lambda client: client.assign_agent(agent_id, group)))
+    _print_status(cli, cli.run(lambda client: client.agents.assign(agent_id, group)))
 
 
 @command(agents)
 def uncordon(cli: Cli, agent_id: AgentId) -> None:
     """Place new work on an agent again; also ends a drain. For administrators."""
-    _print_status(cli, cli.run(lambda client: client.uncordon_agent(agent_id)))
+    _print_status(cli, cli.run(lambda client: client.agents.uncordon(agent_id)))
 
 
 @command(agents)
@@ -156,13 +156,13 @@ def drain(
     from moorage.common.views.resources import Cordon
 
     request = Cordon(drain=True, stop_after_s=stop_after_s)
-    _print_status(cli, cli.run(lambda client: client.cordon_agent(agent_id, request)))
+    _print_status(cli, cli.run(lambda client: client.agents.cordon(agent_id, request)))
 
 
 @command(agents)
 def history(cli: Cli, agent_id: AgentId) -> None:
     """Show the administrative history of an agent: changes and their actors. For administrators."""
-    found = cli.run(lambda client: client.agent_history(agent_id))
+    found = cli.run(lambda client: client.agents.history(agent_id))
     if cli.json:
         cli.print_json({"history": found})
     else:
@@ -190,7 +190,7 @@ def forget(
     Examples:
       moorage agents forget node-7 --destroyed
     """
-    forgotten = cli.run(lambda client: client.forget_agent(agent_id, destroyed=destroyed))
+    forgotten = cli.run(lambda client: client.agents.forget(agent_id, destroyed=destroyed))
     if cli.json:
         cli.print_json(forgotten)
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -52,20 +52,12 @@ def audit(
       moorage audit --resource groups --name default
       moorage audit --user ann --last 7d -o json
     """
-    filters = {
-        "actor": actor,
-        "user": user,
-        "resource": resource,
-        "name": name,
-        "limit": str(limit),
-    }
-    if last:
-        filters["since"] = (cli.clock.now() - timedelta(seconds=last)).isoformat()
-
-    async def work(client: Any) -> list[AuditEntry]:
-        return list((await client.list_audit(**filters)).items)
-
-    found = cli.run(work)
+    since = cli.clock.now() - timedelta(seconds=last) if last else None
+    found = cli.run(
+        lambda client: client.audit.list(
+            actor=actor, user=user, resource=resource, name=name, since=since, limit=limit
+        )
+    )
     if cli.json:
         cli.print_json({"audit": found})
     else:

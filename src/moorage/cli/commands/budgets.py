@@ -41,7 +41,7 @@ PeriodName = Annotated[str, typer.Option("--period", help="day, week, month or y
 @list_command(budgets)
 def list_budgets(cli: Cli) -> None:
     """List budgets, what is used of each, and when it begins anew."""
-    _print(cli, cli.run(lambda client: client.list_budgets()))
+    _print(cli, cli.run(lambda client: client.budgets.list()))
 
 
 @command(budgets, "set")
@@ -82,7 +82,7 @@ def set_budget(
     )
     _print(
         cli,
-        [cli.run(lambda client: client.set_budget(key[0], name, key[1], key[2], spec=spec))],
+        [cli.run(lambda client: client.budgets.set(key[0], name, key[1], key[2], spec=spec))],
         one=True,
     )
 
@@ -93,7 +93,7 @@ def delete_budget(
 ) -> None:
     """Delete a budget, and with it its limits. For administrators."""
     key = _key(scope, unit, period)
-    deleted = cli.run(lambda client: client.delete_budget(key[0], name, key[1], key[2]))
+    deleted = cli.run(lambda client: client.budgets.delete(key[0], name, key[1], key[2]))
     if cli.json:
         cli.print_json(deleted)
     else:
@@ -103,7 +103,7 @@ def delete_budget(
 @list_command(prices)
 def list_prices(cli: Cli) -> None:
     """List all prices, past and coming ones included."""
-    _print_prices(cli, cli.run(lambda client: client.list_prices()))
+    _print_prices(cli, cli.run(lambda client: client.prices.list()))
 
 
 @command(prices, "set")
@@ -151,7 +151,7 @@ def set_price(
         resource_group=group,
         since=None if since is None else times.future(since, cli.clock.now(), "--since"),
     )
-    _print_prices(cli, [cli.run(lambda client: client.set_price(spec))], one=True)
+    _print_prices(cli, [cli.run(lambda client: client.prices.set(spec))], one=True)
 
 
 def _key(scope: str, unit: str, period: str) -> tuple[Any, Any, Any]:

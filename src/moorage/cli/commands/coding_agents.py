@@ -148,7 +148,7 @@ async def _new_key(
 ) -> NewKeyView:
     from moorage.common.views.keys import KeySpec
 
-    me = await client.who_am_i()
+    me = await client.users.me()
     spec = KeySpec(
         name=f"{agent.program}-{cli.clock.new_id()[-12:]}",
         user=me.user,
@@ -159,7 +159,7 @@ async def _new_key(
     )
 
     # An administrator need not be a member of any project.
-    return await client.create_key(
+    return await client.keys.create(
         spec.model_copy(update={"role": me.role}) if me.role in PLATFORM_ROLES else spec
     )
 
@@ -266,7 +266,7 @@ def _signals_to_child() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 def _revoke(cli: Cli, key: NewKeyView) -> None:
     try:
-        cli.run(lambda client: client.revoke_key(key.name))
+        cli.run(lambda client: client.keys.revoke(key.name))
     except MoorageError as error:
         cli.note(
             f"moorage: the key {key.name} was not revoked and expires at "

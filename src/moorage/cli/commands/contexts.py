@@ -14,10 +14,16 @@ from moorage.cli import output
 from moorage.cli.app import list_command, noun
 from moorage.cli.completion import context_names
 from moorage.cli.context import Cli, Output, command
-from moorage.cli.contexts import LOCAL, Context, Contexts, write_contexts, write_private
-from moorage.cli.local_manager import proven_url, trusts_loopback
-from moorage.cli.saved_files import current_context, read_contexts, state_directory
 from moorage.common.model.errors import InvalidInput
+from moorage.sdk.installation.contexts import (
+    LOCAL,
+    Context,
+    Contexts,
+    write_contexts,
+    write_private,
+)
+from moorage.sdk.installation.local_manager import proven_url, trusts_loopback
+from moorage.sdk.installation.saved_files import current_context, read_contexts, state_directory
 
 contexts = noun("contexts", help="Installations with their addresses and keys, and the one in use.")
 

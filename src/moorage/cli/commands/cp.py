@@ -31,7 +31,8 @@ from moorage.common.model.errors import Conflict, InvalidInput, MoorageError, No
 from moorage.common.model.slots import parse_size
 
 if TYPE_CHECKING:
-    from moorage.sdk import Client, RunningCommand
+    from moorage.sdk import Client
+    from moorage.sdk.execution import RunningCommand
 
 _MISSING = 3
 _NO_PROGRAM = (126, 127)
@@ -320,7 +321,7 @@ async def _send(
     ]
     with terminal.cancel_on_signals(_current_task()):
         files = CopySpec(direction="in", path=path or ".", name=source.name or "root")
-        async with client.exec(
+        async with client.sessions.exec(
             session, ExecSpec(command=script, stdin=True, files=files)
         ) as command:
             ended = asyncio.Event()
@@ -367,7 +368,7 @@ async def _fetch(
     script = ["sh", "-c", _SEND_SCRIPT, "sh", path]
     with terminal.cancel_on_signals(_current_task()), _staging_path(target) as staged:
         files = CopySpec(direction="out", path=path)
-        async with client.exec(session, ExecSpec(command=script, files=files)) as command:
+        async with client.sessions.exec(session, ExecSpec(command=script, files=files)) as command:
             copied = await _receive(
                 command,
                 session,

@@ -77,8 +77,8 @@ def describe(
 
         idle = await _idle(client, found)
         histories, stats, decisions = await asyncio.gather(
-            asyncio.gather(*(client.history(ref) for ref in refs)),
-            asyncio.gather(*(client.session_stats(ref) for ref in refs)),
+            asyncio.gather(*(client.sessions.history(ref) for ref in refs)),
+            asyncio.gather(*(client.sessions.stats(ref) for ref in refs)),
             _decisions(client, found),
         )
         by_ref = dict(zip(refs, histories, strict=True)), dict(zip(refs, stats, strict=True))
@@ -127,7 +127,7 @@ async def _idle(client: Client, found: Any) -> IdleView | None:
         return None
 
     try:
-        return await client.idle(found.id)
+        return await client.sessions.idle(found.id)
     except ApiError as error:
         if error.status == 404:
             return None
@@ -142,7 +142,7 @@ async def _decisions(client: Client, found: Any) -> list[ScalingDecision]:
         and found.spec.autoscale is not None
     )
     try:
-        return await client.scaling_decisions(found.name) if scaled else []
+        return await client.endpoints.scaling_decisions(found.name) if scaled else []
     except ApiError as error:
         if error.status == 403:
             return []

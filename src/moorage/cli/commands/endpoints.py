@@ -35,7 +35,7 @@ def list_endpoints(cli: Cli, selector: Selector = None) -> None:
         return listing(*cli.read_lists(("/v1/endpoints", {"selector": selector})))
 
     def complete() -> ListOutput:
-        return listing(cli.run(lambda client: all_endpoints(client, selector), workloads_only=True))
+        return listing(cli.run(lambda client: all_endpoints(client, selector)))
 
     show(
         cli,
@@ -67,7 +67,7 @@ def set_endpoint(
     from moorage.common.views.endpoints import EndpointPatch
 
     patch = EndpointPatch.model_validate(parse.patch(fields))
-    view = cli.run(lambda client: client.update_endpoint(name, patch, version=if_version))
+    view = cli.run(lambda client: client.endpoints.update(name, patch, version=if_version))
     if cli.json:
         cli.print_json(view)
     elif cli.output is Output.NAME:

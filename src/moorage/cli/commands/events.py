@@ -60,7 +60,7 @@ def events(
     async def work(client: Client) -> None:
         last = ""
         while True:
-            async with aclosing(client.events(*chosen, about=about, after=last)) as stream:
+            async with aclosing(client.events.follow(*chosen, about=about, after=last)) as stream:
                 try:
                     async for event in stream:
                         last = event.id or last

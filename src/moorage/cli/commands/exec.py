@@ -24,7 +24,8 @@ from moorage.common.model.errors import InvalidInput
 from moorage.common.model.exit_codes import shell_exit_code
 
 if TYPE_CHECKING:
-    from moorage.sdk import Client, RunningCommand
+    from moorage.sdk import Client
+    from moorage.sdk.execution import RunningCommand
 
 _BROKEN_PIPE = 141  # as of a program that SIGPIPE ended
 
@@ -152,7 +153,7 @@ async def _interact(client: Client, name: str, spec: ExecSpec) -> ExecEnd:
     assert task is not None
     with ExitStack() as undo:
         undo.enter_context(terminal.cancel_on_signals(task))
-        async with client.exec(name, spec) as command:
+        async with client.sessions.exec(name, spec) as command:
             if spec.tty and spec.stdin:
                 undo.enter_context(terminal.raw())
 

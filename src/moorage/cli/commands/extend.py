@@ -41,7 +41,7 @@ def extend(
       moorage extend dev
       moorage extend dev --for 30m
     """
-    view = cli.run(lambda client: client.extend_session(session, by))
+    view = cli.run(lambda client: client.sessions.extend(session, by))
     if cli.json:
         cli.print_json(view)
     elif cli.output is Output.NAME:

@@ -24,7 +24,7 @@ groups = noun("groups", help="Resource groups and their scheduling options.")
 @list_command(groups)
 def list_groups(cli: Cli) -> None:
     """List resource groups."""
-    _print_groups(cli, cli.run(lambda client: client.list_groups()))
+    _print_groups(cli, cli.run(lambda client: client.groups.list()))
 
 
 @command(groups)
@@ -33,7 +33,7 @@ def describe(
     name: Annotated[str, typer.Argument(help="A resource group.", autocompletion=group_names)],
 ) -> None:
     """Show one resource group and all its options."""
-    view = cli.run(lambda client: client.get_group(name))
+    view = cli.run(lambda client: client.groups.get(name))
     if cli.output is not Output.TABLE and not cli.wide:
         _print_groups(cli, [view], one=True)
     else:
@@ -74,7 +74,7 @@ def create(
 
     given = parse.options(options or [], GroupOptions, GroupOptions().model_dump(mode="json"))
     new = NewGroup(name=name, options=GroupOptions.model_validate(given))
-    _print_groups(cli, [cli.run(lambda client: client.create_group(new))], one=True)
+    _print_groups(cli, [cli.run(lambda client: client.groups.create(new))], one=True)
 
 
 @command(groups)
@@ -97,7 +97,7 @@ def rename(
       moorage groups rename training research
       moorage groups forget training
     """
-    renamed = cli.run(lambda client: client.rename_group(name, new_name, version=if_version))
+    renamed = cli.run(lambda client: client.groups.rename(name, new_name, version=if_version))
     _print_groups(cli, [renamed], one=True)
 
 
@@ -110,7 +110,7 @@ def forget(
     It is refused while agents are configured with that name, or templates say it. Usage of models
     that was recorded under that name keeps it.
     """
-    _print_groups(cli, [cli.run(lambda client: client.release_alias(alias))], one=True)
+    _print_groups(cli, [cli.run(lambda client: client.groups.release_alias(alias))], one=True)
 
 
 @command(groups)
@@ -128,7 +128,7 @@ def delete(
 
     It is refused while the group has live sessions, endpoints or agents, unless it is drained.
     """
-    _print_groups(cli, [cli.run(lambda client: client.retire_group(name, drain=drain))], one=True)
+    _print_groups(cli, [cli.run(lambda client: client.groups.retire(name, drain=drain))], one=True)
 
 
 @command(groups, "set")
@@ -179,13 +179,13 @@ def set_group(
         raise InvalidInput("no option was given", next_step="see `moorage groups set --help`")
 
     async def work(client: Client) -> GroupView:
-        found = await client.get_group(name)
+        found = await client.groups.get(name)
         changed = (
             parse.options(options or [], GroupOptions, found.options.model_dump(mode="json"))
             | given
         )
         version = found.version if if_version is None else if_version
-        return await client.update_group(
+        return await client.groups.update(
             name, GroupOptions.model_validate(changed), version=version
         )
 

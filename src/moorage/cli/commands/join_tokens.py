@@ -53,7 +53,7 @@ def create(
     spec = JoinTokenSpec.model_validate(
         {name: value for name, value in fields.items() if value is not None}
     )
-    created = cli.run(lambda client: client.create_join_token(spec))
+    created = cli.run(lambda client: client.join_tokens.create(spec))
     if cli.json:
         cli.print_json(created)
         return
@@ -70,7 +70,7 @@ def create(
 @list_command(join_tokens)
 def list_join_tokens(cli: Cli) -> None:
     """List join tokens that are still valid."""
-    found = cli.run(lambda client: client.list_join_tokens())
+    found = cli.run(lambda client: client.join_tokens.list())
     if cli.json:
         cli.print_json({"join_tokens": found})
     elif cli.output is Output.NAME:
@@ -92,7 +92,7 @@ def delete(
     ],
 ) -> None:
     """Delete a join token: nothing can join with it any more. Peers that joined with it stay."""
-    deleted = cli.run(lambda client: client.delete_join_token(token_id))
+    deleted = cli.run(lambda client: client.join_tokens.delete(token_id))
     if cli.json:
         cli.print_json(deleted)
     else:

@@ -113,7 +113,7 @@ def create(
         | rates
     )
     spec = KeySpec.model_validate(given | limits)
-    _print_secret(cli, cli.run(lambda client: client.create_key(spec)))
+    _print_secret(cli, cli.run(lambda client: client.keys.create(spec)))
 
 
 @command(keys, "set")
@@ -141,7 +141,7 @@ def set_limits(
         _limits(cli, expires, scopes=scope, models=model, groups=group, max_priority=max_priority)
         | rates
     )
-    view = cli.run(lambda client: client.update_key(name, KeyLimits.model_validate(limits)))
+    view = cli.run(lambda client: client.keys.update(name, KeyLimits.model_validate(limits)))
     if cli.json:
         cli.print_json(view)
     else:
@@ -166,7 +166,7 @@ def rotate(
       moorage keys rotate ci --grace 1d
     """
     rotation = Rotation(grace_s=round(grace))
-    _print_secret(cli, cli.run(lambda client: client.rotate_key(name, rotation)))
+    _print_secret(cli, cli.run(lambda client: client.keys.rotate(name, rotation)))
 
 
 def _print_secret(cli: Cli, created: NewKeyView) -> None:
@@ -218,7 +218,7 @@ def _rates(requests: str | None, tokens: str | None, concurrent: str | None) -> 
 @list_command(keys)
 def list_keys(cli: Cli) -> None:
     """List keys that are not revoked."""
-    found = cli.run(lambda client: client.list_keys())
+    found = cli.run(lambda client: client.keys.list())
     if cli.json:
         cli.print_json({"keys": found})
     elif cli.output is Output.NAME:
@@ -236,7 +236,7 @@ def revoke(cli: Cli, name: Name) -> None:
     What was created with it keeps running. The last administrator's key without expiry cannot be
     revoked.
     """
-    revoked = cli.run(lambda client: client.revoke_key(name))
+    revoked = cli.run(lambda client: client.keys.revoke(name))
     if cli.json:
         cli.print_json(revoked)
     else:

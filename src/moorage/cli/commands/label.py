@@ -42,8 +42,8 @@ def label(
         found = await find(client, name)
         if isinstance(found, EndpointView):
             patch = EndpointPatch(user_labels=labels)
-            return await client.update_endpoint(found.name, patch, version=found.version)
-        return await client.label_session(found.id, labels)
+            return await client.endpoints.update(found.name, patch, version=found.version)
+        return await client.sessions.label(found.id, labels)
 
     view = cli.run(work)
     if cli.json:

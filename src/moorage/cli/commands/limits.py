@@ -30,7 +30,7 @@ _NAMES = {
 @list_command(limits)
 def list_limits(cli: Cli) -> None:
     """List limits and how much of each is used: in the last 60 seconds, and at this moment."""
-    found = cli.run(lambda client: client.limits())
+    found = cli.run(lambda client: client.limits.list())
     if cli.json:
         cli.print_json({"limits": found})
     elif cli.output is Output.NAME:
@@ -90,11 +90,11 @@ async def _set(client: Client, scope: str, name: str, fields: dict[str, Any]) ->
     from moorage.common.views.keys import KeyLimits
 
     if scope == "key":
-        await client.update_key(name, KeyLimits.model_validate(fields))
+        await client.keys.update(name, KeyLimits.model_validate(fields))
     elif scope == "project":
-        await client.update_project(name, ProjectPatch.model_validate(fields))
+        await client.projects.update(name, ProjectPatch.model_validate(fields))
     else:
-        await client.update_endpoint(name, EndpointPatch(limits=fields))
+        await client.endpoints.update(name, EndpointPatch(limits=fields))
 
 
 def _fields(given: list[str]) -> dict[str, Any]:

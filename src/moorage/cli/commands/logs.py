@@ -117,7 +117,9 @@ async def _print(
         return
 
     told = partial(note_loss, cli, name)
-    async for piece in client.logs(ref, attempt=attempt, kernel=kernel, on_loss=told, **given):
+    async for piece in client.sessions.logs(
+        ref, attempt=attempt, kernel=kernel, on_loss=told, **given
+    ):
         log.write(piece)
 
     log.write(b"", final=True)

@@ -23,7 +23,7 @@ def list_managers(cli: Cli) -> None:
       moorage managers
       moorage managers -o json
     """
-    found = cli.run(lambda client: client.list_managers())
+    found = cli.run(lambda client: client.managers.list())
     if cli.json:
         cli.print_json({"managers": found})
     elif cli.output is Output.NAME:

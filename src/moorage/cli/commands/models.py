@@ -102,7 +102,7 @@ def _nodes(cli: Cli, group: str | None) -> list[GpuNode]:
     from moorage.common.model.errors import MoorageError
 
     try:
-        agents = cli.run(lambda client: client.list_agents())
+        agents = cli.run(lambda client: client.agents.list())
     except MoorageError as error:
         cli.note(f"note: nodes are not shown: {error}")
         return []

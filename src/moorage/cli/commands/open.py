@@ -56,7 +56,7 @@ def open_app(
     """
 
     async def work(client: Client) -> tuple[AppView, str]:
-        view = choose_app(await client.list_apps(session), name, session)
+        view = choose_app(await client.apps.list(session), name, session)
         if view.protocol == "tcp":
             raise InvalidInput(
                 f"{view.name!r} uses raw TCP, which a browser cannot open",
@@ -65,7 +65,7 @@ def open_app(
                 ),
             )
 
-        created = await client.create_access_token(
+        created = await client.access_tokens.create(
             session, view.name, AccessTokenSpec(lifetime_s=lifetime)
         )
         return view, f"{proxy_url(cli)}{created.path}/?access_token={created.access_token}"

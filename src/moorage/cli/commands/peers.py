@@ -22,7 +22,7 @@ peers = noun("peers", help="Agents and proxies that have joined. For administrat
 @list_command(peers)
 def list_peers(cli: Cli) -> None:
     """List the agents and proxies that have joined, and when their certificates expire."""
-    found = cli.run(lambda client: client.list_peers())
+    found = cli.run(lambda client: client.peers.list())
     if cli.json:
         cli.print_json({"peers": found})
     elif cli.output is Output.NAME:
@@ -53,7 +53,7 @@ def revoke(
         raise InvalidInput(f"KIND {kind!r} is not allowed", next_step="use agent or proxy")
 
     peer_kind: PeerKind = "agent" if kind == "agent" else "proxy"
-    revoked = cli.run(lambda client: client.revoke_peer(peer_kind, name))
+    revoked = cli.run(lambda client: client.peers.revoke(peer_kind, name))
     if cli.json:
         cli.print_json(revoked)
     else:
@@ -85,7 +85,7 @@ def rotate_ca(
     if status and force:
         raise InvalidInput("--status and --force exclude each other", next_step="give one of them")
 
-    view = cli.run(lambda client: client.get_ca() if status else _rotate_ca(client, force))
+    view = cli.run(lambda client: client.ca.get() if status else _rotate_ca(client, force))
     if cli.json:
         cli.print_json(view)
     else:
@@ -94,14 +94,14 @@ def rotate_ca(
 
 async def _rotate_ca(client: Client, force: bool) -> CaView:
     if not force:
-        return await client.rotate_ca()
-    state = (await client.get_ca()).state
+        return await client.ca.rotate()
+    state = (await client.ca.get()).state
     if state == "steady":
         raise InvalidInput(
             "--force: no rotation is in progress",
             next_step="begin one with `moorage peers rotate-ca`",
         )
-    return await client.rotate_ca(state)
+    return await client.ca.rotate(state)
 
 
 def _print_ca(view: CaView) -> None:

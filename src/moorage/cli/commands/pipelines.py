@@ -51,14 +51,14 @@ def submit_pipeline(
       moorage pipelines describe train
     """
     pipeline = PipelineSpec.model_validate(_read(file))
-    view = cli.run(lambda client: client.submit_pipeline(pipeline, dry_run=dry_run, force=force))
+    view = cli.run(lambda client: client.pipelines.create(pipeline, dry_run=dry_run, force=force))
     _print(cli, view, whole=dry_run)
 
 
 @list_command(pipelines)
 def list_pipelines(cli: Cli) -> None:
     """List pipelines, newest first."""
-    found = cli.run(lambda client: client.list_pipelines())
+    found = cli.run(lambda client: client.pipelines.list())
     if cli.json:
         cli.print_json({"pipelines": found})
     elif cli.output is Output.NAME:
@@ -85,22 +85,22 @@ def describe_pipeline(
       moorage pipelines describe train --svg > train.svg
     """
     if svg:
-        print(cli.run(lambda client: client.draw_pipeline(ref)))
+        print(cli.run(lambda client: client.pipelines.draw(ref)))
         return
 
-    _print(cli, cli.run(lambda client: client.get_pipeline(ref)), whole=True)
+    _print(cli, cli.run(lambda client: client.pipelines.get(ref)), whole=True)
 
 
 @command(pipelines, "stop")
 def stop_pipeline(cli: Cli, ref: Ref) -> None:
     """Stop all steps that have not ended."""
-    _print(cli, cli.run(lambda client: client.stop_pipeline(ref)))
+    _print(cli, cli.run(lambda client: client.pipelines.stop(ref)))
 
 
 @command(pipelines, "retry")
 def retry_pipeline(cli: Cli, ref: Ref) -> None:
     """Run failed and stopped steps again, and what ended after them. Other steps are kept."""
-    _print(cli, cli.run(lambda client: client.retry_pipeline(ref)))
+    _print(cli, cli.run(lambda client: client.pipelines.retry(ref)))
 
 
 def _read(file: str) -> object:

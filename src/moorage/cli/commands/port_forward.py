@@ -19,7 +19,8 @@ from moorage.cli.output import printable
 from moorage.common.aio.sockets import keep_alive_socket, reset
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.model.errors import InvalidInput, MoorageError
-from moorage.sdk import ApiError, forward_connection
+from moorage.sdk import ApiError
+from moorage.sdk.tunnel import forward_connection
 from moorage.sdk.verification import verification
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def port_forward(
     """
 
     async def work(client: Client) -> None:
-        view = choose_app(await client.list_apps(session), name, session)
+        view = choose_app(await client.apps.list(session), name, session)
         async with PortForward(
             client,
             session,
@@ -104,7 +105,7 @@ class PortForward:
         self._connections: set[asyncio.Task[object]] = set()
 
     async def __aenter__(self) -> Self:
-        self._access_token = await self._client.create_access_token(self._session, self._view.name)
+        self._access_token = await self._client.access_tokens.create(self._session, self._view.name)
         self._http = aiohttp.ClientSession(
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=10),
             connector=aiohttp.TCPConnector(
@@ -126,7 +127,7 @@ class PortForward:
         await self._http.close()
         if self._access_token is not None:
             try:
-                await self._client.revoke_access_token(
+                await self._client.access_tokens.revoke(
                     self._session, self._view.name, self._access_token.id
                 )
             except MoorageError:
@@ -176,7 +177,7 @@ class PortForward:
 
             # It has expired. Another connection may have renewed it in the meantime.
             if self._access_token is access_token:
-                self._access_token = await self._client.create_access_token(
+                self._access_token = await self._client.access_tokens.create(
                     self._session, self._view.name
                 )
 

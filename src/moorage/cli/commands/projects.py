@@ -61,13 +61,13 @@ def create(
     from moorage.common.views.identity import ProjectSpec
 
     spec = ProjectSpec.model_validate({"name": name, **_fields(max_priority, group, None, reuse)})
-    _print(cli, cli.run(lambda client: client.create_project(spec)))
+    _print(cli, cli.run(lambda client: client.projects.create(spec)))
 
 
 @list_command(projects)
 def list_projects(cli: Cli) -> None:
     """List projects: those that the key sees."""
-    found = cli.run(lambda client: client.list_projects())
+    found = cli.run(lambda client: client.projects.list())
     if cli.output is Output.YAML:
         cli.print_manifests(found)
     elif cli.json:
@@ -101,13 +101,13 @@ def set_project(
     from moorage.common.views.identity import ProjectPatch
 
     patch = ProjectPatch.model_validate(_fields(max_priority, group, status, reuse))
-    _print(cli, cli.run(lambda client: client.update_project(name, patch)))
+    _print(cli, cli.run(lambda client: client.projects.update(name, patch)))
 
 
 @command(members, "list")
 def list_members(cli: Cli, project: Project) -> None:
     """List the members of a project."""
-    found = cli.run(lambda client: client.list_members(project))
+    found = cli.run(lambda client: client.members.list(project))
     if cli.json:
         cli.print_json({"members": found})
     elif cli.output is Output.NAME:
@@ -140,7 +140,7 @@ def set_member(
     from moorage.common.views.identity import Membership
 
     body = Membership.model_validate({"role": role})
-    view = cli.run(lambda client: client.set_member(project, user, body))
+    view = cli.run(lambda client: client.members.set(project, user, body))
     if cli.json:
         cli.print_json(view)
     else:
@@ -151,7 +151,7 @@ def set_member(
 def delete_member(cli: Cli, project: Project, user: User) -> None:
     """Remove a member. Its keys in the project are refused; what it created stays. For project
     admins."""
-    view = cli.run(lambda client: client.remove_member(project, user))
+    view = cli.run(lambda client: client.members.delete(project, user))
     if cli.json:
         cli.print_json(view)
     else:

@@ -121,7 +121,7 @@ def ps(
         *first, last = cli.read_lists(*endpoints_read, session_list(wanted, selector, pipeline))
         return listing((first[0] if first else [], last))
 
-    show(cli, plainly(cli, plain) or listing(cli.run(work, workloads_only=True)))
+    show(cli, plainly(cli, plain) or listing(cli.run(work)))
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ Name = Annotated[
 @list_command(quotas)
 def list_quotas(cli: Cli) -> None:
     """List quotas and how much of each is in use."""
-    _print(cli, cli.run(lambda client: client.list_quotas()))
+    _print(cli, cli.run(lambda client: client.quotas.list()))
 
 
 @command(quotas, "set")
@@ -70,7 +70,7 @@ def set_quota(
         limits_now: dict[str, Any] = {"slots": {}}
         version = None
         try:
-            old = await client.get_quota(_scope(scope), name)
+            old = await client.quotas.get(_scope(scope), name)
             shown = {slot: show_exactly(slot, amount) for slot, amount in old.slots.items()}
             limits_now = {"slots": shown, **{field: getattr(old, field) for field in _COUNTS}}
             version = old.version
@@ -88,7 +88,7 @@ def set_quota(
                 limits_now["slots"][key] = value
 
         limits = QuotaLimits.model_validate(limits_now)
-        return await client.set_quota(_scope(scope), name, limits, version=version)
+        return await client.quotas.set(_scope(scope), name, limits, version=version)
 
     _print(cli, [cli.run(work)], one=True)
 
@@ -96,7 +96,7 @@ def set_quota(
 @command(quotas, "delete")
 def delete_quota(cli: Cli, scope: ScopeName, name: Name) -> None:
     """Delete a quota, and with it all its limits. For administrators."""
-    deleted = cli.run(lambda client: client.delete_quota(_scope(scope), name))
+    deleted = cli.run(lambda client: client.quotas.delete(_scope(scope), name))
     if cli.json:
         cli.print_json(deleted)
     else:

@@ -91,7 +91,7 @@ async def _reload(
         else:
             sessions[view.id] = view
 
-    asked = [await client.reload_session(session_id) for session_id in sessions]
+    asked = [await client.sessions.reload(session_id) for session_id in sessions]
     return (
         await until_reloaded(client, asked, clock=cli.clock, timeout_s=timeout_s) if wait else asked
     )

@@ -27,7 +27,7 @@ def rename(
     Examples:
       moorage rename train-7 baseline
     """
-    view = cli.run(lambda client: client.rename_session(session, name))
+    view = cli.run(lambda client: client.sessions.rename(session, name))
     if cli.json:
         cli.print_json(view)
     elif cli.output is Output.NAME:

@@ -44,7 +44,7 @@ def status(
 
     async def work(client: Client) -> RolloutView:
         if not wait:
-            return await client.rollout_status(name)
+            return await client.rollouts.get(name)
         return await until_rolled_out(client, name, clock=cli.clock, timeout_s=timeout)
 
     view = cli.run(work)
@@ -68,7 +68,7 @@ def history(cli: Cli, name: Name) -> None:
       moorage rollout history tiny
       moorage rollout history tiny -o json | jq '.revisions[0].spec.args'
     """
-    found = cli.run(lambda client: client.rollout_history(name))
+    found = cli.run(lambda client: client.rollouts.history(name))
     if cli.json:
         cli.print_json({"revisions": found})
     elif cli.output is Output.NAME:
@@ -110,7 +110,7 @@ def undo(
       moorage rollout undo tiny
       moorage rollout undo tiny --to 3
     """
-    view = cli.run(lambda client: client.undo_rollout(name, to))
+    view = cli.run(lambda client: client.rollouts.undo(name, to))
     if cli.json:
         cli.print_json(view)
     elif cli.output is Output.NAME:
@@ -132,7 +132,7 @@ def promote(cli: Cli, name: Name) -> None:
       moorage endpoints set tiny model=/models/tiny-v2.gguf rollout.canary=10
       moorage rollout promote tiny
     """
-    view = cli.run(lambda client: client.promote_rollout(name))
+    view = cli.run(lambda client: client.rollouts.promote(name))
     if cli.json:
         cli.print_json(view)
     elif cli.output is Output.NAME:
@@ -160,7 +160,7 @@ def canary(
     from moorage.common.views.endpoints import EndpointPatch
 
     patch = EndpointPatch(rollout={"canary": percent})
-    view = cli.run(lambda client: client.update_endpoint(name, patch))
+    view = cli.run(lambda client: client.endpoints.update(name, patch))
     if cli.json:
         cli.print_json(view)
     elif cli.output is Output.NAME:

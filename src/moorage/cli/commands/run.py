@@ -288,7 +288,7 @@ async def _input_of(
 
 async def _remove(cli: Cli, client: Client, view: SessionView) -> None:
     try:
-        await client.remove_session(view.id)
+        await client.sessions.delete(view.id)
     except (ApiError, Unreachable) as error:
         cli.note(f"moorage: {view.name} was not removed: {printable(str(error), one_line=True)}")
 
@@ -308,7 +308,7 @@ def _say_what_remains(cli: Cli, created: list[SessionView], stop: bool) -> None:
         )
         return
 
-    cli.run(lambda client: client.stop_session(created[0].id))
+    cli.run(lambda client: client.sessions.stop(created[0].id))
     cli.note(f"moorage: {ref} is being stopped; `moorage describe {ref}` shows its state")
 
 

@@ -29,7 +29,7 @@ def scale(
             f"{replicas} replicas are not allowed", next_step="give a number from 0 to 1000"
         )
 
-    view = cli.run(lambda client: client.scale_endpoint(name, replicas))
+    view = cli.run(lambda client: client.endpoints.scale(name, replicas))
     if cli.json:
         cli.print_json(view)
     elif cli.output is Output.NAME:

@@ -47,7 +47,7 @@ def set_secret(
       moorage run --secret HF_TOKEN=hf-token -- python train.py
     """
     value = _read_value(name, from_file)
-    view = cli.run(lambda client: client.set_secret(name, value))
+    view = cli.run(lambda client: client.secrets.set(name, value))
     if cli.json:
         cli.print_json(view)
     else:
@@ -57,7 +57,7 @@ def set_secret(
 @list_command(secrets)
 def list_secrets(cli: Cli) -> None:
     """List the secrets of the key's project, without their values."""
-    found = cli.run(lambda client: client.list_secrets())
+    found = cli.run(lambda client: client.secrets.list())
     if cli.json:
         cli.print_json({"secrets": found})
     elif cli.output is Output.NAME:
@@ -72,7 +72,7 @@ def list_secrets(cli: Cli) -> None:
 def delete_secret(cli: Cli, name: Name) -> None:
     """Delete a secret. New sessions cannot use it; those that exist receive it until they have
     ended."""
-    deleted = cli.run(lambda client: client.delete_secret(name))
+    deleted = cli.run(lambda client: client.secrets.delete(name))
     if cli.json:
         cli.print_json(deleted)
     else:

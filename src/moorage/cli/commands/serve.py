@@ -42,10 +42,10 @@ from moorage.common.model.kernel import ENGINES
 from moorage.sdk import ApiError, Unreachable
 
 if TYPE_CHECKING:
-    from moorage.cli.connection import Connection
     from moorage.common.model.spec import EndpointSpec
     from moorage.common.views.endpoints import EndpointView, ReplicaView
     from moorage.sdk import Client
+    from moorage.sdk.installation.connection import Connection
 
 
 RULES = ("waiting", "running", "kv_cache", "request_rate", "first_token_s")
@@ -301,7 +301,7 @@ async def _create(cli: Cli, client: Client, spec: EndpointSpec) -> EndpointView:
         from moorage.cli.model_sizing import fit_to_nodes
 
         spec = await fit_to_nodes(cli, client, spec)
-    return await client.create_endpoint(spec)
+    return await client.endpoints.create(spec)
 
 
 async def _until_ready(
@@ -332,14 +332,14 @@ async def _report_failure(
     outcome = f"it is kept and retried; `moorage stop {name}` deletes it"
     if not keep:
         try:
-            if (await client.get_endpoint(name)).ready:
+            if (await client.endpoints.get(name)).ready:
                 keep = True  # other replicas serve
         except (ApiError, Unreachable):
             pass
 
     if not keep:
         try:
-            await client.delete_endpoint(name)
+            await client.endpoints.delete(name)
             outcome = "the endpoint was deleted"
         except (ApiError, Unreachable) as error:
             outcome = f"it could not be deleted ({error}); `moorage stop {name}` tries again"

@@ -57,7 +57,6 @@ def list_sessions(
         return listing(
             cli.run(
                 lambda client: all_sessions(client, wanted, selector=selector, pipeline=pipeline),
-                workloads_only=True,
             )
         )
 

@@ -106,6 +106,6 @@ def _serve(cli: Cli, session: str, kernel: str) -> None:
         ) from None
 
     async def work(client: Client) -> None:
-        await serve_stdio(lambda spec: client.exec(session, spec), kernel)
+        await serve_stdio(lambda spec: client.sessions.exec(session, spec), kernel)
 
     cli.run(work)

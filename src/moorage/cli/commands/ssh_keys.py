@@ -49,20 +49,20 @@ def add_ssh(
             f"FILE {file!r} is a private key", next_step="give the file with .pub at its end"
         )
 
-    given = cli.run(lambda client: client.ssh_key_challenge())
+    given = cli.run(lambda client: client.ssh_keys.challenge())
     spec = SshKeySpec(
         public_key=public_key,
         name=name,
         challenge=given.challenge,
         signature=sign(public_key, path, given.challenge, given.namespace),
     )
-    _print(cli, cli.run(lambda client: client.add_ssh_key(spec)))
+    _print(cli, cli.run(lambda client: client.ssh_keys.create(spec)))
 
 
 @command(keys, "list-ssh")
 def list_ssh(cli: Cli) -> None:
     """List public keys for SSH: yours, and those of the keys that you see."""
-    found = cli.run(lambda client: client.list_ssh_keys())
+    found = cli.run(lambda client: client.ssh_keys.list())
     if cli.json:
         cli.print_json({"ssh_keys": found})
     elif cli.output is Output.NAME:
@@ -84,7 +84,7 @@ def remove_ssh(
     ],
 ) -> None:
     """Remove a public key for SSH: it logs in nowhere any more, and its connections are closed."""
-    _print(cli, cli.run(lambda client: client.remove_ssh_key(name)))
+    _print(cli, cli.run(lambda client: client.ssh_keys.delete(name)))
 
 
 def _print(cli: Cli, view: SshKeyView) -> None:

@@ -64,7 +64,7 @@ def stop(
         if user is not None:
             known = {view.id for view in found}
             theirs = [view for view in await _sessions_of(client, user) if view.id not in known]
-            await client.stop_sessions(user)
+            await client.sessions.stop_all(user)
         return await _stop(cli, client, found=found, asked=theirs, wait=wait, timeout_s=timeout)
 
     try:
@@ -111,9 +111,9 @@ async def _stop(
             # Read before the delete: afterwards the name may belong to a new endpoint of somebody
             # else.
             ending += await live_sessions(client, endpoint=view.name)
-            ended.append(await client.delete_endpoint(view.name))
+            ended.append(await client.endpoints.delete(view.name))
         else:
-            stopped = await client.stop_session(view.id)
+            stopped = await client.sessions.stop(view.id)
             ended.append(stopped)
             ending.append(stopped)
 

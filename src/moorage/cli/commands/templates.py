@@ -45,20 +45,20 @@ def set_template(
       moorage start --template train --set epochs=3
     """
     template = TemplateSpec.model_validate(_read(file))
-    view = cli.run(lambda client: client.put_template(name, template, for_all=for_all))
+    view = cli.run(lambda client: client.templates.put(name, template, for_all=for_all))
     _print(cli, view)
 
 
 @list_command(templates)
 def list_templates(cli: Cli) -> None:
     """List the templates of the key's project and those for all, each in its latest version."""
-    _print_all(cli, cli.run(lambda client: client.list_templates()))
+    _print_all(cli, cli.run(lambda client: client.templates.list()))
 
 
 @command(templates, "versions")
 def list_versions(cli: Cli, name: Name) -> None:
     """List the versions of a template, newest first."""
-    _print_all(cli, cli.run(lambda client: client.list_template_versions(name)))
+    _print_all(cli, cli.run(lambda client: client.templates.versions(name)))
 
 
 @command(templates, "describe")
@@ -72,7 +72,7 @@ def describe_template(
     except ValueError as error:
         raise InvalidInput(str(error)) from None
 
-    view = cli.run(lambda client: client.get_template(name, version))
+    view = cli.run(lambda client: client.templates.get(name, version))
     if cli.output is Output.YAML:
         cli.print_manifests([view])
         return
@@ -89,7 +89,7 @@ def describe_template(
 @command(templates, "delete")
 def delete_template(cli: Cli, name: Name, for_all: ForAll = False) -> None:
     """Delete all versions of a template. Sessions made from it stay."""
-    _print(cli, cli.run(lambda client: client.delete_template(name, for_all=for_all)))
+    _print(cli, cli.run(lambda client: client.templates.delete(name, for_all=for_all)))
 
 
 def _read(file: Path) -> Any:

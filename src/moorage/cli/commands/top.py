@@ -72,8 +72,8 @@ def top(
 
     async def fetch(client: Client) -> list[Any]:
         if agents or devices:
-            return by_usage(await client.top_agents(), sort)[:limit]
-        return list(await client.top_sessions(sort=sort, limit=limit))
+            return by_usage(await client.agents.top(), sort)[:limit]
+        return list(await client.sessions.top(sort=sort, limit=limit))
 
     def rows(found: Sequence[Any], now: datetime) -> tuple[Sequence[str], list[list[str]]]:
         if devices:

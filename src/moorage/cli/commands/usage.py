@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from moorage.common.views.metering import Bucket, Dimension, ModelUsage
     from moorage.sdk import Client
 
-_PAGE = 500
 _COLUMNS = {
     "project": "PROJECT",
     "user": "USER",
@@ -111,31 +110,25 @@ def usage(
     until = None if end is None else times.past(end, now, "--to")
 
     async def work(client: Client) -> list[ModelUsage]:
-        for budget in await client.list_budgets():
+        for budget in await client.budgets.list():
             if budget.level != "ok":
                 cli.note(_warning(budget))
 
-        found: list[ModelUsage] = []
-        cursor: str | None = None
-        while len(found) < limit:
-            page = await client.usage(
-                since=since,
-                until=until,
-                by=split,
-                bucket=cast("Bucket", bucket),
-                project=project,
-                user=user,
-                key=key,
-                model=model,
-                cursor=cursor,
-                limit=min(_PAGE, limit - len(found)),
-            )
-            found += page.items
-            if not (cursor := page.next):
-                return found
+        found = await client.usage.list(
+            since=since,
+            until=until,
+            by=split,
+            bucket=cast("Bucket", bucket),
+            project=project,
+            user=user,
+            key=key,
+            model=model,
+            limit=limit + 1,
+        )
+        if len(found) > limit:
+            cli.note(f"only the first {limit} lines are shown; --limit shows more")
 
-        cli.note(f"only the first {limit} lines are shown; --limit shows more")
-        return found
+        return found[:limit]
 
     _show(cli, cli.run(work), split, bucket, csv=csv)
 

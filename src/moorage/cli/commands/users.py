@@ -46,13 +46,13 @@ def create(
     from moorage.common.views.identity import UserSpec
 
     spec = UserSpec.model_validate({"name": name, **_fields(email, role, None)})
-    _print(cli, cli.run(lambda client: client.create_user(spec)))
+    _print(cli, cli.run(lambda client: client.users.create(spec)))
 
 
 @list_command(users)
 def list_users(cli: Cli) -> None:
     """List users, with their projects. For administrators and auditors."""
-    found = cli.run(lambda client: client.list_users())
+    found = cli.run(lambda client: client.users.list())
     if cli.json:
         cli.print_json({"users": found})
     elif cli.output is Output.NAME:
@@ -104,14 +104,14 @@ def set_user(
 
     async def work(client: Client) -> UserView:
         if secret:
-            await client.set_password(name, secret)
+            await client.users.set_password(name, secret)
         elif password is False:
-            await client.delete_password(name)
+            await client.users.delete_password(name)
         if subject == "none":
-            await client.unlink_user(name)
+            await client.users.unlink(name)
         elif subject is not None:
-            await client.link_user(name, subject)
-        return await client.update_user(name, patch)
+            await client.users.link(name, subject)
+        return await client.users.update(name, patch)
 
     _print(cli, cli.run(work))
 
@@ -133,7 +133,7 @@ def passwd(cli: Cli) -> None:
         current, _, new = sys.stdin.read().removesuffix("\n").partition("\n")
 
     _check_length(new)
-    ended = cli.run(lambda client: client.change_password(current, new)).ended
+    ended = cli.run(lambda client: client.users.change_password(current, new)).ended
     if cli.json:
         cli.print_json({"ended": ended})
     else:

@@ -58,7 +58,7 @@ def why(
 
 async def _explain(cli: Cli, client: Client, name: str) -> WhyView:
     try:
-        return await client.why(name)
+        return await client.sessions.why(name)
     except ApiError as error:
         if error.status != 404:
             raise
@@ -67,7 +67,7 @@ async def _explain(cli: Cli, client: Client, name: str) -> WhyView:
     from moorage.common.views.endpoints import EndpointView
 
     if not isinstance(found, EndpointView):
-        return await client.why(found.id)
+        return await client.sessions.why(found.id)
 
     waiting = [session for session in found.sessions if session.status is Status.PENDING]
     shown = waiting or ([] if found.status == "not_loaded" else found.sessions)
@@ -84,7 +84,7 @@ async def _explain(cli: Cli, client: Client, name: str) -> WhyView:
         )
 
     cli.note(f"{newest.name}, a replica of {found.name}")
-    return await client.why(newest.session_id)
+    return await client.sessions.why(newest.session_id)
 
 
 def print_explanation(

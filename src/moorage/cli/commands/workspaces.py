@@ -26,7 +26,7 @@ def list_workspaces(cli: Cli) -> None:
     Examples:
       moorage workspaces
     """
-    found = cli.run(lambda client: client.list_workspaces())
+    found = cli.run(lambda client: client.workspaces.list())
     if cli.json:
         cli.print_json(found)
     elif cli.output is Output.NAME:
@@ -69,7 +69,7 @@ def delete(
     Examples:
       moorage workspaces delete train-7
     """
-    deleted = cli.run(lambda client: client.delete_workspace(session))
+    deleted = cli.run(lambda client: client.workspaces.delete(session))
     if cli.json:
         cli.print_json(deleted)
     else:

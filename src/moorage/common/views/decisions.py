@@ -6,7 +6,7 @@ from datetime import datetime
 
 from pydantic import Field
 
-from moorage.common.views.resources import View
+from moorage.common.views.resources import ItemsView, View
 
 
 class SegmentView(View):
@@ -26,10 +26,9 @@ class SegmentView(View):
     )
 
 
-class DecisionPage(View):
+class DecisionPage(ItemsView[SegmentView]):
     """Page of segments, oldest first. Pass ``next`` as ``cursor`` for the following page."""
 
-    items: list[SegmentView]
     next: str | None = None
     kept_since: datetime | None = Field(
         default=None, description="Time of the oldest stored decision of the group."

@@ -6,6 +6,7 @@ Slots are in base units (``common.model.slots``).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
@@ -92,10 +93,18 @@ class UnreadableRow(View):
     detail: str = Field(description="Part of the item that this manager does not know.")
 
 
-class Page(View, Generic[T]):
-    """Page of a list, newest first. Pass ``next`` as ``cursor`` for the next page."""
+class ItemsView(View, Generic[T]):
+    """Answer with items, over which a loop runs: ``for item in answer``."""
 
     items: list[T]
+
+    def __iter__(self) -> Iterator[T]:  # type: ignore[override]  # pydantic's yields the fields
+        return iter(self.items)
+
+
+class Page(ItemsView[T], Generic[T]):
+    """Page of a list, newest first. Pass ``next`` as ``cursor`` for the next page."""
+
     next: str | None = None
     unreadable: list[UnreadableRow] = Field(
         [], description="Items of this page that need a newer manager than the one that answered."

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from pydantic import Field
 
-from moorage.common.views.resources import View
+from moorage.common.views.resources import ItemsView, View
 
 
 class WorkspaceView(View):
@@ -22,8 +22,7 @@ class WorkspaceView(View):
     in_use: bool
 
 
-class WorkspaceList(View):
-    items: list[WorkspaceView]
+class WorkspaceList(ItemsView[WorkspaceView]):
     silent: list[str] = Field(
         default=[],
         description="Agents that did not answer; their workspaces are missing from the list.",

@@ -13,11 +13,11 @@ import typer
 
 import moorage
 from moorage.cli import app
-from moorage.cli.connection import find_connection
-from moorage.cli.local_manager import INSECURE_LOOPBACK
-from moorage.cli.saved_files import DEFAULT_URL
 from moorage.common.etcd.access import EtcdError, etcd_access
 from moorage.common.model.errors import ConfigError
+from moorage.sdk.installation.connection import find_connection
+from moorage.sdk.installation.local_manager import INSECURE_LOOPBACK
+from moorage.sdk.installation.saved_files import DEFAULT_URL
 from moorage.server.bootstrap import Bootstrap, agents_of, bootstrap
 from moorage.server.commands.daemons import agent_commands
 from moorage.server.commands.options import (

@@ -157,9 +157,9 @@ def fetch_span(
         )
 
     async def fetch(client: Client) -> list[DecisionPage]:
-        pages = [await client.list_decisions(group, since, until)]
+        pages = [await client.decisions.page(group, since, until)]
         while pages[-1].next is not None:
-            pages.append(await client.list_decisions(group, since, until, cursor=pages[-1].next))
+            pages.append(await client.decisions.page(group, since, until, cursor=pages[-1].next))
         return pages
 
     pages = cli.run(fetch)

@@ -172,12 +172,7 @@ def _fetch_trace(cli: Cli, span: LogSpan, gaps: list[Gap]) -> Trace:
     from moorage.simulator.scheduler.recording import build_trace
 
     async def fetch_runs(client: Client) -> list[RunView]:
-        page = await client.list_runs(span.group, span.begin, span.end)
-        runs = list(page.items)
-        while page.next is not None:
-            page = await client.list_runs(span.group, span.begin, span.end, cursor=page.next)
-            runs += page.items
-        return runs
+        return await client.decisions.runs(span.group, span.begin, span.end)
 
     def recorded_passes() -> Iterator[RecordedPass]:
         for entry in span.decisions():

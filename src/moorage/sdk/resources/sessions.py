@@ -1,4 +1,4 @@
-"""Calls about sessions: lifecycle, logs, commands, statistics and workspaces."""
+"""Sessions: their lifecycle, logs, commands and statistics."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ from moorage.common.views.pending import PlanView, WhyView
 from moorage.common.views.resource_usage import SessionStats, SessionUsage
 from moorage.common.views.resources import (
     HistoryEntry,
-    Page,
     SessionPatch,
     SessionView,
     StoppedSessions,
 )
-from moorage.common.views.workspaces import WorkspaceList
-from moorage.sdk.transport import Transport, segment
+from moorage.sdk.paged_list import PagedList
+from moorage.sdk.resource import Resource, SyncResource, blocking, iterated, listed
+from moorage.sdk.resources.events import Events
+from moorage.sdk.transport import segment
+from moorage.sdk.waiting import first, has_reloaded
 
 if TYPE_CHECKING:
     from moorage.sdk.execution import RunningCommand
@@ -39,8 +41,10 @@ def _number(text: str) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
-class SessionCalls(Transport):
-    async def create_session(
+class Sessions(Resource):
+    """Sessions: their lifecycle, logs, commands and statistics."""
+
+    async def create(
         self,
         spec: SessionSpec,
         *,
@@ -56,26 +60,26 @@ class SessionCalls(Transport):
         ``force``: run it, also where an equal session could take its place.
         """
         query = {"strict": "true" if strict else None, "force": "true" if force else None}
-        return await self.call(
+        return await self._call(
             SessionView,
             "POST",
             "/v1/sessions",
             query=query,
             body=spec,
-            idempotency_key=self.repeatable(idempotency_key),
+            idempotency_key=self._client.repeatable(idempotency_key),
         )
 
-    async def plan_session(self, spec: SessionSpec) -> PlanView:
+    async def plan(self, spec: SessionSpec) -> PlanView:
         """Placement that the session would get if it were created now, or what it lacks. Creates
         nothing."""
         query = {"dry_run": "true"}
-        return await self.call(PlanView, "POST", "/v1/sessions", query=query, body=spec)
+        return await self._call(PlanView, "POST", "/v1/sessions", query=query, body=spec)
 
-    async def get_session(self, ref: str) -> SessionView:
+    async def get(self, ref: str) -> SessionView:
         """By id or name."""
-        return await self.call(SessionView, "GET", f"/v1/sessions/{segment(ref)}")
+        return await self._call(SessionView, "GET", f"/v1/sessions/{segment(ref)}")
 
-    async def list_sessions(
+    def list(
         self,
         *,
         statuses: Collection[Status | Outcome] = (),
@@ -88,10 +92,9 @@ class SessionCalls(Transport):
         project: str | None = None,
         selector: str | None = None,
         sort: str | None = None,
-        cursor: str | None = None,
-        limit: int = 50,
-    ) -> Page[SessionView]:
-        """One page, newest first. Pass its ``next`` as ``cursor`` for the next page.
+        limit: int | None = None,
+    ) -> PagedList[SessionView]:
+        """Newest first. ``limit``: how many at most; None: all.
 
         ``statuses``: only sessions in one of these; empty means all. ``Outcome`` has the two in
         which a program has ended; TERMINATED is both. ``selector``: on their user labels, like
@@ -109,57 +112,55 @@ class SessionCalls(Transport):
             "project": project,
             "selector": selector,
             "sort": sort,
-            "cursor": cursor,
-            "limit": str(limit),
         }
-        return await self.call(Page[SessionView], "GET", "/v1/sessions", query=query)
+        return self._list(SessionView, "/v1/sessions", query, limit=limit)
 
-    async def label_session(self, ref: str, labels: Mapping[str, str | None]) -> SessionView:
+    async def label(self, ref: str, labels: Mapping[str, str | None]) -> SessionView:
         """Set user labels; None removes one, others stay."""
         body = SessionPatch(user_labels=dict(labels))
-        return await self.call(SessionView, "PATCH", f"/v1/sessions/{segment(ref)}", body=body)
+        return await self._call(SessionView, "PATCH", f"/v1/sessions/{segment(ref)}", body=body)
 
-    async def rename_session(self, ref: str, name: str) -> SessionView:
+    async def rename(self, ref: str, name: str) -> SessionView:
         """Its program keeps the former name in ``MOORAGE_SESSION_NAME``. Models are not renamed
         (409)."""
         body = SessionPatch(name=name)
-        return await self.call(SessionView, "PATCH", f"/v1/sessions/{segment(ref)}", body=body)
+        return await self._call(SessionView, "PATCH", f"/v1/sessions/{segment(ref)}", body=body)
 
-    async def remove_session(self, ref: str) -> SessionView:
+    async def delete(self, ref: str) -> SessionView:
         """Remove the record of an ended session: no listing shows it. Its usage stays in the
         ledger."""
-        return await self.call(SessionView, "DELETE", f"/v1/sessions/{segment(ref)}")
+        return await self._call(SessionView, "DELETE", f"/v1/sessions/{segment(ref)}")
 
-    async def stop_session(self, ref: str) -> SessionView:
-        return await self.call(SessionView, "POST", f"/v1/sessions/{segment(ref)}/stop")
+    async def stop(self, ref: str) -> SessionView:
+        return await self._call(SessionView, "POST", f"/v1/sessions/{segment(ref)}/stop")
 
-    async def stop_sessions(self, user: str) -> StoppedSessions:
+    async def stop_all(self, user: str) -> StoppedSessions:
         """Stop all sessions of a user that are not replicas. Once this was accepted they stop, also
         those that do not yet when it returns."""
-        return await self.call(StoppedSessions, "POST", "/v1/sessions/stop", query={"user": user})
+        return await self._call(StoppedSessions, "POST", "/v1/sessions/stop", query={"user": user})
 
-    async def reload_session(self, ref: str) -> SessionView:
+    async def reload(self, ref: str) -> SessionView:
         """Ask its program to read its settings again. Returns once the request is stored:
         ``reload`` of each kernel tells when it is acknowledged, and ``wait_reloaded`` waits for
         that."""
-        return await self.call(SessionView, "POST", f"/v1/sessions/{segment(ref)}/reload")
+        return await self._call(SessionView, "POST", f"/v1/sessions/{segment(ref)}/reload")
 
     async def idle(self, ref: str) -> IdleView:
         """When the session ends because nobody uses it, by criterion."""
-        return await self.call(IdleView, "GET", f"/v1/sessions/{segment(ref)}/idle")
+        return await self._call(IdleView, "GET", f"/v1/sessions/{segment(ref)}/idle")
 
-    async def extend_session(self, ref: str, seconds: float | None = None) -> IdleView:
+    async def extend(self, ref: str, seconds: float | None = None) -> IdleView:
         """Keep it for so long from now. None: as long as its resource group allows."""
         body = Extension(seconds=seconds)
-        return await self.call(IdleView, "POST", f"/v1/sessions/{segment(ref)}/extend", body=body)
+        return await self._call(IdleView, "POST", f"/v1/sessions/{segment(ref)}/extend", body=body)
 
     async def why(self, ref: str) -> WhyView:
         """Explanation of why the session waits, and until when; its state if it does not wait."""
-        return await self.call(WhyView, "GET", f"/v1/sessions/{segment(ref)}/why")
+        return await self._call(WhyView, "GET", f"/v1/sessions/{segment(ref)}/why")
 
-    async def history(self, ref: str) -> list[HistoryEntry]:
+    def history(self, ref: str) -> PagedList[HistoryEntry]:
         """Every change of status, oldest first."""
-        return await self.every(Page[HistoryEntry], f"/v1/sessions/{segment(ref)}/history")
+        return self._list(HistoryEntry, f"/v1/sessions/{segment(ref)}/history")
 
     def logs(
         self,
@@ -197,11 +198,11 @@ class SessionCalls(Transport):
                 "since": wanted.since,
             }
             return read_stream(
-                self.http,
-                self.address(f"/v1/sessions/{segment(ref)}/logs", query),
-                timeout_s=self.timeout,
-                idle_s=None if wanted.follow else self.timeout,
-                unreachable=self.unreachable,
+                self._client.http,
+                self._client.address(f"/v1/sessions/{segment(ref)}/logs", query),
+                timeout_s=self._client.timeout,
+                idle_s=None if wanted.follow else self._client.timeout,
+                unreachable=self._client.unreachable,
                 # Not in the query: an older manager refuses a parameter that it does not know.
                 headers={} if offset is None else {OFFSET: str(offset)},
                 begin=lambda told: Begin(
@@ -220,37 +221,81 @@ class SessionCalls(Transport):
         return reader.pieces()
 
     def exec(self, ref: str, spec: ExecSpec) -> AbstractAsyncContextManager[RunningCommand]:
-        """Run a command in a running session: ``async with client.exec(...) as command``.
+        """Run a command in a running session: ``async with client.sessions.exec(...) as
+        command``.
 
         Leaving the block disconnects, which ends a command that still runs.
         """
         from moorage.sdk.execution import run_command
 
-        url = self.address(f"/v1/sessions/{segment(ref)}/exec", {})
+        url = self._client.address(f"/v1/sessions/{segment(ref)}/exec", {})
         return run_command(
-            self.http, url, spec, timeout_s=self.timeout, unreachable=self.unreachable
+            self._client.http,
+            url,
+            spec,
+            timeout_s=self._client.timeout,
+            unreachable=self._client.unreachable,
         )
 
-    async def session_stats(
-        self, ref: str, *, spans: str = "none", limit: int = 60
-    ) -> SessionStats:
+    async def stats(self, ref: str, *, spans: str = "none", limit: int = 60) -> SessionStats:
         """``spans``: include the newest ``limit`` "minutes" or "hours"."""
         query = {"spans": spans, "limit": str(limit)}
-        return await self.call(
+        return await self._call(
             SessionStats, "GET", f"/v1/sessions/{segment(ref)}/stats", query=query
         )
 
-    async def top_sessions(self, *, sort: str = "cpu", limit: int = 100) -> list[SessionUsage]:
+    def top(self, *, sort: str = "cpu", limit: int = 100) -> PagedList[SessionUsage]:
         """Sorted by cpu, memory, rx, tx, gpu or gpu_memory, the highest first; by created_at, the
         newest."""
         query = {"sort": sort, "limit": str(limit)}
-        return (await self.call(Page[SessionUsage], "GET", "/v1/stats/sessions", query=query)).items
+        return self._list(SessionUsage, "/v1/stats/sessions", query, is_paged=False)
 
-    async def list_workspaces(self) -> WorkspaceList:
-        """Workspaces that sessions have kept on the nodes."""
-        return await self.call(WorkspaceList, "GET", "/v1/workspaces")
+    async def wait(
+        self, ref: str, condition: Callable[[SessionView], bool], *, timeout_s: float | None = None
+    ) -> SessionView:
+        """The session, by id or name, as soon as ``condition`` holds.
 
-    async def delete_workspace(self, session: str) -> WorkspaceList:
-        """Delete the workspaces of an ended session, by its id or name. Returns the deleted
-        ones."""
-        return await self.call(WorkspaceList, "DELETE", f"/v1/workspaces/{segment(session)}")
+        Raises ``TimeoutError`` after ``timeout_s``, ``ApiError`` and ``Unreachable``.
+        """
+        found = await self.get(ref)
+        if condition(found):
+            return found
+
+        states = Events(self._client).states(
+            lambda: self.get(found.id), "session", about=found.id, timeout_s=timeout_s
+        )
+        return await first(states, condition)
+
+    async def wait_reloaded(
+        self, asked: SessionView, *, timeout_s: float | None = None
+    ) -> SessionView:
+        """The session once each of its kernels has acknowledged the reload that ``asked``, the
+        answer of ``reload``, names, or has failed to: ``reload.state`` of each tells which.
+        Raises as ``wait`` does."""
+        return await self.wait(
+            asked.id, lambda view: has_reloaded(view, asked), timeout_s=timeout_s
+        )
+
+
+class SyncSessions(SyncResource[Sessions]):
+    """``Sessions`` without asyncio."""
+
+    create = blocking(Sessions.create)
+    plan = blocking(Sessions.plan)
+    get = blocking(Sessions.get)
+    list = listed(Sessions.list)
+    label = blocking(Sessions.label)
+    rename = blocking(Sessions.rename)
+    delete = blocking(Sessions.delete)
+    stop = blocking(Sessions.stop)
+    stop_all = blocking(Sessions.stop_all)
+    reload = blocking(Sessions.reload)
+    idle = blocking(Sessions.idle)
+    extend = blocking(Sessions.extend)
+    why = blocking(Sessions.why)
+    history = listed(Sessions.history)
+    logs = iterated(Sessions.logs)
+    stats = blocking(Sessions.stats)
+    top = listed(Sessions.top)
+    wait = blocking(Sessions.wait)
+    wait_reloaded = blocking(Sessions.wait_reloaded)

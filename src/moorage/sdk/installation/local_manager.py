@@ -7,16 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from moorage.cli.contexts import write_contexts
-from moorage.cli.saved_files import (
+from moorage.common.local.paths import path_of_unix_url, plain_local_port, socket_path, unix_url
+from moorage.common.model.errors import ConfigError, NotFound
+from moorage.sdk.installation.contexts import write_contexts
+from moorage.sdk.installation.saved_files import (
     DEFAULT_URL,
     current_context,
     read_connection,
     read_contexts,
     state_directory,
 )
-from moorage.common.local.paths import path_of_unix_url, plain_local_port, socket_path, unix_url
-from moorage.common.model.errors import ConfigError, NotFound
 
 INSECURE_LOOPBACK = "MOORAGE_INSECURE_LOOPBACK"
 _YES = frozenset({"1", "true", "yes", "on"})

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from moorage.cli.contexts import Contexts, contexts_file, parse_contexts
 from moorage.common.model.errors import ConfigError
+from moorage.sdk.installation.contexts import Contexts, contexts_file, parse_contexts
 
 DEFAULT_URL = "http://127.0.0.1:8700"
 

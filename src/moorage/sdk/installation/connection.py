@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from moorage.cli.contexts import Context
-from moorage.cli.saved_files import (
+from moorage.common.model.errors import ConfigError
+from moorage.sdk.installation.contexts import Context
+from moorage.sdk.installation.saved_files import (
     DEFAULT_URL,
     current_context,
     read_connection,
@@ -17,7 +18,6 @@ from moorage.cli.saved_files import (
     read_text,
     state_directory,
 )
-from moorage.common.model.errors import ConfigError
 
 DEFAULT_OPENAI_URL = "http://127.0.0.1:8800/v1"
 
@@ -48,7 +48,7 @@ def _context(env: Mapping[str, str], url: str | None) -> Context | None:
     if context is None or not given or given.rstrip("/") == context.url.rstrip("/"):
         return context
 
-    from moorage.cli.local_manager import own_socket
+    from moorage.sdk.installation.local_manager import own_socket
 
     socket = own_socket(home, given)
     return context if socket is not None and socket == own_socket(home, context.url) else None
@@ -91,7 +91,7 @@ def find_connection(
             shown = f"$(cat {shlex.quote(str(path))})"
 
     # `version` needs none
-    from moorage.cli.local_manager import http_url, proven_url, trusts_loopback
+    from moorage.sdk.installation.local_manager import http_url, proven_url, trusts_loopback
 
     given = url or env.get("MOORAGE_URL") or (context.url if context is not None else "")
     address = given or saved.get("url") or DEFAULT_URL

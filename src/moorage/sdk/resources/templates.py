@@ -1,4 +1,4 @@
-"""Calls about session templates."""
+"""Session templates."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ from typing import Any
 
 from moorage.common.model.templates import TemplateRun, TemplateSpec
 from moorage.common.views.pending import PlanView
-from moorage.common.views.resources import Page, SessionView
+from moorage.common.views.resources import SessionView
 from moorage.common.views.templates import TemplateView
-from moorage.sdk.transport import Transport, etag, segment
+from moorage.sdk.paged_list import PagedList
+from moorage.sdk.resource import Resource, SyncResource, blocking, listed
+from moorage.sdk.transport import etag, segment
 
 
-class TemplateCalls(Transport):
-    async def put_template(
+class Templates(Resource):
+    """Session templates."""
+
+    async def put(
         self,
         name: str,
         template: TemplateSpec,
@@ -27,29 +31,29 @@ class TemplateCalls(Transport):
         path = f"/v1/templates/{segment(name)}"
         tag = etag(version)
 
-        return await self.call(TemplateView, "PUT", path, query=query, body=template, if_match=tag)
+        return await self._call(TemplateView, "PUT", path, query=query, body=template, if_match=tag)
 
-    async def list_templates(self) -> list[TemplateView]:
+    def list(self) -> PagedList[TemplateView]:
         """The latest version of each."""
-        return await self.every(Page[TemplateView], "/v1/templates")
+        return self._list(TemplateView, "/v1/templates")
 
-    async def get_template(self, name: str, version: int | None = None) -> TemplateView:
+    async def get(self, name: str, version: int | None = None) -> TemplateView:
         query = {"version": None if version is None else str(version)}
-        return await self.call(TemplateView, "GET", f"/v1/templates/{segment(name)}", query=query)
+        return await self._call(TemplateView, "GET", f"/v1/templates/{segment(name)}", query=query)
 
-    async def list_template_versions(self, name: str) -> list[TemplateView]:
+    def versions(self, name: str) -> PagedList[TemplateView]:
         """The newest first."""
         path = f"/v1/templates/{segment(name)}/versions"
-        return await self.every(Page[TemplateView], path)
+        return self._list(TemplateView, path)
 
-    async def delete_template(self, name: str, *, for_all: bool = False) -> TemplateView:
+    async def delete(self, name: str, *, for_all: bool = False) -> TemplateView:
         """Delete all versions. Returns the latest."""
         query = {"for_all": "true" if for_all else None}
-        return await self.call(
+        return await self._call(
             TemplateView, "DELETE", f"/v1/templates/{segment(name)}", query=query
         )
 
-    async def start_template(
+    async def start(
         self,
         name: str,
         parameters: Mapping[str, Any] | None = None,
@@ -68,16 +72,16 @@ class TemplateCalls(Transport):
         query = {"strict": "true" if strict else None, "force": "true" if force else None}
         path = f"/v1/templates/{segment(name)}/sessions"
 
-        return await self.call(
+        return await self._call(
             SessionView,
             "POST",
             path,
             query=query,
             body=body,
-            idempotency_key=self.repeatable(idempotency_key),
+            idempotency_key=self._client.repeatable(idempotency_key),
         )
 
-    async def plan_template(
+    async def plan(
         self,
         name: str,
         parameters: Mapping[str, Any] | None = None,
@@ -90,4 +94,16 @@ class TemplateCalls(Transport):
             version=version, parameters=dict(parameters or {}), overrides=dict(overrides or {})
         )
         path = f"/v1/templates/{segment(name)}/sessions"
-        return await self.call(PlanView, "POST", path, query={"dry_run": "true"}, body=body)
+        return await self._call(PlanView, "POST", path, query={"dry_run": "true"}, body=body)
+
+
+class SyncTemplates(SyncResource[Templates]):
+    """``Templates`` without asyncio."""
+
+    put = blocking(Templates.put)
+    list = listed(Templates.list)
+    get = blocking(Templates.get)
+    versions = listed(Templates.versions)
+    delete = blocking(Templates.delete)
+    start = blocking(Templates.start)
+    plan = blocking(Templates.plan)

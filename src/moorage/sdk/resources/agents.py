@@ -1,0 +1,73 @@
+"""Agents: their state and use, and cordon, drain and forget for administrators."""
+
+from __future__ import annotations
+
+from moorage.common.views.resource_usage import AgentStats
+from moorage.common.views.resources import (
+    AgentEvent,
+    AgentView,
+    Assignment,
+    Cordon,
+    ForgottenAgent,
+)
+from moorage.sdk.paged_list import PagedList
+from moorage.sdk.resource import Resource, SyncResource, blocking, listed
+from moorage.sdk.transport import segment
+
+
+class Agents(Resource):
+    """Agents: their state and use, and cordon, drain and forget for administrators."""
+
+    def list(self) -> PagedList[AgentView]:
+        return self._list(AgentView, "/v1/agents")
+
+    async def get(self, agent_id: str) -> AgentView:
+        return await self._call(AgentView, "GET", f"/v1/agents/{segment(agent_id)}")
+
+    async def stats(self, agent_id: str) -> AgentStats:
+        return await self._call(AgentStats, "GET", f"/v1/agents/{segment(agent_id)}/stats")
+
+    def top(self) -> PagedList[AgentStats]:
+        """Current use of all agents."""
+        return self._list(AgentStats, "/v1/stats/agents", is_paged=False)
+
+    def history(self, agent_id: str) -> PagedList[AgentEvent]:
+        """Administrative history of an agent, newest first. For administrators."""
+        return self._list(AgentEvent, f"/v1/agents/{segment(agent_id)}/history", is_paged=False)
+
+    async def cordon(self, agent_id: str, cordon: Cordon | None = None) -> AgentView:
+        """Place nothing new on the agent; with ``drain`` also empty it."""
+        path = f"/v1/agents/{segment(agent_id)}/cordon"
+        return await self._call(AgentView, "PUT", path, body=cordon or Cordon())
+
+    async def assign(self, agent_id: str, group: str) -> AgentView:
+        """Put an agent into a resource group, whatever its configuration says. For
+        administrators."""
+        path = f"/v1/agents/{segment(agent_id)}/group"
+        return await self._call(AgentView, "PUT", path, body=Assignment(resource_group=group))
+
+    async def uncordon(self, agent_id: str) -> AgentView:
+        return await self._call(ForgottenAgent, "DELETE", f"/v1/agents/{segment(agent_id)}/cordon")
+
+    async def forget(self, agent_id: str, *, destroyed: bool = False) -> ForgottenAgent:
+        """Forget an agent that is SUSPECT or LOST. ``destroyed``: its node is gone for good, so its
+        kernels have ended; otherwise it must have none. Returns its last state, and what was
+        released."""
+        query = {"destroyed": "true"} if destroyed else None
+        return await self._call(
+            ForgottenAgent, "DELETE", f"/v1/agents/{segment(agent_id)}", query=query
+        )
+
+
+class SyncAgents(SyncResource[Agents]):
+    """``Agents`` without asyncio."""
+
+    list = listed(Agents.list)
+    get = blocking(Agents.get)
+    stats = blocking(Agents.stats)
+    top = listed(Agents.top)
+    history = listed(Agents.history)
+    cordon = blocking(Agents.cordon)
+    assign = blocking(Agents.assign)
+    uncordon = blocking(Agents.uncordon)
+    forget = blocking(Agents.forget)

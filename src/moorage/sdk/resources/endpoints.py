@@ -1,0 +1,109 @@
+"""Endpoints: served models and their replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from moorage.common.model.spec import EndpointSpec
+from moorage.common.views.endpoints import EndpointPatch, EndpointView, Scale, ScalingDecision
+from moorage.sdk.paged_list import PagedList
+from moorage.sdk.resource import Resource, SyncResource, blocking, listed
+from moorage.sdk.resources.events import Events
+from moorage.sdk.transport import segment
+from moorage.sdk.waiting import first
+
+
+class Endpoints(Resource):
+    """Endpoints: served models and their replicas."""
+
+    async def create(
+        self, spec: EndpointSpec, *, idempotency_key: str | None = None
+    ) -> EndpointView:
+        """``idempotency_key``: as of ``sessions.create``."""
+        return await self._call(
+            EndpointView,
+            "POST",
+            "/v1/endpoints",
+            body=spec,
+            idempotency_key=self._client.repeatable(idempotency_key),
+        )
+
+    async def get(self, name: str) -> EndpointView:
+        return await self._call(EndpointView, "GET", f"/v1/endpoints/{segment(name)}")
+
+    def list(
+        self,
+        *,
+        user: str | None = None,
+        project: str | None = None,
+        selector: str | None = None,
+        sort: str | None = None,
+        limit: int | None = None,
+    ) -> PagedList[EndpointView]:
+        """By name. ``selector``: on their user labels, as of ``sessions.list``. ``sort``: name or
+        created_at. ``limit``: how many at most; None: all."""
+        query = {"user": user, "project": project, "selector": selector, "sort": sort}
+        return self._list(EndpointView, "/v1/endpoints", query, limit=limit)
+
+    async def update(
+        self,
+        name: str,
+        patch: EndpointPatch,
+        *,
+        version: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> EndpointView:
+        """What changes the replicas rolls out. ``version``: refuse (412) if the endpoint has
+        another one."""
+        return await self._call(
+            EndpointView,
+            "PATCH",
+            f"/v1/endpoints/{segment(name)}",
+            body=patch,
+            if_match=None if version is None else f'"{version}"',
+            idempotency_key=self._client.repeatable(idempotency_key),
+        )
+
+    async def scale(self, name: str, replicas: int) -> EndpointView:
+        body = Scale(replicas=replicas)
+        return await self._call(
+            EndpointView, "POST", f"/v1/endpoints/{segment(name)}/scale", body=body
+        )
+
+    def scaling_decisions(self, name: str) -> PagedList[ScalingDecision]:
+        """The last ones, newest first."""
+        path = f"/v1/endpoints/{segment(name)}/decisions"
+        return self._list(ScalingDecision, path, is_paged=False)
+
+    async def delete(self, name: str) -> EndpointView:
+        return await self._call(EndpointView, "DELETE", f"/v1/endpoints/{segment(name)}")
+
+    async def wait(
+        self,
+        name: str,
+        condition: Callable[[EndpointView], bool],
+        *,
+        timeout_s: float | None = None,
+    ) -> EndpointView:
+        """The endpoint as soon as ``condition`` holds. Raises as ``sessions.wait`` does."""
+        found = await self.get(name)
+        if condition(found):
+            return found
+
+        states = Events(self._client).states(
+            lambda: self.get(name), "session", "endpoint", about=found.id, timeout_s=timeout_s
+        )
+        return await first(states, condition)
+
+
+class SyncEndpoints(SyncResource[Endpoints]):
+    """``Endpoints`` without asyncio."""
+
+    create = blocking(Endpoints.create)
+    get = blocking(Endpoints.get)
+    list = listed(Endpoints.list)
+    update = blocking(Endpoints.update)
+    scale = blocking(Endpoints.scale)
+    scaling_decisions = listed(Endpoints.scaling_decisions)
+    delete = blocking(Endpoints.delete)
+    wait = blocking(Endpoints.wait)

@@ -1,0 +1,133 @@
+"""Runs of code in interactive sessions."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from moorage.common.model.code_runs import RunStatus
+from moorage.common.views.executions import (
+    CompletionSpec,
+    CompletionView,
+    ExecutionInput,
+    ExecutionSpec,
+    ExecutionView,
+)
+from moorage.sdk.code import Execution, Item, OnInput, OnItem
+from moorage.sdk.resource import Resource, SyncResource, blocking
+from moorage.sdk.transport import segment
+
+# What one call waits for the end of a run.
+_WAIT_S = 10.0
+
+
+class Executions(Resource):
+    """Runs of code in interactive sessions."""
+
+    async def run(
+        self,
+        /,
+        ref: str,
+        code: str = "",
+        *,
+        on_item: OnItem | None = None,
+        on_input: OnInput | None = None,
+        **options: Any,
+    ) -> Execution:
+        """Run code in a running interactive session, by id or name, to its end. ``options``:
+        further fields of ``ExecutionSpec``, such as ``language``.
+
+        ``on_item`` is called with each item as it arrives; ``on_input`` with the prompt of a wish
+        for input and whether it is for a password, and returns the answer. Without it the code
+        cannot ask. A run that this call leaves, because it is cancelled or the manager does not
+        answer, goes on.
+        """
+        given = {"code": code, "stdin": on_input is not None} | options
+        spec = ExecutionSpec(**{"wait_s": _WAIT_S} | given)
+        return await self.resume(
+            ref, await self.start(ref, spec), on_item=on_item, on_input=on_input
+        )
+
+    async def resume(
+        self,
+        ref: str,
+        view: ExecutionView,
+        *,
+        on_item: OnItem | None = None,
+        on_input: OnInput | None = None,
+    ) -> Execution:
+        """The rest of a run, from a part of it on."""
+        items: list[Item] = []
+        while True:
+            items += view.console
+            if on_item is not None:
+                for item in view.console:
+                    on_item(item)
+
+            if view.ended:
+                return Execution(
+                    view.run_id,
+                    view.status,
+                    exit_code=view.exit_code,
+                    reason=view.reason,
+                    items=items,
+                )
+
+            if view.status is RunStatus.WAITING_INPUT and on_input is not None:
+                wish = next(item for item in reversed(items) if item["type"] == "input")
+                text = await asyncio.to_thread(on_input, wish["prompt"], wish["password"])
+                view = await self.give_input(
+                    ref, view.run_id, text, after=view.next, wait_s=_WAIT_S
+                )
+            else:
+                view = await self.read(ref, view.run_id, after=view.next, wait_s=_WAIT_S)
+
+    async def start(self, ref: str, spec: ExecutionSpec) -> ExecutionView:
+        """Start a run; the answer is its first part. ``spec.run_id`` makes the call safe to
+        repeat."""
+        return await self._call(
+            ExecutionView, "POST", f"/v1/sessions/{segment(ref)}/executions", body=spec
+        )
+
+    async def read(
+        self, ref: str, run_id: str, *, after: int = 0, wait_s: float = 0.0, kernel: str = "main1"
+    ) -> ExecutionView:
+        """``after``: ``next`` of the previous part. ``wait_s``: the longest wait, at most 30 s."""
+        query = {"after": str(after), "wait_s": str(wait_s), "kernel": kernel}
+        path = f"/v1/sessions/{segment(ref)}/executions/{segment(run_id)}"
+        return await self._call(ExecutionView, "GET", path, query=query)
+
+    async def give_input(
+        self,
+        ref: str,
+        run_id: str,
+        text: str,
+        *,
+        after: int = 0,
+        wait_s: float = 2.0,
+        kernel: str = "main1",
+    ) -> ExecutionView:
+        body = ExecutionInput(text=text, after=after, wait_s=wait_s, kernel=kernel)
+        path = f"/v1/sessions/{segment(ref)}/executions/{segment(run_id)}/input"
+        return await self._call(ExecutionView, "POST", path, body=body)
+
+    async def interrupt(self, ref: str, run_id: str, *, kernel: str = "main1") -> ExecutionView:
+        path = f"/v1/sessions/{segment(ref)}/executions/{segment(run_id)}/interrupt"
+        return await self._call(ExecutionView, "POST", path, query={"kernel": kernel})
+
+    async def complete(self, ref: str, spec: CompletionSpec) -> CompletionView:
+        return await self._call(
+            CompletionView, "POST", f"/v1/sessions/{segment(ref)}/executions/completions", body=spec
+        )
+
+
+class SyncExecutions(SyncResource[Executions]):
+    """``Executions`` without asyncio."""
+
+    run = blocking(Executions.run)
+    resume = blocking(Executions.resume)
+    start = blocking(Executions.start)
+    read = blocking(Executions.read)
+    give_input = blocking(Executions.give_input)
+    interrupt = blocking(Executions.interrupt)
+    complete = blocking(Executions.complete)

@@ -1,0 +1,31 @@
+"""Join tokens, with which agents and proxies join."""
+
+from __future__ import annotations
+
+from moorage.common.views.peers import JoinTokenSpec, JoinTokenView, NewJoinTokenView
+from moorage.sdk.paged_list import PagedList
+from moorage.sdk.resource import Resource, SyncResource, blocking, listed
+from moorage.sdk.transport import segment
+
+
+class JoinTokens(Resource):
+    """Join tokens, with which agents and proxies join."""
+
+    async def create(self, spec: JoinTokenSpec) -> NewJoinTokenView:
+        """The only answer with the token's secret."""
+        return await self._call(NewJoinTokenView, "POST", "/v1/join-tokens", body=spec)
+
+    def list(self) -> PagedList[JoinTokenView]:
+        return self._list(JoinTokenView, "/v1/join-tokens")
+
+    async def delete(self, token_id: str) -> JoinTokenView:
+        """Delete a token. Peers that joined with it stay. Returns its last state."""
+        return await self._call(JoinTokenView, "DELETE", f"/v1/join-tokens/{segment(token_id)}")
+
+
+class SyncJoinTokens(SyncResource[JoinTokens]):
+    """``JoinTokens`` without asyncio."""
+
+    create = blocking(JoinTokens.create)
+    list = listed(JoinTokens.list)
+    delete = blocking(JoinTokens.delete)

@@ -1,0 +1,52 @@
+"""Occupancy: counts by resource group, and who holds which device."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from moorage.common.views.events import AgentOccupancy, OccupancyHistory, Overview, Step
+from moorage.sdk.paged_list import PagedList
+from moorage.sdk.resource import Resource, SyncResource, blocking, listed
+
+
+class Occupancy(Resource):
+    """Occupancy: counts by resource group, and who holds which device."""
+
+    async def overview(self) -> Overview:
+        return await self._call(Overview, "GET", "/v1/overview")
+
+    def list(
+        self,
+        *,
+        resource_group: str | None = None,
+        agent: str | None = None,
+        limit: int | None = None,
+    ) -> PagedList[AgentOccupancy]:
+        """By agent. ``limit``: how many at most; None: all."""
+        query = {"resource_group": resource_group, "agent": agent}
+        return self._list(AgentOccupancy, "/v1/occupancy", query, limit=limit)
+
+    async def history(
+        self,
+        *,
+        resource_group: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        step: Step | None = None,
+    ) -> OccupancyHistory:
+        """By default of the last day, of all resource groups, by the shortest step that suits."""
+        query = {
+            "resource_group": resource_group,
+            "from": since.isoformat() if since else None,
+            "to": until.isoformat() if until else None,
+            "step": step,
+        }
+        return await self._call(OccupancyHistory, "GET", "/v1/occupancy/history", query=query)
+
+
+class SyncOccupancy(SyncResource[Occupancy]):
+    """``Occupancy`` without asyncio."""
+
+    overview = blocking(Occupancy.overview)
+    list = listed(Occupancy.list)
+    history = blocking(Occupancy.history)

@@ -1,0 +1,92 @@
+"""Pipelines: sessions that depend on each other."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
+
+from moorage.common.model.pipelines import PipelineSpec
+from moorage.common.views.pipelines import PipelineView
+from moorage.sdk.paged_list import PagedList
+from moorage.sdk.pipelines import PipelineBuilder
+from moorage.sdk.resource import Resource, SyncResource, blocking, listed
+from moorage.sdk.transport import segment
+
+_DRAW_S = 30.0
+
+
+class Pipelines(Resource):
+    """Pipelines: sessions that depend on each other."""
+
+    async def create(
+        self,
+        pipeline: PipelineSpec,
+        *,
+        dry_run: bool = False,
+        force: bool = False,
+        idempotency_key: str | None = None,
+    ) -> PipelineView:
+        """Create all of its sessions, or none. ``dry_run``: only check it. ``force``: run each
+        step, also where a result of before would do. ``idempotency_key``: any unique text, like a
+        UUID, which makes the call safe to repeat."""
+        query = {"dry_run": "true" if dry_run else None, "force": "true" if force else None}
+        return await self._call(
+            PipelineView,
+            "POST",
+            "/v1/pipelines",
+            query=query,
+            body=pipeline,
+            idempotency_key=self._client.repeatable(idempotency_key),
+        )
+
+    @asynccontextmanager
+    async def build(self, name: str) -> AsyncIterator[PipelineBuilder]:
+        """Submit what the block has built; nothing if it raises."""
+        builder = PipelineBuilder(name)
+        yield builder
+        builder.view = await self.create(builder.spec())
+
+    def list(self) -> PagedList[PipelineView]:
+        """Newest first, without their steps."""
+        return self._list(PipelineView, "/v1/pipelines")
+
+    async def get(self, ref: str) -> PipelineView:
+        return await self._call(PipelineView, "GET", f"/v1/pipelines/{segment(ref)}")
+
+    async def draw(self, ref: str) -> str:
+        """Its graph with the state of each step, as SVG."""
+        path = f"/v1/pipelines/{segment(ref)}/graph.svg"
+        picture = b""
+        with closing(await self._client.stream(path, {}, {}, begin_s=_DRAW_S)) as answer:
+            try:
+                while piece := await answer.next_piece():
+                    picture += piece
+            except OSError as error:
+                raise self._client.unreachable(error) from error
+
+        return picture.decode()
+
+    async def stop(self, ref: str) -> PipelineView:
+        return await self._call(PipelineView, "POST", f"/v1/pipelines/{segment(ref)}/stop")
+
+    async def retry(self, ref: str) -> PipelineView:
+        """Run failed and stopped steps again, and what ended after them."""
+        return await self._call(PipelineView, "POST", f"/v1/pipelines/{segment(ref)}/retry")
+
+
+class SyncPipelines(SyncResource[Pipelines]):
+    """``Pipelines`` without asyncio."""
+
+    create = blocking(Pipelines.create)
+    list = listed(Pipelines.list)
+    get = blocking(Pipelines.get)
+    draw = blocking(Pipelines.draw)
+    stop = blocking(Pipelines.stop)
+    retry = blocking(Pipelines.retry)
+
+    @contextmanager
+    def build(self, name: str) -> Iterator[PipelineBuilder]:
+        """Submit what the block has built; nothing if it raises."""
+        builder = PipelineBuilder(name)
+        yield builder
+        builder.view = self.create(builder.spec())

@@ -1,0 +1,68 @@
+"""Users, their passwords and their accounts at the OpenID provider."""
+
+from __future__ import annotations
+
+from moorage.common.views.console import NewPassword, PasswordChange, SignedOut, WhoAmI
+from moorage.common.views.identity import UserPatch, UserSpec, UserSubject, UserView
+from moorage.sdk.paged_list import PagedList
+from moorage.sdk.resource import Resource, SyncResource, blocking, listed
+from moorage.sdk.transport import etag, segment
+
+
+class Users(Resource):
+    """Users, their passwords and their accounts at the OpenID provider."""
+
+    async def create(self, spec: UserSpec) -> UserView:
+        return await self._call(UserView, "POST", "/v1/users", body=spec)
+
+    def list(self) -> PagedList[UserView]:
+        return self._list(UserView, "/v1/users")
+
+    async def get(self, name: str) -> UserView:
+        return await self._call(UserView, "GET", f"/v1/users/{segment(name)}")
+
+    async def update(self, name: str, patch: UserPatch, *, version: int | None = None) -> UserView:
+        """Replaces the fields that ``patch`` sets. ``version``: refuse (412) if it has another
+        one."""
+        path = f"/v1/users/{segment(name)}"
+        return await self._call(UserView, "PATCH", path, body=patch, if_match=etag(version))
+
+    async def me(self) -> WhoAmI:
+        return await self._call(WhoAmI, "GET", "/v1/session")
+
+    async def set_password(self, user: str, password: str) -> UserView:
+        """Ends the user's console sessions."""
+        path = f"/v1/users/{segment(user)}/password"
+        return await self._call(UserView, "PUT", path, body=NewPassword(password=password))
+
+    async def delete_password(self, user: str) -> UserView:
+        return await self._call(UserView, "DELETE", f"/v1/users/{segment(user)}/password")
+
+    async def change_password(self, current: str, new: str) -> SignedOut:
+        """Of the key's user. Ends its console sessions."""
+        change = PasswordChange(current=current, password=new)
+        return await self._call(SignedOut, "PUT", "/v1/session/password", body=change)
+
+    async def link(self, user: str, subject: str) -> UserView:
+        """Let somebody at the OpenID provider be the user."""
+        path = f"/v1/users/{segment(user)}/subject"
+        return await self._call(UserView, "PUT", path, body=UserSubject(subject=subject))
+
+    async def unlink(self, user: str) -> UserView:
+        """Ends the console sessions that were opened at the OpenID provider."""
+        return await self._call(UserView, "DELETE", f"/v1/users/{segment(user)}/subject")
+
+
+class SyncUsers(SyncResource[Users]):
+    """``Users`` without asyncio."""
+
+    create = blocking(Users.create)
+    list = listed(Users.list)
+    get = blocking(Users.get)
+    update = blocking(Users.update)
+    me = blocking(Users.me)
+    set_password = blocking(Users.set_password)
+    delete_password = blocking(Users.delete_password)
+    change_password = blocking(Users.change_password)
+    link = blocking(Users.link)
+    unlink = blocking(Users.unlink)

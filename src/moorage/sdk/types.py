@@ -1,0 +1,45 @@
+"""Types of what programs give to the calls of the client, and of some conditions on the answers.
+
+Answers are in ``moorage.common.views``.
+"""
+
+from moorage.common.model.commands import ExecSpec
+from moorage.common.model.group_options import QuotaLimits
+from moorage.common.model.pipelines import PipelineSpec
+from moorage.common.model.program_ports import Probe
+from moorage.common.model.spec import EndpointSpec, SessionSpec
+from moorage.common.model.spec_fields import Resources
+from moorage.common.model.status import LIVE, TERMINAL, Outcome, SessionType, Status
+from moorage.common.model.templates import TemplateSpec
+from moorage.common.views.budgets import BudgetSpec, PriceSpec
+from moorage.common.views.endpoints import EndpointPatch
+from moorage.common.views.executions import ExecutionSpec
+from moorage.common.views.identity import ProjectSpec, UserSpec
+from moorage.common.views.keys import KeyLimits, KeySpec
+from moorage.common.views.resources import GroupOptions, NewGroup
+
+__all__ = [
+    "LIVE",
+    "TERMINAL",
+    "BudgetSpec",
+    "EndpointPatch",
+    "EndpointSpec",
+    "ExecSpec",
+    "ExecutionSpec",
+    "GroupOptions",
+    "KeyLimits",
+    "KeySpec",
+    "NewGroup",
+    "Outcome",
+    "PipelineSpec",
+    "PriceSpec",
+    "Probe",
+    "ProjectSpec",
+    "QuotaLimits",
+    "Resources",
+    "SessionSpec",
+    "SessionType",
+    "Status",
+    "TemplateSpec",
+    "UserSpec",
+]
