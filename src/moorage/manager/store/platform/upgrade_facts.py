@@ -16,7 +16,8 @@ _TIMEOUT_S = 10.0
 
 async def upgrade_facts(dsn: str) -> dict[str, Any]:
     """Read the facts. ``revision``: that of the schema, None for an empty database. The rest, for a
-    schema that this release upgrades, is from ``sql/upgrade_facts.sql``. Raises ``StoreUnavailable``."""
+    schema that this release upgrades, is from ``sql/upgrade_facts.sql``. Raises
+    ``StoreUnavailable``."""
     try:
         connection = await asyncpg.connect(
             dsn, timeout=_TIMEOUT_S, target_session_attrs="read-write"
