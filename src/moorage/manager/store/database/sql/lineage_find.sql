@@ -1,5 +1,5 @@
--- The cluster and the timeline of this server, and those that a manager has stored. The name of the
--- current WAL file begins with the timeline; the control file names the former one until the first
+-- Cluster and timeline of this server, and those that a manager has stored. The name of the current
+-- WAL file begins with the timeline; the control file names the former one until the first
 -- checkpoint after a promotion.
 SELECT c.system_identifier::text AS system,
        ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int AS timeline,

@@ -1,4 +1,4 @@
--- This server ($1: system identifier, $2: timeline) is the one that is used.
+-- Record that this server ($1: system identifier, $2: timeline) is in use.
 INSERT INTO lineage AS l (only_row, system, timeline) VALUES (true, $1, $2)
 ON CONFLICT (only_row) DO UPDATE SET
     system = excluded.system, timeline = excluded.timeline, since = now(),

@@ -1,6 +1,6 @@
--- Set the wanted number of replicas of an endpoint ($1) from $2 to $3, as the leader of term $4 has
--- decided by a rule ($5, detail $6, inputs $7); the decision is recorded with it. Not if a user has
--- changed the endpoint since (its version $8), and never outside its limits.
+-- Set the desired number of replicas of an endpoint ($1) from $2 to $3, as the leader of term $4
+-- has decided by a rule ($5, detail $6, inputs $7); the decision is recorded with it. Not if a user
+-- has changed the endpoint since (its version $8), and never outside its limits.
 WITH lease AS (
     SELECT term FROM leases WHERE name = 'leader' AND term = $4 AND expires_at > now() FOR SHARE
 ), changed AS (

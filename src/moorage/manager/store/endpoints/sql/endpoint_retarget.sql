@@ -1,6 +1,6 @@
 -- Return an endpoint ($1) from its target revision ($2) to an earlier one ($3), with that one's
 -- spec. $4: only as the leader of this term, because the revision failed for the reason $5 ($6 in
--- detail). Undone by a user, $4 is NULL, and the revision is not marked.
+-- detail). If a user rolls back, $4 is NULL, and the revision is not marked.
 WITH lease AS (
     SELECT term FROM leases WHERE name = 'leader' AND term = $4 AND expires_at > now() FOR SHARE
 ), earlier AS (

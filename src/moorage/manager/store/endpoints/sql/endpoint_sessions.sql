@@ -1,8 +1,9 @@
 -- The replicas of endpoints ($1): all live ones, and the ten newest that have ended (index
--- sessions_by_endpoint). `in_flight`: by the proxies that reported in the last $2 seconds; NULL:
--- there is none. `confirmed`: all of them know that it drains: by the generation of their routes,
--- or, since a table that was read just before that generation was drawn may say so too, by time.
--- `failing_since`: a proxy says that it fails everybody, and none that it has answered of late.
+-- sessions_by_endpoint). `in_flight`: counted by the proxies that reported in the last $2 seconds;
+-- NULL: there is none. `confirmed`: all of them know that it drains, judging by the generation of
+-- their routes or by time, because a table that was read just before that generation was drawn may
+-- already say so. `failing_since`: a proxy reports that it fails all requests, and no proxy that it
+-- has answered recently.
 WITH proxies AS MATERIALIZED (
     SELECT proxy_id, routes_generation
     FROM proxy_reports

@@ -1,6 +1,6 @@
 -- Write the loads of engines ($1 agent, $2 kernel, $3 running, $4 waiting, $5 KV cache, $6
 -- context). A kernel must belong to the agent that reports it. Equal loads change nothing. Returns
--- the sessions whose context changed: routes tell it.
+-- the sessions whose context changed, because routes contain it.
 WITH given AS MATERIALIZED (
     SELECT k.id, k.session_id, i.running, i.waiting, i.kv_cache, i.max_model_len,
            l.max_model_len AS before

@@ -1,4 +1,4 @@
--- The autoscaled endpoints whose load changed after $1, and the time to ask for next. Every
+-- The autoscaled endpoints whose load changed after $1, and the time for the next query. Every
 -- statement that changes a load is short, so that changes become visible within the second that is
 -- subtracted. Subqueries, so that each change is looked up (indexes model_loads_changed,
 -- engine_loads_changed): a join might begin with all endpoints.

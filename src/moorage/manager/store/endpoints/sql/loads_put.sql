@@ -1,14 +1,14 @@
 -- Write the newest reports of proxies ($1, with their incarnations $2, route generations $3 and
 -- whether the report is whole $4) and their loads by model ($5 proxy, $6 model, $7 in flight, $8
 -- waiting, $9 requests, $10 idle seconds, $11 p90 of the time to first token, $12 in flight by
--- session, $17 for how many seconds each session has failed everybody, $18 the sessions that have
--- answered of late; $13: whether each proxy tells of traffic to apps; $14: this manager; $15: where
--- each report comes from, or NULL for as before). A whole report replaces all loads of its proxy.
--- Nothing is written of a process whose name another one has: one that reported within $16 seconds
--- to a manager that is there, over a link that has not ended. Returns the endpoints to look at now,
--- those with waiting requests and no replicas, those with replicas that fail everybody or did so
--- before, and those with replicas that drain; and the names that another process has, with its
--- address.
+-- session, $17 for how many seconds each session has failed all requests, $18 the sessions that
+-- have answered recently; $13: whether each proxy reports traffic to apps; $14: this manager; $15:
+-- the source address of each report, or NULL if unchanged). A whole report replaces all loads of
+-- its proxy. Nothing is written for a process whose name another process owns: one that reported
+-- within $16 seconds to a live manager, over a link that has not ended. Returns the endpoints to
+-- examine now: those with waiting requests and no replicas, those with replicas that fail all
+-- requests or did so before, and those with draining replicas; and the names that another process
+-- owns, with its address.
 WITH reported AS (
     INSERT INTO proxy_reports
         AS p (proxy_id, incarnation, routes_generation, at, tells_apps, manager, address)

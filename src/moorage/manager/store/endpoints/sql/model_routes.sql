@@ -1,8 +1,8 @@
 -- The models with these names ($2), and those of these sessions and endpoints ($1): endpoints,
 -- ready or not, and running inference sessions without an endpoint. A name without a route has a
--- row without `rank`. `holds`: a replica is on its way, or a request wakes the endpoint.
--- `expected_s`: nine of ten replicas of late were ready after this time. `ready_at`: when the next
--- of those that start will be so, by the start that its site expects, or else by its creation.
+-- row without `rank`. `holds`: a replica is starting, or a request wakes the endpoint.
+-- `expected_s`: nine of ten recent replicas were ready after this time. `ready_at`: when the next
+-- starting replica will be ready, by the start that its site expects, or else by its creation.
 -- `suspended_until`: an exhausted budget of the endpoint's payer stops it until then.
 WITH
 -- include: budget_stops
@@ -48,7 +48,7 @@ FROM names n LEFT JOIN LATERAL (
                            WHERE session_id = s.id AND attempt = s.attempt
                              AND hostname = 'main1' OFFSET 0) k ON true
         WHERE s.ready_at IS NOT NULL) y
-    -- OFFSET 0: from the replicas of the endpoint, whatever the plan.
+    -- OFFSET 0: start from the replicas of the endpoint, whatever the plan.
     CROSS JOIN LATERAL (
         SELECT min(coalesce(k.expected_start + y.load_s, s.created_at + y.expected_s)) AS ready_at
         FROM (SELECT id, attempt, created_at FROM sessions WHERE endpoint_id = e.id
@@ -68,15 +68,15 @@ FROM names n LEFT JOIN LATERAL (
         LEFT JOIN link_peers a ON a.kind = 'agent' AND a.name = k.agent_id AND a.revoked_at IS NULL
         WHERE s.endpoint_id = e.id AND s.status = 'RUNNING' AND k.status = 'RUNNING' AND k.port > 0
           AND k.hostname = 'main1'
-          -- Whoever has a revoked agent would read what clients ask.
+          -- Whoever holds the keys of a revoked agent would read the requests of clients.
           AND (a.id IS NOT NULL
                OR NOT EXISTS (SELECT FROM link_peers r
                               WHERE r.kind = 'agent' AND r.name = k.agent_id))
-          -- The proxies tell of requests at those that they know: one that drains stops when it has
-          -- none.
+          -- The proxies count requests only at replicas that they know: a draining replica stops
+          -- when it has none.
           AND (k.unhealthy_since IS NULL OR s.draining_since IS NOT NULL
-               -- The last ones stay: they may answer others than the probe. One that cannot be
-               -- reached cannot.
+               -- The last replicas stay: they may answer clients although the probe fails.
+               -- Unreachable ones cannot.
                OR k.kept_until IS NULL AND NOT EXISTS (
                    SELECT FROM sessions o
                    JOIN kernels p ON p.session_id = o.id AND p.attempt = o.attempt

@@ -1,5 +1,5 @@
--- Delete alias $1, unless agents, templates or sessions still say it. Returns how many do.
--- The body of a template is stored as a string.
+-- Delete alias $1, unless agents, templates or sessions still use it. Returns how many do. The body
+-- of a template is stored as a string.
 WITH uses AS (
     SELECT (SELECT count(*)
             FROM agents a

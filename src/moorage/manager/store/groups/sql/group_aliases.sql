@@ -1,2 +1,2 @@
--- Former names of resource groups, with the names of today.
+-- Former names of resource groups, with their current names.
 SELECT name, renamed_to FROM resource_groups WHERE renamed_to IS NOT NULL

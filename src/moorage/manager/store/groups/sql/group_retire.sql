@@ -1,5 +1,5 @@
 -- Retire group $1: nothing new is created in it. $2: the versions that it may have (NULL: any); $3:
--- the actor; $4: also with live sessions, endpoints and agents, which stay. Returns what there is,
+-- the actor; $4: even with live sessions, endpoints and agents, which stay. Returns their numbers,
 -- and whether the group was `retired`.
 WITH live AS (
     SELECT (SELECT count(*) FROM sessions s WHERE s.resource_group = $1

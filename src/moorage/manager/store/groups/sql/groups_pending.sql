@@ -1,5 +1,5 @@
 -- Groups with pending sessions whose begin time and backoff have passed, and whether any quota
--- limits usage. Most sessions have no such time, so the oldest of them is found soon (index
+-- limits usage. Most sessions have no such time, so the oldest of them is found quickly (index
 -- sessions_pending); the others are found by it (sessions_begin).
 SELECT g.name, g.options,
        EXISTS (SELECT FROM quotas q

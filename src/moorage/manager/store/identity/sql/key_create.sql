@@ -1,6 +1,6 @@
 -- No row: a key of that name exists and is not revoked (index one_live_key_per_name), or the user
--- is no member of the project ($9: an administrator makes it, whose key brings its user, project
--- and membership along; trigger api_keys_owner).
+-- is not a member of the project ($9: an administrator creates the key together with its user,
+-- project and membership; trigger api_keys_owner).
 INSERT INTO api_keys (id, name, role, granted_role, prefix, sha256, owner, project, expires_at,
                       created_by, scopes, models, resource_groups, max_priority,
                       requests_per_minute, tokens_per_minute, concurrent_requests)

@@ -1,4 +1,4 @@
--- The secrets of valid keys, those before a rotation included.
+-- The secrets of valid keys, including the previous ones after a rotation.
 SELECT s.sha256, s.until AS expires_at, coalesce(k.granted_role, k.role) AS role, k.owner,
        k.project, k.scopes, k.models, u.platform_role, m.role AS member_role, k.id, k.max_priority,
        p.max_priority AS project_priority, k.requests_per_minute, k.tokens_per_minute,
@@ -15,7 +15,7 @@ SELECT s.sha256, s.until AS expires_at, coalesce(k.granted_role, k.role) AS role
                  AND b.name = CASE b.scope WHEN 'project' THEN k.project WHEN 'user' THEN k.owner
                                    ELSE k.name END),
              0) AS warned_until,
-       -- Those whose use the proxies can bound, under the names of `limit_shares_read`.
+       -- Keys whose use the proxies can limit, under the names of `limit_shares_read`.
        (SELECT jsonb_agg(jsonb_build_array(
                              concat_ws('/', 'budget', b.scope, b.period, b.unit, b.name),
                              b.unit, b.hard)

@@ -8,5 +8,5 @@ FROM api_keys
 WHERE revoked_at IS NULL AND ($1::text IS NULL OR name = $1)
   AND ($2::text[] IS NULL OR project = ANY ($2))
   AND ($3::text IS NULL OR owner = $3)
-  -- A key of the platform belongs to no project.
+  -- A platform key belongs to no project.
   AND ($2::text[] IS NULL OR coalesce(granted_role, role) NOT IN ('auditor', 'admin'))

@@ -1,6 +1,6 @@
 -- Of these projects ($3) and this user ($4). An admin key is revoked only if another one remains
--- that never expires and whose user is an active administrator. All of these are locked in one
--- order, so two admins who revoke each other's keys at once are serialized, and the second
+-- that never expires and whose user is an active administrator. All of these are locked in the same
+-- order, so two admins who revoke each other's keys simultaneously are serialized, and the second
 -- revocation is refused.
 WITH admins AS (
     SELECT k.id, k.owner, k.expires_at FROM api_keys k

@@ -1,5 +1,5 @@
--- A new secret for a key ($1) of these projects ($2) and this user ($3); the one before stays valid
--- for $6 seconds.
+-- A new secret for a key ($1) of these projects ($2) and this user ($3); the previous one stays
+-- valid for $6 seconds.
 UPDATE api_keys k
 SET prefix = $4, sha256 = $5, previous_sha256 = CASE WHEN $6::int > 0 THEN sha256 END,
     previous_until = CASE WHEN $6::int > 0 THEN now() + make_interval(secs => $6::int) END

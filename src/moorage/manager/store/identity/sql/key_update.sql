@@ -1,8 +1,8 @@
--- $12: the versions that it may have now (NULL: any).
--- Replace the restrictions and the expiry of a key ($1) of these projects ($2) and this user ($3).
--- An admin key gets an expiry only if another one remains that never expires and whose user is an
--- active administrator (locked as in key_revoke.sql). What it may ask for beyond the ceiling of its
--- role (`kept_priority`) is lowered with its highest priority, and never raised.
+-- $12: the versions that it may have now (NULL: any). Replace the restrictions and the expiry of a
+-- key ($1) of these projects ($2) and this user ($3). An admin key gets an expiry only if another
+-- one remains that never expires and whose user is an active administrator (locked as in
+-- key_revoke.sql). The priority that it may request beyond the ceiling of its role
+-- (`kept_priority`) is lowered with its highest priority, and never raised.
 WITH admins AS (
     SELECT k.id, k.owner, k.expires_at FROM api_keys k
     JOIN users u ON u.name = k.owner AND u.status = 'active' AND u.platform_role = 'admin'

@@ -1,5 +1,4 @@
--- A new user for subject $2 of issuer $1, with e-mail address $3: of the first of the names $4 that
--- nobody has.
+-- Create a user for subject $2 of issuer $1, with e-mail address $3 and the first free name of $4.
 WITH free AS (
     SELECT c.name FROM unnest($4::text[]) WITH ORDINALITY AS c (name, number)
     WHERE NOT EXISTS (SELECT FROM users u WHERE u.name = c.name) ORDER BY c.number LIMIT 1

@@ -1,6 +1,6 @@
 -- Give the user who is subject $2 of issuer $1 the roles $4 in projects, and withdraw those that
--- rules gave before and do not give any more. What somebody has changed by hand since stays as it
--- is. $3: the role on the platform that rules gave.
+-- rules gave before and no longer give. Roles that somebody has changed by hand since are left as
+-- they are. $3: the role on the platform that rules gave.
 WITH identity AS (
     SELECT * FROM oidc_identities WHERE issuer = $1 AND subject = $2 FOR UPDATE
 ), withdrawn AS (

@@ -1,4 +1,4 @@
--- Set the password of user $1 to hash $2 and end the user's console sessions but $4; returns how
+-- Set the password of user $1 to hash $2 and end the user's console sessions except $4; returns how
 -- many were open. No row: there is no such user.
 WITH stored AS (
     INSERT INTO user_passwords AS p (user_name, hash, changed_by) SELECT u.name, $2, $3 FROM users u

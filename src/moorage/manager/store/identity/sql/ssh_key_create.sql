@@ -1,5 +1,5 @@
--- One that was registered without a proof, by whomever, gives way. No row: the key is registered
--- with one. Raises a unique violation if the user has another one of this name.
+-- A key that anybody registered without a proof is replaced. No row: the key is registered with a
+-- proof. Raises a unique violation if the user has another key with this name.
 INSERT INTO user_ssh_keys
     AS s (id, user_name, name, key_id, fingerprint, public_key, created_by, proved)
 VALUES ($1, $2, $3, $4, $5, $6, $7, true)

@@ -1,6 +1,6 @@
--- The SSH key with fingerprint $1 for project $2, with what key_find.sql returns for the API key it
--- was registered with, if any: that acts in its own project only. `use_unrecorded`: last_used_at is
--- more than a minute old.
+-- The SSH key with fingerprint $1 for project $2, with the columns of key_find.sql for the API key
+-- that registered it, if any: that key acts only in its own project. `use_unrecorded`: last_used_at
+-- is more than a minute old.
 SELECT s.id, s.name, k.name AS key_name, coalesce(k.granted_role, k.role) AS role,
        s.user_name AS owner, p.name AS project, k.scopes, k.models, k.resource_groups,
        k.max_priority, k.kept_priority, u.platform_role, m.role AS member_role,

@@ -1,6 +1,7 @@
 -- What an agent must know to run these kernels: spec and devices, and whether it has begun to start
 -- them (`begun`). For a cluster also the addresses of its kernels and the SSH key pair that they
--- share. For a step of a pipeline also its outputs, and its inputs: whose, which, and where.
+-- share. For a step of a pipeline also its outputs, and its inputs with their sessions, names and
+-- paths.
 SELECT k.id, k.agent_id, k.session_id, k.status <> 'SCHEDULED' AS begun, k.secret, s.name,
        s.project, s.type, s.spec::text AS spec, s.slots, s.endpoint_id, e.name AS endpoint_name,
        g.options ->> 'container_user' AS container_user,
@@ -16,8 +17,8 @@ SELECT k.id, k.agent_id, k.session_id, k.status <> 'SCHEDULED' AS begun, k.secre
        k.hostname, k.cluster_role, k.cluster_index, k.lease_s, s.isolated, s.traceparent,
        CASE WHEN s.spec ? 'cluster' THEN (
            SELECT jsonb_agg(jsonb_build_array(p.id, p.hostname,
-                      -- A cluster keeps the address of an agent that has begun to dial out: its
-                      -- kernels use no proxy.
+                      -- A cluster keeps the address of an agent that has begun to dial out, because
+                      -- its kernels use no proxy.
                       CASE WHEN n.address LIKE '%.agent.invalid' AND n.direct_address <> ''
                            THEN n.direct_address
                            ELSE n.address END)

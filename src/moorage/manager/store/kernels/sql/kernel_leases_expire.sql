@@ -1,5 +1,5 @@
 -- Record that kernels ($1, on agents $2) have ended for a reason ($5, 'lease-expired' or
--- 'walltime'; $6: the detail, without which it says how long the lease was), under the leader's
+-- 'walltime'; $6: the detail; without it, the length of the lease is recorded), under the leader's
 -- term ($4), unless a report of their agent was stored after $3; FOR SHARE keeps such a report from
 -- being stored until this commits. Their allocations stay fenced until the agent reports.
 WITH term AS (

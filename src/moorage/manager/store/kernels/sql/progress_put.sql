@@ -1,5 +1,5 @@
--- Write what programs reported last of their progress ($1 agent, $2 kernel, $3 fraction, $4 step,
--- $5 of, $6 message, $7 problem). A kernel must belong to the agent that reports it. Equal progress
+-- Write the latest progress that programs reported ($1 agent, $2 kernel, $3 fraction, $4 step, $5
+-- of, $6 message, $7 problem). A kernel must belong to the agent that reports it. Equal progress
 -- changes nothing. Returns the sessions whose progress changed.
 WITH given AS MATERIALIZED (
     SELECT k.id, k.session_id, i.fraction, i.step, i."of", i.message, i.problem

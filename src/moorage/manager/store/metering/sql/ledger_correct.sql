@@ -1,4 +1,4 @@
--- Add a correction: an amount, negative as a rule, at a time, with the reason for it.
+-- Add a correction: an amount, usually negative, at a time, with its reason.
 INSERT INTO ledger (unit, device, rate, amount, began_at, ended_at, project, username, key_id,
                     model, endpoint, session_id, resource_group, reason, actor)
 SELECT $1, $2, 0, $3::bigint, t.at, t.at, $5, $6, coalesce((

@@ -1,9 +1,10 @@
 -- The shares of the limits of these subjects ($1), as revision 0 if there are none yet, and the
--- time. `room`: what is left of a budget; one that was not summed up of late is left out, since
--- what is left of it now is not known.
+-- time. `room`: the remainder of a budget; budgets that were not aggregated recently are omitted,
+-- because their remainder is not known.
 --
--- What is no key, project, endpoint or budget is left out, too, so that proxies store no more rows
--- than there are of these, whatever they ask for. as_uuid takes one spelling of an id.
+-- Subjects that are not a key, project, endpoint or budget are omitted as well, so that proxies
+-- store no more rows than there are of these, whatever they request. as_uuid accepts one spelling
+-- of an id.
 SELECT i.subject, coalesce(l.revision, 0) AS revision, coalesce(l.shares, '{}') AS shares,
        extract(epoch FROM clock_timestamp())::float8 AS now,
        CASE WHEN b.hard IS NOT NULL THEN greatest(0, b.hard - b.used) END AS room

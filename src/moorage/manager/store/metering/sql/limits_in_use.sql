@@ -1,6 +1,6 @@
--- The limits of keys, projects and models that have any, with what the proxies have used of them in
--- the last minute, as far as they reported it in the last seconds: of the projects $1 (NULL: all),
--- and of keys only those of the user $2 (NULL: everyone's).
+-- Limits of keys, projects and models that have any, with their use by the proxies in the last
+-- minute, as far as reported in the last seconds: of the projects $1 (NULL: all), and of keys only
+-- those of the user $2 (NULL: everyone's).
 WITH limited AS (
     SELECT 'key' AS scope, k.name, k.project, 'key/' || k.id AS subject,
            k.requests_per_minute, k.tokens_per_minute, k.concurrent_requests

@@ -1,6 +1,6 @@
 -- Roll up to $2 records, from before the hour that ended $1 seconds ago, into hours (index
--- usage_records_by_time), and note how far each epoch was rolled up: the records of one arrive in
--- their order.
+-- usage_records_by_time), and record how far each epoch was rolled up: the records of an epoch
+-- arrive in order.
 WITH old AS (
     SELECT source, epoch, sequence FROM usage_records
     WHERE ended_at < date_bin('1 hour', now() - make_interval(secs => $1), 'epoch')

@@ -1,6 +1,6 @@
--- Which of these sessions ($1) have outputs that a step may still take: one that has not ended, or
--- that did not succeed, and that a retry within $2 seconds runs again. A session whose result equal
--- ones take keeps them as long, too.
+-- Sessions among these ($1) whose outputs a step may still use: a step that has not ended, or one
+-- that did not succeed and that a retry within $2 seconds runs again. A session whose result equal
+-- sessions use keeps its outputs as long.
 SELECT s.id FROM sessions s
 WHERE s.id = ANY ($1::uuid[]) AND (
     s.status NOT IN (:TERMINAL)

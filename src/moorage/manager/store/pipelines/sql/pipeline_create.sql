@@ -1,16 +1,16 @@
 -- Create sessions of a pipeline, all or none: with their kernels, dependencies and history, and the
 -- pipeline ($30 id, $31 name, $32 specification) unless a retry adds them to it. Ids are known, so
 -- a dependency ($19 session, $20 on which, $21 condition) may name a session of this statement; the
--- caller has checked that there is no cycle. A name that is taken, and a step that another retry
--- has run at this moment, fail the statement.
+-- caller has checked that there is no cycle. A name that is taken, and a step that a concurrent
+-- retry has run, fail the statement.
 --
 -- The first session holds the idempotency key of the pipeline. A key that was used fails the
 -- statement.
 --
 -- `problem`: why nothing was created: `group` or `type` of input `n`, a quota, or `stale`: a
--- session that a retry keeps ($42) is no longer pending. Pending dependents of what runs again ($33
--- earlier session, $34 its new run) wait for the new run, and pending elements of arrays for the
--- end of the element ($47 session, $48 on which) that is before them now, or of none.
+-- session that a retry keeps ($42) is no longer pending. Pending dependents of sessions that run
+-- again ($33 earlier session, $34 its new run) wait for the new run, and pending elements of arrays
+-- for the end of the element ($47 session, $48 on which) that is before them now, or of none.
 WITH input AS (
     SELECT * FROM unnest(
         $1::uuid[], $2::text[], $3::text[], $4::text[], $5::int[], $6::text[], $7::text[],

@@ -1,9 +1,9 @@
--- Agents that may become SUSPECT or LOST, and when they were last heard from: those that are
--- SUSPECT, and those that were not heard from for a third of the time ($1: seconds, and three of
--- their report intervals) after which they are; `silent_s` is at most that third. A last report in
--- the future is one before a jump of the clock. `grace_s`: of a silent one, the longest silence
--- that a runtime of its live kernels tolerates by its own account (index kernels_live_by_agent).
--- `group_agents`: how many agents its group has.
+-- Agents that may become SUSPECT or LOST, and the times of their last reports: SUSPECT ones, and
+-- those that have been silent for a third of the time ($1: seconds, and three of their report
+-- intervals) after which they are SUSPECT; `silent_s` is at most that third. A last report in the
+-- future is one before a jump of the clock. `grace_s`: of a silent one, the longest silence that a
+-- runtime of its live kernels tolerates by its own account (index kernels_live_by_agent).
+-- `group_agents`: number of agents in its group.
 WITH sizes AS (
     SELECT resource_group, count(*) AS n
     FROM agents

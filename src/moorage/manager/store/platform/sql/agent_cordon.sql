@@ -1,6 +1,6 @@
 -- Cordon or drain an agent ($1, by $2: 'cordon' or 'drain'), or uncordon it ($2 empty). $3: seconds
--- until the sessions that are left are stopped or requeued; $4: the actor. No row: the agent does
--- not exist.
+-- until the remaining sessions are stopped or requeued; $4: the actor. No row: the agent does not
+-- exist.
 WITH changed AS (
     UPDATE agents SET cordon = $2, cordoned_by = CASE WHEN $2 = '' THEN '' ELSE $4 END,
         cordoned_at = CASE WHEN $2 = '' THEN NULL ELSE now() END,

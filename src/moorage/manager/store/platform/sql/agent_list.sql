@@ -1,6 +1,5 @@
--- `offers`: JSON as text, which is parsed only once.
--- `loss_held_since`: too many agents of its group are silent at once, so this one does not become
--- LOST.
+-- `offers`: JSON as text, which is parsed only once. `loss_held_since`: too many agents of its
+-- group are silent simultaneously, so this one does not become LOST.
 SELECT a.*, CASE WHEN a.status = 'SUSPECT' THEN (
                 SELECT g.losses_held_since
                 FROM resource_groups g WHERE g.name = a.resource_group) END AS loss_held_since,
@@ -17,8 +16,8 @@ SELECT a.*, CASE WHEN a.status = 'SUSPECT' THEN (
        CASE WHEN a.detached_stream IS DISTINCT FROM a.stream
             THEN coalesce((SELECT m.link FROM managers m WHERE m.id = a.manager),
                           '') END AS manager_link,
-       -- The proxies that try addresses and do not reach its own. Of an agent that dials out,
-       -- proxies of the previous release say that they reach it.
+       -- The proxies that try addresses and do not reach its own. For an agent that dials out,
+       -- proxies of the previous release report that they reach it.
        ARRAY(SELECT DISTINCT t.key FROM managers m, jsonb_each(as_object(m.asks)) t
              WHERE t.value ? a.address AND a.address NOT LIKE '%.agent.invalid'
              ORDER BY 1) AS unreached_by

@@ -29,8 +29,8 @@ WITH input AS (
     SELECT id, resource_group, 'ALIVE', identity, incarnation, stream, address, version, arch,
            runtimes, engines, labels, draining, max_kernels, share_quantum, share_minimum,
            report_interval_s, silence_grace_s, $2,
-           -- As the column `ready` takes it: an agent that says why it takes nothing gets no orders
-           -- of anything new.
+           -- As in the column `ready`: an agent that reports why it accepts no new work gets no
+           -- orders for new kernels.
            refuses_orders OR not_ready <> '', unknown_kernels, lease_runtimes, doubtful_jobs,
            site_nodes, resource_group, reach_why, undialed, not_ready
     FROM input ORDER BY id
@@ -44,14 +44,14 @@ WITH input AS (
         share_quantum = excluded.share_quantum, share_minimum = excluded.share_minimum,
         lease_runtimes = excluded.lease_runtimes, doubtful_jobs = excluded.doubtful_jobs,
         site_nodes = excluded.site_nodes,
-        -- Of a manager of the previous release.
+        -- From a manager of the previous release.
         direct_address = '',
         reach_why = excluded.reach_why, undialed = excluded.undialed,
         not_ready = excluded.not_ready, report_interval_s = excluded.report_interval_s,
         silence_grace_s = excluded.silence_grace_s, last_seen = now(), manager = excluded.manager,
         detached_stream = NULL,
         refuses_orders = excluded.refuses_orders, unknown_kernels = excluded.unknown_kernels,
-        -- What the agent runs is known from a full report only.
+        -- The kernels of the agent are known only from a full report.
         restored_at = CASE WHEN (SELECT i.whole FROM input i WHERE i.id = a.id) THEN NULL
                            ELSE a.restored_at END,
         connected_at = CASE WHEN a.incarnation = excluded.incarnation THEN a.connected_at
@@ -65,7 +65,7 @@ WITH input AS (
           END
     RETURNING a.id, a.ready, a.doubtful_jobs
 ), doubted AS (
-    -- Jobs that have become doubtful, and those that were settled.
+    -- Jobs that have become doubtful, and those that were resolved.
     INSERT INTO agent_history (agent_id, event, actor, detail)
     SELECT r.id, e.event, 'agent ' || r.id, left(e.detail, 4000)
     FROM registered r LEFT JOIN before b USING (id), LATERAL (

@@ -1,4 +1,4 @@
--- Delete up to $1 forgotten agents (see agent_forget.sql) of which no kernel is left. Their
+-- Delete up to $1 forgotten agents (see agent_forget.sql) without remaining kernels. Their
 -- administrative history stays.
 DELETE FROM agents WHERE id IN (
     SELECT a.id FROM agents a WHERE a.incarnation = '' AND a.status = 'LOST'

@@ -1,5 +1,6 @@
--- Issue by the next CA ($1, fingerprint $2) from $3 on, once every peer trusts it, or forced ($4).
--- A join token contains the fingerprint of the CA before, so nobody can join with it any more.
+-- Issue with the next CA ($1, fingerprint $2) from $3 on, once every peer trusts it, or forced
+-- ($4). Existing join tokens contain the fingerprint of the previous CA, so nobody can join with
+-- them any more.
 WITH switched AS (
     UPDATE link_authority
     SET certificate = next_certificate, key = next_key, retiring_certificate = certificate,

@@ -1,3 +1,3 @@
--- What an event says about these agents ($1), also those that were forgotten.
+-- Content of an event about these agents ($1), including forgotten ones.
 SELECT id, resource_group, status, cordon, draining, ready, incarnation = '' AS gone
 FROM agents WHERE id = ANY ($1::text[])

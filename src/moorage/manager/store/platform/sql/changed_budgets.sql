@@ -1,4 +1,5 @@
--- What an event says about these alerts of budgets ($1). `owner`: who sees it beside the project.
+-- Content of an event about these alerts of budgets ($1). `owner`: sees it in addition to the
+-- project.
 SELECT a.id::text, a.scope, a.name, a.unit, a.period, a.level, a.threshold, a.used, a.resets_at,
        a.at,
        CASE a.scope WHEN 'user' THEN a.name WHEN 'key' THEN coalesce(

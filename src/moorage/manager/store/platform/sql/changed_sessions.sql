@@ -1,4 +1,4 @@
--- What an event says about these sessions ($1).
+-- Content of an event about these sessions ($1).
 SELECT id, name, project, owner AS "user", resource_group, type, status, reason, attempt, revision,
        status_since, endpoint_id,
        (SELECT jsonb_build_object('id', l.id, 'name', l.name, 'step', t.step, 'index',

@@ -1,4 +1,4 @@
--- Of agents $1 (NULL: all): slots allocated beyond their capacity, whole devices with a second
+-- On agents $1 (NULL: all): slots allocated beyond their capacity, whole devices with a second
 -- holder, and live kernels whose allocations were freed.
 SELECT c.agent_id || ' ' || c.slot || ' ' || c.device_id AS subject,
        'held ' || sum(a.amount) || ' of ' || c.capacity || ' by kernels '

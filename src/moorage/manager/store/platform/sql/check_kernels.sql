@@ -1,7 +1,6 @@
 -- Kernels whose status is inconsistent with their session's ($1 session status, $2 kernel status:
--- the consistent pairs), but for sessions that shared the run of another one, whose kernel never
--- ran;
--- kernels of an earlier attempt that should still run, and kernels of an attempt that does not
+-- the consistent pairs), except for sessions that shared the run of another one, whose kernel never
+-- ran; kernels of an earlier attempt that should still run, and kernels of an attempt that does not
 -- exist yet.
 SELECT k.id::text AS subject,
        'it is ' || k.status || ', its session ' || s.id || ' is ' || s.status AS detail

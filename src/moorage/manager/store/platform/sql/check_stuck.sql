@@ -1,6 +1,6 @@
--- Sessions (those of $2; NULL: all) that could stay in their status for ever: without the deadline
--- that the status needs, past their deadline for more than $1 seconds, or without a kernel to wait
--- for. A late stop has no deadline: it waits for its kernels.
+-- Sessions (those of $2; NULL: all) that could stay in their status indefinitely: without the
+-- deadline that the status needs, past their deadline for more than $1 seconds, or without a kernel
+-- to wait for. A late stop has no deadline: it waits for its kernels.
 SELECT s.id::text AS subject, 'it is ' || s.status || ' without a deadline' AS detail
 FROM sessions s
 WHERE ($2::uuid[] IS NULL OR s.id = ANY ($2)) AND s.deadline_at IS NULL AND (
@@ -18,7 +18,7 @@ SELECT s.id::text, 'it is ' || s.status || ' and its deadline passed at ' || s.d
 FROM sessions s
 WHERE ($2::uuid[] IS NULL OR s.id = ANY ($2)) AND s.deadline_at < now() - make_interval(secs => $1)
   AND s.status NOT IN (:TERMINAL)
-  -- No deadline of a job counts while nobody says what has become of it.
+  -- A job's deadline does not count while nobody reports on the job.
   AND NOT ((s.status = 'QUEUED' OR (s.status IN ('PREPARING', 'CREATING') AND s.spec ? 'job'))
            AND EXISTS (
                SELECT FROM kernels k JOIN agents n ON n.id = k.agent_id

@@ -1,4 +1,4 @@
--- What `moorage doctor --cluster` looks at, as one JSON document. Times are unix seconds.
+-- Facts for `moorage doctor --cluster`, as one JSON document. Times are Unix seconds.
 SELECT json_build_object(
     'now', extract(epoch FROM now()),
     'revision', (SELECT version_num FROM alembic_version),

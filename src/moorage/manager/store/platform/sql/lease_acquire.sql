@@ -1,8 +1,8 @@
 -- Acquire the lease ($1: holder, $2: seconds), or renew it. A new holder begins a new term; a
 -- renewal keeps it. $3: the end of a lease that the caller has watched for its whole length, by its
--- own clock, without a renewal; it counts as over, whatever the clock of the database says. $4: the
--- newest schema that the caller knows; the trigger leases_refuse_older_leader asks for it, and
--- stores it. No row: another manager holds the lease, or the schema is newer.
+-- own clock, without a renewal; it counts as expired, whatever the database's clock says. $4: the
+-- newest schema that the caller knows; the trigger leases_refuse_older_leader checks and stores it.
+-- No row: another manager holds the lease, or the schema is newer.
 INSERT INTO leases AS l (name, holder, term, expires_at, schema)
 SELECT 'leader', $1, 1, now() + make_interval(secs => $2), $4
 FROM set_config('moorage.schema', $4, true)

@@ -1,6 +1,6 @@
--- Delete up to $1 rows in which every share ended an hour ago. The lock reads a row that changes
--- meanwhile again. A share is valid for seconds; in an hour nobody writes what he has read before
--- the row was deleted, and may be taken for the reader of a later one.
+-- Delete up to $1 rows in which every share ended an hour ago. The lock rereads a row that changes
+-- concurrently. A share is valid for seconds, so after an hour nobody writes data that was read
+-- before the row was deleted.
 DELETE FROM limit_shares WHERE subject = ANY (ARRAY(
     SELECT l.subject FROM limit_shares l
     WHERE NOT EXISTS (SELECT FROM jsonb_each(as_object(l.shares)) v

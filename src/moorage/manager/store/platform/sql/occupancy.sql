@@ -1,4 +1,4 @@
--- Slots of agents after $3 in order of their ids, at most $4, and the kernels that hold them (index
+-- Slots of agents after $3, ordered by id, at most $4, and the kernels that hold them (index
 -- allocations_held). $1: a resource group, $2: an agent; NULL: any.
 SELECT a.id, a.resource_group, a.status, a.cordon, a.draining, a.ready,
        (SELECT coalesce(jsonb_agg(jsonb_build_object(

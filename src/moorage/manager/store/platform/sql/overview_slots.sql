@@ -1,2 +1,2 @@
--- Capacity of the agents of each group that are not LOST, and what of it is in use, by slot.
+-- Capacity of the agents of each group that are not LOST, and its used part, by slot.
 -- include: group_slots

@@ -1,6 +1,7 @@
--- Register a $2 named $3 with the public key $4 under id $5, by the join token $1; its certificate
--- is valid until $6. A repeated request with the same key, because the answer was lost, returns the
--- same peer and does not use the token again. No row: the token is not valid, or the name is taken.
+-- Register a $2 named $3 with the public key $4 under id $5, with the join token $1; its
+-- certificate is valid until $6. A repeated request with the same key, after a lost response,
+-- returns the same peer and does not use the token again. No row: the token is not valid, or the
+-- name is taken.
 WITH token AS (
     SELECT id, resource_group FROM join_tokens
     WHERE verifier = $1 AND kind = $2 AND removed_at IS NULL AND expires_at > now()

@@ -1,5 +1,5 @@
--- Revoke the $1 named $2, for actor $3. `sessions`: what runs on a revoked agent, and leaves the
--- routes with it.
+-- Revoke the $1 named $2, for actor $3. `sessions`: the sessions on a revoked agent, which leave
+-- the routes with it.
 WITH revoked AS (
     UPDATE link_peers SET revoked_at = now(), revoked_by = $3
     WHERE kind = $1 AND name = $2 AND revoked_at IS NULL
@@ -8,7 +8,7 @@ WITH revoked AS (
     INSERT INTO agent_history (agent_id, event, actor) SELECT name, 'revoke', $3 FROM revoked
     WHERE kind = 'agent'
 ), withdrawn AS (
-    -- Whoever has the peer's files may have its join token, too, which may admit others.
+    -- Whoever has the peer's files may also have its join token, which may admit others.
     UPDATE join_tokens j SET removed_at = now(), removed_by = $3 FROM revoked r
     WHERE j.id = r.token AND j.removed_at IS NULL
 )

@@ -1,5 +1,5 @@
 -- Set usage counters (of agents $1; NULL: of all) to the sum of allocations. A slot that changes
--- meanwhile is left alone: `used` must still be what the sum was compared with.
+-- concurrently is skipped: `used` must still have the value that was compared with the sum.
 WITH wrong AS (
     SELECT c.agent_id, c.slot, c.device_id, c.used, coalesce(h.held, 0) AS held
     FROM agent_slots c LEFT JOIN (

@@ -1,5 +1,5 @@
--- Nodes of the sites of resource group $1, as its live agents have heard of late. Several agents
--- may serve one site.
+-- Nodes of the sites of resource group $1, as its live agents last reported. Several agents may
+-- serve one site.
 SELECT DISTINCT n.name, n.used, n.total FROM agents a, LATERAL (
     SELECT o ->> 'name' AS name, as_integer(o -> 'used') AS used, as_integer(o -> 'total') AS total
     FROM jsonb_array_elements(as_array(a.site_nodes)) o) n

@@ -1,2 +1,2 @@
--- Slots of each group for metrics: offered, of that unhealthy, and allocated, devices in 1/1000.
+-- Slots of each group for metrics: offered, unhealthy and allocated; devices in 1/1000.
 -- include: group_slots

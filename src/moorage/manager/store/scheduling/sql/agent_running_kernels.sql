@@ -1,5 +1,5 @@
--- What runs on those of the agents ($1) that are in these resource groups ($2): their live kernels
--- (index kernels_live_by_agent), and ended ones whose allocations are not released yet (index
+-- Kernels on those agents ($1) that are in these resource groups ($2): live kernels (index
+-- kernels_live_by_agent), and ended ones whose allocations are not released yet (index
 -- allocations_held), with their allocations and when each must end.
 WITH asked AS MATERIALIZED (
     SELECT id FROM agents WHERE id = ANY ($1::text[]) AND resource_group = ANY ($2::text[])

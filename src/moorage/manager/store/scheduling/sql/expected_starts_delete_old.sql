@@ -1,4 +1,4 @@
--- Delete up to $2 expected starts that were told more than $1 seconds ago (index
+-- Delete up to $2 expected starts that were shown more than $1 seconds ago (index
 -- expected_starts_age).
 DELETE FROM expected_starts WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM expected_starts

@@ -1,6 +1,6 @@
--- Keep expected starts ($2; kind: $3) that were told about pending sessions ($1). One within a
--- second of another that was told about the same attempt is the same answer. Of one attempt at most
--- $4 are kept.
+-- Store expected starts ($2; kind: $3) that were shown for pending sessions ($1). An estimate
+-- within a second of another one for the same attempt counts as the same. At most $4 are stored per
+-- attempt.
 INSERT INTO expected_starts (session_id, attempt, expected_at, kind, resource_group)
 SELECT s.id, s.attempt, i.expected_at, i.kind, s.resource_group
 FROM unnest($1::uuid[], $2::timestamptz[], $3::text[]) AS i(id, expected_at, kind)

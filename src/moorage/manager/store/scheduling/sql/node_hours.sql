@@ -3,9 +3,9 @@
 -- what live jobs may use beyond that before the month ends. A job uses nothing after the end of its
 -- walltime, so those of the month are found by it (index kernels_of_jobs). One that the site has
 -- not started yet reserves its whole walltime (index sessions_live_jobs). $2: jobs that ended
--- before are left out, since node_hours_settled has them; NULL: none is. `settled_s`: how long ago
--- that was. Jobs of a group that was renamed count for its name of today. `aliases`: the names by
--- which that was decided.
+-- before are omitted, because node_hours_settled contains them; NULL: none is omitted. `settled_s`:
+-- how long ago that was. Jobs of a renamed group count for its current name. `aliases`: the names
+-- by which this was decided.
 WITH month AS (
     SELECT n.now, date_trunc('month', n.now, 'UTC') AS begins,
            (date_trunc('month', n.now AT TIME ZONE 'UTC')

@@ -1,5 +1,5 @@
 -- Replace a quota. $9: the versions that it may have now (NULL: any, or none). No row: it has
--- another one, or its resource group does not exist.
+-- another version, or its resource group does not exist.
 INSERT INTO quotas (scope, name, slots, sessions, pending, node_seconds, system_sessions,
                     changed_by)
 SELECT $1, $2, $3::jsonb, $4::int, $5::int, $6::bigint, $7::int, $8

@@ -1,7 +1,7 @@
 -- Allocated slots by resource group, owner and project, for quotas; slot '' counts sessions,
 -- 'system-sessions' those of type system, which count nowhere else (indexes sessions_running,
 -- sessions_moving). A session counts with the slots it requested, from its placement until it has
--- ended. What is fenced on a silent agent counts for nobody.
+-- ended. Fenced allocations on a silent agent count for nobody.
 WITH held AS MATERIALIZED (
     SELECT resource_group, owner, project, slots, type = 'system' AS system
     FROM sessions

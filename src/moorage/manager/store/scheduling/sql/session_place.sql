@@ -41,8 +41,8 @@ WITH term AS (
                         AND a.status = 'ALIVE' AND a.ready AND NOT a.draining
                         AND a.detached_stream IS DISTINCT FROM a.stream
                       WHERE u.id = i.id AND a.id IS NULL)
-      -- Kernels on several agents reach each other directly, so none of these agents may have begun
-      -- to dial out.
+      -- Kernels on several agents connect directly, so none of these agents may have begun to dial
+      -- out.
       AND NOT EXISTS (SELECT FROM subs u JOIN agents a ON a.id IN (u.agent_id, i.agent_id)
                       WHERE u.id = i.id AND u.agent_id <> i.agent_id
                         AND a.address LIKE '%.agent.invalid')
@@ -51,8 +51,9 @@ WITH term AS (
                = 'allowed'
            OR NOT EXISTS (SELECT FROM kernels e WHERE e.session_id = s.id AND e.attempt < s.attempt
                             AND e.status NOT IN (:TERMINAL)))
-      -- After the restore of a backup an agent may run the session, and the database does not know
-      -- it. Such an agent is not ready; that is asked for the index agents_not_ready.
+      -- After a backup was restored, an agent may run the session without the database's knowledge.
+      -- Such an agent is not ready; the condition is stated so that the index agents_not_ready is
+      -- used.
       AND (coalesce(s.spec ->> 'overlap', CASE WHEN s.endpoint_id IS NOT NULL THEN 'allowed' END)
                = 'allowed'
            OR NOT EXISTS (SELECT FROM agents n WHERE NOT n.ready AND (n.restored_at >= s.created_at
@@ -72,7 +73,7 @@ WITH term AS (
     INSERT INTO session_history (session_id, revision, event, from_status, to_status, actor, detail)
     SELECT id, revision, 'placed', 'PENDING', 'SCHEDULED', 'scheduler', 'on ' || places FROM moved
 ), kernels_placed AS (
-    -- Most have no lease, and so need no look at their agent.
+    -- Most kernels have no lease, so their agents need not be read.
     UPDATE kernels k
     SET status = 'SCHEDULED', agent_id = m.agent_id, status_since = now(), overlap = m.overlap,
         lease_s = CASE WHEN m.lease_s IS NOT NULL AND m.runtime = ANY (
@@ -91,8 +92,8 @@ WITH term AS (
     FROM agent_slots c JOIN summed s USING (agent_id, slot, device_id)
     ORDER BY 1, 2, 3 FOR NO KEY UPDATE OF c
 ), counted AS (
-    -- A device that has turned ill since the snapshot is as if full: the same CHECK rejects its
-    -- use.
+    -- A device that has become unhealthy since the snapshot counts as full: the same CHECK rejects
+    -- its use.
     UPDATE agent_slots c
     SET used = CASE WHEN c.healthy THEN c.used + l.amount ELSE c.capacity + 1 END
     FROM locked l WHERE (c.agent_id, c.slot, c.device_id) = (l.agent_id, l.slot, l.device_id)

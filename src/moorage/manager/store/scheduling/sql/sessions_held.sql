@@ -1,5 +1,5 @@
--- The leader's term, and what these sessions ($1) hold, as in quota_usage.sql; those that hold
--- nothing are left out.
+-- The leader's term, and the slots that these sessions ($1) hold, as in quota_usage.sql; sessions
+-- that hold nothing are omitted.
 SELECT l.term, s.id, s.resource_group, s.owner, s.project, s.slots::text AS slots,
        s.type = 'system' AS system
 FROM (SELECT max(term) AS term FROM leases WHERE name = 'leader') l

@@ -1,7 +1,7 @@
--- Store what was observed of sessions ($1 id, $2 attempt, $3 observed, $4 last traffic, $5
--- sightings, $6 warned, all of them in seconds of observation; $7 remaining, $8 deciding criterion,
--- $9 when it ends them), under the leader's term $11. One that was extended since it was read ($10:
--- its extensions then) is left as it is. Returns the others.
+-- Store observations of sessions ($1 id, $2 attempt, $3 observed, $4 last traffic, $5 sightings, $6
+-- warned, all of them in seconds of observation; $7 remaining, $8 deciding criterion, $9 when it
+-- ends them), under the leader's term $11. A session that was extended since it was read ($10: its
+-- extensions then) is left as it is. Returns the others.
 INSERT INTO session_idle AS o (session_id, attempt, observed_s, traffic_s, sightings, warned_s,
                                remaining, criterion, ends_in_s, at)
 SELECT i.id, i.attempt, i.observed_s, i.traffic_s, i.sightings, i.warned_s, i.remaining::jsonb,

@@ -1,9 +1,8 @@
 -- Running interactive and system sessions with idle criteria, of their own or of their resource
--- group, with what is known of them.
--- `told`: whether the detail tells of a warning (in it after $2). `reached`: all their agents
--- report. `traffic_known`: every proxy tells of traffic to apps, and reported in the last $1
--- seconds, or the session has no apps. What is stored of an earlier attempt does not count. The
--- indexes sessions_interactive and sessions_with_idle have no other sessions.
+-- group, with their observations. `told`: whether the detail contains a warning (after $2).
+-- `reached`: all their agents report. `traffic_known`: every proxy reports traffic to apps, and did
+-- so in the last $1 seconds, or the session has no apps. Observations of an earlier attempt do not
+-- count. The indexes sessions_interactive and sessions_with_idle have no other sessions.
 WITH policies AS MATERIALIZED (
     SELECT name, options -> 'idle' AS rules FROM resource_groups WHERE options ? 'idle'
 ), proxies AS MATERIALIZED (

@@ -1,7 +1,7 @@
 -- Create sessions, each with its main kernel, its first history entry and its idempotency key. One
 -- row per input. Nothing is created for a name of a live session (index sessions_live_name), for an
 -- unknown group or one that does not allow the type, or for a key that was used before
--- (`repeated`). If two requests use a key at the same moment, the primary key of idempotency_keys
+-- (`repeated`). If two requests use a key simultaneously, the primary key of idempotency_keys
 -- rejects one statement, and its caller then finds the session of the other.
 --
 -- This is the short form. It creates nothing at all if there are quotas of pending sessions
@@ -33,7 +33,7 @@ WITH input AS (
     WHERE i.n NOT IN (SELECT n FROM repeated) AND NOT (SELECT present FROM quotas_found)
       AND
 -- include: group_allows_type
-      -- A replica follows its endpoint.
+      -- The admission of the endpoint covers its replicas.
       AND (i.endpoint_id IS NOT NULL OR
 -- include: group_admits
       )

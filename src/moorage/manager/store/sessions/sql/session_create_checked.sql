@@ -1,12 +1,12 @@
--- As session_create.sql, for what only some sessions need: dependencies, sub kernels of clusters
--- with their SSH keys, quotas of pending sessions, and the leader's term ($31) for those that the
--- leader creates.
+-- Like session_create.sql, for features that only some sessions need: dependencies, sub kernels of
+-- clusters with their SSH keys, quotas of pending sessions, and the leader's term ($31) for those
+-- that the leader creates.
 --
 -- Create sessions, each with its kernels, its dependencies, its first history entry and its
 -- idempotency key. One row per input. A session that shares the run of another ($37) depends on
--- that one. Besides the cases of session_create.sql, nothing is created for an invalid dependency
--- (`invalid`), when a quota of pending sessions is used up (`over_quota`), or for a former leader
--- (`led_by_other`).
+-- that one. In addition to the cases of session_create.sql, nothing is created for an invalid
+-- dependency (`invalid`), when a quota of pending sessions is exhausted (`over_quota`), or for a
+-- former leader (`led_by_other`).
 --
 -- A dependency must exist before the session and never changes, so there can be no cycle. A name is
 -- one of the session's own project; an id of another one is rejected. Pending sessions are counted
@@ -79,7 +79,7 @@ WITH input AS (
       AND i.n NOT IN (SELECT n FROM led_by_other)
       AND
 -- include: group_allows_type
-      -- A replica follows its endpoint.
+      -- The admission of the endpoint covers its replicas.
       AND (i.endpoint_id IS NOT NULL OR
 -- include: group_admits
       )

@@ -1,6 +1,6 @@
--- Remove the record of an ended session ($1) of these projects ($2). Not while it holds what is
--- allocated to it, nor one to which others refer: a step of a pipeline, a dependency, a run that
--- others share.
+-- Remove the record of an ended session ($1) of these projects ($2). It is kept while it holds
+-- allocations, or while others refer to it: a pipeline's step, a dependency, a run that others
+-- share.
 UPDATE sessions s SET removed_at = now()
 WHERE s.id = $1::uuid AND ($2::text[] IS NULL OR s.project = ANY ($2)) AND s.removed_at IS NULL
   AND s.status IN (:TERMINAL)

@@ -1,6 +1,6 @@
--- Ask for the stop of the sessions that there are now of a pipeline ($2), or of a user ($3) in
--- projects ($4; NULL: all), by $5. $1: the id of the stop, unless that of the pipeline was asked
--- for before and is not carried out yet.
+-- Request the stop of the existing sessions of a pipeline ($2), or of a user ($3) in projects ($4;
+-- NULL: all), by $5. $1: the id of the stop, unless a stop of the pipeline was requested before and
+-- is not completed yet.
 INSERT INTO session_stops AS t (id, pipeline_id, owner, projects, asked_by)
 VALUES ($1::uuid, $2::uuid, $3, $4::text[], $5)
 ON CONFLICT (pipeline_id) DO UPDATE SET asked_at = excluded.asked_at, asked_by = excluded.asked_by

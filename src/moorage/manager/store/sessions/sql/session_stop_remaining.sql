@@ -1,6 +1,6 @@
--- What a stop ($1) has still to stop: sessions that existed when it was asked for. Of a pipeline,
--- the last steps first, so that the end of one starts none; one that shares the run of another has
--- its status. Of a user, those that are no replicas, the newest first.
+-- Sessions that a stop ($1) still has to stop: those that existed when it was requested. For a
+-- pipeline, the last steps first, so that the end of a step starts no other; a session that shares
+-- the run of another has its status. For a user, sessions that are not replicas, newest first.
 SELECT id FROM (
 SELECT s.id, p.position AS place, s.created_at
 FROM session_stops t JOIN pipeline_steps p ON p.pipeline_id = t.pipeline_id

@@ -1,6 +1,6 @@
--- The next chunk of $3 live sessions, newest first, after the one created at $1 with id $2 (index
--- sessions_live_newest): those to reconcile, because a kernel is in another status or a dependency
--- has failed, and where the chunk ends. `at` is NULL if it was the last one.
+-- Among the next chunk of $3 live sessions, newest first, after the one created at $1 with id $2
+-- (index sessions_live_newest), those to reconcile because a kernel is in another status or a
+-- dependency has failed, and the end of the chunk. `at` is NULL if it was the last one.
 WITH chunk AS MATERIALIZED (
     SELECT s.id, s.created_at, s.status, s.attempt, s.dependencies,
            s.spec ->> 'dependency_failed' AS dependency_failed

@@ -1,5 +1,5 @@
--- The latest versions of a project's templates and of those for all that it has none of the same
--- name of, or with $2 all versions of one.
+-- Latest versions of a project's templates, and of shared templates for whose names it has none;
+-- or, with $2, all versions of one template.
 SELECT * FROM (
     SELECT DISTINCT ON (name, CASE WHEN $2::text IS NULL THEN 0 ELSE version END) * FROM templates t
     WHERE project = (SELECT max(project)

@@ -1,8 +1,8 @@
 -- Add a version of a template, unless its latest version is the same: then that one is returned.
--- $6: what the latest version may be (NULL: any, or none). No row: it is another one. The body is
--- stored as the text that it was given as, in a JSON string, since jsonb would forget the order of
--- its keys, in which it is shown. Two are the same whatever that order. $7: sessions of it run
--- isolated. An administrator who sets again what somebody else has written makes a version that
+-- $6: the versions that the latest may be (NULL: any, or none). No row: it is a different one. The
+-- body is stored as its original text, in a JSON string, because jsonb would lose the order of its
+-- keys, in which it is shown. That order does not matter when two versions are compared. $7: its
+-- sessions run isolated. If an administrator sets somebody else's template again, the new version
 -- does not.
 WITH latest AS (
     SELECT * FROM templates WHERE project = $1 AND name = $2 ORDER BY version DESC LIMIT 1

@@ -1,4 +1,4 @@
-      -- Whether group `g` is for `i`. Its twin: `admits` in identity/limits.py.
+      -- Whether the owner of `i` may use group `g`. Its twin: `admits` in identity/limits.py.
       (g.retired_at IS NULL AND (
            (jsonb_typeof(g.options -> 'projects') IS DISTINCT FROM 'array'
             AND jsonb_typeof(g.options -> 'users') IS DISTINCT FROM 'array')

@@ -1,5 +1,5 @@
--- CTEs: all that was used (`entries`), of live kernels until now; and the times between which each
--- unit has the same prices. An entry with a rate is spread over its interval, one without is at its
+-- CTEs: all usage (`entries`), of live kernels until now; and the intervals in which each unit has
+-- the same prices. An entry with a rate is spread over its interval; an entry without one is at its
 -- time.
 live AS (
     SELECT k.id AS kernel_id, k.session_id, k.started_at IS NOT NULL AS job,

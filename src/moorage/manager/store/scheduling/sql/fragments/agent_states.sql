@@ -1,6 +1,6 @@
 -- `topology`: NUMA node, NVLink domain and parent of each device, NULL if the agent reports none of
--- them. `kernels`: the number of live kernels, where it is limited. `available`: its reports
--- arrive, and it is connected to a manager.
+-- them. `kernels`: the number of live kernels, if it is limited. `available`: its reports arrive,
+-- and it is connected to a manager.
 SELECT a.id, a.resource_group,
        a.status = 'ALIVE' AND a.ready AND a.detached_stream IS DISTINCT FROM a.stream AS available,
        a.draining, a.address, a.runtimes, a.engines, a.arch, a.labels,

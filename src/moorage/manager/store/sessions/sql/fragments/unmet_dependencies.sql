@@ -1,4 +1,4 @@
-       -- `unmet_dependencies`: those that are not met, each with whether it still can be.
+       -- `unmet_dependencies`: dependencies that are not met, each with whether it still can be.
        CASE WHEN s.dependencies > 0 THEN (
            SELECT jsonb_agg(jsonb_build_array(u.id,
                                               dependency_state(d.condition, u.status, u.result))
