@@ -63,10 +63,10 @@ MUTATIONS = (
         "what was used of a budget stays part of its share",
         "manager/serving/limit_shares.py",
         (
-            "            # what was used is no part of it any more, once it is summed up\n"
+            "            # used amounts are no longer part of it once they are aggregated\n"
             "            grant = min(grant, limit)"
         ),
-        "            pass  # what was used is no part of it any more, once it is summed up",
+        "            pass  # used amounts are no longer part of it once they are aggregated",
         BUDGET_ROOM,
     ),
     Mutation(

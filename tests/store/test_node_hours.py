@@ -114,7 +114,7 @@ async def test_quota_of_node_hours_holds_a_second_job(
     assert view.hold is not None
     assert (view.hold.reason, view.hold.attempts) == (Reason.NODE_HOURS, 0)
     assert view.hold.refusals[0].startswith(
-        f"{scope} {name}: node-hours: used and reserved 0.1 + at most 0.1 > limit 0.15 a month (anew from "
+        f"{scope} {name}: node-hours: used and reserved 0.1 + at most 0.1 > limit 0.15 a month (resets "
     )
     assert await use(store, scope, name) == (0, 0.1), "the site has not started it"
     explanation = await ExplanationService(store, StoreClock()).why(SYSTEM, second)

@@ -1,7 +1,7 @@
-"""Senders of secrets over loopback without TLS: they cannot know that this manager is one.
+"""Senders of secrets over loopback without TLS: they cannot verify this manager.
 
-Whatever takes the port while the manager is down would get the same from them. `moorage doctor
---cluster` names them.
+Another process that took the port while the manager is down would receive the same secrets.
+`moorage doctor --cluster` names them.
 """
 
 from __future__ import annotations

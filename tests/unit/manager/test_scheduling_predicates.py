@@ -25,7 +25,7 @@ def limits(scope: str = "user", name: str = "ann", **fields: Any) -> Quota:
 CPU10 = {"limits": {"cpu": 10_000}}
 
 
-ANEW = "(anew from 2026-12-01 UTC)"
+RESETS = "(resets 2026-12-01 UTC)"
 
 
 def hours(limit: float, used: float, scope: str = "user", name: str = "ann") -> Quota:
@@ -97,8 +97,8 @@ def hours(limit: float, used: float, scope: str = "user", name: str = "ann") -> 
             [hours(100, 76.01), hours(100, 99, "project", "p"), hours(0.5, 0, "group", "g")],
             session("s", node_seconds=24 * 3600),
             [
-                f"user ann: node-hours: used and reserved 76.01 + at most 24 > limit 100 a month {ANEW}",
-                f"project p: node-hours: used and reserved 99 + at most 24 > limit 100 a month {ANEW}",
+                f"user ann: node-hours: used and reserved 76.01 + at most 24 > limit 100 a month {RESETS}",
+                f"project p: node-hours: used and reserved 99 + at most 24 > limit 100 a month {RESETS}",
                 "group g: node-hours: used and reserved 0 + at most 24 > limit 0.5 a month",
             ], id="node-hours of a job",
         ),
@@ -112,7 +112,7 @@ def hours(limit: float, used: float, scope: str = "user", name: str = "ann") -> 
             [
                 "user ann: 1 concurrent sessions of 1",
                 "user ann: cpu: used 9 + requested 2 > limit 10 (over by 1)",
-                f"user ann: node-hours: used and reserved 1 + at most 1 > limit 1 a month {ANEW}",
+                f"user ann: node-hours: used and reserved 1 + at most 1 > limit 1 a month {RESETS}",
             ], id="all limits of a quota",
         ),
         pytest.param(

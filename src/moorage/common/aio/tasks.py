@@ -1,8 +1,8 @@
 """Tasks that belong to a request, a connection or a caller: named, strongly referenced, failures
 logged.
 
-Whoever spawns such a task waits for it and handles its failure. Work that the process depends on
-runs under ``common.aio.supervisor`` instead.
+The code that spawns such a task waits for it and handles its failure. Work that the process depends
+on runs under ``common.aio.supervisor`` instead.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 Below ``PREFIX/settings/`` a key is the name of a setting, its value is JSON. Each change is one
 transaction, which fails if there was another one, and is kept with its number below
-``PREFIX/settings-history/``. Whoever writes a key by hand bypasses both, and daemons ignore what is
-not valid.
+``PREFIX/settings-history/``. Keys written by hand bypass both, and daemons ignore invalid values.
 """
 
 from __future__ import annotations

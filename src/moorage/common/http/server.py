@@ -29,7 +29,7 @@ _FRAMING_PER_BYTE = 8
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """What one connection may cost. Times in seconds.
+    """Limits on the cost of one connection. Times in seconds.
 
     ``head_s``: from accepting a connection, or the first byte of a later request, to the end of the
     head. ``idle_s``: between two requests. ``body_s`` and ``body_bytes_per_s``: a body may take

@@ -17,7 +17,7 @@ from moorage.common.model.runtimes import traits_of
 
 
 class Action(StrEnum):
-    """What a caller does with a session."""
+    """Actions of a caller on a session."""
 
     SEE = "see"
     """Read what its project may know: its specification, status, history, usage and ports."""

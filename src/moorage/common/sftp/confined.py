@@ -65,7 +65,7 @@ class Root:
                 return int(found)
 
             code = ctypes.get_errno()
-            if code != errno.EAGAIN:  # something was renamed meanwhile
+            if code != errno.EAGAIN:  # something was renamed concurrently
                 break
 
         if code in (errno.EXDEV, errno.ELOOP, errno.EAGAIN):

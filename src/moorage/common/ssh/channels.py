@@ -120,7 +120,7 @@ class PipedChannel:
 
     def eof_received(self) -> bool:
         self._input.put_nowait(b"")
-        return True  # the output goes on
+        return True  # the output continues
 
     def pause_writing(self) -> None:
         self._writable.clear()

@@ -1,10 +1,10 @@
-"""Autoscaling: how many replicas an endpoint needs for its load. Pure.
+"""Autoscaling: the number of replicas that an endpoint needs for its load. Pure.
 
-Each rule that is set asks for as many replicas as bring its value to its target, and the greatest
-number counts, as in Kubernetes' HorizontalPodAutoscaler. Upward it is followed at once, downward by
-one replica when fewer have been enough for ``down_delay_s``. An endpoint that may have no replicas
-loses the last ones when no request has come for ``idle_timeout_s``, and gets one when a request
-waits.
+Each configured rule computes the number of replicas that brings its value to its target, and the
+largest number applies, as in Kubernetes' HorizontalPodAutoscaler. Scaling up is immediate; scaling
+down removes one replica when fewer have sufficed for ``down_delay_s``. An endpoint that may have no
+replicas loses the last ones when no request has arrived for ``idle_timeout_s``, and gets one when a
+request waits.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from math import ceil
 from moorage.common.model.serving import Autoscale
 from moorage.manager.serving.snapshots import AutoscaleDecision, LoadSample, Scaling
 
-# A value that differs from its target by less than this part changes nothing.
+# Values within this share of their target change nothing.
 TOLERANCE = 0.1
-# At most twice as many replicas at once, or this many more.
+# At most twice as many replicas at a time, or this many more.
 STEP_MIN = 2
 
 
@@ -66,7 +66,8 @@ def _up(
 
 
 def _idle(scaling: Scaling, load: LoadSample, now: datetime) -> AutoscaleDecision | None:
-    """To zero, or when to look again; None: it is not idle, or stays loaded."""
+    """Scale to zero, or the time of the next check; None: the endpoint is not idle, or stays
+    loaded."""
     policy = scaling.policy
     if policy.min > 0 or load.idle_s is None or load.held or load.running or load.waiting:
         return None
@@ -92,7 +93,7 @@ def _down(scaling: Scaling, window: Sequence[LoadSample], now: datetime) -> Auto
 
     since = now - timedelta(seconds=policy.down_delay_s)
     first = next((n for n, sample in enumerate(window) if sample.at > since), len(window))
-    recent = window[max(0, first - 1) :]  # the sample before it says how that time began
+    recent = window[max(0, first - 1) :]  # the previous sample shows how that time began
     if needing := [sample.at for sample in recent if _enough(scaling, sample) >= wanted]:
         last = max(needing)
         following = next((s.at for s in recent if s.at > last), None)
@@ -108,10 +109,10 @@ def _down(scaling: Scaling, window: Sequence[LoadSample], now: datetime) -> Auto
 
 
 def _enough(scaling: Scaling, load: LoadSample) -> int:
-    """How many replicas the load needs, if it was served by the wanted ones.
+    """Number of replicas that the load needs, if the desired number served it.
 
-    That no request waits does not mean that fewer could run them all: where requests have begun to
-    wait before, with ``full_at`` of them running per replica, they would wait again.
+    That no request waits does not mean that fewer replicas could handle the load: if requests began
+    to wait earlier, with ``full_at`` of them running per replica, they would wait again.
     """
     needed = _needed(scaling.policy, load, scaling.wanted)[1]
     if scaling.policy.waiting is None or not scaling.full_at:
@@ -138,7 +139,8 @@ def _rules(policy: Autoscale) -> tuple[_Rule, ...]:
 
 
 def _needed(policy: Autoscale, load: LoadSample, wanted: int) -> tuple[str, int, str]:
-    """The rule that asks for most replicas, the number, and why. Of no rule that is set: none."""
+    """Rule that requests the most replicas, the number, and the reason; none without configured
+    rules."""
     best = ("", 0, "no load")
     for name, target, total in _rules(policy):
         value = total(load, wanted) if target is not None else None

@@ -1,7 +1,7 @@
 """Canary plans: the replicas of a new revision that is tried on a share of the requests. Pure.
 
-The stable revision keeps its wanted number of replicas, so that it can take all requests back at
-any time; the canary has as many more as its share of them needs.
+The stable revision keeps its desired number of replicas, so that it can take over all requests at
+any time; the canary has the additional replicas that its share needs.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from moorage.manager.serving.snapshots import EndpointSnapshot, Stable
 
 
 def canary_replicas(endpoint: EndpointSnapshot) -> int:
-    """How many replicas the canary has."""
+    """Number of replicas of the canary."""
     return ceil(endpoint.wanted * endpoint.spec.rollout.canary / 100)
 
 
 def plan_endpoint(endpoint: EndpointSnapshot, now: datetime) -> ReplicaPlan:
-    """What brings the endpoint closer to its wanted replicas, with or without a canary. None are
-    wanted while a budget stops it."""
+    """Plan the steps towards the endpoint's desired replicas, with or without a canary. None are
+    desired while a budget stops the endpoint."""
     if (stopped_by := endpoint.stopped_by) is not None:
         plan = _plan(replace(endpoint, wanted=0), now)
         return replace(plan, look_at=earliest(plan.look_at, stopped_by.until))

@@ -1,12 +1,11 @@
 """Resource groups of an endpoint, in order of preference: where a replica starts, and when it tries
 the next one. Pure.
 
-A group is full where a replica has waited for ``WAIT_S``, and for a while after one has left it for
-that. Such a replica goes to the first group that is not full. Where all are, it waits where it is.
-
-A replica that serves in another group returns once one before it is not full any more: a new one
-starts there, and it goes when that one is ready. If there is no room after all, the group counts as
-full again.
+A group is full if a replica has waited for ``WAIT_S``, and for some time after a replica has left
+it for that reason. Such a replica moves to the first group that is not full; if all are full, it
+waits where it is. A replica that serves in a less preferred group returns once a preferred one is
+not full any more: a new replica starts there, and the old one is removed when it is ready. If there
+is no room after all, the group counts as full again.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from moorage.manager.serving.snapshots import EndpointSnapshot, ReplicaSnapshot
 
 WAIT_S = 5.0
 _NEVER = datetime.max.replace(tzinfo=UTC)
-# How long a group counts as full after a replica has left it for another one.
+# Time for which a group counts as full after a replica has left it for another group.
 FULL_S = 300.0
-# How long a replica has served before it returns to a group that is preferred.
+# Time that a replica must have served before it returns to a preferred group.
 SETTLED_S = 60.0
 
 
 def start_group(endpoint: EndpointSnapshot, now: datetime) -> str:
-    """Where the next replica starts."""
+    """Group in which the next replica starts."""
     groups = endpoint.spec.groups
     full = _full(endpoint, now)
     return next((group for group in groups if group not in full), groups[0])
@@ -47,7 +46,7 @@ def tries_next_at(endpoint: EndpointSnapshot, r: ReplicaSnapshot, now: datetime)
 def returning(
     endpoint: EndpointSnapshot, leaving: Collection[ReplicaSnapshot], now: datetime
 ) -> ReplicaSnapshot | None:
-    """The replica that returns to a preferred group, one at a time: that of the last group."""
+    """The replica that returns to a preferred group, one at a time: the one in the last group."""
     found = [
         r
         for r in endpoint.replicas

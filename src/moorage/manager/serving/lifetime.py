@@ -1,9 +1,8 @@
 """Successors of replicas whose lifetime ends: when to start one, so that it serves in time. Pure.
 
-Of a job of a site, the end of its walltime counts, and how long jobs there wait and load
-(``StartHistory``). Where they take longer than a walltime, a successor gets a successor of its own
-while it still waits: jobs are submitted a little less than a walltime apart, and overlap in the
-queue.
+For a job of a site, the end of its walltime counts, and the waiting and loading times of jobs there
+(``StartHistory``). If these take longer than a walltime, a successor gets its own successor while
+it still waits: jobs are submitted a little less than a walltime apart, and overlap in the queue.
 """
 
 from __future__ import annotations
@@ -16,19 +15,19 @@ from moorage.common.model.status import BEFORE_RUNNING
 from moorage.manager.serving.groups import start_group
 from moorage.manager.serving.snapshots import EndpointSnapshot, ReplicaSnapshot
 
-# A successor starts at the latest when this part of the lifetime is over, unless its group says
-# otherwise.
+# A successor starts at the latest when this share of the lifetime has passed, unless its group
+# specifies otherwise.
 LATEST = 0.9
 MARGIN_S = 60.0
-# A job that has no successor gets no new requests in so much of its walltime, at the most.
+# A job without a successor gets no new requests in at most this share of its walltime.
 LAST_S = 30.0
-# A walltime is short for its model if a job serves for less than this part of it.
+# A walltime is too short for its model if a job serves for less than this share of it.
 SHORT = 0.75
 
 
 def start_s(endpoint: EndpointSnapshot, group: str | None = None) -> float | None:
-    """How long its replicas take from their creation until they are ready, p90; None: unknown.
-    ``group``: those that start there."""
+    """Time from the creation of its replicas until they are ready, p90; None: unknown. ``group``:
+    the group in which they start."""
     history = endpoint.starts.get(group or "")
     if history is not None:
         return history.queue_p90_s + history.load_p90_s
@@ -44,7 +43,7 @@ def start_s(endpoint: EndpointSnapshot, group: str | None = None) -> float | Non
 def ready_expected_at(
     endpoint: EndpointSnapshot, r: ReplicaSnapshot, now: datetime
 ) -> datetime | None:
-    """When a replica that starts is expected to be ready; None: unknown."""
+    """When a starting replica is expected to be ready; None: unknown."""
     history = endpoint.starts.get(r.group)
     if r.expected_start is not None and history is not None:
         return max(now, r.expected_start + timedelta(seconds=history.load_p90_s))
@@ -53,8 +52,9 @@ def ready_expected_at(
 
 
 def next_ready_at(endpoint: EndpointSnapshot, now: datetime) -> datetime | None:
-    """When the next replica of those that start is expected to be ready; None: unknown, or none
-    starts. What takes longer than was expected is not expected at any time."""
+    """When the next starting replica is expected to be ready; None: unknown, or none is starting.
+
+    There is no expectation for a replica that takes longer than expected."""
     starting = [r for r in endpoint.replicas if r.status in BEFORE_RUNNING]
     found = [
         at for r in starting if (at := ready_expected_at(endpoint, r, now)) is not None and at > now
@@ -65,8 +65,8 @@ def next_ready_at(endpoint: EndpointSnapshot, now: datetime) -> datetime | None:
 def successor_due_at(
     endpoint: EndpointSnapshot, r: ReplicaSnapshot, now: datetime
 ) -> datetime | None:
-    """When the successor of a replica shall be created; None: its lifetime is not limited, or not
-    known."""
+    """When the successor of a replica must be created; None: its lifetime is unlimited or
+    unknown."""
     if r.walltime_s is not None:
         return _job_successor_due_at(endpoint, r, r.walltime_s, now)
     if r.ends_at is None or r.ready_at is None:
@@ -86,7 +86,7 @@ def _job_successor_due_at(
     takes_s = start_s(endpoint, start_group(endpoint, now)) or 0.0
     spare_s = (1 - r.successor_at) * walltime_s
 
-    # Never more than what the latest start leaves: a short walltime would be all margin.
+    # Never more than the latest start leaves: a short walltime would be all margin.
     margin_s = min(MARGIN_S + endpoint.spec.rollout.drain_timeout_s, spare_s)
     earliest_at = r.created_at
     if r.ready_at is not None and r.ends_at is not None:
@@ -98,8 +98,8 @@ def _job_successor_due_at(
             return None
 
         ends_at = ready_at + timedelta(seconds=walltime_s - history.load_p90_s)
-        # Where a walltime is mostly loading and margin, each would be due at once, and so on
-        # without end.
+        # If a walltime consists mostly of loading and margin, each successor would be due
+        # immediately, without end.
         earliest_at += timedelta(seconds=spare_s)
     else:
         return None
@@ -108,15 +108,16 @@ def _job_successor_due_at(
 
 
 def served_s(r: ReplicaSnapshot, load_s: float) -> float:
-    """For how long a job serves at least, while queues are what they were: its walltime without its
-    load and what it leaves to its successor."""
+    """Minimum time that a job serves while queues stay as they were: its walltime without its
+    loading time and the time that it leaves to its successor."""
     return r.successor_at * (r.walltime_s or 0.0) - load_s
 
 
 def drains_at(endpoint: EndpointSnapshot, r: ReplicaSnapshot) -> datetime | None:
-    """When a job is drained although no other replica is ready: its site kills it at the end of its
-    walltime, with the requests that it has, and the proxies can hold new ones. None: its walltime
-    is not known."""
+    """When a job is drained although no other replica is ready; None: its walltime is unknown.
+
+    Its site kills it at the end of its walltime, with its requests; the proxies can hold new
+    ones."""
     if r.walltime_s is None or r.ends_at is None:
         return None
     last_s = min(LAST_S, endpoint.spec.rollout.drain_timeout_s, (1 - r.successor_at) * r.walltime_s)
@@ -124,7 +125,7 @@ def drains_at(endpoint: EndpointSnapshot, r: ReplicaSnapshot) -> datetime | None
 
 
 def holds_next(endpoint: EndpointSnapshot) -> Reason:
-    """Whether a quota of node-hours holds a replica that waits."""
+    """Whether a node-hour quota holds back a waiting replica."""
     held = any(r.held is Reason.NODE_HOURS for r in endpoint.replicas)
     return Reason.NODE_HOURS if held else Reason.NONE
 
@@ -132,9 +133,10 @@ def holds_next(endpoint: EndpointSnapshot) -> Reason:
 def late_successor(
     endpoint: EndpointSnapshot, now: datetime
 ) -> tuple[ReplicaSnapshot, datetime | None] | None:
-    """The replica whose walltime ends first without enough others being expected to be ready by
-    then, and when the next one is expected (None: unknown); None: there is no such replica. What
-    has waited or loaded for longer than was expected is not expected at any time."""
+    """The replica whose walltime ends first without enough other replicas expected to be ready by
+    then, and when the next one is expected (None: unknown); None: there is no such replica.
+
+    There is no expectation for a replica that waits or loads longer than expected."""
     if endpoint.deleted or endpoint.stopped_by is not None:
         return None
 
@@ -151,11 +153,11 @@ def late_successor(
     ]
     starting = [r for r in endpoint.replicas if r.status in BEFORE_RUNNING]
 
-    # A quota of node-hours may hold a job until the next month.
+    # A node-hour quota may hold a job back until the next month.
     coming = [r for r in starting if r.held is not Reason.NODE_HOURS]
     expected = [at for r in coming if (at := ready_expected_at(endpoint, r, now)) and at > now]
     takes_s = start_s(endpoint, start_group(endpoint, now)) if due else None
-    if takes_s is not None:  # those that are about to be submitted
+    if takes_s is not None:  # those that will be submitted soon
         expected += [now + timedelta(seconds=takes_s)] * max(0, len(due) - len(starting))
 
     for r in due:

@@ -1,8 +1,8 @@
 """Division of limits among proxies. Pure.
 
-A share is what one proxy may grant in any minute. A proxy that has granted something keeps that
-part of its share until it has left the minute, so the shares of all proxies never add up to more
-than the limit, and neither does what they grant.
+A share is the amount that one proxy may grant in any minute. A proxy keeps the part of its share
+that it has granted until that minute has passed, so neither the shares of all proxies nor their
+grants ever exceed the limit.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ _KINDS = 3
 
 @dataclass(frozen=True, slots=True)
 class StoredShares:
-    """The shares of one subject by proxy, as JSON values. ``now``: unix seconds by the database's
-    clock. ``room``: what is left of a budget, in place of its limit; None: the subject is none."""
+    """Shares of one subject by proxy, as JSON values. ``now``: Unix seconds by the database's
+    clock. ``room``: the remainder of a budget, which replaces its limit; None: the subject is not a
+    budget."""
 
     subject: str
     revision: int
@@ -32,24 +33,25 @@ class StoredShares:
 
 
 class Holding(NamedTuple):
-    """What a proxy may grant of one limit, and what it wants."""
+    """The amount of one limit that a proxy may grant, and the amount that it wants."""
 
     held: int
     wanted: int
 
 
 def divide(limit: int, used: int, wanted: int, others: Iterable[Holding], *, proxies: int) -> int:
-    """The new share of a proxy that has ``used`` so much of the limit, and wants ``wanted``.
+    """The new share of a proxy that has ``used`` this much of the limit, and wants ``wanted``.
 
-    What is free goes to who asks for it first. A proxy that has less than it wants, and less than
-    an equal part of the limit, comes before those that have more: they do not get that part again.
+    Free amounts go to the first proxy that asks. A proxy that has less than it wants, and less than
+    an equal part of the limit, takes precedence over those that have more: they do not get that
+    part again.
     """
     others = list(others)
     equal = limit // max(1, proxies, len(others) + 1)
     free = limit - sum(max(other.held, min(other.wanted, equal)) for other in others)
     grant = min(free, wanted)
 
-    # A burst need not wait for the next share: what nobody wants is divided, too.
+    # A burst need not wait for the next share: unwanted amounts are divided as well.
     grant += max(0, free - grant) // max(1, proxies)
     return max(used, grant, 0)
 
@@ -57,9 +59,9 @@ def divide(limit: int, used: int, wanted: int, others: Iterable[Holding], *, pro
 def share_of(
     need: LimitNeed, proxy: str, stored: StoredShares, proxies: int
 ) -> tuple[LimitShare, StoredShares]:
-    """The share of ``proxy``, and what is stored of the subject from then on.
+    """The share of ``proxy``, and the new stored state of the subject.
 
-    A share that became smaller counts as before until the proxy has said that it holds the new one.
+    A share that shrank counts with its old size until the proxy has confirmed the new one.
     """
     shares = {name: held for name, held in stored.shares.items() if _ends_at(held) > stored.now}
     others = [held for name, held in shares.items() if name != proxy and _is_known(held)]
@@ -74,7 +76,7 @@ def share_of(
         holdings = (Holding(other["held"][kind], other["wanted"][kind]) for other in others)
         grant = divide(limit, used, wanted=wanted, others=holdings, proxies=proxies)
         if stored.room is not None:
-            # what was used is no part of it any more, once it is summed up
+            # used amounts are no longer part of it once they are aggregated
             grant = min(grant, limit)
 
         granted.append(grant)
@@ -89,14 +91,14 @@ def share_of(
 
 
 def _ends_at(held: Any) -> float:
-    """One that does not say it has ended."""
+    """When a share ends. A share without an end has ended."""
     until = held.get("until") if isinstance(held, dict) else None
     return float(until) if isinstance(until, int | float) else 0.0
 
 
 def _is_known(held: Mapping[str, Any]) -> bool:
-    """One that a newer manager has stored in another form is kept for it, and counts for nothing
-    here."""
+    """Whether this release knows the form of a share. A share that a newer manager has stored in
+    another form is kept for that manager, and does not count here."""
     parts = [held.get(name) for name in ("held", "wanted")]
     return all(
         isinstance(part, list) and len(part) >= _KINDS and all(isinstance(one, int) for one in part)

@@ -7,9 +7,10 @@ from moorage.common.model.spec import EndpointSpec
 
 
 def is_new_work(before: EndpointSpec, replicas: int, after: EndpointSpec) -> bool:
-    """Whether ``after`` may run more replicas than ``before``, of which ``replicas`` are wanted
-    now, or other ones. A budget that is exhausted refuses only that: it hinders nobody from using
-    less."""
+    """Whether ``after`` may run more replicas than ``before``, of which ``replicas`` are now
+    desired, or different ones.
+
+    An exhausted budget refuses only that: it prevents nobody from using less."""
     if most_replicas(after, after.replicas) > most_replicas(before, replicas):
         return True
     if after.replicas > replicas:
@@ -18,5 +19,6 @@ def is_new_work(before: EndpointSpec, replicas: int, after: EndpointSpec) -> boo
 
 
 def most_replicas(spec: EndpointSpec, replicas: int) -> int:
-    """The most that may run without another change. ``replicas``: wanted now."""
+    """Maximum number of replicas that may run without another change. ``replicas``: the number
+    desired now."""
     return replicas if spec.autoscale is None else spec.autoscale.max

@@ -1,10 +1,10 @@
 """Replica plans: which replicas of an endpoint to start, drain and stop. Pure.
 
-A replica *stays* if it can serve for as long as the endpoint wants: it has the endpoint's revision,
+A replica *stays* if it can serve as long as the endpoint needs it: it has the endpoint's revision
 and is healthy, on an agent that is ALIVE and not drained, and not at the end of its lifetime.
-Others *leave*. For each one that leaves, another one starts, and must be ready first: by choice,
-there are never fewer ready replicas than wanted, and in a rollout never fewer than
-``max_unavailable`` less.
+Others *leave*. For each replica that leaves, another one starts and must be ready first: by choice,
+there are never fewer ready replicas than desired, and in a rollout never more than
+``max_unavailable`` fewer.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ FAILURES_MAX = 5
 # A replica that was ready for this long shows that the endpoint's spec works: earlier failures no
 # longer count.
 STABLE_S = 60.0
-# An unhealthy replica whose replacement finds no place is stopped after this time, to make one.
+# An unhealthy replica whose replacement finds no place is stopped after this time, to free one.
 UNHEALTHY_S = 120.0
 # Failures of the node, not of the replica: replaced without a backoff.
 _NODE_FAILURES = frozenset({Reason.AGENT_LOST, Reason.AGENT_SHUTDOWN, Reason.KERNEL_GONE})
 # Replicas that leave for one of these reasons count against ``max_surge``. The others are replaced
-# at once: they cannot wait.
+# immediately: they cannot wait.
 BY_CHOICE = frozenset({Reason.REVISION_REPLACED, Reason.SCALED_DOWN, Reason.BUDGET_EXHAUSTED})
-# A draining replica of which neither a proxy nor its engine says whether it has requests stops
-# after this time, in which the proxies learn that it drains. Its engine then finishes what it has
-# within its own grace period.
+# A draining replica about whose requests neither a proxy nor its engine reports is stopped after
+# this time, in which the proxies learn that it drains. Its engine then finishes its requests within
+# its own grace period.
 SETTLE_S = 5.0
 _LEAVE_ORDER = (
     Reason.AGENT_DRAINED,
@@ -51,11 +51,12 @@ _FAR = datetime.max.replace(tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class ReplicaPlan:
-    """``start_stable``: with a canary, of the stable revision. ``revive``: draining replicas that
-    shall serve again. ``failures``: consecutive ones of the current revision since a replica was
-    stable. ``retry_at``: end of the backoff, if any. ``look_at``: when the next plan may differ,
-    though nothing else changes. ``roll_back_to``: the revision to return to, because the current
-    one has failed. ``is_complete``: all replicas have the current revision and are ready.
+    """``start_stable``: with a canary, replicas of the stable revision. ``revive``: draining
+    replicas that should serve again. ``failures``: consecutive failures of the current revision
+    since a replica was stable. ``retry_at``: end of the backoff, if any. ``look_at``: when the next
+    plan may differ, though nothing else changes. ``roll_back_to``: the revision to return to,
+    because the current one has failed. ``is_complete``: all replicas have the current revision and
+    are ready.
     """
 
     start: int = 0
@@ -100,7 +101,7 @@ def _is_node_failure(r: ReplicaSnapshot) -> bool:
 
 
 def plan_replicas(endpoint: EndpointSnapshot, now: datetime) -> ReplicaPlan:
-    """What brings the endpoint closer to its wanted number of replicas of its current revision."""
+    """Plan the steps towards the endpoint's desired number of replicas of its current revision."""
     live = [
         r
         for r in endpoint.replicas
@@ -133,7 +134,7 @@ def plan_replicas(endpoint: EndpointSnapshot, now: datetime) -> ReplicaPlan:
     why = Reason.SCALED_DOWN if endpoint.stopped_by is None else Reason.BUDGET_EXHAUSTED
     plan = replace(
         plan,
-        # One that is unhealthy may have streams that go on, or recover.
+        # An unhealthy replica may have streams that continue, or recover.
         stop=(*done, *plan.stop, *_for(why, (r for r in excess if r.status is not Status.RUNNING))),
         drain=(*plan.drain, *_for(why, (r for r in excess if r.status is Status.RUNNING))),
         failures=len(failed),
@@ -157,12 +158,12 @@ def plan_replicas(endpoint: EndpointSnapshot, now: datetime) -> ReplicaPlan:
 
 
 def _leaves(endpoint: EndpointSnapshot, r: ReplicaSnapshot, now: datetime) -> Reason | None:
-    """Why a live replica shall be replaced, if so. A silent one is replaced, too, but not given
+    """Why a live replica should be replaced, if so. A silent one is replaced as well, but not given
     up."""
     if r.draining_since is not None or r.agent_silent:
         return None
 
-    # The job of one that cannot be reached may be as well as before.
+    # The job of an unreachable replica may be as healthy as before.
     is_kept = r.kept_until is not None and now < r.kept_until
     if r.status is Status.RUNNING and r.is_bad and not is_kept:
         return Reason.UNHEALTHY
@@ -183,7 +184,8 @@ def _leaves(endpoint: EndpointSnapshot, r: ReplicaSnapshot, now: datetime) -> Re
 
 
 def _bad_since(r: ReplicaSnapshot) -> datetime | None:
-    """From when on an unhealthy replica is to be replaced; None: its agent does not call it so."""
+    """Since when an unhealthy replica needs replacement; None: its agent does not report it as
+    unhealthy."""
     if r.unhealthy_since is None or r.kept_until is None:
         return r.unhealthy_since
     return max(r.unhealthy_since, r.kept_until)
@@ -195,8 +197,8 @@ def _leave(
     leaving: dict[ReplicaSnapshot, Reason],
     now: datetime,
 ) -> ReplicaPlan:
-    """Drain those that leave as far as others are ready, and stop those that serve no requests."""
-    # A job whose successor is due while it still waits serves before that one.
+    """Drain leaving replicas as far as others are ready, and stop those that serve no requests."""
+    # A job whose successor is due while it still waits serves before that successor.
     stop = [
         (r.session_id, reason)
         for r, reason in leaving.items()
@@ -234,7 +236,7 @@ def _leave(
         if reason is not Reason.UNHEALTHY:
             continue
 
-        # The proxies send requests to the last one, whatever they have met there.
+        # The proxies send requests to the last replica, whatever errors they have seen there.
         bad_since = _bad_since(r)
         until = None if bad_since is None else bad_since + timedelta(seconds=UNHEALTHY_S)
         if until is not None and now >= until:
@@ -285,7 +287,8 @@ def _add(
 
 
 def _by_choice(endpoint: EndpointSnapshot, r: ReplicaSnapshot) -> bool:
-    """Whether a replica exists beside those that stay, and need not go at once."""
+    """Whether a replica exists in addition to those that stay, and need not be removed
+    immediately."""
     if r.status is not Status.RUNNING or r.agent_silent or r.is_bad:
         return False
     if r.draining_since is not None:
@@ -296,7 +299,7 @@ def _by_choice(endpoint: EndpointSnapshot, r: ReplicaSnapshot) -> bool:
 def _drained(
     draining: Iterable[ReplicaSnapshot], timeout_s: float, now: datetime
 ) -> tuple[tuple[tuple[SessionId, Reason], ...], list[datetime]]:
-    """The draining replicas to stop, and when to look at the others again, though nothing was
+    """The draining replicas to stop, and when to check the others again even if nothing is
     reported."""
     done: list[tuple[SessionId, Reason]] = []
     looks: list[datetime] = []
@@ -325,5 +328,5 @@ def _for(
 
 
 def earliest(*moments: datetime | None) -> datetime | None:
-    """None: there is none."""
+    """The earliest time. None: there is none."""
     return min((at for at in moments if at is not None), default=None)

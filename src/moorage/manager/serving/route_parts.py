@@ -1,8 +1,7 @@
-"""Route table in parts: each route and each credential as the proxies receive it, encoded once.
-Pure.
+"""Route table in parts: each route and each credential as proxies receive it, encoded once. Pure.
 
 A message consists of the encoded parts one after the other, as protobuf allows: a change encodes
-what has changed, and a whole table copies bytes.
+only the changed parts, and a whole table copies bytes.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from moorage.common.link.messages import RouteTable
 from moorage.common.link.pb import routes_pb2
 from moorage.common.link.route_codec import routes_to_wire
 
-# The field of the table, and what identifies the part there.
+# The field of the table, and the key that identifies the part in it.
 PartKey = tuple[str, str]
 _EMPTY = RouteTable(0, (), ())
 _IDENTITY: dict[str, Callable[[Any], str]] = {
@@ -41,7 +40,7 @@ class RouteChanges:
         return bool(self.parts or self.removed)
 
     def message(self, generation: int, base: int) -> bytes:
-        """For a proxy that has the table of generation ``base``."""
+        """Message for a proxy that has the table of generation ``base``."""
         head = routes_pb2.RouteTable(generation=generation, base=base)
         for field, key in self.removed:
             getattr(head, f"removed_{field}").append(key)
@@ -57,7 +56,7 @@ class RouteParts:
         self._last = _EMPTY
 
     def message(self, generation: int) -> bytes:
-        """The whole table."""
+        """Message with the whole table."""
         head = routes_pb2.RouteTable(generation=generation)
         return head.SerializeToString() + self.encoded()
 
@@ -67,8 +66,10 @@ class RouteParts:
         return b"".join(encoded for _, encoded in every)
 
     def apply(self, changes: RouteTable) -> RouteChanges:
-        """``changes``: what was added, changed or removed since the last call, at the cost of that.
-        Parts that are equal to those before are no changes."""
+        """Apply ``changes``: additions, changes and removals since the last call, at a proportional
+        cost.
+
+        Parts that are equal to the previous ones are not changes."""
         changed: dict[PartKey, bytes] = {}
         removed: list[PartKey] = []
         for field in _IDENTITY:
@@ -82,7 +83,7 @@ class RouteParts:
         return RouteChanges(changed, removed)
 
     def update(self, table: RouteTable) -> RouteChanges:
-        """``table``: the whole table now."""
+        """Replace the table. ``table``: the whole table now."""
         last = self._last
         self._last = table
         changed: dict[PartKey, bytes] = {}

@@ -24,9 +24,9 @@ _NO_KEYS: Mapping[str, Mapping[str, str]] = {}
 def model_routes(
     rows: Iterable[Mapping[str, Any]], keys: Mapping[str, Mapping[str, str]] = _NO_KEYS
 ) -> tuple[ModelRoute, ...]:
-    """One route per model name, ordered by name. For a name that several rows share, the lowest
-    ``rank`` wins: an endpoint before a session. ``keys``: by model, the keys of providers by the
-    name of their secret."""
+    """One route per model name, ordered by name. If several rows share a name, the lowest ``rank``
+    wins: an endpoint before a session. ``keys``: by model, the keys of providers by the name of
+    their secret."""
     routes: dict[str, tuple[int, int, list[Target]]] = {}
     facts: dict[str, Mapping[str, Any]] = {}
     contexts: dict[str, list[int]] = {}
@@ -96,19 +96,18 @@ def _unix(at: datetime | None) -> int:
 
 
 def _ready_at(expected: datetime | None) -> int:
-    """Rounded up, because a site states the same start a little differently each time."""
+    """Round up, because a site reports the same start slightly differently each time."""
     return 0 if expected is None else ceil(expected.timestamp() / _ROUNDED_S) * _ROUNDED_S
 
 
 def _routing(
     name: str, stored: Mapping[str, Any] | None, keys: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The fields of a route that say how to route. A provider whose key is not known is left
-    out."""
+    """Fields of a route that specify the routing. Providers with an unknown key are omitted."""
     if stored is None:
         return {}
 
-    # Without what a newer release may say: requests are served, if not as well.
+    # Without fields of a newer release: requests are served, if not optimally.
     routing, _ = known_part(Routing, stored, {})
     fallbacks = tuple(
         RouteFallback(
@@ -148,7 +147,7 @@ def _provider(name: str, number: int, base: str | None, key: str) -> Target | No
 
 
 def _status(row: Mapping[str, Any], ready: int) -> EndpointStatus:
-    """As far as routes say: requests that wait make no new route."""
+    """Status as far as routes show it: waiting requests do not change the route."""
     if row["suspended_until"] is not None:
         return EndpointStatus.NOT_LOADED
     if ready:
@@ -160,7 +159,7 @@ def _status(row: Mapping[str, Any], ready: int) -> EndpointStatus:
 
 def reads_priority(engine: str, args: Sequence[str]) -> bool:
     """Whether the engine schedules by ``priority`` of a request. vLLM refuses the field unless it
-    was started so; other engines have none."""
+    was started with this option; other engines do not have it."""
     words = [word.replace("_", "-") for arg in args for word in arg.split("=", 1)]
     option = "--scheduling-policy"
     return (

@@ -1,8 +1,8 @@
-"""Interface of custom routines: what they see of endpoints, and what they can ask for.
+"""Interface of custom routines: their view of endpoints, and the actions that they can request.
 
 A routine is an async function with two arguments, installed as an entry point of the group
-``moorage.routines``. ``docs/routines.md`` has an example. What it asks for is carried out when it
-returns, in order, and only while this manager leads.
+``moorage.routines``. ``docs/routines.md`` has an example. Its requested actions are carried out in
+order when it returns, and only while this manager leads.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from moorage.common.model.ids import EndpointId, SessionId
 @dataclass(frozen=True, slots=True)
 class ReplicaInfo:
     """``state``: queued, loading, ready, busy or draining. ``address``: ``host:port`` of its
-    engine, which expects the replica's own key; "" until it listens. ``in_flight``: by the proxies;
-    None: none reports."""
+    engine, which expects the replica's own key; "" until it listens. ``in_flight``: counted by the
+    proxies; None: no proxy reports."""
 
     session_id: SessionId
     name: str
@@ -33,9 +33,9 @@ class ReplicaInfo:
 
 @dataclass(frozen=True, slots=True)
 class EndpointInfo:
-    """``waiting``: requests that proxies hold. ``replicas``: the live ones, those that wait for a
-    place included. ``version``: what is asked for is void if the endpoint has another one by
-    then."""
+    """``waiting``: requests that proxies hold. ``replicas``: the live ones, including those that
+    wait for a place. ``version``: requested actions are void if the endpoint has a different
+    version by then."""
 
     endpoint_id: EndpointId
     name: str
@@ -76,14 +76,14 @@ class Note:
 
 
 class Intents:
-    """What a routine asks for. ``asked`` is read when it has returned."""
+    """Actions that a routine requests. ``asked`` is read when the routine has returned."""
 
     def __init__(self) -> None:
         self.asked: list[ScaleEndpoint | DrainReplica | Note] = []
 
     def scale(self, endpoint: EndpointInfo, replicas: int, why: str) -> None:
-        """Set the wanted number, within the limits of its autoscaling. It is recorded as a scaling
-        decision; autoscaling goes on from it."""
+        """Set the desired number, within the limits of its autoscaling. It is recorded as a scaling
+        decision, from which autoscaling continues."""
         self.asked.append(ScaleEndpoint(endpoint, replicas, why))
 
     def drain(self, replica: ReplicaInfo) -> None:

@@ -17,8 +17,8 @@ from moorage.manager.identity.keys import NOBODY, Owner
 
 @dataclass(frozen=True, slots=True)
 class EngineLoad:
-    """Requests at one engine, as it counts them. ``kv_cache``: use from 0 to 1; None: it does not
-    say."""
+    """Requests in one engine, as the engine counts them. ``kv_cache``: use from 0 to 1; None: not
+    reported."""
 
     running: int = 0
     waiting: int = 0
@@ -30,19 +30,19 @@ class ReplicaSnapshot:
     """``agent_silent``: the agent is SUSPECT or LOST, so a replacement starts before this replica
     is given up. ``agent_drained``: the agent is being drained, so this replica is stopped once its
     replacement is ready. ``unhealthy_since``: its engine does not answer health checks; it gets no
-    requests. ``kept_until``: the way to it is gone, and it is not replaced for that before.
-    ``failing_since``: by the results of the proxies it fails everybody. They prefer other replicas
-    to it, and use it while there is none.
+    requests. ``kept_until``: it is unreachable, and is not replaced for that reason before this
+    time. ``failing_since``: according to the proxies it fails all requests. They prefer other
+    replicas, and use it only if there is no other.
 
     ``draining_since``: it gets no new requests, and stops once it has finished its last one, for
-    ``drain_reason``. ``in_flight``: requests that the proxies have sent there; None: no proxy says.
-    ``is_confirmed``: all these proxies know that it drains. ``load``: None: its engine does not
-    say. ``ends_at``: end of its lifetime, while it runs. ``group``: its resource group. ``held``:
-    while it is PENDING, why the scheduler has not placed it.
+    ``drain_reason``. ``in_flight``: requests that the proxies have sent there; None: no proxy
+    reports. ``is_confirmed``: all these proxies know that it drains. ``load``: None: its engine
+    does not report it. ``ends_at``: end of its lifetime, while it runs. ``group``: its resource
+    group. ``held``: while it is PENDING, why the scheduler has not placed it.
 
-    Of a job of a site: ``walltime_s``, what it asked for; ``expected_start``: as the site says
-    while it is QUEUED; ``successor_at``: the part of the walltime after which its successor starts
-    at the latest.
+    For a job of a site: ``walltime_s``: its requested walltime; ``expected_start``: the site's
+    estimate while it is QUEUED; ``successor_at``: the share of the walltime after which its
+    successor starts at the latest.
     """
 
     session_id: SessionId
@@ -71,19 +71,19 @@ class ReplicaSnapshot:
 
     @property
     def serves(self) -> bool:
-        """The proxies may send requests there, and it answers."""
+        """Whether the proxies may send requests there, and it answers."""
         return self.status is Status.RUNNING and not self.is_bad and self.draining_since is None
 
     @property
     def is_bad(self) -> bool:
-        """It does not answer, by its agent or by the proxies."""
+        """Whether it does not answer, according to its agent or the proxies."""
         return self.unhealthy_since is not None or self.failing_since is not None
 
 
 @dataclass(frozen=True, slots=True)
 class StartHistory:
-    """How long jobs waited in the queue of a resource group's site, and how long those of one
-    endpoint then took until they were ready: the latest ``starts`` of them."""
+    """Waiting times of jobs in the queue of a resource group's site, and loading times of the jobs
+    of one endpoint: the latest ``starts`` of them."""
 
     starts: int
     queue_p50_s: float
@@ -110,7 +110,7 @@ class StartHistory:
 
 @dataclass(frozen=True, slots=True)
 class Stable:
-    """The revision beside which a canary is tried."""
+    """Revision next to which a canary is tried."""
 
     revision: int
     spec: EndpointSpec
@@ -118,7 +118,7 @@ class Stable:
 
 @dataclass(frozen=True, slots=True)
 class BudgetStop:
-    """An exhausted budget that stops what its payer runs, and when its period ends."""
+    """Exhausted budget that stops the work of its payer, and the end of its period."""
 
     budget: str  # as in "project vision in gpu by the month"
     until: datetime
@@ -126,10 +126,10 @@ class BudgetStop:
 
 @dataclass(frozen=True, slots=True)
 class EndpointSnapshot:
-    """``revision``: the one that all replicas shall have. ``proven``: all replicas have been of
+    """``revision``: the one that all replicas should have. ``proven``: all replicas have been of
     this revision and ready at the same time. ``fallback``: the revision that was served before.
 
-    ``waiting``: requests that the proxies hold for want of a ready replica. ``stable``:
+    ``waiting``: requests that the proxies hold because no replica is ready. ``stable``: set if
     ``revision`` is a canary, which gets a share of the requests; None: it replaces all others.
     ``starts``: by resource group of kind hpc. ``stopped_by``: while it is set, the endpoint has no
     replicas.
@@ -155,9 +155,9 @@ class EndpointSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class LoadSample:
-    """Load of one endpoint at one moment. ``waiting``: requests in the queues of its engines, and
-    ``held``: those that the proxies hold. ``kv_cache``: mean use over the replicas that say so.
-    ``first_token_s``: p90; None: no request. ``idle_s``: since the last request, as far as all
+    """Load of one endpoint at one moment. ``waiting``: requests in the queues of its engines.
+    ``held``: requests that the proxies hold. ``kv_cache``: mean use over the replicas that report
+    it. ``first_token_s``: p90; None: no request. ``idle_s``: since the last request, as far as all
     proxies know; None: they do not report, so nothing is known. ``ready``: replicas that serve."""
 
     at: datetime
@@ -173,9 +173,9 @@ class LoadSample:
 
 @dataclass(frozen=True, slots=True)
 class AutoscaleDecision:
-    """Of autoscaling. ``replicas``: the wanted number from now on. ``rule``: the one that decided;
-    "" if the number stays. ``look_at``: when the next decision may differ, though the load
-    stays."""
+    """Decision of autoscaling. ``replicas``: the desired number from now on. ``rule``: the rule
+    that decided; "" if the number stays. ``look_at``: when the next decision may differ even if the
+    load stays."""
 
     replicas: int
     rule: str = ""
@@ -185,7 +185,7 @@ class AutoscaleDecision:
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """What the decision depends on beside the load. ``scaled_at``: last change of the wanted
+    """Inputs of the decision in addition to the load. ``scaled_at``: last change of the desired
     number; ``active_since``: the endpoint was changed then, or a replica became ready, so that its
     idle time cannot have begun earlier. ``full_at``: running requests per replica when requests
     began to wait, if known."""

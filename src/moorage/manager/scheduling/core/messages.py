@@ -104,10 +104,10 @@ def unmet_message(unmet: UnmetCondition) -> str:
         used, asked, limit = (
             format_node_hours(n) for n in (unmet.used, unmet.requested, unmet.limit)
         )
-        anew = f" (anew from {_day(unmet.until)} UTC)" if unmet.requested <= unmet.limit else ""
+        reset = f" (resets {_day(unmet.until)} UTC)" if unmet.requested <= unmet.limit else ""
         return (
             f"{unmet.scope} {unmet.name}: node-hours: used and reserved {used} + at most {asked} "
-            f"> limit {limit} a month{anew}"
+            f"> limit {limit} a month{reset}"
         )
 
     if kind is UnmetKind.EARLIER_ATTEMPT:

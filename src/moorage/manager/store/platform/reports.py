@@ -350,9 +350,9 @@ class ReportStore:
 
         seen = [change.observation for _, change in every]
         # Once the end of a kernel is written, its agent may forget it, so that write must be
-        # durable. All other changes are reported again. What the session controller derives from
-        # them is written durably and later, and a crash of Postgres never loses an earlier commit
-        # and keeps a later one.
+        # durable. All other changes are reported again. Changes that the session controller derives
+        # from them are written durably and later, and a crash of Postgres never loses an earlier
+        # commit and keeps a later one.
         ends = any(change.new in TERMINAL for _, change in every)
         written = await (self.connection if ends else self._kernel_connection).fetch(
             SQL["kernel_observe"],

@@ -29,8 +29,8 @@ REREAD_S = 5.0
 # replica that starts, and each queue that empties and fills again, would read all of them.
 RUNNING_KEPT_S = 1800.0
 SLICES = 20  # reading a thousand agents together would block the event loop for 0.1 s
-# What a second of rereading costs at most, in agents. Running kernels that are read with an agent
-# count as agents: so many as one. More of either make the round longer.
+# Maximum cost of a second of rereading, in agents. This many running kernels that are read with an
+# agent count as one agent. With more of either, the round takes longer.
 REREAD_PER_S = 40
 REREAD_KERNELS = 10
 # Maximum number of agents that are read together, and of running kernels: more would block the
