@@ -56,19 +56,19 @@ class LedgerMetrics:
         for gauge in (self._requests, self._tokens, self._gpu, self._cpu, self._cost):
             gauge.clear()
 
-        for one in projects:
-            project = one.project or ""
-            self._requests.labels(project).set(one.requests)
+        for usage in projects:
+            project = usage.project or ""
+            self._requests.labels(project).set(usage.requests)
             for kind, tokens in (
-                ("in", one.tokens_in),
-                ("out", one.tokens_out),
-                ("cached", one.tokens_cached),
+                ("in", usage.tokens_in),
+                ("out", usage.tokens_out),
+                ("cached", usage.tokens_cached),
             ):
                 self._tokens.labels(project, kind).set(tokens)
 
-            self._gpu.labels(project).set(one.gpu_ms / _MS)
-            self._cpu.labels(project).set(one.cpu_ms / _MS)
-            self._cost.labels(project).set(one.cost / _MILLIONTHS)
+            self._gpu.labels(project).set(usage.gpu_ms / _MS)
+            self._cpu.labels(project).set(usage.cpu_ms / _MS)
+            self._cost.labels(project).set(usage.cost / _MILLIONTHS)
 
     def set_budgets(self, budgets: Iterable[tuple[tuple[str, str, str, str], float]]) -> None:
         """Set ``budgets``: scope, name, unit and period, and the used share."""

@@ -168,7 +168,9 @@ class OrdersSender:
         withdrawn = frozenset(k for k in changed if k not in kernels and k in self._digest)
         self._digest.change(_order_contents(k.kernel_id for k in added), withdrawn)
         self._reloads |= {
-            one.kernel_id: one.reload_generation for one in added if one.reload_generation
+            kernel.kernel_id: kernel.reload_generation
+            for kernel in added
+            if kernel.reload_generation
         }
         for kernel_id in withdrawn:
             self._reloads.pop(kernel_id, None)

@@ -29,7 +29,7 @@ def adapter_args(endpoint: str, adapters: Sequence[Adapter]) -> list[str]:
         }
         for adapter in adapters
     ]
-    return ["--enable-lora", _OPTION, *(json.dumps(one) for one in given)]
+    return ["--enable-lora", _OPTION, *(json.dumps(adapter) for adapter in given)]
 
 
 def adapters_in(args: Iterable[str]) -> tuple[str, ...]:

@@ -14,7 +14,9 @@ _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._/:-]{0,126}[A-Za-z0-9])?")
 def suggested_name(text: str) -> str:
     """Derive a valid name from ``text``: without accents, and with - for other characters."""
     letters = (
-        one for one in unicodedata.normalize("NFKD", text[:512]) if not unicodedata.combining(one)
+        character
+        for character in unicodedata.normalize("NFKD", text[:512])
+        if not unicodedata.combining(character)
     )
     name = re.sub(r"[^A-Za-z0-9._/:-]+", "-", "".join(letters))[:128].strip("._/:-")
     return name if re.search("[A-Za-z]", name) else f"job-{name or 1}"

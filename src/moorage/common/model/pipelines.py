@@ -116,7 +116,7 @@ def conditions(after: list[After], inputs: list[Input]) -> list[After]:
     """``after``, plus the success of each step named in ``inputs``."""
     if not inputs:
         return after
-    succeeding = {one.step for one in after if one.on == "success"}
+    succeeding = {condition.step for condition in after if condition.on == "success"}
     wanted = dict.fromkeys(input_.step for input_ in inputs if input_.step not in succeeding)
     return [*after, *(After(step=step, on="success") for step in wanted)]
 

@@ -17,7 +17,7 @@ def _one_of(names: list[str]) -> Callable[[str], str]:
     def check(name: str) -> str:
         if name in names or is_custom(name):
             return name
-        expected = ", ".join(f"'{one}'" for one in names) + " or 'custom:NAME'"
+        expected = ", ".join(f"'{allowed}'" for allowed in names) + " or 'custom:NAME'"
         # The message of a ``Literal``, which the type would be without plug-ins.
         raise PydanticCustomError(
             "literal_error", "Input should be {expected}", {"expected": expected}

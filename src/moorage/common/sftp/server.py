@@ -351,7 +351,9 @@ class Server:
 
 
 def attributes_of(found: os.stat_result) -> Attributes:
-    times = tuple(min(max(int(one), 0), 0xFFFFFFFF) for one in (found.st_atime, found.st_mtime))
+    times = tuple(
+        min(max(int(moment), 0), 0xFFFFFFFF) for moment in (found.st_atime, found.st_mtime)
+    )
     return Attributes(
         found.st_size, (found.st_uid, found.st_gid), found.st_mode, (times[0], times[1])
     )

@@ -22,7 +22,7 @@ def _split(value: Any) -> Any:
     parts = [value] if isinstance(value, str) else value
     if not isinstance(parts, list):
         return value
-    return [name for part in parts for one in str(part).split(",") if (name := one.strip())]
+    return [name for part in parts for item in str(part).split(",") if (name := item.strip())]
 
 
 class UsageSplit(Model):

@@ -98,7 +98,7 @@ def _changed(agent: AgentState, kernels: Iterable[Running], sign: int) -> AgentS
     return replace(
         agent,
         free=free,
-        devices=tuple(replace(one, free=devices[one.device_id]) for one in agent.devices),
+        devices=tuple(replace(device, free=devices[device.device_id]) for device in agent.devices),
         kernels=agent.kernels - sign * len(kernels),
         running=stay if sign == 1 else (*stay, *kernels),
     )

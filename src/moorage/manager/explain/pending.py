@@ -164,7 +164,7 @@ def probe_placement(
 
     first = next(iter(alone.reservations), None)
     ahead = [other.session_id for other in queue[: position - 1]] + [
-        one.session_id for one in made.places
+        place.session_id for place in made.places
     ]
     forecast = forecast_start(
         snapshot, policy, now=now, session_id=session_id, ahead=ahead, selectors=selectors
@@ -388,10 +388,10 @@ def _conditions(
 ) -> list[Condition]:
     found = []
     for kind, kinds in _KINDS.items():
-        failed = [one for one in unmet if one.kind in kinds]
-        for one in failed:
+        failed = [condition for condition in unmet if condition.kind in kinds]
+        for condition in failed:
             named = replace(
-                one, names=tuple(names.get(SessionId(name), name) for name in one.names)
+                condition, names=tuple(names.get(SessionId(name), name) for name in condition.names)
             )
             found.append(Condition(kind=kind, met=False, text=unmet_message(named)))
 

@@ -73,7 +73,7 @@ def placement_spans(
     session: TracedSession, placement: Placement, new_span_id: Callable[[], int]
 ) -> list[Span]:
     """``queue`` and ``placement``; none if the placement was not committed."""
-    history = [one for one in session.history if one.revision <= placement.revision]
+    history = [entry for entry in session.history if entry.revision <= placement.revision]
     if not history or (history[-1].revision, history[-1].event) != (
         placement.revision,
         Event.PLACED,
@@ -116,7 +116,7 @@ def start_spans(
     """The spans of the start that ended with the entry ``revision``: the delivery of orders to the
     agent, and the whole start. A session that was RUNNING before starts again below its first
     start."""
-    history = [one for one in session.history if one.revision <= revision]
+    history = [entry for entry in session.history if entry.revision <= revision]
     if not history or history[-1].revision != revision:
         return []
 
@@ -167,12 +167,12 @@ def start_spans(
         "moorage.session.status": last.new,
         "moorage.resource_group": session.resource_group,
         "moorage.project": session.project,
-        "moorage.attempts": sum(one.new is Status.SCHEDULED for one in history),
+        "moorage.attempts": sum(entry.new is Status.SCHEDULED for entry in history),
     }
     if last.reason:
         attributes["moorage.reason"] = last.reason
 
-    events = [(one.event, one.at) for one in history[1:]]
+    events = [(entry.event, entry.at) for entry in history[1:]]
     name = "session restart" if again else "session start"
     made.append(
         Span(
@@ -192,8 +192,8 @@ def start_spans(
 def _pending_since(history: Sequence[HistoryRow]) -> float:
     """Since when the session that is pending at the end of ``history`` has been pending."""
     since = history[-1].at
-    for one in reversed(history):
-        if one.new is not Status.PENDING:
+    for entry in reversed(history):
+        if entry.new is not Status.PENDING:
             break
-        since = one.at
+        since = entry.at
     return since

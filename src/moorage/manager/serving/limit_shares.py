@@ -101,7 +101,9 @@ def _is_known(held: Mapping[str, Any]) -> bool:
     another form is kept for that manager, and does not count here."""
     parts = [held.get(name) for name in ("held", "wanted")]
     return all(
-        isinstance(part, list) and len(part) >= _KINDS and all(isinstance(one, int) for one in part)
+        isinstance(part, list)
+        and len(part) >= _KINDS
+        and all(isinstance(item, int) for item in part)
         for part in parts
     )
 

@@ -52,8 +52,8 @@ def svg(view: PipelineView) -> str:
     )
     _child(root, "title", f"pipeline {view.name}: {view.state}")
     for name, earlier in after.items():
-        for one in earlier:
-            _edge(root, one, places[one.step], places[name])
+        for dependency in earlier:
+            _edge(root, dependency, places[dependency.step], places[name])
     for name, elements in groups.items():
         _box(root, name, elements, places[name])
 
@@ -66,7 +66,9 @@ def _places(after: Mapping[str, Sequence[After]]) -> dict[str, tuple[int, int]]:
     rows: dict[int, int] = {}
     places = {}
     for name, earlier in after.items():
-        depth = depths[name] = 1 + max((depths[one.step] for one in earlier), default=-1)
+        depth = depths[name] = 1 + max(
+            (depths[dependency.step] for dependency in earlier), default=-1
+        )
         row = rows[depth] = rows.get(depth, -1) + 1
         places[name] = _MARGIN + depth * (_WIDTH + _GAP_X), _MARGIN + row * (_HEIGHT + _GAP_Y)
     return places
@@ -136,7 +138,7 @@ def _progress(elements: Sequence[StepView], states: Sequence[StepState]) -> str:
     first = elements[0]
     if first.index is not None:
         return f"{len(states)}: " + ", ".join(
-            f"{states.count(one)} {one}" for one in StepState if one in states
+            f"{states.count(state)} {state}" for state in StepState if state in states
         )
 
     why = (

@@ -211,7 +211,7 @@ def to_rerun(
     for step in reversed(steps):  # in the order of ``check``, so that an input's own inputs follow
         if step.name in without_input:
             for source in {input_.step for input_ in step.inputs}:
-                again |= {one for one in states if one[0] == source}
+                again |= {key for key in states if key[0] == source}
 
     waiting = deque(sorted({name for name, _ in again}))
     seen = set()

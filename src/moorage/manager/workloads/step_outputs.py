@@ -38,7 +38,9 @@ def check_inputs(steps: Sequence[Step]) -> None:
         for input_ in step.inputs:
             _output(step, input_, by_name[input_.step])
 
-        if found := overlap(_path(one, by_name[one.step]) for one in step.inputs):
+        if found := overlap(
+            _path(step_input, by_name[step_input.step]) for step_input in step.inputs
+        ):
             raise InvalidInput(
                 f"step {step.name!r}: the input paths {found[0]!r} and {found[1]!r} overlap",
                 next_step="give each input a different `path`",

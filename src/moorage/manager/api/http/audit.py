@@ -64,7 +64,7 @@ def is_audited(row: Route) -> bool:
 def reader_of(row: Route, rows: Sequence[Route]) -> Route | None:
     """Find the route that reads the resource which ``row`` writes: the one with the same path, or
     with the nearest path above it. None: ``row`` creates something."""
-    readers = {one.path: one for one in rows if one.method == "GET"}
+    readers = {reader.path: reader for reader in rows if reader.method == "GET"}
     path = row.path
     while "{" in path:
         if path in readers:
@@ -191,7 +191,7 @@ def _without_secrets(part: Any) -> Any:
             else _without_secrets(value)
             for name, value in part.items()
         }
-    return [_without_secrets(one) for one in part] if isinstance(part, list) else part
+    return [_without_secrets(item) for item in part] if isinstance(part, list) else part
 
 
 @route(

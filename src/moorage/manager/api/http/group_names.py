@@ -36,9 +36,9 @@ def _current(field: str, value: Any, aliases: Mapping[str, str]) -> Any:
         return value
 
     found: list[Any] = [
-        with_current_names(one, aliases) if isinstance(one, BaseModel) else one for one in value
+        with_current_names(item, aliases) if isinstance(item, BaseModel) else item for item in value
     ]
     if field == "resource_groups":
-        found = list(dict.fromkeys(aliases.get(one, one) for one in value))
+        found = list(dict.fromkeys(aliases.get(item, item) for item in value))
 
     return value if found == value else found

@@ -19,7 +19,7 @@ def split_list(value: Any) -> Any:
     parts = [value] if isinstance(value, str) else value
     if not isinstance(parts, list):
         return value
-    return [one.strip() for part in parts for one in str(part).split(",") if one.strip()]
+    return [item.strip() for part in parts for item in str(part).split(",") if item.strip()]
 
 
 class PageQuery(Model):

@@ -194,7 +194,7 @@ def read_if_match(request: web.Request, what: str) -> frozenset[int] | None:
     if given in ("", "*"):
         return None
 
-    tags = [_ETAG.fullmatch(one.strip()) for one in given.split(",")]
+    tags = [_ETAG.fullmatch(tag.strip()) for tag in given.split(",")]
     if not all(tags):
         raise InvalidInput(
             f'If-Match is {given[:100]!r}: it must be the ETag of {what}, such as "3"',

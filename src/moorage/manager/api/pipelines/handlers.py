@@ -146,14 +146,14 @@ async def list_pipelines(call: Call[None, PipelineQuery]) -> Page[PipelineView]:
     query = call.query
     repository = call.deps.store.pipelines
     found, following = await repository.page(call.scope, paging(query), project=query.project)
-    counts = await repository.counts([one.id for one in found])
+    counts = await repository.counts([pipeline.id for pipeline in found])
     views = []
-    for one in found:
+    for pipeline in found:
         states: Counter[StepState] = Counter()
-        for status, result, reason, n in counts[one.id]:
+        for status, result, reason, n in counts[pipeline.id]:
             states[pipelines.step_state(status, result, reason)] += n
 
-        views.append(_summary(one, states))
+        views.append(_summary(pipeline, states))
 
     return Page[PipelineView](items=views, next=following)
 
@@ -264,7 +264,7 @@ async def _run_again(call: Call[None, NoQuery], found: StoredPipeline) -> bool:
         for position, node in enumerate(nodes)
     ]
     every = step_reuse.with_meanings(every, scope.owner.project, forced=True)
-    new = [one for one in every if (one.step, one.index) in again]
+    new = [step for step in every if (step.step, step.index) in again]
     known = {row.position: str(row.session_id) for row in rows.values()}
     kept = {str(rows[node.item].session_id): node.follows for node in nodes if node.item in pending}
 
@@ -292,7 +292,7 @@ async def _resolved(
             if again:
                 recorded[step.name] = specs[step.name].spec.priority
 
-    pipelines.check_specs(steps, {name: one.spec for name, one in specs.items()})
+    pipelines.check_specs(steps, {name: resolved.spec for name, resolved in specs.items()})
     checked: dict[str, SessionSpec] = {}
 
     # Keyed by the identity of a specification, which is kept alive: equal ones in a request are
@@ -320,7 +320,7 @@ async def _resolved(
         stored[id(spec)] = spec, spec.model_copy(update=job)
         specs[step.name] = specs[step.name]._replace(spec=stored[id(spec)][1])
 
-    step_outputs.check_runtimes(steps, {name: one.spec for name, one in specs.items()})
+    step_outputs.check_runtimes(steps, {name: resolved.spec for name, resolved in specs.items()})
     return specs
 
 
@@ -462,7 +462,7 @@ def _summary(found: StoredPipeline, counts: Mapping[StepState, int]) -> Pipeline
 
 def _warnings(specs: Mapping[str, Resolved]) -> list[str]:
     # many steps of a pipeline share a specification
-    different = {id(one.spec.env): one.spec for one in specs.values()}
+    different = {id(resolved.spec.env): resolved.spec for resolved in specs.values()}
     return plain_secrets.warnings(
         env for spec in different.values() for env in plain_secrets.of_workload(spec)
     )
@@ -486,15 +486,15 @@ def _planned(
     )
     steps = [
         StepView(
-            name=one.step,
-            index=one.index,
+            name=step.step,
+            index=step.index,
             state=StepState.PENDING,
-            after=after[one.step],
-            run=one.run,
+            after=after[step.step],
+            run=step.run,
             session_id="",
             session="",
         )
-        for one in new
+        for step in new
     ]
     counted = _summary(found, {StepState.PENDING: len(steps)})
 

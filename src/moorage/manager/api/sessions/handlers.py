@@ -202,9 +202,11 @@ async def list_sessions(call: Call[None, SessionQuery]) -> Page[SessionView]:
     return await call.deps.store.sessions.page(
         call.scope,
         paging(query),
-        statuses=frozenset(Status(one) for one in query.status if one.value not in RESULT_OF),
+        statuses=frozenset(
+            Status(status) for status in query.status if status.value not in RESULT_OF
+        ),
         results=frozenset(
-            RESULT_OF[Outcome(one)] for one in query.status if one.value in RESULT_OF
+            RESULT_OF[Outcome(status)] for status in query.status if status.value in RESULT_OF
         ),
         endpoint=query.endpoint,
         pipeline=pipeline,

@@ -179,7 +179,7 @@ async def _base(call: Call[TemplateSpec, OwnerQuery], name: str, ref: str) -> Te
             next_step="base a shared template on another shared template",
         )
 
-    if any(split_version(one)[0] == name for one in chain):
+    if any(split_version(base)[0] == name for base in chain):
         raise InvalidInput(
             f"template {name!r} would be based on itself: {' on '.join([name, *chain])}",
             next_step="give the new template another name, or omit `base`",

@@ -285,7 +285,7 @@ class Notifier:
                 last = payloads[-1]
                 if (
                     topic in last
-                    or sum(one is not None for one in last.values()) == _PARTS_OF_PAYLOAD
+                    or sum(value is not None for value in last.values()) == _PARTS_OF_PAYLOAD
                 ):
                     payloads.append(last := {})
 

@@ -120,10 +120,19 @@ class LoadStore:
             [addresses.get(r.proxy_id) for r in reports],
             CLAIM_S,
             [
-                json.dumps({one.session_id: one.failing_s for one in m.replicas if one.failing_s})
+                json.dumps(
+                    {
+                        replica.session_id: replica.failing_s
+                        for replica in m.replicas
+                        if replica.failing_s
+                    }
+                )
                 for _, m in loads
             ],
-            [json.dumps([one.session_id for one in m.replicas if one.answers]) for _, m in loads],
+            [
+                json.dumps([replica.session_id for replica in m.replicas if replica.answers])
+                for _, m in loads
+            ],
         )
         self._notifier.notify_endpoints(
             {EndpointId(row["id"]) for row in rows if row["id"] is not None}

@@ -325,12 +325,12 @@ class EndpointStore:
         records = await read_endpoints(self._db, [row["id"] for row in found])
         texts = [
             text
-            for one in records
-            for text in (one.rollout_detail, *(r.detail for r in one.replicas))
+            for record in records
+            for text in (record.rollout_detail, *(r.detail for r in record.replicas))
         ]
         if mentioned(texts):
             named = await self._sessions.naming(scope, texts)
-            records = [_named(one, named) for one in records]
+            records = [_named(record, named) for record in records]
 
         by_id = {record.snapshot.endpoint_id: record for record in records}
         return [by_id[EndpointId(row["id"])] for row in found if row["id"] in by_id]

@@ -105,10 +105,10 @@ async def _start_histories(
 ) -> defaultdict[str, dict[str, StartHistory]]:
     """Start histories by endpoint and resource group, for endpoints with jobs of a site."""
     pairs = {
-        (one["endpoint_id"], one["resource_group"])
+        (row["endpoint_id"], row["resource_group"])
         for rows in replicas.values()
-        for one in rows
-        if one["walltime_s"]
+        for row in rows
+        if row["walltime_s"]
     }
     found: defaultdict[str, dict[str, StartHistory]] = defaultdict(dict)
     if pairs:
@@ -125,11 +125,11 @@ def _record(
     spec, needs_newer = _spec(row["name"], _fields(row["spec"]) | _fields(row["serving"]))
     stable, stable_needs = _stable(row)
     shown: list[tuple[Row, ReplicaSnapshot]] = []
-    for one in replicas:
+    for replica in replicas:
         try:
-            shown.append((one, _replica(one)))
+            shown.append((replica, _replica(replica)))
         except UNREADABLE as error:
-            needs_newer = needs_newer or f"replica {one['name']} {why_unreadable(error)}"
+            needs_newer = needs_newer or f"replica {replica['name']} {why_unreadable(error)}"
 
     reason, reason_needs = _rollout_reason(row)
     labels, labels_need = _user_labels(row)
@@ -153,7 +153,7 @@ def _record(
         ),
         row["revision"],
         created_at=row["created_at"],
-        replicas=[_view(one, snapshot) for one, snapshot in shown],
+        replicas=[_view(replica, snapshot) for replica, snapshot in shown],
         shared_with=row["shared_with"],
         user_labels=labels,
         newest=row["newest"],

@@ -145,8 +145,8 @@ class GroupAliases:
             return 0  # in the next iteration
 
         if row["live"]:
-            self._notifier.notify_pending([SessionId(one) for one in row["live"]])
-            self._notifier.notify_quotas([SessionId(one) for one in row["live"]])
+            self._notifier.notify_pending([SessionId(session_id) for session_id in row["live"]])
+            self._notifier.notify_quotas([SessionId(session_id) for session_id in row["live"]])
 
         self._notifier.notify_capacity([AgentId(agent) for agent in row["agents"]])
         return int(row["moved"])

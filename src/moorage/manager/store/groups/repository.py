@@ -102,7 +102,7 @@ class GroupStore:
         every = [PriorityCeilings(), *self._ceilings.values()]
         fields = PriorityCeilings.model_fields
         return PriorityCeilings(
-            **{field: max(getattr(one, field) for one in every) for field in fields}
+            **{field: max(getattr(ceilings, field) for ceilings in every) for field in fields}
         )
 
     async def _refresh(self) -> None:

@@ -193,7 +193,10 @@ class KeyStore:
             return None
 
         found = read_one(
-            "key", row["name"], row, lambda one: key_of_row(one, one["name"], Role(one["role"]))
+            "key",
+            row["name"],
+            row,
+            lambda key_row: key_of_row(key_row, key_row["name"], Role(key_row["role"])),
         )
         if found is not None and row["use_unrecorded"]:
             await self._connection.fetch(SQL["key_record_use"], row["id"])
@@ -204,7 +207,7 @@ class KeyStore:
         """Valid keys, as proxies check them."""
         rows = await self._db.fetch(SQL["key_grants"])
         found = self._unreadable.each("key", rows, _grant)
-        return tuple(one for one in found if one is not None)
+        return tuple(key for key in found if key is not None)
 
     async def project_grants(self) -> tuple[ProjectGrant, ...]:
         """Limits of projects that have any."""

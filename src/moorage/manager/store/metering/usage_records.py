@@ -145,7 +145,7 @@ class UsageRecordStore:
 
 def _view(row: Row, split: UsageSplit) -> ModelUsage:
     shown: dict[str, Any] = {
-        name: row[column] for one in split.by for column, name in _FIELDS[one].items()
+        name: row[column] for dimension in split.by for column, name in _FIELDS[dimension].items()
     }
     if split.bucket != "none":
         shown["at"] = row["at"]

@@ -218,7 +218,7 @@ class PipelineStore:
         forced: bool = False,
     ) -> _Written | None:
         new = [self._new(scope, step) for step in steps]
-        if not forced and any(one.meaning for one in steps):
+        if not forced and any(step.meaning for step in steps):
             steps, new = await self._with_results(scope, steps, new)
         if once is not None:
             new[0] = replace(new[0], idempotency_key=once.key, request_digest=once.digest)
@@ -231,7 +231,7 @@ class PipelineStore:
         ]
         edges += [(made.id, made.adopted_from, "adopted") for made in new if made.adopted_from]
         replaced = [
-            (known[one.position], ids[one.position]) for one in steps if one.position in known
+            (known[step.position], ids[step.position]) for step in steps if step.position in known
         ]
         kept = pending or {}
         following = {session: at for session, at in kept.items() if at is not None}
@@ -240,7 +240,7 @@ class PipelineStore:
                 SQL["pipeline_create"],
                 *new_sessions.columns(new, self._lost_grace_s),
                 *([edge[n] for edge in edges] for n in range(3)),
-                [len(one.waits) + (one.adopted_from is not None) for one in steps],
+                [len(step.waits) + (step.adopted_from is not None) for step in steps],
                 [made.owner.isolated for made in new],
                 [made.template for made in new],
                 [json.dumps(dict(made.user_labels)) for made in new],
@@ -267,7 +267,7 @@ class PipelineStore:
         if row["problem"] is not None:
             raise _refused(steps, row)
 
-        changed = [SessionId(one) for one in row["changed"]]
+        changed = [SessionId(session_id) for session_id in row["changed"]]
         self._notifier.notify_sessions(changed)
         self._notifier.notify_pending([*changed, *(SessionId(made.id) for made in new)])
         if sharing := [SessionId(made.id) for made in new if made.adopted_from]:
@@ -283,8 +283,8 @@ class PipelineStore:
         found = await self._db.fetch(
             SQL["reuse_find"],
             [scope.owner.project for _ in asking],
-            [one.meaning for one in asking],
-            [one.spec.reuse for one in asking],
+            [step.meaning for step in asking],
+            [step.spec.reuse for step in asking],
             self._outputs_kept_s - _MARGIN_S,
         )
         results = {asking[row["n"] - 1].position: str(row["id"]) for row in found}
@@ -342,9 +342,9 @@ class PipelineStore:
 def _step_columns(steps: Sequence[NewStep]) -> tuple[list[Any], ...]:
     return (
         [step.step for step in steps],
-        [-1 if one.index is None else one.index for one in steps],
-        [one.run for one in steps],
-        [one.position for one in steps],
+        [-1 if step.index is None else step.index for step in steps],
+        [step.run for step in steps],
+        [step.position for step in steps],
     )
 
 
@@ -352,8 +352,8 @@ def _reuse_columns(steps: Sequence[NewStep]) -> tuple[list[Any], ...]:
     """Columns of files, and of reused results."""
     return (
         [None if step.files is None else json.dumps(step.files.as_json()) for step in steps],
-        [one.meaning for one in steps],
-        [one.adopted_from for one in steps],
+        [step.meaning for step in steps],
+        [step.adopted_from for step in steps],
     )
 
 

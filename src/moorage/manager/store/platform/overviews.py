@@ -170,9 +170,9 @@ def _group(
 
 def _occupancy(scope: Scope, row: Row) -> events.AgentOccupancy:
     holders: defaultdict[tuple[str, str], list[events.Holder]] = defaultdict(list)
-    for one in row["holders"]:
-        where = one["slot"], one["device_id"]
-        holder = events.Holder(**one)
+    for held in row["holders"]:
+        where = held["slot"], held["device_id"]
+        holder = events.Holder(**held)
         if not scope.reads(holder.project):
             holder = events.Holder(amount=holder.amount, hidden=True)
 

@@ -159,7 +159,7 @@ class ReportStore:
 
             applied = await self._apply([items[index] for index in this_round.values()])
             results |= {index: applied.get(agent_id, 0) for agent_id, index in this_round.items()}
-            remaining = [one for one in remaining if one[0] not in results]
+            remaining = [item for item in remaining if item[0] not in results]
 
         return [results[index] for index in range(len(items))]
 

@@ -75,8 +75,10 @@ class _Group:
         touched = self.touched
         self.touched = set()
         self.number = self.number + 1
-        changed = tuple(self.agents[one] for one in touched if one in self.agents)
-        gone = tuple(one for one in touched if one not in self.agents)
+        changed = tuple(
+            self.agents[touched_id] for touched_id in touched if touched_id in self.agents
+        )
+        gone = tuple(touched_id for touched_id in touched if touched_id not in self.agents)
         return self.values, AgentChanges(self.number, changed, gone)
 
 
@@ -184,7 +186,9 @@ class AgentCache:
             cached.slice_at = now
             part = cached.to_reread[: cached.slice_size]
             known = (cached.agents.get(agent_id) for agent_id in part)
-            costs = accumulate(1 + len(one.running) / REREAD_KERNELS if one else 0 for one in known)
+            costs = accumulate(
+                1 + len(agent.running) / REREAD_KERNELS if agent else 0 for agent in known
+            )
             part = part[: max(1, sum(cost <= budget for cost in costs))]
             self._stale.update(part)
             del cached.to_reread[: len(part)]

@@ -52,9 +52,9 @@ class ExpectedStartStore:
     async def _write(self, told: Sequence[ExpectedStart]) -> Sequence[None]:
         await self._connection.fetch(
             SQL["expected_starts_record"],
-            [one.session_id for one in told],
-            [one.at for one in told],
-            [one.kind for one in told],
+            [estimate.session_id for estimate in told],
+            [estimate.at for estimate in told],
+            [estimate.kind for estimate in told],
             KEPT_PER_ATTEMPT,
         )
         return [None] * len(told)

@@ -199,7 +199,10 @@ class HeldSlots:
                 await self._read(remaining[:SWEPT])
         finally:
             again = {*remaining, *(one for one, until in stale.items() if until > now)}
-            self._stale |= {one: max(stale[one], self._stale.get(one, 0.0)) for one in again}
+            self._stale |= {
+                session_id: max(stale[session_id], self._stale.get(session_id, 0.0))
+                for session_id in again
+            }
 
     async def _read(self, sessions: Sequence[SessionId]) -> None:
         rows = await self._connection.fetch(SQL["sessions_held"], sessions)

@@ -78,8 +78,10 @@ class _Queue:
         touched = self.touched
         self.touched = set()
         self.number = self.number + 1
-        changed = tuple(self.sessions[one] for one in touched if one in self.sessions)
-        gone = tuple(one for one in touched if one not in self.sessions)
+        changed = tuple(
+            self.sessions[touched_id] for touched_id in touched if touched_id in self.sessions
+        )
+        gone = tuple(touched_id for touched_id in touched if touched_id not in self.sessions)
         return PendingChanges(self.number, changed, gone)
 
 
@@ -205,15 +207,15 @@ class PendingCache:
     def _put(self, rows: Sequence[Row], asked: Sequence[SessionId]) -> None:
         group_of = {row["id"]: row["resource_group"] for row in rows}
         found = self._unreadable.each("session", rows, planner_rows.pending)
-        groups = {one.session_id: group_of[one.session_id] for one in found}
+        groups = {pending.session_id: group_of[pending.session_id] for pending in found}
         for name, queue in self._queues.items():
             for session_id in asked:
                 if groups.get(session_id) != name:
                     queue.remove(session_id)
 
-        for one in found:
-            if (group := self._queues.get(groups[one.session_id])) is not None:
-                group.put(one)
+        for pending in found:
+            if (group := self._queues.get(groups[pending.session_id])) is not None:
+                group.put(pending)
 
 
 def _differs(cached: Pending, row: Row) -> bool:

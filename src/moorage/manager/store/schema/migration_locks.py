@@ -75,8 +75,12 @@ class Migration:
 
 def indexes_of(statements: Iterable[str]) -> dict[str, str]:
     """Tables of the indexes that ``statements`` create, by the names of the indexes."""
-    plain = (one for text in statements for one in _plain(text))
-    return {match[1].lower(): match[2].lower() for one in plain if (match := _INDEX.match(one))}
+    plain = (statement for text in statements for statement in _plain(text))
+    return {
+        match[1].lower(): match[2].lower()
+        for statement in plain
+        if (match := _INDEX.match(statement))
+    }
 
 
 def tables_of(statements: Iterable[str]) -> set[str]:
@@ -90,17 +94,17 @@ def describe(
 ) -> Migration:
     """Describe a migration. ``statements``: as it sends them, each one or several separated by
     semicolons. ``indexes``: tables of the existing indexes, by their names."""
-    plain = [one for text in statements for one in _plain(text)]
-    created = {match[1].lower() for one in plain if (match := _CREATED.match(one))}
-    created |= {match[2].lower() for one in plain if (match := _RENAMED.match(one))}
-    made = {match[1].lower() for one in plain if (match := _FUNCTION_MADE.match(one))}
+    plain = [statement for text in statements for statement in _plain(text)]
+    created = {match[1].lower() for statement in plain if (match := _CREATED.match(statement))}
+    created |= {match[2].lower() for statement in plain if (match := _RENAMED.match(statement))}
+    made = {match[1].lower() for statement in plain if (match := _FUNCTION_MADE.match(statement))}
     strongest: dict[str, Blocks] = {}
-    for one in plain:
-        for table, blocks in _locks(one, indexes or {}):
+    for statement in plain:
+        for table, blocks in _locks(statement, indexes or {}):
             if table not in created:
                 strongest[table] = max(strongest.get(table, "rows"), blocks, key=_ORDER.index)
 
-    contracts = any(_is_contract(one, made, created) for one in plain)
+    contracts = any(_is_contract(statement, made, created) for statement in plain)
     return Migration(
         revision,
         title,

@@ -130,7 +130,7 @@ class LifecycleStore:
         """Sessions whose start is recorded in a trace, with their history."""
         rows = await self._db.fetch(SQL["session_starts"], list(sessions))
         found = self._unreadable.each("session", rows, _traced)
-        return [one for one in found if one is not None]
+        return [row for row in found if row is not None]
 
     async def succeed(self, sessions: Collection[SessionId]) -> None:
         """Let the oldest pending session that shares the run of each of these take its place.
@@ -201,8 +201,9 @@ class LifecycleStore:
         self._notify({item.session_id: item for item in items}, rows)
 
         return [
-            (session_id := one.transition.session_id) in applied and newest[session_id] is one
-            for one in submissions
+            (session_id := submission.transition.session_id) in applied
+            and newest[session_id] is submission
+            for submission in submissions
         ]
 
     def _notify(self, transitions: dict[SessionId, Transition], rows: Sequence[Row]) -> None:

@@ -461,9 +461,9 @@ class SessionStore:
         if not spec.depends_on:
             return states
 
-        refs = [one.session for one in spec.depends_on]
+        refs = [dependency.session for dependency in spec.depends_on]
         ids = [as_uuid(ref) for ref in refs]
-        conditions = [one.on for one in spec.depends_on]
+        conditions = [dependency.on for dependency in spec.depends_on]
         found = await self._db.fetch(
             SQL["dependency_states"], refs, ids, conditions, scope.owner.project
         )

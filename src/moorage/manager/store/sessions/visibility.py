@@ -67,7 +67,7 @@ def _as_seen(scope: Scope, view: V, clean: Naming) -> V:
             output = one.log_tail if shows_output else ""
             return one.model_copy(update={"detail": clean(one.detail), "log_tail": output})
 
-        changes["kernels"] = [kernel(one) for one in view.kernels]
+        changes["kernels"] = [kernel(kernel_view) for kernel_view in view.kernels]
         if view.hold is not None:
             refusals = [clean(line) for line in view.hold.refusals]
             changes["hold"] = view.hold.model_copy(
