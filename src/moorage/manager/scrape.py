@@ -59,7 +59,7 @@ class Scrape:
         if started < self._due_at[what]:
             return
 
-        self._due_at[what] = started + least_age_s  # for others that ask meanwhile
+        self._due_at[what] = started + least_age_s  # for concurrent requests
         try:
             await read()
         except (StoreUnavailable, TimeoutError) as error:

@@ -52,7 +52,7 @@ def reset(transport: asyncio.BaseTransport) -> None:
     response."""
     if (sock := transport.get_extra_info("socket")) is not None and not transport.is_closing():
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_ZERO)
-    # uvloop's transports are no asyncio.WriteTransport
+    # uvloop's transports are not asyncio.WriteTransport
     abort = getattr(transport, "abort", transport.close)
     abort()
 

@@ -127,7 +127,7 @@ class DialoutConnection(asyncio.Protocol):
         if self.transport is not None:
             self.transport.close()
 
-    # Of streams
+    # Streams
 
     def send(self, *parts: bytes | memoryview) -> None:
         if self.transport is None or self.transport.is_closing():
@@ -150,7 +150,7 @@ class DialoutConnection(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # transports of uvloop are no subclasses
+        # uvloop's transports are not subclasses
         self.transport = cast(asyncio.Transport, transport)
         keep_alive(transport.get_extra_info("socket"))
         self.transport.set_write_buffer_limits(high=4 * frames.MAX_DATA)

@@ -303,7 +303,7 @@ class ModelRoute:
     """
 
     name: str
-    created: int  # unix seconds
+    created: int  # Unix seconds
     targets: tuple[Target, ...] = ()
     project: str = ""
     shared_with: tuple[str, ...] = ()
@@ -321,7 +321,7 @@ class ModelRoute:
     max_load: float = 0.0  # of its share of the requests that a replica may get so; 0: not said
     adapters: tuple[str, ...] = ()  # models that the endpoint serves as adapters
     canary: int = 0  # percentage of the requests for the canary; 0: there is none
-    # unix seconds: a budget of its payer is used up, and stops it; 0: none does
+    # Unix seconds until which an exhausted budget of its payer stops it; 0: none does
     suspended_until: int = 0
 
     @property
@@ -349,20 +349,20 @@ class KeyGrant:
     ``models`` of these."""
 
     sha256: str
-    expires_at: int = 0  # unix seconds; 0: never
+    expires_at: int = 0  # Unix seconds; 0: never
     user: str = ""
     project: str = ""
     admin: bool = False
     project_admin: bool = False
     limits_models: bool = False
     models: tuple[str, ...] = ()
-    id: str = ""  # "" as of a manager of the release before
+    id: str = ""  # "" from a manager of the previous release
     owner: str = ""  # the user, whatever it opens
     limits: RequestLimits | None = None
     priority: int | None = None  # of its requests, 0 to 100; None: the default
-    # unix seconds: a budget of its key, user or project is used up; 0: none is
+    # Unix seconds until which a budget of its key, user or project is exhausted; 0: none is
     exhausted_until: int = 0
-    warned_until: int = 0  # unix seconds: a soft limit of such a budget is reached; 0: none is
+    warned_until: int = 0  # Unix seconds: a soft limit of such a budget is reached; 0: none is
     budgets: tuple[BudgetGrant, ...] = ()  # of the key, its user and its project, with hard limits
 
 
@@ -389,7 +389,7 @@ class AppRoute:
     key: str
     user: str = ""
     project: str = ""
-    idle_ends_at: int = 0  # unix seconds: when the session ends as unused; 0: it is not warned
+    idle_ends_at: int = 0  # Unix seconds: when the session ends as idle; 0: not warned
     idle_criterion: str = ""
     unisolated: bool = False
     peer_id: str = ""
@@ -403,7 +403,7 @@ class AccessTokenGrant:
     sha256: str
     session_id: SessionId
     app: str
-    expires_at: int  # unix seconds
+    expires_at: int  # Unix seconds
 
 
 @dataclass(frozen=True, slots=True)

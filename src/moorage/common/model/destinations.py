@@ -28,7 +28,7 @@ _NAT64 = (IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48"))
 class DestinationPolicy:
     """``allowed``: networks (CIDR) and host names that are allowed although they are not public. A
     name that starts with a dot stands for its subdomains. ``plain_http``: whether http is allowed
-    beside https."""
+    as well as https."""
 
     allowed: tuple[str, ...] = ()
     plain_http: bool = False

@@ -188,7 +188,7 @@ class _Forward(_CommandChannel, asyncssh.SSHTCPSession[bytes]):
             async with self._start(self._spec) as command:
                 await self._copy(command)
         except MoorageError:
-            self._chan.abort()  # a channel that is no session has no other way to tell of an error
+            self._chan.abort()  # only sessions can report errors otherwise
         else:
             self._chan.close()
 

@@ -37,7 +37,7 @@ def unix_micros(at: datetime) -> int:
 def decisions(
     segments: Iterable[SegmentView], begin: int, end: int
 ) -> Iterator[RecordedPass | Gap]:
-    """Decisions and gaps from ``begin`` to ``end`` (unix microseconds, inclusive), in order.
+    """Decisions and gaps from ``begin`` to ``end`` (Unix microseconds, inclusive), in order.
 
     ``segments``: the list from the manager for that range. Raises ``CorruptDecisionLog``.
     """

@@ -37,7 +37,7 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """``passes`` passes from ``begin`` to ``end`` (unix microseconds): one row of the store.
+    """``passes`` passes from ``begin`` to ``end`` (Unix microseconds): one row of the store.
 
     ``whole``: it begins with a complete snapshot, so it can be read without the segments before it.
     ``dropped``: the number of passes before it that were not recorded.

@@ -126,5 +126,5 @@ class Transition:
     result: Result | None = None
     kernel_status: Status | None = None
     deadline_s: float | None = None
-    sub_kernels: int = 0  # created beside main1 when a new attempt starts
+    sub_kernels: int = 0  # created with main1 when a new attempt starts
     backoff_s: float | None = None

@@ -175,7 +175,7 @@ class DecisionRecorder:
         try:
             for batch, term in _split_at_snapshots(passes, terms):
                 body = await self._body(group.writer, batch, term)
-                if group.drops != drops:  # dropped meanwhile: this builds on what is lost
+                if group.drops != drops:  # dropped since: this builds on lost ones
                     return
 
                 begin = batch[0].at

@@ -61,7 +61,7 @@ OPTIONS = [
     # timer, so only peers ping. With equal times, both ends would ping at the same moment.
     ("grpc.keepalive_time_ms", 6_000),
     ("grpc.keepalive_timeout_ms", 4_000),
-    ("grpc.http2.ping_timeout_ms", 4_000),  # applies beside the former; its default is a minute
+    ("grpc.http2.ping_timeout_ms", 4_000),  # applies as well; its default is a minute
     ("grpc.keepalive_permit_without_calls", 1),
     # A fixed window instead of measuring the bandwidth, which takes a ping for each message and
     # costs more than the messages of an idle agent.

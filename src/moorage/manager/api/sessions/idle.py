@@ -22,7 +22,7 @@ async def check_choice(call: Call[Any, Any], spec: SessionSpec) -> None:
     group = await call.deps.store.groups.get(spec.resource_group)
     if why := find_problem(group.options.idle, call.scope.owner.project, spec.idle):
         raise InvalidInput(
-            why, next_step=f"leave it out, or ask an administrator of resource group {group.name!r}"
+            why, next_step=f"omit it, or ask an administrator of resource group {group.name!r}"
         )
 
 

@@ -108,7 +108,7 @@ class EarliestFitIndex:
         *,
         since: int = 0,
     ) -> tuple[int, NodeState] | None:
-        """The earliest fit (unix microseconds, not before ``now`` unless assumed) and its node, the
+        """The earliest fit (Unix microseconds, not before ``now`` unless assumed) and its node, the
         first among equals; None if unknown. Includes the placements of this pass. ``excluded``:
         ranks to skip. ``since``: see ``assumed_key``."""
         request = pool.request(shape)

@@ -235,7 +235,7 @@ class Pending:
     user: str = ""
     project: str = ""
     session_type: str = ""  # "": session types are not restricted
-    # Of a cluster session. single-node: all kernels on one agent; multi-node: each on another
+    # For a cluster session. single-node: all kernels on one agent; multi-node: each on another
     # agent. All or nothing.
     sub_kernels: tuple[KernelRequest, ...] = ()
     mode: Literal["single-node", "multi-node"] = "single-node"
@@ -250,7 +250,7 @@ class Pending:
     waits_on: tuple[SessionId, ...] = ()  # the dependencies that are unmet or failed
     earlier_agents: tuple[AgentId, ...] = ()  # where an earlier attempt may still be running
     bypassed: int = 0  # times that another session started before it while it was the blocked head
-    # when it entered the queue, after a requeue anew; 0: when it was created
+    # when it last entered the queue; 0: when it was created
     waiting_since: int = 0
     node_seconds: int = 0  # for a job of a site: its maximum use, nodes times walltime
     # Derived once, because a session is considered in many passes.

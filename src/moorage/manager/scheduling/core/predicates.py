@@ -28,7 +28,7 @@ _REASONS = {
 def unmet_conditions(
     item: Pending, policy: Policy, quotas: Quotas, now: int
 ) -> tuple[UnmetCondition, ...]:
-    """All conditions that ``item`` does not meet at ``now`` (unix microseconds, inclusive)."""
+    """All conditions that ``item`` does not meet at ``now`` (Unix microseconds, inclusive)."""
     over_quota = quotas.check(item)
     ready = item.dependencies == "met" and item.not_before is None and item.starts_at is None
     if ready and not item.earlier_agents and policy.session_types is None and not policy.exclusive:

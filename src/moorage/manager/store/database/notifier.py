@@ -70,7 +70,7 @@ class Topic(StrEnum):
     ORDERS = "orders"
     # routes of these sessions and endpoints may have changed: wakes the route feed
     ROUTES = "routes"
-    # keys, projects or access tokens changed: caches of keys are cleared, proxies are told
+    # keys, projects or access tokens changed: caches of keys are cleared, proxies get them
     KEYS = "keys"
     PEERS = "peers"  # a peer was revoked: its streams are closed
     LEADER = "leader"  # the leader has resigned: wakes the followers

@@ -32,7 +32,7 @@ _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _COLUMNS = tuple(Use.__dataclass_fields__)
 _LARGEST = (1 << 53) - 1
 _DEVICES = 1024  # of one agent
-# Minutes are kept for so long, then rolled up into hours, so many rows per call.
+# Minutes are kept this long, then rolled up into hours, this many rows per call.
 MINUTES_KEPT_S = 2 * HOUR_S
 ROLL_UP_BATCH = 20_000
 

@@ -30,7 +30,7 @@ log = structlog.get_logger("moorage.store")
 _LAST_SEQUENCE = (1 << 53) - 1
 _LARGEST = 1 << 40
 _LATEST_MS = 1 << 43  # in the year 2248
-# Records are rolled up when they are so old, so many at a time.
+# Records are rolled up at this age, this many at a time.
 RECORDS_KEPT_S = 86_400.0
 BATCH = 2000
 _POSITION = (
