@@ -207,7 +207,10 @@ MUTATIONS = (
         (
             "\n"
             "        found = read_one(\n"
-            '            "key", row["name"], row, lambda one: key_of_row(one, one["name"], Role(one["role"]))\n'  # noqa: E501 - as in the source
+            '            "key",\n'
+            '            row["name"],\n'
+            "            row,\n"
+            '            lambda key_row: key_of_row(key_row, key_row["name"], Role(key_row["role"])),\n'
             "        )\n"
             '        if found is not None and row["use_unrecorded"]:\n'
             '            await self._connection.fetch(SQL["key_record_use"], row["id"])\n'
