@@ -193,8 +193,8 @@ class IncrementalPlanner:
         return scheduling_pass.plan()
 
     def _update_pool(self) -> NodePool:
-        """Update the node pool, refusal cache and earliest fits for the changed agents; create them
-        anew if necessary."""
+        """Update the node pool, refusal cache and earliest fits for the changed agents; recreate
+        them if necessary."""
         pool = self._pool
 
         # Whether a fraction fits there depends on single devices, which the refusal cache does not

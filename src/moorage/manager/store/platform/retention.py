@@ -38,8 +38,7 @@ class RetentionStore:
         return len(await self._connection.fetch(SQL["audit_delete_old"], kept_s, BATCH))
 
     async def delete_model_names(self) -> int:
-        """Delete names of models that have been unused for so long that they no longer belong to a
-        project."""
+        """Delete names of models that no longer belong to a project, because nobody uses them."""
         return len(await self._connection.fetch(SQL["model_names_delete_old"], BATCH))
 
     async def delete_limit_shares(self) -> int:
