@@ -1,4 +1,4 @@
-"""Blocked sessions of one pass: which of them can be helped, and which get a reservation."""
+"""Blocked sessions of one pass: those that can be helped, and those that get a reservation."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class BlockedSessions:
         self._can_be_helped: dict[object, bool] = {}
 
     def add(self) -> bool:
-        """A session blocks others from now on. Returns whether it is the first one."""
+        """Mark a session as blocking others from now on. Returns whether it is the first one."""
         is_first = not self._any
         self._any = True
         return is_first
@@ -67,7 +67,7 @@ class BlockedSessions:
         return self._holding < MAX_HOLDING
 
     def reserve(self, item: Pending, *, overdue: bool, first: bool) -> Sequence[GuardedReservation]:
-        """The reservations to which the session has a right: an overdue one holds agents, and the
+        """Reservations to which the session has a right: an overdue one holds agents, and the
         ``first`` blocked one gets some at known ends if the policy says so."""
         if self._policy.hol == "strict":
             return ()

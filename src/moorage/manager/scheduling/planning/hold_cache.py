@@ -36,7 +36,7 @@ class HoldCache:
         self._unindexed: list[OwnedShape] = []
 
     def find(self, item: Pending) -> HoldDetails | None:
-        """The hold of another session of the same shape. ``item`` is within its quotas."""
+        """The hold of another session with the same shape. ``item`` is within its quotas."""
         known = self._of_shape.get(item.shape)
         if known is not None:
             self.share_in_class(item, known)
@@ -54,7 +54,8 @@ class HoldCache:
         self.share_in_class(item, hold)
 
     def share_with_overdue(self, item: Pending, hold: HoldDetails) -> None:
-        """Not with the others of its class: the first one that is not overdue may be the head."""
+        """Share the hold with overdue sessions, but not with the others of its class: the first one
+        that is not overdue may be the head."""
         self._of_overdue[item.shape] = hold
 
     def charge(self, item: Pending) -> None:

@@ -1,4 +1,4 @@
-"""Placer: where one session goes in a pass, or the hold that says why it goes nowhere."""
+"""Placer: the place of one session in a pass, or the hold that explains why it has none."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ _new = tuple.__new__
 
 
 class Placer:
-    """Unreserved nodes first, then what the guards of ``reserved`` ones admit. A place is allocated
-    in the pool at once; a refusal is cached for the sessions that ask for as much or more."""
+    """Tries unreserved nodes first, then what the guards of ``reserved`` ones admit. A place is
+    allocated in the pool immediately; a refusal is cached for sessions that request as much or
+    more."""
 
     def __init__(
         self,

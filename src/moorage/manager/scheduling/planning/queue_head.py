@@ -15,7 +15,8 @@ class QueueHead:
         self._placed_keys: list[tuple[int, int, str]] = []
 
     def offer(self, item: Pending) -> None:
-        """``item`` waits for capacity: it is the head if it is older than the current one."""
+        """Offer ``item``, which waits for capacity: it becomes the head if it is older than the
+        current one."""
         if self.session is None or item.queue_key < self.session.queue_key:
             self.session = item
 
