@@ -193,7 +193,7 @@ async def test_no_proxy_is_dialed_without_tls(squatter: Squatter, tmp_path: Path
     agent = DialOut("one", "127.0.0.1", lambda _: False, dialer, clock=h.CLOCK)
     agent.set_proxies([squatter.target])
     async with asyncio.timeout(20):
-        while "need TLS" not in agent.undialed.get(squatter.target, ""):
+        while "require TLS" not in agent.undialed.get(squatter.target, ""):
             await asyncio.sleep(0.02)
 
     await agent.close()

@@ -134,10 +134,10 @@ def test_the_language_model_of_a_multimodal_config_counts() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"num_hidden_layers": None}, "no num_hidden_layers"),
-        ({"hidden_size": "4096"}, "no hidden_size"),
-        ({"num_attention_heads": -1}, "no num_attention_heads"),
-        ({"num_hidden_layers": 2**60}, "no num_hidden_layers"),
+        ({"num_hidden_layers": None}, "contain num_hidden_layers"),
+        ({"hidden_size": "4096"}, "contain hidden_size"),
+        ({"num_attention_heads": -1}, "contain num_attention_heads"),
+        ({"num_hidden_layers": 2**60}, "contain num_hidden_layers"),
         ({"torch_dtype": "int3"}, "'int3' is not one of float32"),
     ],
 )

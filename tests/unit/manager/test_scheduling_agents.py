@@ -77,7 +77,7 @@ def test_cluster_over_several_agents_gets_none_that_only_dials_out() -> None:
     assert held.reason is Reason.NO_ELIGIBLE_AGENT
     assert [refusal_message(refusal) for refusal in held.refusals] == [
         told,
-        "1 agent: some of the 2 kernels fit, but not all at once",
+        "1 agent: some of the 2 kernels fit, but not all of them together",
     ]
     assert not held.capacity
     held = hold(make_plan([away, replace(away, agent_id=AgentId("b"))], [several]), "s")
@@ -196,7 +196,7 @@ def test_agent_selection(
         pytest.param(
             [node("a", draining=True), node("b", fenced=True)], session("s"), Reason.NO_ELIGIBLE_AGENT,
             [
-                "1 agent: cordoned or draining: no new work",
+                "1 agent: cordoned or draining: accepts no new work",
                 "1 agent: fenced until it reports again: abandoned work may still use its devices",
             ], id="drain and fence",
         ),
@@ -350,7 +350,7 @@ def test_cluster_hold_says_that_its_kernels_do_not_fit_at_once() -> None:
     assert hold(result, "s").reason is Reason.INSUFFICIENT_RESOURCES
     assert [refusal_message(refusal) for refusal in hold(result, "s").refusals] == [
         "1 agent: needs 2 cpu, 0 free",
-        "1 agent: some of the 2 kernels fit, but not all at once",
+        "1 agent: some of the 2 kernels fit, but not all of them together",
     ]
     never = make_plan([node("a", 4)], [cluster("s", 2, 2, mode="multi-node")])
     assert hold(never, "s").reason is Reason.INFEASIBLE
