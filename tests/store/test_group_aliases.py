@@ -282,7 +282,7 @@ async def test_a_name_that_is_taken_is_refused(api: Api, store: Store) -> None:
     for name, to, message in (
         ("quick", "default", "there is a resource group 'default'"),
         ("default", "fast", "'fast' is an alias of resource group 'quick'"),
-        ("quick", "quick", "is named 'quick' already"),
+        ("quick", "quick", "already named 'quick'"),
     ):
         status, text = await api.call("admin", "PATCH", f"/v1/groups/{name}", {"name": to})
         assert (status, message in text) == (409, True), text

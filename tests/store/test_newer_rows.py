@@ -388,7 +388,7 @@ async def test_a_group_does_not_stop_the_others(store: Store, clock: StoreClock)
     assert await store.groups.site("even") is None
 
     with pytest.raises(
-        Conflict, match="resource group 'odd' needs a newer manager to say what its site is"
+        Conflict, match="resource group 'odd' needs a newer manager to describe its site"
     ):
         await store.groups.site("odd")
 

@@ -136,7 +136,7 @@ async def test_an_administrator_links_and_unlinks_a_user(api: Api) -> None:
     assert await api.store.oidc.identify(person(subject="s-7")) == "ann"
     assert await api.store.oidc.identify(person(Grants("auditor"), "s-7")) == "ann"
     status, text = await api.call("admin", "PUT", "/v1/users/bob/subject", {"subject": "s-7"})
-    assert (status, "is user 'ann' already" in text) == (409, True)
+    assert (status, "already linked to user 'ann'" in text) == (409, True)
     assert (
         await api.call("admin", "PUT", "/v1/users/ann/password", {"password": "correct horse"})
     )[0] == 200

@@ -263,7 +263,7 @@ async def test_a_victim_is_told_what_it_got_to_save_its_state(
     await tick(store)
     low = await store.sessions.get(SYSTEM, "low")
     assert low.reason is Reason.PREEMPTED
-    assert f"; it asked for SIGUSR2 and {asked} s to save its state" in low.detail
+    assert f"; it requested SIGUSR2 and {asked} s to save its state" in low.detail
     entries = (await store.sessions.history(SYSTEM, "low")).items
     assert any("SIGUSR2" in entry.detail for entry in entries if entry.event == "preempt")
 

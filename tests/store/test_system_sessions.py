@@ -45,10 +45,10 @@ async def add(store: Store, name: str, kind: str = "system", **more: object) -> 
 
 
 async def test_a_group_allows_them_by_name(store: Store) -> None:
-    with pytest.raises(Conflict, match="allowed is interactive, batch, inference") as refused:
+    with pytest.raises(Conflict, match="allowed types: interactive, batch, inference") as refused:
         await add(store, "files")
     assert "session_types=interactive,batch,inference,system" in refused.value.next_step
-    with pytest.raises(Conflict, match="allowed is interactive, batch, inference"):
+    with pytest.raises(Conflict, match="allowed types: interactive, batch, inference"):
         await add(store, "files", depends_on=[(await add(store, "b", "batch")).id])
     await allow(store)
     assert (await add(store, "files")).type is SessionType.SYSTEM

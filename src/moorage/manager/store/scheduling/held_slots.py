@@ -193,6 +193,7 @@ class HeldSlots:
         stale = self._stale
         self._stale = {}
         remaining = list(stale)
+
         try:
             await self._read(remaining[:SWEPT])  # in any case, for the term
             while remaining := remaining[SWEPT:]:
