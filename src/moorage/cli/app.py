@@ -1,9 +1,8 @@
-"""The root command and its groups. Command modules register themselves here, when their command
-runs.
+"""The root command and its groups. A command's module registers itself here when the command runs.
 
 Grammar: short verbs at the root act on sessions and endpoints (``run``, ``stop``, ``describe``).
 All other commands are ``moorage NOUN VERB`` with a plural noun; the noun alone lists. ``manager``,
-``agent`` and ``proxy``, in the singular, are the daemons and what sets them up on their node.
+``agent`` and ``proxy``, in the singular, run the daemons and set them up on their node.
 """
 
 from __future__ import annotations
@@ -28,10 +27,11 @@ _MODULES: dict[str, tuple[str, ...]] = {}
 
 
 def add_commands(commands: Mapping[str, tuple[str, ...]]) -> None:
-    """Add commands and groups of the root: its line in ``moorage --help``, and the modules that
-    register it.
+    """Add commands and groups to the root: for each, its line in ``moorage --help`` and the modules
+    that register it.
 
-    The modules are imported when the command runs: one command needs a fraction of what all need.
+    A command's modules are imported when it runs, because one command needs a fraction of all
+    imports.
     """
     for name, (help, *modules) in commands.items():
         _MODULES[name] = tuple(modules)
@@ -39,11 +39,11 @@ def add_commands(commands: Mapping[str, tuple[str, ...]]) -> None:
 
 
 class _Stub(TyperCommand):
-    """A command of which only the line in ``moorage --help`` is known."""
+    """A command that has only its line in ``moorage --help`` so far."""
 
 
 class _RootGroup(Suggesting, ErrorReportingGroup):
-    """The root command. ``commands`` holds what was imported so far."""
+    """The root command. ``commands`` holds the commands that are imported so far."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return sorted({*super().list_commands(ctx), *_MODULES})
@@ -60,7 +60,7 @@ class _RootGroup(Suggesting, ErrorReportingGroup):
         return super().get_command(ctx, cmd_name)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
-        """Completes names from their lines in ``moorage --help``, without the modules of the
+        """Completes names from their lines in ``moorage --help``, without importing the
         commands."""
         imported = self.commands
         stubs = {name: _Stub(name, help=line) for name, line in _HELP.items()}
@@ -102,8 +102,8 @@ app = typer.Typer(
 
 
 def full_root() -> Any:
-    """The root command with every command that was added, for what describes all of them. By the
-    name of each in turn, all commands before it would be made anew."""
+    """The root command with every added command, for code that describes them all. Looking them up
+    one by one would rebuild all earlier commands each time."""
     for modules in _MODULES.values():
         for module in modules:
             import_module(module)
@@ -118,7 +118,8 @@ def noun(name: str, help: str) -> typer.Typer:
 
 
 def list_command(group: typer.Typer) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Register a function as ``list`` of a noun, which also runs when the noun stands alone."""
+    """Register a function as the ``list`` command of a noun, which also runs when the noun stands
+    alone."""
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
         def alone(cli: Cli) -> None:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 class AttemptLog:
-    """Copied to ``sink``. ``shown``: something was copied. After too long an outage, ``finish``
-    reads the rest."""
+    """The log of one attempt, copied to ``sink``. ``shown``: something was copied. If an outage
+    cuts ``copy`` off, ``finish`` reads the rest."""
 
     def __init__(
         self, cli: Cli, client: Client, view: SessionView, sink: LogWriter, *, attempt: int
@@ -42,7 +42,7 @@ class AttemptLog:
         return not self._seen.is_empty if self._cluster is None else self._cluster.shown
 
     async def copy(self) -> None:
-        """Until the attempt ends."""
+        """Copy until the attempt ends."""
         if self._cluster is not None:
             await self._cluster.copy()
             return
@@ -52,7 +52,7 @@ class AttemptLog:
             self._cli.note(f"moorage: the log was cut off ({self._cut_off}); waiting for the end")
 
     async def finish(self) -> None:
-        """Once the attempt has ended: read on where the log was cut off."""
+        """Copy the rest of a log that was cut off. Call it once the attempt has ended."""
         if self._cluster is not None:
             if self._cluster.is_cut_off:
                 await self._cluster.copy()

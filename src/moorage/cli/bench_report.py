@@ -28,12 +28,12 @@ _ROWS = {
 _COLUMNS = ("MILLISECONDS", "MEAN", "P50", "P90", "P99", "MAX")
 # Between two lines of progress where there is no terminal.
 _LINE_EVERY_S = 5.0
-# A generator that is so late has become part of what it measures.
+# A load generator this late distorts its own measurement.
 _LATE_MS = 20.0
 
 
 class BenchProgress:
-    """On a terminal a bar, elsewhere a line now and then."""
+    """Progress of a benchmark: a bar on a terminal, a line now and then elsewhere."""
 
     def __init__(self, err: Console, model: str, load: Load) -> None:
         self._err = err
@@ -114,7 +114,7 @@ def print_summary(out: Console, model: str, summary: Summary) -> None:
 
     delay = summary.send_delay
     if delay is not None and delay.percentiles[99] > _LATE_MS:
-        late = f"{delay.percentiles[99]:.0f} ms late at p99, which is part of these times"
+        late = f"{delay.percentiles[99]:.0f} ms late at p99; these times include that delay"
         print_facts(out, [("note", f"requests were sent {late}")])
 
 
@@ -139,7 +139,7 @@ def check_plot(path: Path | None) -> None:
 
 
 def save_plot(measured: list[Measured], summary: Summary, path: Path, model: str) -> None:
-    """Distributions of the times, each request by when it was due, and throughput."""
+    """Save distributions of the times, each request by its due time, and the throughput."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 

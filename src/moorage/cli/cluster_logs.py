@@ -1,4 +1,4 @@
-"""Logs of the kernels of a cluster as one: whole lines, each behind the name of its kernel."""
+"""Merged logs of the kernels of a cluster: whole lines, each prefixed with its kernel's name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class PrefixedLines:
-    """Puts ``prefix`` in front of each line. Pieces may end anywhere; the results are whole
+    """Lines of a log, each with ``prefix`` in front. Input may be cut anywhere; output is whole
     lines."""
 
     def __init__(self, prefix: str) -> None:
@@ -24,7 +24,7 @@ class PrefixedLines:
         self._rest = b""
 
     def feed(self, piece: bytes, *, final: bool = False) -> bytes:
-        """The lines that are complete now. ``final``: there will be no more."""
+        """Return the lines that are complete now. ``final``: no more input follows."""
         *lines, self._rest = (self._rest + piece).split(b"\n")
         if final and self._rest:
             lines = [*lines, self._rest]
@@ -33,7 +33,7 @@ class PrefixedLines:
 
 
 def kernels_of(view: SessionView, attempt: int) -> list[str]:
-    """Names of the kernels of an attempt, the main one first."""
+    """Names of the kernels of an attempt, the main kernel first."""
     found = [kernel for kernel in view.kernels if kernel.attempt == attempt]
     return [
         kernel.hostname for kernel in sorted(found, key=lambda one: (one.role != "main", one.index))
@@ -41,10 +41,10 @@ def kernels_of(view: SessionView, attempt: int) -> list[str]:
 
 
 class ClusterLog:
-    """The logs of all kernels of an attempt, copied to ``sink``; at once with ``follow``.
+    """The logs of all kernels of an attempt, copied to ``sink``; concurrently with ``follow``.
 
     ``options``: further arguments of ``Client.logs``. ``shown``: something was copied.
-    ``is_cut_off``: a log could not be read to its end; another ``copy`` goes on there.
+    ``is_cut_off``: a log could not be read to its end; another ``copy`` continues there.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class ClusterLog:
         return bool(self._left)
 
     async def copy(self) -> None:
-        """A log that cannot be read is left out with a note."""
+        """Copy all logs. A log that cannot be read is left out with a note."""
         if not self._follow:
             for name in [*self._left]:
                 await self._copy(name)

@@ -1,4 +1,4 @@
-"""Code in a session on the command line: one run, or a prompt that runs what is typed."""
+"""Code that runs in a session: given on the command line, or typed at a prompt."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from moorage.sdk import Client
     from moorage.sdk.code import Execution
 
-_NO_TERMINAL = "[{kind}, {size} bytes: -o json has it]"
+_NO_TERMINAL = "[{kind}, {size} bytes: use -o json to get it]"
 _TEXTS = ("text/plain", "text/markdown", "text/html")
 
 
@@ -39,13 +39,10 @@ def run_code(cli: Cli, name: str, code: str, options: dict[str, Any]) -> None:
 
 
 def converse(cli: Cli, name: str, options: dict[str, Any]) -> None:
-    """Run what is typed, until the end of the input. Ctrl-C interrupts the code, not the
+    """Run typed code until the end of the input. Ctrl-C interrupts the code, not the
     conversation."""
     is_python = options.get("language", "python").startswith("python")
-    cli.note(
-        f"Code runs in {printable(name, one_line=True)}. Ctrl-D ends this; what it has defined "
-        "stays."
-    )
+    cli.note(f"Code runs in {printable(name, one_line=True)}. Ctrl-D leaves; its definitions stay.")
 
     while True:
         try:
@@ -65,14 +62,14 @@ def converse(cli: Cli, name: str, options: dict[str, Any]) -> None:
 
 
 def _read(is_python: bool) -> str:
-    """A line, or the lines of a statement of Python that is not complete after the first."""
+    """Read one line, or all lines of a Python statement that spans several."""
     lines = [input(">>> ")]
     while is_python:
         try:
             if codeop.compile_command("\n".join(lines)) is not None:
                 break
         except (SyntaxError, ValueError, OverflowError):
-            break  # the code kernel explains it
+            break  # the code kernel reports the error
 
         lines.append(input("... "))
 
@@ -123,7 +120,7 @@ def _print(item: dict[str, Any]) -> None:
 
 
 def _text_of(data: dict[str, Any]) -> str:
-    """What a terminal can show of a MIME bundle."""
+    """The part of a MIME bundle that a terminal can show."""
     for kind in _TEXTS:
         if kind in data:
             return str(data[kind])

@@ -1,4 +1,4 @@
-"""Command lines and environments with which coding agents ask a served model. Pure."""
+"""Command lines and environments that point coding agents at a served model. Pure."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-# What Claude Code asks for at most, by default; with its tools, a prompt alone has about 20,000
-# tokens.
+# The most tokens that Claude Code requests by default; with its tools, a prompt alone has about
+# 20,000 tokens.
 _CLAUDE_OUTPUT_TOKENS = 32_000
 SMALL_CONTEXT = 32_768
 _CODEX_KEY = "MOORAGE_MODEL_KEY"
@@ -16,7 +16,7 @@ _CODEX_KEY = "MOORAGE_MODEL_KEY"
 
 @dataclass(frozen=True, slots=True)
 class CodingModel:
-    """A model behind the proxy. ``openai_url`` ends in ``/v1``; ``max_model_len``: None:
+    """A model behind the proxy. ``openai_url`` ends in ``/v1``; ``max_model_len`` is None if
     unknown."""
 
     openai_url: str
@@ -28,8 +28,8 @@ class CodingModel:
 
 @dataclass(frozen=True, slots=True)
 class CodingLaunch:
-    """``environment``: changes of the caller's; None: the variable is removed. ``options`` come
-    first."""
+    """How to start an agent. ``environment``: changes to the caller's; None removes a variable.
+    ``options`` precede the user's arguments."""
 
     environment: Mapping[str, str | None]
     options: Sequence[str] = ()
@@ -37,7 +37,7 @@ class CodingLaunch:
 
 @dataclass(frozen=True, slots=True)
 class CodingAgent:
-    """``package``: its name on npm. ``api``: the path of the proxy that it asks."""
+    """A coding agent. ``package``: its name on npm. ``api``: the path of the proxy that it uses."""
 
     program: str
     package: str
@@ -45,7 +45,7 @@ class CodingAgent:
     launch: Callable[[CodingModel], CodingLaunch]
 
     def script(self, launch: CodingLaunch) -> str:
-        """Commands for a POSIX shell that make the program ask the model."""
+        """Commands for a POSIX shell that make the program use the model."""
         lines = [
             f"unset {name}" if value is None else f"export {name}={shlex.quote(value)}"
             for name, value in launch.environment.items()
@@ -69,7 +69,7 @@ def _claude(target: CodingModel) -> CodingLaunch:
         {
             "ANTHROPIC_BASE_URL": target.openai_url.rstrip("/").removesuffix("/v1"),
             "ANTHROPIC_AUTH_TOKEN": target.key,
-            # These would win, or send the requests elsewhere.
+            # These would take precedence, or send the requests elsewhere.
             **dict.fromkeys(
                 (
                     "ANTHROPIC_API_KEY",
@@ -84,8 +84,7 @@ def _claude(target: CodingModel) -> CodingLaunch:
             "ANTHROPIC_DEFAULT_SONNET_MODEL": model,
             "ANTHROPIC_DEFAULT_HAIKU_MODEL": model,
             "CLAUDE_CODE_SUBAGENT_MODEL": model,
-            # A header in the prompt that differs from request to request: no prefix cache would
-            # hit.
+            # A prompt header that differs in every request would defeat the prefix cache.
             "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
             "DISABLE_TELEMETRY": "1",
@@ -119,7 +118,7 @@ def _codex(target: CodingModel) -> CodingLaunch:
 
 
 def _toml(value: str | int | bool) -> str:
-    """JSON, but for characters beyond the first plane, and DEL."""
+    """A TOML string: JSON, except for DEL and characters beyond the first plane."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

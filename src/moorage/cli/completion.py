@@ -1,5 +1,5 @@
-"""Names for completion in the shell, mostly of the manager's objects: quick, and silent when it is
-not."""
+"""Shell completion of names, mostly of the manager's objects. It prints nothing if the manager is
+slow."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import typer
 from moorage.common.model.errors import MoorageError
 from moorage.common.model.status import LIVE
 
-# Longer than that, and who pressed Tab would rather type.
+# Beyond this, a user who pressed Tab would rather type.
 _TIMEOUT_S = 2.0
 
 
 @dataclass(frozen=True)
 class _Listing:
-    """``path``: of one page. ``where``: fields that an item must have."""
+    """A list of the REST API. ``path``: of one page. ``where``: fields that an item must have."""
 
     path: str
     name: str = "name"
@@ -46,7 +46,7 @@ _GROUPS = _page("groups")
 _KEYS = _page("keys")
 _PROJECTS = _page("projects")
 _USERS = _page("users")
-# By the scopes of budgets, limits and quotas.
+# Names by the scopes of budgets, limits and quotas.
 _SCOPES = {
     "group": _GROUPS,
     "key": _KEYS,
@@ -84,43 +84,44 @@ workspace_sessions = _names(_Listing("/v1/workspaces", "session"))
 
 
 def app_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Service ports of the session that was named before."""
+    """Service ports of the session named earlier on the command line."""
     return _complete(ctx, incomplete, _Listing(f"{_session(ctx)}/apps"))
 
 
 def kernel_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Kernels of the session that was named before."""
+    """Kernels of the session named earlier on the command line."""
     return _complete(ctx, incomplete, _Listing(_session(ctx), "hostname", "kernels"))
 
 
 def _session(ctx: typer.Context) -> str:
-    # Arguments are not bound yet where the value of an option is missing, as it is here.
+    # Arguments are not bound yet when the value of an option is missing, as here.
     named = ctx.params.get("session") or ctx.params.get("name") or next(iter(ctx.args), "")
     return f"/v1/sessions/{quote(named, safe='')}"
 
 
 def peer_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Peers of the kind that was given before."""
+    """Peers of the kind given earlier on the command line."""
     return _complete(
         ctx, incomplete, _Listing("/v1/peers?limit=500", where={"kind": ctx.params.get("kind")})
     )
 
 
 def scoped_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """What the scope that was given before consists of."""
+    """Names within the scope given earlier on the command line."""
     listing = _SCOPES.get(ctx.params.get("scope") or "")
     return [] if listing is None else _complete(ctx, incomplete, listing)
 
 
 def session_paths(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Live sessions with the colon before a path in them. The shell completes local paths."""
+    """Live sessions, each with the colon that precedes a path in it. The shell completes local
+    paths."""
     if incomplete.startswith((".", "/", "~")):
         return []
     return [f"{name}:" for name in session_names(ctx, incomplete)]
 
 
 def context_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Contexts of this machine."""
+    """Contexts on this machine."""
     from moorage.sdk.installation.contexts import LOCAL
     from moorage.sdk.installation.saved_files import read_contexts, state_directory
 
@@ -131,14 +132,14 @@ def context_names(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def catalogue_models(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Well-tried models."""
+    """Tested models."""
     from moorage.common.catalog import load_models
 
     return _matching((model.id for model in load_models()), incomplete)
 
 
 def _complete(ctx: typer.Context, incomplete: str, *listings: _Listing) -> list[str]:
-    """Sorted names that begin with ``incomplete`` and are not among the arguments yet."""
+    """Sorted names that begin with ``incomplete`` and are not yet among the arguments."""
     given = {
         value
         for values in ctx.params.values()

@@ -37,7 +37,7 @@ class Output(StrEnum):
     YAML = "yaml"
 
 
-# The client waits longer for a slow manager.
+# The client itself waits longer for a slow manager.
 _PLAIN_READ_S = 5.0
 SHARED: dict[str, Any] = {
     "url": Annotated[
@@ -68,7 +68,8 @@ SHARED: dict[str, Any] = {
     "ca_file": Annotated[
         str | None,
         typer.Option(
-            help="Authority in PEM to trust for https. Default: MOORAGE_CA_FILE, or as saved."
+            help="Certificate authority (PEM) to trust for https. Default: MOORAGE_CA_FILE, or as "
+            "saved."
         ),
     ],
     "output": Annotated[
@@ -76,7 +77,7 @@ SHARED: dict[str, Any] = {
     ],
     "no_color": Annotated[
         bool | None,
-        typer.Option("--no-color", help="Print without colours and bold, like NO_COLOR=1."),
+        typer.Option("--no-color", help="Print without colours and bold text, like NO_COLOR=1."),
     ],
 }
 
@@ -121,13 +122,12 @@ class Cli:
         return find_connection(os.environ, **options)
 
     def shared(self, name: str) -> str | None:
-        """A shared option as it was given."""
+        """The given value of a shared option."""
         value = self._given.get(name)
         return None if value is None else str(value)
 
     def connection_flags(self) -> list[str]:
-        """The shared options of the connection that were given, for another process of the command
-        line."""
+        """The given shared options of the connection, for another process of the command line."""
         names = ("url", "key_file", "openai_url", "ca_file")
         given = [(name, self._given[name]) for name in names if self._given.get(name)]
         return [
@@ -135,8 +135,8 @@ class Cli:
         ]
 
     def run(self, work: Callable[[Client], Awaitable[T]]) -> T:
-        """Run ``work`` with a connected client to its end."""
-        # Here and not above: most of the time that a command takes goes into imports.
+        """Run ``work`` to its end with a connected client."""
+        # Imported here because imports take most of a command's time.
         import asyncio
 
         from moorage.sdk import Client
@@ -159,21 +159,22 @@ class Cli:
         return asyncio.run(main())
 
     def read_lists(self, *lists: tuple[str, Mapping[str, str | None]]) -> list[Any]:
-        """The items of lists of the REST API, with their fields as attributes: quickly, and not
-        validated. Raises ``plain_reads.FAILURES``, also where the client of the SDK may succeed."""
+        """The items of lists of the REST API, with their fields as attributes, read quickly and
+        without validation. Raises ``plain_reads.FAILURES``, even where the client of the SDK may
+        succeed."""
         from moorage.cli.plain_reads import read_lists
 
         names = ("url", "key_file", "ca_file")
         return read_lists({n: self._given.get(n) for n in names}, lists, timeout_s=_PLAIN_READ_S)
 
     def print_manifests(self, views: Iterable[Any]) -> None:
-        """As YAML that ``moorage apply`` takes."""
+        """Print views as YAML that ``moorage apply`` accepts."""
         from moorage.cli import manifests
 
         print(manifests.render([manifests.manifest_of(view) for view in views]), end="")
 
     def print_json(self, value: Any) -> None:
-        """In YAML with ``-o yaml``."""
+        """Print JSON, or YAML with ``-o yaml``."""
         if self.output is Output.YAML:
             import yaml
 
@@ -182,11 +183,11 @@ class Cli:
             print(to_json(_plain(value)))
 
     def warn(self, warning: str) -> None:
-        """Print a warning of the manager on stderr."""
+        """Print a warning from the manager on stderr."""
         self.note(printable(f"moorage: warning: {warning}", one_line=True))
 
     def note(self, line: str) -> None:
-        """Print one line on stderr: progress and notes, never results."""
+        """Print one line on stderr, for progress and notes but never for results."""
         self.err.print(printable(line), soft_wrap=True)
 
 
@@ -222,8 +223,8 @@ def duration_option(
 
 
 def with_shared_options(function: Callable[Concatenate[Cli, P], None]) -> Callable[..., None]:
-    """``function`` with a signature for typer: its own parameters and the shared options, without
-    ``cli``.
+    """``function`` with a signature for typer: its own parameters without ``cli``, and the shared
+    options.
 
     Shared options may stand before or after the command; the later one wins.
     """
@@ -257,7 +258,7 @@ def with_shared_options(function: Callable[Concatenate[Cli, P], None]) -> Callab
 
 
 def _in_terms_of(ctx: typer.Context, error: Exception) -> Exception:
-    """``error``, with options of the command in place of fields."""
+    """``error``, with field names replaced by options of the command."""
     from moorage.cli import option_errors
 
     options = option_errors.options_of(ctx.command.params)
@@ -266,7 +267,7 @@ def _in_terms_of(ctx: typer.Context, error: Exception) -> Exception:
             option_errors.name_the_option(error, options)
         return error
 
-    from pydantic import ValidationError  # a plain start does not need it
+    from pydantic import ValidationError  # most commands do not need it
 
     if not isinstance(error, ValidationError):
         return error
@@ -277,15 +278,16 @@ def _in_terms_of(ctx: typer.Context, error: Exception) -> Exception:
 def _console(stream: Any, plain: bool | None) -> Console:
     from rich.console import Console
 
-    # Markup, emoji codes and highlighting stay off: most of the output is text that users wrote.
+    # Markup, emoji codes and highlighting stay off, because most of the output is text written by
+    # users.
     given: dict[str, Any] = {"file": stream, "markup": False, "emoji": False, "highlight": False}
-    # Without a colour system there is no bold, either.
+    # Without a colour system, there is no bold text either.
     console = Console(**given, color_system=None if plain else "auto")
     return console if console.is_terminal else Console(**given, color_system=None, width=10_000)
 
 
 def _plain(value: Any) -> Any:
-    """``value`` as JSON has it: views, also within lists and dicts, as dicts."""
+    """``value`` for JSON: views become dicts, also within lists and dicts."""
     if isinstance(value, dict):
         return {name: _plain(inner) for name, inner in value.items()}
     if isinstance(value, list):

@@ -1,6 +1,6 @@
-"""Standard input and output as the local side of a copy, by way of temporary files.
+"""Standard input and output as the local side of a copy, through temporary files.
 
-A copy that breaks off leaves nothing in the session, and prints nothing.
+An interrupted copy leaves nothing in the session and prints nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def input_file() -> Iterator[Path]:
 
 @contextmanager
 def output_file(source: str) -> Iterator[Path]:
-    """A path whose file is printed at the end. Raises ``InvalidInput`` for a directory."""
+    """A path whose file is printed at the end. Raises ``InvalidInput`` if it is a directory."""
     with tempfile.TemporaryDirectory(prefix="moorage-cp-") as folder:
         path = Path(folder).resolve() / "stdout"
         yield path

@@ -1,5 +1,5 @@
-"""vLLM where no node has it, when a model is served: asked once, then installed by a session on a
-node, or run as a container."""
+"""Setup of vLLM while a model is served, if no node has it. The user is asked once; then a session
+installs it on a node, or it runs as a container."""
 
 from __future__ import annotations
 
@@ -35,16 +35,15 @@ _SEEN_S = 120.0
 
 
 class Nodes(NamedTuple):
-    """The node on which the engine could be installed, and one that could run its container, if
-    any."""
+    """A node where the engine can be installed and a node that can run its container, if any."""
 
     install: AgentView | None = None
     container: AgentView | None = None
 
 
 def choose_nodes(spec: EndpointSpec, agents: Sequence[AgentView]) -> Nodes:
-    """The nodes to offer: of each kind the one with most GPUs, then most memory. Both are None if
-    there is nothing to choose, or no node could run ``spec``."""
+    """The nodes to offer: of each kind, the node with the most GPUs, then the most memory. Both are
+    None if there is nothing to choose, or no node can run ``spec``."""
     if (
         spec.engine != _ENGINE
         or traits_of(spec.runtime).images
@@ -73,7 +72,8 @@ def _gpus(agent: AgentView) -> int:
 
 
 def installation(agent: AgentView, runtime: str) -> SessionSpec:
-    """The session that installs it: one at a time for a node, since live names are unique."""
+    """The session that installs the engine. A node has one at a time, because names of live
+    sessions are unique."""
     build = "cuda" if _gpus(agent) else "cpu"
     command = f'exec "$MOORAGE_PYTHON" -m moorage agent install-engine {_ENGINE} --build {build}'
     fields = {
@@ -95,8 +95,8 @@ def installation(agent: AgentView, runtime: str) -> SessionSpec:
 
 
 async def offer_engine(cli: Cli, client: Client, spec: EndpointSpec, yes: bool) -> EndpointSpec:
-    """What to serve, once a node can run it: if no node that could run ``spec`` has vLLM and the
-    user agrees, it is installed on one, or ``spec`` is changed to its container. Raises
+    """Return the spec to serve once a node can run it. If no suitable node has vLLM and the user
+    agrees, vLLM is installed on one, or ``spec`` is changed to its container. Raises
     ``StartupError`` if an installation fails."""
     if spec.engine != _ENGINE:
         return spec
@@ -104,7 +104,7 @@ async def offer_engine(cli: Cli, client: Client, spec: EndpointSpec, yes: bool) 
     try:
         nodes = choose_nodes(spec, await client.agents.list())
     except ApiError:
-        return spec  # not for this key
+        return spec  # this key may not read the agents
 
     if nodes == Nodes():
         return spec
@@ -135,7 +135,7 @@ def _ways(nodes: Nodes) -> list[str]:
     ways = []
     if nodes.install:
         ways.append(
-            f"--yes installs it on {nodes.install.id} in an environment of its own, "
+            f"--yes installs it on {nodes.install.id} in a separate environment, "
             f"as `moorage agent install-engine {_ENGINE}` does there"
         )
 
@@ -148,7 +148,7 @@ def _ways(nodes: Nodes) -> list[str]:
 
 
 def _ask(nodes: Nodes, err: Console) -> _Answer:
-    # At the first Ctrl-C, asyncio's handler would only cancel this task, which waits for input.
+    # At the first Ctrl-C, asyncio's handler would only cancel this task, which blocks on input.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         return _answer(nodes, err)
@@ -165,7 +165,7 @@ def _answer(nodes: Nodes, err: Console) -> _Answer:
         )
         return _Answer.CONTAINER if agreed else _Answer.NO
 
-    size = "16 GiB while it is made" if _gpus(node) else "5 GiB while it is made, for processors"
+    size = "16 GiB during installation" if _gpus(node) else "5 GiB during installation, CPU only"
     question = f"No node has vLLM. Install it on {node.id} ({size})"
     if not nodes.container:
         agreed = typer.confirm(f"{question}?", default=True, err=True)
@@ -195,7 +195,7 @@ async def _install(cli: Cli, client: Client, node: AgentView, runtime: str) -> N
         raise StartupError(
             f"vLLM was not installed on {node.id}: {await _last_line(client, ended)}",
             next_step=(
-                f"`moorage logs {ended.name}` shows more; --image or a node with vLLM does without"
+                f"`moorage logs {ended.name}` shows more; use --image or a node with vLLM instead"
             ),
         )
 
@@ -218,7 +218,7 @@ async def _begin(client: Client, spec: SessionSpec) -> SessionView:
     except ApiError as error:
         if error.status != 409:
             raise
-        return await client.sessions.get(str(spec.name))  # somebody else has begun it
+        return await client.sessions.get(str(spec.name))  # somebody else has started it
 
 
 async def _last_line(client: Client, session: SessionView) -> str:

@@ -1,4 +1,4 @@
-"""Errors of commands: the exit code of each, and its report as one line on stderr with the next
+"""Errors of commands: their exit codes, and their reports as one line on stderr with the next
 step."""
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def exit_code(error: Exception) -> int:
 
 
 def one_line(error: MoorageError) -> str:
-    """The error and its next step as one line without control characters."""
+    """The error with its next step, as one line without control characters."""
     step = f"; {error.next_step}" if error.next_step else ""
     if isinstance(error, ApiError) and error.status == 401 and not step:
         step = "; give the API key with --key-file or MOORAGE_API_KEY"

@@ -1,4 +1,4 @@
-"""Exit codes of the command line: one for one cause, whichever verb meets it. Pure."""
+"""Exit codes of the command line. A cause has the same code in every command. Pure."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ NOT_FOUND = 3
 AUTH = 4
 TIMEOUT = 124
 INTERRUPTED = 130
-# As of shells: a program that cannot be executed, and one that is not there.
+# As in shells: a program that cannot be executed, and a program that does not exist.
 NOT_EXECUTABLE = 126
 NO_PROGRAM = 127
 
-# What the runtimes report of a program that did not start. They name the program, or say "the
-# program"; other failures to create a kernel name a file that is missing, too.
+# Messages of the runtimes about a program that did not start. They name the program or say "the
+# program", because other failures to create a kernel also name a missing file.
 _REFUSALS = (
     (r"cannot run (the program|['\"].*): No such file or directory", NO_PROGRAM),
     (r"cannot run (the program|['\"].*): (Permission denied|Exec format error)", NOT_EXECUTABLE),
@@ -29,7 +29,7 @@ _REFUSALS = (
 
 
 def of_failure(reason: Reason, detail: str, code: int | None = None) -> int:
-    """Of a session that failed. ``code``: what its program exited with, where that is known."""
+    """The exit code for a session that failed. ``code``: the exit code of its program, if known."""
     if reason is Reason.TIMEOUT:
         return TIMEOUT
     if reason is Reason.CREATE_FAILED:
@@ -40,5 +40,5 @@ def of_failure(reason: Reason, detail: str, code: int | None = None) -> int:
 
 
 def of_code(status: RunStatus, code: int | None) -> int:
-    """Of code in a session that has ended with this status."""
+    """The exit code for code in a session that ended with this status."""
     return TIMEOUT if status is RunStatus.EXEC_TIMEOUT else shell_exit_code(code)

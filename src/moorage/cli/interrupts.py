@@ -1,4 +1,4 @@
-"""Interrupts of a command that waits: SIGTERM, as batch systems and CI send it, ends it like
+"""Interrupts of a waiting command. SIGTERM, which batch systems and CI send, ends it like
 Ctrl-C."""
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ class Interrupt:
 
 @contextmanager
 def terminated_like_ctrl_c() -> Iterator[Interrupt]:
-    """SIGTERM raises ``KeyboardInterrupt``, too; ``exit_code`` is of the signal that came."""
+    """Let SIGTERM raise ``KeyboardInterrupt``, too. ``exit_code`` is that of the received
+    signal."""
     interrupt = Interrupt()
 
     def terminate(_: int, frame: Any) -> None:
         interrupt.exit_code = _TERMINATED
         handler = signal.getsignal(signal.SIGINT)
-        if not callable(handler):  # Ctrl-C is ignored, in the background of a shell
+        if not callable(handler):  # a shell's background job ignores Ctrl-C
             raise KeyboardInterrupt
-        # That of asyncio cancels the main task. An exception at any place may be lost, as in a
-        # finalizer.
+        # asyncio's handler cancels the main task. An exception raised at an arbitrary place may be
+        # lost, as in a finalizer.
         handler(signal.SIGINT, frame)
 
     if threading.current_thread() is not threading.main_thread():

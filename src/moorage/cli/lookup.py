@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 async def find(client: Client, name: str) -> EndpointView | SessionView:
-    """The endpoint of that name, else the session. Raises ``NotFound`` when there is neither."""
+    """The endpoint of that name, or else the session. Raises ``NotFound`` if there is neither."""
     try:
         return await client.endpoints.get(name)
     except ApiError as error:
@@ -50,7 +50,7 @@ async def all_sessions(
     user: str | None = None,
     pipeline: str | None = None,
 ) -> list[SessionView]:
-    """All sessions with one of ``statuses`` (empty: any), newest first. ``selector``: on their
+    """All sessions with one of ``statuses`` (empty: any), newest first. ``selector`` selects by
     labels."""
     return await client.sessions.list(
         statuses=statuses, endpoint=endpoint, selector=selector, user=user, pipeline=pipeline
@@ -58,5 +58,5 @@ async def all_sessions(
 
 
 async def all_endpoints(client: Client, selector: str | None = None) -> list[EndpointView]:
-    """All endpoints, by name. ``selector``: on their labels."""
+    """All endpoints, by name. ``selector`` selects by labels."""
     return await client.endpoints.list(selector=selector)

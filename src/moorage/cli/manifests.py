@@ -1,9 +1,8 @@
 """Manifests: YAML documents that describe resource groups, quotas, projects and templates, for
 ``apply`` and ``plan``.
 
-A document is complete: a field that it leaves out gets its default. Everything is validated before
-anything is written. ``manifest_of`` is the inverse of ``apply``: what it returns, applied, changes
-nothing.
+A document is complete: an omitted field gets its default. Everything is validated before anything
+is written. ``manifest_of`` is the inverse of ``apply``: applying its result changes nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ PIPELINE = "pipeline"
 
 
 class _Document(Model):
-    """``name`` of a quota: SCOPE/NAME. ``for_all``: of a template."""
+    """One YAML document. A quota's ``name`` is SCOPE/NAME. ``for_all`` applies to templates."""
 
     kind: Literal["resource-group", "quota", "project", "template"]
     name: Name
@@ -48,7 +47,7 @@ class _Project(ProjectPatch):
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A validated document. ``spec``: its fields as they are compared and sent."""
+    """A validated document. ``spec``: its fields in the form that is compared and sent."""
 
     kind: str
     name: str
@@ -62,7 +61,7 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A manifest and what is there now. ``before``: None if it does not exist. ``version``: its
+    """A manifest and the current object. ``before``: None if it does not exist. ``version``: its
     ETag."""
 
     manifest: Manifest
@@ -76,12 +75,12 @@ class Planned:
 
     @property
     def outcome(self) -> Outcome:
-        """What ``apply`` does, if nothing changes meanwhile."""
+        """The action of ``apply``, unless the object changes in between."""
         return "created" if self.before is None else "changed" if self.changes else "unchanged"
 
 
 def documents(text: str) -> list[Any]:
-    """Of a file, at least one. Raises ``InvalidInput``."""
+    """The YAML documents of a file, at least one. Raises ``InvalidInput``."""
     import yaml
 
     if len(text.encode()) > MAX_BYTES:
@@ -103,7 +102,7 @@ def documents(text: str) -> list[Any]:
 
 
 def parse(text: str) -> list[Manifest]:
-    """The manifests of a file, without its pipelines. Raises ``InvalidInput`` that names every
+    """The manifests of a file, without its pipelines. Raises ``InvalidInput``, which names every
     invalid document."""
     found = []
     problems = []
@@ -118,7 +117,7 @@ def parse(text: str) -> list[Manifest]:
 
     titles = [manifest.title for manifest in found]
     problems += [
-        f"{title} is there twice" for title in sorted({t for t in titles if titles.count(t) > 1})
+        f"{title} occurs twice" for title in sorted({t for t in titles if titles.count(t) > 1})
     ]
     if problems:
         raise InvalidInput("; ".join(problems), next_step="correct the file; nothing was written")
@@ -159,13 +158,13 @@ def _message(error: ValidationError | InvalidInput) -> str:
 
 
 async def read(client: Client, manifests: Sequence[Manifest]) -> list[Planned]:
-    """What is there now of each."""
+    """Read the current object of each manifest."""
     return [await _KINDS[manifest.kind].read(client, manifest) for manifest in manifests]
 
 
 async def apply(client: Client, planned: Sequence[Planned]) -> list[tuple[Manifest, Outcome, str]]:
-    """Write what differs, in the order of the file. A conflict ends nothing: the others are
-    written. Returns the outcome of each, with the reason of a conflict."""
+    """Write the manifests that differ, in the order of the file. A conflict does not stop the
+    others. Returns the outcome of each, with the reason of a conflict."""
     outcomes: list[tuple[Manifest, Outcome, str]] = []
     for one in planned:
         outcome = one.outcome
@@ -186,7 +185,7 @@ async def apply(client: Client, planned: Sequence[Planned]) -> list[tuple[Manife
 
 
 def render(manifests: Sequence[Manifest]) -> str:
-    """As YAML, without fields that have their default."""
+    """The objects as YAML, without fields that have their default."""
     import yaml
 
     documents = [
@@ -199,7 +198,7 @@ def render(manifests: Sequence[Manifest]) -> str:
 
 
 def manifest_of(view: GroupView | QuotaView | ProjectView | TemplateView) -> Manifest:
-    """The manifest that describes what is there."""
+    """The manifest that describes an existing object."""
     if isinstance(view, GroupView):
         return Manifest("resource-group", view.name, view.options)
 
@@ -217,7 +216,7 @@ def manifest_of(view: GroupView | QuotaView | ProjectView | TemplateView) -> Man
 
 
 def _plain(spec: BaseModel) -> dict[str, Any]:
-    """For comparison: with every default, and amounts in one notation."""
+    """Fields for comparison: with every default, and amounts in one notation."""
     from moorage.common.model.slots import parse_amount
 
     plain = spec.model_dump(mode="json")

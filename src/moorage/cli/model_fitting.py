@@ -1,5 +1,4 @@
-"""Resources and engine arguments for a model, by what the agents of a resource group offer.
-Pure."""
+"""Resources and engine arguments for a model, chosen from the agents of a resource group. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from moorage.common.model.spec import EndpointSpec
     from moorage.common.views.resources import AgentView
 
-# vLLM without a GPU, and llama.cpp: what the process takes beside weights and cache (measured).
+# Memory of vLLM without a GPU, and of llama.cpp, in addition to weights and cache (measured).
 _CPU_BASE = {"vllm": 3 * GIB, "llamacpp": GIB // 2}
 # Host memory of vLLM on GPUs: the server, and one process for each GPU.
 _SERVER_MEM = 4 * GIB
@@ -31,8 +30,8 @@ _PARALLEL = ("--tensor-parallel-size", "-tp")
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """What the user left open. ``agents``: those that take it; empty if all do. ``note``: the
-    choice."""
+    """Values for the options that the user left open. ``agents``: those that fit the model; empty
+    if all do. ``note``: the choice in words."""
 
     resources: dict[str, str]
     args: list[str]
@@ -42,7 +41,7 @@ class Filled:
 
 
 def nodes_of(agents: Sequence[AgentView]) -> list[GpuNode]:
-    """Whole healthy GPUs, whether in use or not."""
+    """Nodes with their whole healthy GPUs, used or free."""
     return [
         GpuNode(
             agent.id,
@@ -61,8 +60,8 @@ def nodes_of(agents: Sequence[AgentView]) -> list[GpuNode]:
 def eligible(
     spec: EndpointSpec, agents: Sequence[AgentView], *, any_engine: bool = False
 ) -> list[AgentView]:
-    """The agents that may run its replicas now, whatever they have free. ``any_engine``: also
-    without its engine."""
+    """The agents that may run its replicas, regardless of free resources. ``any_engine``: including
+    agents without its engine."""
     return [
         agent
         for agent in agents
@@ -77,8 +76,9 @@ def eligible(
 
 
 def fill(spec: EndpointSpec, model: CatalogModel, agents: Sequence[AgentView]) -> Filled | None:
-    """None: no agent is known that could run it, so nothing can be said. Raises ``Infeasible`` if
-    none of those that could takes it, ``InvalidInput`` for arguments that are not numbers."""
+    """Fill in resources and arguments. None: no known agent could run the model, so no estimate is
+    possible. Raises ``Infeasible`` if it fits none of the agents that could run it, and
+    ``InvalidInput`` for arguments that are not numbers."""
     able = eligible(spec, agents)
     nodes = nodes_of(able)
     wanted = _wanted(spec)
@@ -129,9 +129,8 @@ def _on_cpus(
     if not taking:
         most = max(nodes, key=lambda node: node.mem)
         raise Infeasible(
-            f"{model.id} takes {size(needed)} of memory for {context} tokens of context without a "
-            "GPU; the "
-            f"largest node, {most.name}, has {size(most.mem)}",
+            f"{model.id} needs {size(needed)} of memory for {context} tokens of context without a "
+            f"GPU; the largest node, {most.name}, has {size(most.mem)}",
             next_step=_alternatives(model, ()),
         )
 
@@ -156,9 +155,8 @@ def _refusal(
     context = _wanted(spec).context or min(model.architecture.context, USEFUL_CONTEXT)
     fewer = f"{_CONTEXT['vllm']}={found.context} here; " if found.context >= 1024 else ""
     return Infeasible(
-        f"{model.id} takes {size(found.least)} of GPU memory for {context} tokens of context, and "
-        "no node of "
-        f"resource group {', '.join(spec.groups)} has that: {offered}",
+        f"{model.id} needs {size(found.least)} of GPU memory for {context} tokens of context, and "
+        f"no node of resource group {', '.join(spec.groups)} has that much: {offered}",
         next_step=fewer + _alternatives(model, found.needs),
     )
 
@@ -172,7 +170,7 @@ def _alternatives(model: CatalogModel, needs: Sequence[str]) -> str:
 
 
 def gpus_text(node: GpuNode) -> str:
-    """Like ``4 x NVIDIA H100 (80GiB)``."""
+    """The GPUs of a node, like ``4 x NVIDIA H100 (80GiB)``."""
     kinds = dict.fromkeys(node.gpus)
     return " + ".join(
         f"{node.gpus.count(kind)} x {kind[0] or 'GPU'} ({size(kind[1])})" for kind in kinds
@@ -202,8 +200,8 @@ def _count(spec: EndpointSpec, *names: str) -> int:
 
 
 def _option(spec: EndpointSpec, *names: str) -> str:
-    """The value of an engine's option among ``args``, as ``--name=value`` or two words; "" without
-    it."""
+    """The value of an engine's option in ``args``, as ``--name=value`` or two words; "" if it is
+    missing."""
     for index, word in enumerate(spec.args):
         name, equals, value = word.partition("=")
         if name.replace("_", "-") in names:

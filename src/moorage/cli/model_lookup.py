@@ -1,5 +1,4 @@
-"""Facts about a model that is to be served: from the catalogue, a directory, the hub's cache, or
-the hub."""
+"""Facts about a model to serve, from the catalogue, a directory, the hub's cache, or the hub."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ from moorage.common.model.errors import InvalidInput
 
 
 async def look_up(model: str, env: Mapping[str, str] | None = None) -> CatalogModel:
-    """Raises ``InvalidInput`` if its numbers cannot be read, and ``HubFailed``."""
+    """Look up a model. Raises ``InvalidInput`` if its numbers cannot be read, and ``HubFailed``."""
     name, selector = split_id(model)
     known = find_model(name)
     if known is not None and (not selector or gguf_files([known.file], selector)):
@@ -32,8 +31,9 @@ async def look_up(model: str, env: Mapping[str, str] | None = None) -> CatalogMo
 
     if is_gguf_id(model):
         raise InvalidInput(
-            f"{model} is not in the catalogue, and only that has the memory of GGUF models",
-            next_step="give --resources mem=SIZE: the file and its cache",
+            f"{model} is not in the catalogue, which is the only source for the memory of GGUF "
+            "models",
+            next_step="give --resources mem=SIZE, the size of the file and its cache",
         )
 
     hub = HubSettings.from_environment(os.environ if env is None else env)

@@ -1,5 +1,4 @@
-"""Resources for ``moorage serve MODEL`` where the user gave none: what its model takes on the
-nodes."""
+"""Default resources for ``moorage serve MODEL``, from the needs of its model on the nodes."""
 
 from __future__ import annotations
 
@@ -19,20 +18,20 @@ if TYPE_CHECKING:
     from moorage.sdk import Client
 
 
-# Bytes per second of a slow download, for which the start of a model on a hub has time.
+# Bytes per second of a slow download. The start of a model from a hub allows time for it.
 _DOWNLOAD = 20_000_000
 
 
 async def fit_to_nodes(cli: Cli, client: Client, spec: EndpointSpec) -> EndpointSpec:
-    """``spec`` with resources, arguments and agents for its model; unchanged if nothing can be
-    said. Raises ``Infeasible`` if no node takes the model."""
+    """``spec`` with resources, arguments and agents for its model; unchanged if no estimate is
+    possible. Raises ``Infeasible`` if no node fits the model."""
     if traits_of(spec.runtime).site_jobs or not spec.model:
         return spec
 
     try:
         agents = await client.agents.list()
     except ApiError:
-        return spec  # not for this key
+        return spec  # this key may not read the agents
 
     if not model_fitting.eligible(spec, agents):
         return spec
@@ -42,7 +41,8 @@ async def fit_to_nodes(cli: Cli, client: Client, spec: EndpointSpec) -> Endpoint
     except (HubFailed, InvalidInput) as error:
         if is_hub_id(split_id(spec.model)[0]):
             cli.note(
-                f"note: what {spec.model} takes is unknown: {error}; --gpus and --resources say it"
+                f"note: the needs of {spec.model} are unknown: {error}; set them with --gpus and "
+                "--resources"
             )
 
         return spec

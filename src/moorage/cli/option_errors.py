@@ -1,5 +1,4 @@
-"""Errors about fields in terms of the command line: the option, the value found, and what is
-allowed."""
+"""Field errors in terms of the command line: the option, the given value, and the allowed ones."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from moorage.common.model.errors import InvalidInput
 if TYPE_CHECKING:
     from moorage.sdk import ApiError
 
-# Fields of REST whose options have other names.
+# Fields of the REST API whose options have other names.
 _PARAMETERS = {
     "agents": "on",
     "args": "arg",
@@ -35,8 +34,8 @@ _SHOWN_CHARACTERS = 80
 
 
 def options_of(parameters: Iterable[Any]) -> dict[str, str]:
-    """By the names of a command's parameters: the option, like ``--name``, or the argument, like
-    ``NAME``."""
+    """Options, like ``--name``, and arguments, like ``NAME``, by the names of a command's
+    parameters."""
     found = {}
     for parameter in parameters:
         long = [name for name in parameter.opts if name.startswith("--")]
@@ -47,7 +46,7 @@ def options_of(parameters: Iterable[Any]) -> dict[str, str]:
 def validation_error(
     errors: Iterable[Mapping[str, Any]], options: Mapping[str, str]
 ) -> InvalidInput:
-    """For the errors of pydantic."""
+    """The errors of pydantic in terms of options."""
     return InvalidInput("; ".join(_problem(error, options) for error in errors))
 
 
@@ -69,12 +68,12 @@ def _problem(error: Mapping[str, Any], options: Mapping[str, str]) -> str:
 
 
 def option_for(field: str, options: Mapping[str, str]) -> str | None:
-    """None if the command has no option for this field."""
+    """The option for a field, or None if the command has none."""
     return options.get(_PARAMETERS.get(field, field))
 
 
 def name_the_option(error: ApiError, options: Mapping[str, str]) -> None:
-    """In the message of an answer that begins with a field, the option in its place."""
+    """The message of an answer, with a field at its beginning replaced by the option."""
     error.message = _with_option(error.message, options)
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from moorage.common.views.resources import KernelView, SessionView
     from moorage.common.views.steps import StepRef
 
-# A column of a table is never cut below this, in cells: as wide as ``RUNNING`` and a space.
+# Minimum width of a column of a table, in cells: ``RUNNING`` and a space.
 _LEAST_WIDTH = 8
 STYLES: Mapping[str, str] = {
     **dict.fromkeys((Status.RUNNING, EndpointStatus.READY, AgentStatus.ALIVE), "green"),
@@ -41,21 +41,22 @@ STYLES: Mapping[str, str] = {
     **dict.fromkeys((EndpointStatus.QUEUED, EndpointStatus.LOADING), "yellow"),
     **dict.fromkeys((Status.TERMINATED, Status.CANCELLED), "dim"),
     **dict.fromkeys((EndpointStatus.STOPPED, EndpointStatus.NOT_LOADED), "dim"),
-    # Without a colour: what passes, and what says nothing.
+    # Statuses without a colour: transient and neutral ones.
     **dict.fromkeys((Status.TERMINATING, EndpointStatus.BUSY, Result.UNDEFINED), ""),
 }
 
 
 def to_json(value: Any) -> str:
-    """JSON for people and programs: a parser gets every character, and a terminal none that
-    controls it."""
+    """JSON for people and programs: a parser gets every character, but a terminal gets no control
+    characters."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
     return CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 class PlainLog:
-    """The output of a program for a terminal: colours are removed, other control characters
-    escaped, and carriage returns start a new line, since they would overwrite what came before."""
+    """A filter that makes a program's output safe for a terminal: colours are removed, other
+    control characters are escaped, and carriage returns start a new line, because they would
+    overwrite earlier text."""
 
     _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
     _UNFINISHED = re.compile(r"(?:\x1b(?:\[[0-9;:]{0,64})?|\r)\Z")
@@ -65,7 +66,7 @@ class PlainLog:
         self._rest = ""
 
     def feed(self, data: bytes, *, final: bool = False) -> str:
-        """The next piece to print. ``final``: there will be no more."""
+        """Return the next piece to print. ``final``: no more input follows."""
         text = self._rest + self._decoder.decode(data, final)
         unfinished = None if final else self._UNFINISHED.search(text)
         end = unfinished.start() if unfinished else len(text)
@@ -74,8 +75,8 @@ class PlainLog:
 
 
 class LogWriter:
-    """Writes the pieces of a log to a stream, through ``PlainLog`` if that is a terminal and not
-    ``raw``."""
+    """A writer of the pieces of a log to a stream, through ``PlainLog`` if that is a terminal and
+    not ``raw``."""
 
     def __init__(self, stream: TextIO, *, raw: bool = False) -> None:
         self._stream = stream
@@ -95,7 +96,7 @@ def format_age(now: datetime, then: datetime) -> str:
 
 
 def print_table(console: Console, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Cells are cut to the width of a terminal; other outputs get complete cells."""
+    """Print a table. Cells are cut to the width of a terminal; other outputs get complete cells."""
     width = console.width if console.is_terminal else None
     console.print(make_table(columns, rows, width), crop=console.is_terminal)
 
@@ -103,7 +104,7 @@ def print_table(console: Console, columns: Sequence[str], rows: Iterable[Sequenc
 def make_table(
     columns: Sequence[str], rows: Iterable[Sequence[str]], width: int | None = None
 ) -> Table:
-    """``width``: of the terminal, if the table is to fit in it."""
+    """Build a table. ``width``: of the terminal, if the table must fit in it."""
     from rich.cells import cell_len
     from rich.table import Table
     from rich.text import Text
@@ -123,9 +124,10 @@ def make_table(
 
 
 def fitted_widths(widths: Sequence[int], available: int) -> list[int]:
-    """Widths whose sum is at most ``available``, if ``_LEAST_WIDTH`` a column permits it.
+    """Column widths whose sum is at most ``available``, if ``_LEAST_WIDTH`` per column permits it.
 
-    The widest columns are cut first, to one width, so that a long reason does not cut a status.
+    The widest columns are cut first, to the same width, so that a long reason does not cut a
+    status.
     """
     if sum(widths) <= available:
         return list(widths)
@@ -139,7 +141,7 @@ def fitted_widths(widths: Sequence[int], available: int) -> list[int]:
 
 
 def print_facts(console: Console, facts: Iterable[tuple[str, str]]) -> None:
-    """One name and value per line; empty values are left out."""
+    """Print one name and value per line; empty values are left out."""
     from rich.text import Text
 
     shown = [(name, value) for name, value in facts if value]
@@ -151,7 +153,7 @@ def print_facts(console: Console, facts: Iterable[tuple[str, str]]) -> None:
 
 
 def print_heading(console: Console, title: str) -> None:
-    """An empty line and a bold title."""
+    """Print an empty line and a bold title."""
     from rich.text import Text
 
     console.print()
@@ -159,18 +161,18 @@ def print_heading(console: Console, title: str) -> None:
 
 
 def labels_cell(labels: Mapping[str, str]) -> str:
-    """User labels in one line."""
+    """User labels as one line."""
     return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
 
 
 def load_cells(view: EndpointView | ReplicaView) -> tuple[str, str, str]:
-    """Running and waiting requests, and use of the KV cache, of what serves."""
+    """Running and waiting requests and KV cache use of a replica or endpoint."""
     kv_cache = "" if view.kv_cache is None else f"{100 * view.kv_cache:.0f}%"
     return str(view.running), str(view.waiting), kv_cache
 
 
 def progress_text(progress: ProgressView | None, *, short: bool = False) -> str:
-    """Like ``40% 120/300 training``; ``short``: only the first that it has of these."""
+    """Progress like ``40% 120/300 training``; ``short``: only its first part."""
     if progress is None:
         return ""
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from moorage.common.model.templates import Parameter
 
-# Defaults for a workload that names only some of its resources.
+# Defaults for a workload that specifies only some of its resources.
 BASE_RESOURCES = {"cpu": "1", "mem": "1GiB"}
 
 
@@ -36,11 +36,12 @@ def pairs(given: Sequence[str], option: str, example: str) -> dict[str, str]:
 
 
 def environment(given: Sequence[str] | None, files: Sequence[str] | None) -> dict[str, str] | None:
-    """Variables of ``--env-file`` and ``--env``, which wins; None when neither was given.
+    """Variables of ``--env-file`` and ``--env``, which takes precedence; None when neither was
+    given.
 
-    Lines are as Docker has them: NAME=VALUE to the end of the line, # before comments, and NAME
-    alone for the value here, if it has one. Raises ``InvalidInput`` that names the file and the
-    line.
+    Lines have Docker's format: NAME=VALUE to the end of the line, # before comments, and NAME alone
+    for the value in this environment, if there is one. Raises ``InvalidInput``, which names the
+    file and the line.
     """
     if not given and not files:
         return None
@@ -85,7 +86,7 @@ def limit(text: str, option: str) -> int | None:
 
 
 def secret_env(given: Sequence[str] | None) -> dict[str, str] | None:
-    """``VARIABLE=SECRET`` texts; None when none were given."""
+    """``VARIABLE=SECRET`` texts as a dict; None when none were given."""
     return pairs(given, "--secret", "HF_TOKEN=hf-token") if given else None
 
 
@@ -103,7 +104,7 @@ _CONDITIONS = ("success", "any", "failure")
 
 
 def dependency(text: str) -> dict[str, str]:
-    """``NAME[:success|any|failure]``; the name may contain colons."""
+    """A dependency from ``NAME[:success|any|failure]``; the name may contain colons."""
     name, colon, end = text.rpartition(":")
     return {"session": name, "on": end} if colon and end in _CONDITIONS else {"session": text}
 
@@ -116,13 +117,13 @@ _NONE: Mapping[str, Any] = {"weights": {}, "slot_priority": [], "exclusive": [],
 
 
 def options(given: Sequence[str], model: type[BaseModel], old: Mapping[str, Any]) -> dict[str, Any]:
-    """``old`` with ``OPTION=VALUE`` texts applied; ``model`` names the options and checks the
-    values later.
+    """``old`` with ``OPTION=VALUE`` texts applied; ``model`` has the names of the options, and
+    validates the values later.
 
     ``none`` unsets an option. Commas separate list items (``exclusive=a+b,c``). Dots reach into
     nested options (``preemption.how=end``, ``hpc.options.constraint=a100``); ``preemption=on`` sets
-    one with its defaults. Raises ``InvalidInput`` that names the unknown option and the allowed
-    ones.
+    a nested option with its defaults. Raises ``InvalidInput``, which names the unknown option and
+    the allowed ones.
     """
     changed = {
         name: dict(value) if isinstance(value, dict) else value for name, value in old.items()
@@ -158,8 +159,8 @@ def options(given: Sequence[str], model: type[BaseModel], old: Mapping[str, Any]
 def _put(
     old: Mapping[str, Any], model: type[BaseModel] | None, name: str, text: str, *, path: str
 ) -> dict[str, Any]:
-    """``model``: None for options whose names are free, and may have dots (``weights``,
-    ``hpc.options``)."""
+    """Set one option. ``model``: None for options whose names are free and may contain dots
+    (``weights``, ``hpc.options``)."""
     first, dot, rest = name.partition(".") if model is not None else (name, "", "")
     if model is not None and first not in model.model_fields:
         raise InvalidInput(
@@ -185,7 +186,7 @@ def _put(
 
 
 def _nested(model: type[BaseModel], field: str) -> type[BaseModel] | None:
-    """The model of a field that has fields of its own."""
+    """The model of a field with nested fields."""
     from pydantic import BaseModel
 
     annotation = model.model_fields[field].annotation
@@ -249,7 +250,7 @@ def locate_model(model: str) -> str:
 
 
 def guess_name(model: str) -> str:
-    """A valid endpoint name from the model's base name. Raises ``InvalidInput`` when none
+    """A valid endpoint name from the model's base name. Raises ``InvalidInput`` if nothing valid
     remains."""
     base = re.sub(
         r"([.-]gguf)?(:[^:]*)?$", "", model.rstrip("/").rsplit("/", 1)[-1], flags=re.IGNORECASE
@@ -264,8 +265,8 @@ def guess_name(model: str) -> str:
 
 
 def parameter(name: str, text: str, declared: Parameter | None) -> str | bool | int | float:
-    """A parameter of a template from its text; as text if the template has no such parameter.
-    Raises ``InvalidInput``."""
+    """The value of a template's parameter from its text; unchanged if the template has no such
+    parameter. Raises ``InvalidInput``."""
     kind = declared.type if declared is not None else "string"
     try:
         if kind == "boolean":
@@ -282,7 +283,8 @@ def parameter(name: str, text: str, declared: Parameter | None) -> str | bool | 
 
 
 def checkpoint(text: str | None) -> dict[str, str] | None:
-    """``USR1``, or ``USR1:60``: the signal, and the seconds between it and SIGTERM."""
+    """A checkpoint from ``USR1`` or ``USR1:60``: the signal, and the seconds between it and
+    SIGTERM."""
     if text is None:
         return None
     signal, colon, grace_s = text.partition(":")
@@ -290,7 +292,8 @@ def checkpoint(text: str | None) -> dict[str, str] | None:
 
 
 def reload(text: str | None) -> dict[str, str] | None:
-    """``HUP``, ``/-/reload``, ``admin:/-/reload``, each with ``+progress`` or without."""
+    """A reload method from ``HUP``, ``/-/reload`` or ``admin:/-/reload``, each with or without
+    ``+progress``."""
     if text is None:
         return None
 
@@ -298,7 +301,7 @@ def reload(text: str | None) -> dict[str, str] | None:
     port, slash, path = way.partition("/")
     if port.removesuffix(":") and slash and not port.endswith(":"):
         raise InvalidInput(
-            f"--reload {text!r} is no way to reload",
+            f"--reload {text!r} is not a valid reload method",
             next_step="give a signal, such as HUP, or a path: /-/reload, or admin:/-/reload for "
             "the service port admin",
         )

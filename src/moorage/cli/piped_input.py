@@ -1,9 +1,9 @@
-"""Standard input of ``moorage run -i``: from here, through a named pipe in the session, to its
+"""Standard input of ``moorage run -i``, which goes through a named pipe in the session to its
 program.
 
-The program is started by a shell that makes the pipe and waits at it. A command in the session
-(decision 12) copies the input into it. The input exists once: a second attempt cannot have it, so
-the session is stopped.
+A shell creates the pipe, waits for its writer and then starts the program. A command in the session
+(decision 12) copies the input into the pipe. The input can be read only once: a second attempt
+would have none, so the session is stopped instead.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _PIPE = 'p="${TMPDIR:-/tmp}/.moorage-stdin-$MOORAGE_KERNEL_ID"'
 _READ = f'{_PIPE}; mkfifo -m 600 "$p" || exit 1; exec <"$p"; rm -f "$p"; exec "$@"'
 _FEED = f'{_PIPE}; until [ -p "$p" ]; do sleep 0.05; done; exec cat >"$p"'
 FEEDER = ("/bin/sh", "-c", _FEED)
-# Of cat, when the program has closed its input, or has ended.
+# Exit code of cat when the program has closed its input, or has ended.
 _NOT_READ = (0, -signal.SIGPIPE, 128 + signal.SIGPIPE)
-# How long the end of a session may come after the end of the commands in it.
+# The longest time from the end of a session's commands to the end of the session.
 _END_S = 10.0
 
 
@@ -51,8 +51,8 @@ async def send_input(command: RunningCommand) -> None:
 
 
 async def feed(cli: Cli, client: Client, created: SessionView) -> None:
-    """Pass standard input to the program of a session, and stop the session if it does not arrive
-    whole."""
+    """Pass standard input to the program of a session, and stop the session if the input is
+    incomplete."""
     view = await until_session(
         client, created, lambda view: view.status not in BEFORE_RUNNING, clock=cli.clock
     )

@@ -1,5 +1,5 @@
-"""Pipelines in files for ``apply`` and ``plan``: submitted once, or shown as each step would be
-placed."""
+"""Pipelines in files for ``apply``, which submits them once, and ``plan``, which shows each step's
+placement."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ if TYPE_CHECKING:
     from moorage.common.views.pipelines import PipelineView
     from moorage.sdk import Client
 
-# Specifications that are placed one by one. A large pipeline has few different ones.
+# The most distinct specifications to place. A large pipeline has few distinct ones.
 MAX_SHAPES = 200
-# What makes no difference to where a step fits.
+# Fields that do not affect where a step fits.
 _PROGRAM = {"command", "args", "env", "user_labels", "secret_env"}
 
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """``plan``: where a session of the step would be placed now."""
+    """The placement of a step. ``plan``: where a session of the step would be placed now."""
 
     step: Step
     plan: PlanView
 
 
 def key_of(pipeline: PipelineSpec) -> str:
-    """Idempotency key: the same document is submitted once."""
+    """Idempotency key of a document, which is submitted once."""
     plain = pipeline.model_dump_json(exclude_unset=True)
     return f"apply-{hashlib.sha256(plain.encode()).hexdigest()}"
 
 
 async def submit(client: Client, pipeline: PipelineSpec) -> bool:
-    """Whether this call has submitted it, and not one before."""
+    """Submit the pipeline. Returns False if an earlier call has submitted it."""
     before = await _found(client, pipeline.name)
     view = await client.pipelines.create(pipeline, idempotency_key=key_of(pipeline))
     return before is None or before.id != view.id
 
 
 async def plan(client: Client, pipeline: PipelineSpec) -> list[StepPlan]:
-    """Where each step would be placed now, if it were its turn. Raises the error of a step that
-    fits nowhere, and everything else for which the pipeline would be refused."""
+    """Where each step would be placed now if its dependencies had ended. Raises the error of a step
+    that fits nowhere, and any other error that would refuse the pipeline."""
     await client.pipelines.create(pipeline, dry_run=True)
     known: dict[str, PlanView] = {}
     found = []
@@ -91,7 +91,8 @@ async def _found(client: Client, name: str) -> PipelineView | None:
 
 
 def row(one: StepPlan) -> tuple[str, str, str, str]:
-    """Step, steps before it, number of sessions, and where it fits or what it lacks."""
+    """The row of a step: its name, its dependencies, its number of sessions, and where it fits or
+    what it lacks."""
     step = one.step
     view = one.plan
     after = ", ".join(condition.step for condition in step.conditions) or "-"
@@ -100,7 +101,7 @@ def row(one: StepPlan) -> tuple[str, str, str, str]:
 
 
 def waits(view: PlanView) -> str:
-    """What a session lacks now, and when it is expected to start."""
+    """The resources that a session lacks now, and its expected start."""
     starts = view.expected_start
     return (
         f"{view.text}; expected at {starts:%Y-%m-%d %H:%M:%S} UTC"

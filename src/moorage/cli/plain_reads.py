@@ -1,9 +1,9 @@
-"""Plain reads of the REST API, for output that is wanted at once: lists in tables, and names for
+"""Plain reads of the REST API, for output that must be fast: lists in tables, and names for
 completion.
 
-Answers are decoded and not validated: pydantic with the models of the views takes more CPU to
-import than the rest of ``moorage ps``, and asyncio as much as h11. A caller that finds another
-answer than it expects falls back to the client of the SDK, which says what is wrong.
+Answers are decoded but not validated: pydantic with the models of the views takes more CPU to
+import than the rest of ``moorage ps``, and asyncio as much as h11. A caller that finds an
+unexpected answer falls back to the client of the SDK, which reports the error.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 _CHUNK_BYTES = 256 * 1024
 _PAGE = 500
-# What a read raises when the manager does not answer as expected, or does not answer.
+# Errors of a read when the manager answers unexpectedly, or does not answer.
 FAILURES = (OSError, ValueError, KeyError, TypeError, AttributeError, h11.ProtocolError)
 
 
 class Record(dict[str, Any]):
-    """A JSON object of an answer. Its fields are attributes, as those of a view."""
+    """A JSON object of an answer, with its fields as attributes like those of a view."""
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -49,10 +49,9 @@ class Record(dict[str, Any]):
 
 
 class PlainReads:
-    """One connection to the manager at the address that the options name, for reads one after the
-    other.
+    """One connection to the manager at the address given by the options, for sequential reads.
 
-    Opening it raises ``ConfigError`` and ``OSError``; every read one of ``FAILURES``.
+    Opening it raises ``ConfigError`` and ``OSError``; a read raises one of ``FAILURES``.
     """
 
     def __init__(self, options: Mapping[str, str | None], *, timeout_s: float) -> None:
@@ -138,7 +137,7 @@ def read_lists(
     *,
     timeout_s: float,
 ) -> list[list[Record]]:
-    """The items of each list, given by its path and its query. Raises ``ConfigError`` and
+    """The items of each list, which is given by its path and query. Raises ``ConfigError`` and
     ``FAILURES``."""
     with PlainReads(options, timeout_s=timeout_s) as reads:
         return [reads.every(path, query) for path, query in lists]

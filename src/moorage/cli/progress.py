@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 class StageProgress:
-    """``show`` may be called with the same stages repeatedly: each one is printed once. May be
-    entered again, and goes on where it was. Without a terminal it only tells why something
-    waits."""
+    """Progress through stages. ``show`` prints each stage once, however often it is called. The
+    context can be entered again and continues where it was. Without a terminal, it only prints why
+    something waits."""
 
     def __init__(self, err: Console, name: str) -> None:
         self._err = err
@@ -44,15 +44,15 @@ class StageProgress:
             self._spinner.stop()
 
     def about(self, subject: str) -> None:
-        """The stages that follow belong to this session. Of another one, only the new ones are
-        told."""
+        """Set the session of the following stages. When the session changes, only its new stages
+        are printed."""
         if subject != self._subject:
             self._subject = subject
             self._printed = 0
 
     def show(self, stages: Sequence[Stage], note: str = "", activity: str = "") -> None:
-        """``note``: why the session waits. ``activity``: work within the newest stage, like
-        ``pulling IMAGE: 412 of 980 MB``."""
+        """Show stages. ``note``: why the session waits. ``activity``: work within the newest stage,
+        like ``pulling IMAGE: 412 of 980 MB``."""
         first_of_another = bool(self._told) and self._printed == 0
         for stage in stages[self._printed :] if self._spinner else ():
             if first_of_another and (stage.name, stage.note) in self._told:
@@ -77,8 +77,8 @@ class StageProgress:
 
 
 def _text(plain: str) -> Text:
-    """For the spinner, which takes a string as markup. Imported here: help of a command needs no
-    spinner."""
+    """Text for the spinner, which would interpret a string as markup. Imported here because a
+    command's help needs no spinner."""
     from rich.text import Text
 
     return Text(plain)

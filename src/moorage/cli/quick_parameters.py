@@ -1,7 +1,7 @@
-"""Options and arguments whose plain values are taken as they are.
+"""Options and arguments whose plain values need no conversion.
 
-typer converts every value through an adapter of pydantic, also one that is missing, and a string to
-a string. Importing pydantic and building the adapters takes a third of the CPU of a short command.
+typer converts every value through an adapter of pydantic, even a missing value, or a string to a
+string. Importing pydantic and building the adapters takes a third of the CPU of a short command.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class _QuickArgument(TyperArgument):
 
 
 class QuickParameters:
-    """Lets the parameters of a command or group take plain values as they are.
+    """Parameters of a command or group that take plain values without conversion.
 
-    typer lets a command choose its class, and not that of its parameters.
+    typer lets a command choose its own class, but not that of its parameters.
     """
 
     def get_params(self, ctx: Any) -> list[Any]:
@@ -55,8 +55,7 @@ def _process(parameter: Any, ctx: Any, value: Any, process: Callable[[Any, Any],
 
 
 def _plain_value(parameter: Any, value: Any) -> Any:
-    """The converted value, where that is plain; ``_UNKNOWN`` elsewhere, also for every wrong
-    value."""
+    """The converted value if it is plain; ``_UNKNOWN`` otherwise, and for every invalid value."""
     several = parameter.multiple or parameter.nargs != 1
     if value is None:
         return () if parameter.multiple or parameter.nargs == -1 else None

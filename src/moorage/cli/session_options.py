@@ -37,7 +37,8 @@ EnvFile = Annotated[
 Secrets = Annotated[
     list[str] | None,
     typer.Option(
-        "--secret", help="VARIABLE=SECRET: a stored secret as environment variable; repeatable."
+        "--secret",
+        help="VARIABLE=SECRET: pass a stored secret as an environment variable; repeatable.",
     ),
 ]
 Ports = Annotated[
@@ -54,18 +55,16 @@ Reload = Annotated[
     str | None,
     typer.Option(
         metavar="SIGNAL|[PORT:]PATH",
-        help="How `moorage reload` asks the program: HUP, or a POST to /PATH at a service port. "
-        "+progress: "
-        "it acknowledges by its progress.",
+        help="How `moorage reload` reaches the program: HUP, or a POST to /PATH at a service port. "
+        "+progress: the program acknowledges through its progress.",
     ),
 ]
 Checkpoint = Annotated[
     str | None,
     typer.Option(
         metavar="SIGNAL[:SECONDS]",
-        help="Before it is stopped, the program gets this signal, such as USR1, and so long to "
-        "save its "
-        "state. Default: 60.",
+        help="Signal, such as USR1, that the program gets before it is stopped, and the seconds it "
+        "has to save its state. Default: 60.",
     ),
 ]
 Group = Annotated[str | None, typer.Option(help="Resource group.", autocompletion=group_names)]
@@ -87,12 +86,13 @@ OnKernelLoss = Annotated[
 Workspace = Annotated[
     str | None,
     typer.Option(
-        help="A directory on the node. keep: it outlives the session; drop: it is deleted with it."
+        help="Give the session a directory on the node. keep: it outlives the session; drop: it is "
+        "deleted with the session."
     ),
 ]
 Reuse = Annotated[
     str | None,
-    typer.Option(help="Whether an equal session takes its place: success, live, both or never."),
+    typer.Option(help="Reuse an equal session instead: success, live, both or never."),
 ]
 Template = Annotated[
     str | None,
@@ -105,18 +105,20 @@ Parameters = Annotated[
     list[str] | None, typer.Option("--set", help="PARAMETER=VALUE of the template; repeatable.")
 ]
 Force = Annotated[
-    bool, typer.Option("--force", help="Run it, also where an equal session could take its place.")
+    bool, typer.Option("--force", help="Run it even if an equal session could be reused.")
 ]
 Strict = Annotated[
-    bool, typer.Option("--strict", help="Refuse a session that no agent could ever hold.")
+    bool, typer.Option("--strict", help="Refuse a session that no agent could ever run.")
 ]
 
-Timeout = Annotated[float | None, duration_option("Longest wait; after it, exit with 124.")]
+Timeout = Annotated[float | None, duration_option("Longest wait; then exit with 124.")]
 
 Arch = Annotated[str | None, typer.Option(help="Only agents of this architecture, like x86_64.")]
 Labels = Annotated[
     list[str] | None,
-    typer.Option("--label", help="KEY=VALUE to find it by: `moorage ps -l KEY=VALUE`; repeatable."),
+    typer.Option(
+        "--label", help="Label KEY=VALUE to find it with `moorage ps -l KEY=VALUE`; repeatable."
+    ),
 ]
 AgentLabels = Annotated[
     list[str] | None,
@@ -127,7 +129,7 @@ Agents = Annotated[
     typer.Option("--on", help="Only this agent; repeatable.", autocompletion=agent_ids),
 ]
 Image = Annotated[
-    str | None, typer.Option(help="Run in a container of this image, on nodes with Docker.")
+    str | None, typer.Option(help="Run in a container of this image on a node with Docker.")
 ]
 Runtime = Annotated[
     str | None,
@@ -142,12 +144,12 @@ SessionRuntime = Annotated[
     typer.Option("--runtime", help="process, docker, celery or custom:NAME. Default: process."),
 ]
 Priority = Annotated[
-    int | None, typer.Option(min=0, max=100, help="Higher starts first. Default: 10.")
+    int | None, typer.Option(min=0, max=100, help="Priority; higher starts first. Default: 10.")
 ]
 
 
 def user_labels(given: list[str] | None) -> dict[str, str] | None:
-    """Labels of ``--label``; None: the option was not given."""
+    """Labels from ``--label``; None: the option was not given."""
     return parse.pairs(given, "--label", "team=vision") if given else None
 
 
@@ -160,7 +162,7 @@ def placement_fields(
     image: str | None,
     runtime: str | None = None,
 ) -> dict[str, Any]:
-    """Fields of a spec about where it may run; None where an option was not given."""
+    """Fields of a spec that restrict where it may run; None where an option was not given."""
     return {
         "arch": arch,
         "labels": parse.pairs(labels, "--agent-label", "room=north") if labels else None,
@@ -190,7 +192,7 @@ def session_fields(
     own: Mapping[str, Any],
     base_resources: Mapping[str, str] = parse.BASE_RESOURCES,
 ) -> dict[str, Any]:
-    """As ``session_spec``, only the fields that were given, without type and command."""
+    """The given fields of ``session_spec``, without type and command."""
     fields: dict[str, Any] = {
         "name": given["name"],
         "resources": parse.resources(given["resources"] or [], given["gpus"], base_resources),
@@ -225,7 +227,7 @@ def _cluster(given: Mapping[str, Any]) -> dict[str, Any] | None:
     named = {field: value for field, value in fields.items() if value is not None}
     if named and "size" not in named:
         raise InvalidInput(
-            "--cluster-mode and --on-kernel-loss are for clusters",
+            "--cluster-mode and --on-kernel-loss apply only to clusters",
             next_step="also give the number of kernels, like --cluster 4",
         )
 
@@ -240,16 +242,16 @@ def _port(text: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class TemplateStart:
-    """Template from which a session is started. ``ref``: NAME or NAME@VERSION; ``given``:
-    NAME=VALUE texts; ``overrides``: fields of the specification."""
+    """The start of a session from a template. ``ref``: NAME or NAME@VERSION; ``given``: NAME=VALUE
+    texts; ``overrides``: fields of the specification."""
 
     ref: str
     given: Mapping[str, str]
     overrides: Mapping[str, Any]
 
     async def create(self, client: Client, key: str, strict: bool, force: bool) -> SessionView:
-        """Raises ``InvalidInput`` for a parameter that the template does not have, or of the wrong
-        type."""
+        """Create the session. Raises ``InvalidInput`` for a parameter that the template lacks or
+        whose type is wrong."""
         name, version, values = await self._read(client)
         return await client.templates.start(
             name,
@@ -262,12 +264,12 @@ class TemplateStart:
         )
 
     async def plan(self, client: Client) -> PlanView:
-        """Raises as ``create`` does."""
+        """Plan the session. Raises the same errors as ``create``."""
         name, version, values = await self._read(client)
         return await client.templates.plan(name, values, self.overrides, version=version)
 
     async def _read(self, client: Client) -> tuple[str, int | None, dict[str, Any]]:
-        """Name, version and values."""
+        """Name, version and values of the template's parameters."""
         try:
             from moorage.common.model.templates import split_version
 
@@ -290,11 +292,13 @@ class TemplateStart:
 def session_request(
     kind: SessionType, given: Mapping[str, Any], own: Mapping[str, Any]
 ) -> SessionSpec | TemplateStart:
-    """As ``session_spec``, or the template that ``--template`` names with the other options over
-    it."""
+    """The result of ``session_spec``, or the template of ``--template`` overridden by the other
+    options."""
     if given["template"] is None:
         if given["parameters"]:
-            raise InvalidInput("--set is for templates", next_step="also give --template NAME")
+            raise InvalidInput(
+                "--set applies only to templates", next_step="also give --template NAME"
+            )
         return session_spec(kind, given, own)
 
     values = parse.pairs(given["parameters"], "--set", "epochs=3") if given["parameters"] else {}
@@ -303,7 +307,7 @@ def session_request(
 
 
 async def plan_session(client: Client, spec: SessionSpec | TemplateStart) -> PlanView:
-    """Where it would start now. Creates nothing."""
+    """Where the session would start now. Creates nothing."""
     from moorage.common.model.spec import SessionSpec
 
     return await (
@@ -329,8 +333,8 @@ async def create_session(
     strict: bool,
     force: bool = False,
 ) -> SessionView:
-    """Create the session. Retries once when no answer came: the idempotency key makes both attempts
-    one session."""
+    """Create the session. Retries once when no answer came; the idempotency key ensures a single
+    session."""
     key = cli.clock.new_id()
     try:
         return await _create(client, spec, key=key, strict=strict, force=force)

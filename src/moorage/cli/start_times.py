@@ -1,4 +1,4 @@
-"""Text for how long jobs of a site wait and load."""
+"""Text about the queueing and loading times of a site's jobs."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Suggestions for commands that do not exist: what a misspelling, or a word of another tool, may
-mean."""
+"""Suggestions for unknown commands: misspellings, and words of other tools."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ from typing import Any
 
 import typer
 
-# Commands, and what Slurm, Docker, Kubernetes and the shell call the like.
+# Commands, and similar words of Slurm, Docker, Kubernetes and the shell.
 _OTHER_TOOLS = {
     "--help": ("help", "man"),
     "agents": ("node", "nodes", "sinfo"),
@@ -44,26 +43,26 @@ _OTHER_TOOLS = {
     ),
     "why": ("explain",),
 }
-# Verbs that mean the like; nouns have one or two of each.
+# Verbs of similar meaning; nouns have one or two of each.
 _LIKE_VERBS = (
     ("cancel", "delete", "forget", "kill", "remove", "revoke", "rm", "stop"),
     ("add", "create", "edit", "new", "set", "submit", "update"),
     ("describe", "get", "info", "inspect", "show"),
 )
-# Nouns on which the verbs of the root act.
+# Nouns that the verbs of the root act on.
 _OF_ROOT_VERBS = ("endpoints", "sessions")
-# Least similarity to a command, and to a word of another tool, between 0 and 1.
+# Minimum similarity to a command, and to a word of another tool, between 0 and 1.
 _SIMILAR = 0.6
 _CLOSE = 0.8
 _PREFIX = 0.8
-# Those that are so much less similar than the best are suggested beside it.
+# Commands that are less similar than the best by up to this much are suggested, too.
 _AS_GOOD = 0.1
 _SHOWN = 3
 
 
 def suggestions(word: str, group: str, commands: Sequence[str]) -> list[str]:
-    """Command lines that ``word`` may mean, best first. ``commands``: of ``group``, which is empty
-    for the root."""
+    """Command lines that ``word`` may mean, best first. ``commands`` are those of ``group``, which
+    is empty for the root."""
     known = _meanings(group, commands)
     if word in known:
         return list(known[word])
@@ -79,7 +78,7 @@ def suggestions(word: str, group: str, commands: Sequence[str]) -> list[str]:
 
 
 def _meanings(group: str, commands: Sequence[str]) -> Mapping[str, Sequence[str]]:
-    """Command lines by the words that stand for them."""
+    """Command lines by their words."""
     meanings: dict[str, list[str]] = {}
     if not group or group in _OF_ROOT_VERBS:
         for line, words in _OTHER_TOOLS.items():
@@ -98,14 +97,14 @@ def _similarity(word: str, other: str) -> float:
 
 
 def _likeness(word: str, command: str) -> float:
-    """Similarity, and more for a prefix, which is meant more often than what is similar by
-    chance."""
+    """Similarity, increased for a prefix, which is more likely to be meant than a word that is
+    similar by chance."""
     similarity = _similarity(word, command)
     return max(similarity, _PREFIX) if len(word) > 1 and command.startswith(word) else similarity
 
 
 class Suggesting:
-    """Lets a group answer an unknown command with ``suggestions``."""
+    """A group that answers an unknown command with ``suggestions``."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         try:

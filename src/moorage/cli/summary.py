@@ -43,8 +43,8 @@ _OUTCOMES = {str(result): str(outcome) for outcome, result in RESULT_OF.items()}
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """``after_s``: seconds since the session was created. ``note``: the reason, where there is
-    one."""
+    """A stage of a session. ``after_s``: seconds since the session was created. ``note``: the
+    reason, if any."""
 
     name: str
     after_s: float
@@ -54,7 +54,7 @@ class Stage:
 def stages(
     history: Sequence[HistoryEntry], kind: SessionType = SessionType.INFERENCE
 ) -> list[Stage]:
-    """One stage per change of status, oldest first."""
+    """The stages of a session, one per change of status, oldest first."""
     found: list[Stage] = []
     start: datetime | None = None
     last: Status | None = None
@@ -79,7 +79,8 @@ def stages(
 
 
 def hold_note(view: SessionView) -> str:
-    """Return why a pending session was not placed, with the next step; "" when unknown."""
+    """Return the reason why a pending session was not placed, with the next step; "" when
+    unknown."""
     if view.status is not Status.PENDING or view.hold is None:
         return ""
     step = REASONS[view.hold.reason].next_step
@@ -87,7 +88,7 @@ def hold_note(view: SessionView) -> str:
 
 
 def current_activity(view: SessionView) -> str:
-    """Current step of the agent in starting the session, like pulling an image; "" when unknown."""
+    """The agent's current step in starting the session, like pulling an image; "" when unknown."""
     if view.status not in STARTING_STEPS:
         return ""
     newest = max(view.kernels, key=lambda kernel: kernel.attempt, default=None)
@@ -95,8 +96,8 @@ def current_activity(view: SessionView) -> str:
 
 
 def leading_replica(view: EndpointView) -> ReplicaView | None:
-    """The replica that stands for the endpoint in progress output: of those that are not ready, the
-    furthest one. Without such a one, the newest."""
+    """The replica that represents the endpoint in progress output: the most advanced of those that
+    are not ready, or else the newest."""
     live = [replica for replica in view.sessions if replica.status in LIVE]
     for status in reversed(in_order(BEFORE_RUNNING)):
         if found := [replica for replica in live if replica.status is status]:
@@ -111,8 +112,8 @@ def failed_replica(view: EndpointView) -> ReplicaView | None:
 
 
 def shown_status(view: SessionView) -> str:
-    """The status for people: a program that has ended has succeeded or failed."""
-    ended = view.status == Status.TERMINATED  # listings are read without types
+    """The status to show: a program that has ended is shown as succeeded or failed."""
+    ended = view.status == Status.TERMINATED  # lists are read without types
     return _OUTCOMES.get(view.result, str(view.status)) if ended else str(view.status)
 
 

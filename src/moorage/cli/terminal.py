@@ -40,16 +40,16 @@ def raw() -> Iterator[None]:
     """Raw mode: every key goes to the command, ^C included. Restores the terminal at exit."""
     before = termios.tcgetattr(STDIN)
     try:
-        tty.setraw(STDIN, termios.TCSADRAIN)  # keeps what was typed ahead
+        tty.setraw(STDIN, termios.TCSADRAIN)  # keeps input typed ahead
         yield
     finally:
-        # Input that was typed but not read stays for the shell.
+        # Typed input that was not read remains for the shell.
         termios.tcsetattr(STDIN, termios.TCSADRAIN, before)
 
 
 @contextmanager
 def cancel_on_signals(task: asyncio.Task[object]) -> Iterator[None]:
-    """SIGTERM and SIGHUP cancel ``task``, so that its cleanup runs."""
+    """Let SIGTERM and SIGHUP cancel ``task``, so that its cleanup runs."""
     import asyncio
 
     loop = asyncio.get_running_loop()
@@ -65,7 +65,7 @@ def cancel_on_signals(task: asyncio.Task[object]) -> Iterator[None]:
 
 
 async def window_changes() -> AsyncIterator[tuple[int, int]]:
-    """The window's size after each change."""
+    """Yield the window's size after each change."""
     import asyncio
 
     loop = asyncio.get_running_loop()
@@ -82,7 +82,7 @@ async def window_changes() -> AsyncIterator[tuple[int, int]]:
 
 
 async def input_pieces() -> AsyncIterator[bytes]:
-    """Standard input in pieces, until it ends. Never reads ahead of a slow consumer."""
+    """Yield standard input in pieces until it ends. Never reads ahead of a slow consumer."""
     import asyncio
 
     from moorage.common.model.commands import CHUNK_BYTES
@@ -112,7 +112,7 @@ async def input_pieces() -> AsyncIterator[bytes]:
             if data:
                 if watched:
                     readable.clear()
-                    # No wake-ups while the consumer handles this piece.
+                    # Avoid wake-ups while the consumer handles this piece.
                     loop.remove_reader(STDIN)
 
                 yield data

@@ -1,4 +1,4 @@
-"""Points in time as people type them: absolute, or a duration from now. Pure."""
+"""Times that people type: absolute, or as a duration from now. Pure."""
 
 from __future__ import annotations
 

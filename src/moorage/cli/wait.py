@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 async def _first(states: AsyncGenerator[T], condition: Callable[[T], bool]) -> T:
-    # Here and not above: the help of a command needs no client.
+    # Imported here because a command's help needs no client.
     from moorage.sdk.waiting import first
 
     return await first(states, condition)
@@ -41,7 +41,7 @@ async def _first(states: AsyncGenerator[T], condition: Callable[[T], bool]) -> T
 
 @contextmanager
 def timeout_of(timeout_s: float | None, waiting_for: str, next_step: str) -> Iterator[None]:
-    """Raises ``WaitTimeout`` for the timeout of a wait."""
+    """Raise ``WaitTimeout`` when a wait times out."""
     try:
         yield
     except TimeoutError:
@@ -51,7 +51,7 @@ def timeout_of(timeout_s: float | None, waiting_for: str, next_step: str) -> Ite
 
 
 class _Stages:
-    """Shows how far a session is: its history is read when its revision is another one."""
+    """Progress of a session. Its history is read only when its revision has changed."""
 
     def __init__(self, client: Client, progress: StageProgress) -> None:
         self._client = client
@@ -79,8 +79,8 @@ async def until_ready(
     progress: StageProgress,
     timeout_s: float | None,
 ) -> EndpointView | ReplicaView:
-    """The endpoint as soon as its replicas are ready, or as many of them as there is room for now;
-    or the replica that failed first.
+    """Return the endpoint as soon as its replicas are ready, or as many of them as there is room
+    for now; or return the replica that failed first.
 
     Raises ``WaitTimeout``, and ``Conflict`` when the endpoint is deleted during the wait.
     """
@@ -116,15 +116,15 @@ async def until_ready(
 
 
 def _has_what_fits(view: EndpointView, *, held: bool) -> bool:
-    """Whether as many replicas are ready as are wanted. ``held``: there is no room for the next
-    one."""
+    """Whether as many replicas are ready as are wanted. ``held``: there is no room for another
+    replica."""
     return bool(view.ready) and (held or view.ready >= view.replicas)
 
 
 async def until_rolled_out(
     client: Client, name: str, *, clock: Clock, timeout_s: float | None
 ) -> RolloutView:
-    """The state of the rollout as soon as it is over. Raises ``WaitTimeout``."""
+    """Return the state of the rollout as soon as it has ended. Raises ``WaitTimeout``."""
     view = await client.rollouts.get(name)
     if view.state != "progressing":
         return view
@@ -138,7 +138,7 @@ async def until_rolled_out(
         timeout_s=timeout_s,
         clock=clock,
     )
-    step = f"it goes on: `moorage describe {name}` shows its replicas"
+    step = f"it continues: `moorage describe {name}` shows its replicas"
     with timeout_of(timeout_s, f"the rollout of {name}", step):
         return await _first(states, lambda view: view.state != "progressing")
 
@@ -152,7 +152,7 @@ async def until_session(
     progress: StageProgress | None = None,
     timeout_s: float | None = None,
 ) -> SessionView:
-    """The session as soon as ``condition`` holds. Raises ``WaitTimeout``."""
+    """Return the session as soon as ``condition`` holds. Raises ``WaitTimeout``."""
     shown = None if progress is None else _Stages(client, progress)
 
     async def read() -> SessionView:
@@ -172,7 +172,7 @@ async def until_session(
 async def until_reloaded(
     client: Client, asked: Sequence[SessionView], *, clock: Clock, timeout_s: float | None
 ) -> list[SessionView]:
-    """The sessions when all kernels have ended their reload. Raises ``WaitTimeout``."""
+    """Return the sessions when all kernels have ended their reload. Raises ``WaitTimeout``."""
     from moorage.sdk.waiting import has_reloaded
 
     start = clock.monotonic()
@@ -188,7 +188,7 @@ async def until_reloaded(
 async def until_ended(
     client: Client, sessions: Sequence[SessionView], *, clock: Clock, timeout_s: float | None
 ) -> list[SessionView]:
-    """The sessions when all have ended. ``timeout_s`` bounds the total wait. Raises
+    """Return the sessions when all have ended. ``timeout_s`` bounds the total wait. Raises
     ``WaitTimeout``."""
     start = clock.monotonic()
     views = []

@@ -1,4 +1,4 @@
-"""Lists that are shown again after each change, which the manager's event stream announces."""
+"""Lists that are refreshed after each change, which the manager's event stream announces."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from moorage.sdk import Client
 
 T = TypeVar("T")
 
-# Changes within so many seconds are shown together.
+# Changes within this many seconds are shown together.
 GATHER_S = 0.5
 
 
@@ -25,8 +25,8 @@ async def watch(
     *,
     show: Callable[[T], None],
 ) -> None:
-    """Show what ``read`` returns, now and whenever it has changed; on a terminal in place of the
-    one before. Never returns; raises the error of an outage that lasts."""
+    """Show the result of ``read``, now and after every change; on a terminal, it replaces the
+    previous output. Never returns; raises the error of a lasting outage."""
     shown = None
     async with aclosing(
         client.events.states(lambda: read(client), *kinds, clock=cli.clock)

@@ -111,7 +111,7 @@ def test_conflict_is_reported_and_ends_nothing(
         ("kind: resource-group\nname: g\nspec: {strategies: x}", "document 1: strategies"),
         (
             "kind: resource-group\nname: g\n---\nkind: resource-group\nname: g",
-            "resource-group/g is there twice",
+            "resource-group/g occurs twice",
         ),
         (
             "kind: quota\nname: user/a\n---\nkind: quota\nname: user/b\nspec: {sessions: -1}",

@@ -39,7 +39,7 @@ def test_open_warns_about_a_session_that_is_not_running(manager: FakeManager, mo
     add_lab(manager, JUPYTER, status=Status.PENDING)
     result = moorage("open", "lab")
     assert result.exit_code == 0
-    assert "does not run yet" in result.stderr
+    assert "is not running yet" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from invoke import Run
 from moorage.common.model.budget_units import format_budget_amount, parse_budget_amount
 from moorage.common.model.errors import BudgetExhausted, InvalidInput
 
-ANEW = "2026-01-01T00:00Z"
+RESETS = "2026-01-01T00:00Z"
 
 
 def test_budgets_are_set_shown_and_deleted(manager: FakeManager, moorage: Run) -> None:
@@ -29,8 +29,8 @@ def test_budgets_are_set_shown_and_deleted(manager: FakeManager, moorage: Run) -
         == 0
     )
     assert [line.split() for line in moorage("budgets").stdout.splitlines()] == [
-        ["SCOPE", "NAME", "UNIT", "PERIOD", "USED", "SOFT", "HARD", "POLICY", "STATE", "ANEW"],
-        ["key", "ci", "money", "day", "0.00", "-", "25.50", "stop", "ok", ANEW],
+        ["SCOPE", "NAME", "UNIT", "PERIOD", "USED", "SOFT", "HARD", "POLICY", "STATE", "RESETS"],
+        ["key", "ci", "money", "day", "0.00", "-", "25.50", "stop", "ok", RESETS],
         [
             "project",
             "vision",
@@ -44,7 +44,7 @@ def test_budgets_are_set_shown_and_deleted(manager: FakeManager, moorage: Run) -
             "h",
             "continue",
             "ok",
-            ANEW,
+            RESETS,
         ],
     ]
     assert json.loads(moorage("budgets", "-o", "json").stdout)["budgets"][0]["policy"] == "stop"
@@ -53,7 +53,7 @@ def test_budgets_are_set_shown_and_deleted(manager: FakeManager, moorage: Run) -
 
 
 def test_prices_are_set_and_shown(manager: FakeManager, moorage: Run) -> None:
-    assert "there is no price" in moorage("prices").stderr
+    assert "no prices are set" in moorage("prices").stderr
     assert moorage("prices", "set", "gpu", "2.5", "--device", "H100").exit_code == 0
     assert manager.store.budgets.price_views[0].price == 2_500_000
     assert moorage("prices").stdout.splitlines()[1].split() == [
@@ -106,8 +106,8 @@ def test_reached_limits_are_told(manager: FakeManager, moorage: Run) -> None:
     (key, view), *_ = manager.store.budgets.views.items()
     manager.store.budgets.views[key] = view.model_copy(update={"level": "soft", "used": 9_000_000})
     assert (
-        "moorage: warning: user ann has used 2.50 h of 2.00 h, its soft limit of gpu by the month; it begins "
-        f"anew at {ANEW}"
+        "moorage: warning: user ann has used 2.50 h of 2.00 h, its soft limit of gpu by the month; "
+        f"it resets at {RESETS}"
     ) in moorage("usage").stderr
 
 

@@ -146,7 +146,7 @@ def test_new_key_is_used_once_the_proxy_knows_it(
             200,
             ServedModel(id="coder", capabilities=["/v1/embeddings"]),
             1,
-            "does not have /v1/messages",
+            "lacks /v1/messages",
         ),
     ],
 )

@@ -190,7 +190,7 @@ def test_interrupted_run_says_what_remains(
         waits.kill()
 
     assert waits.returncode == code
-    assert ("is being stopped" if stops else "`moorage stop job` ends it") in errors
+    assert ("is being stopped" if stops else "`moorage stop job` stops it") in errors
     assert any(request.endswith("/stop") for request in manager.requests) is stops
     assert "Traceback" not in errors
 

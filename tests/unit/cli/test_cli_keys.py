@@ -79,7 +79,7 @@ def test_limits_of_a_key(manager: FakeManager, moorage: Run) -> None:
         moorage("keys", "set", "ci", "--requests-per-minute", "none", "--concurrent", "4").exit_code
         == 0
     )
-    assert stored() == (None, 9000, 4), "what is not given stays"
+    assert stored() == (None, 9000, 4), "other settings stay"
 
 
 def test_list_marks_an_expired_key(manager: FakeManager, moorage: Run) -> None:

@@ -430,4 +430,4 @@ def test_labels_select_and_change(manager: FakeManager, moorage: Run) -> None:
     wrong = moorage("ps", "-l", "team in vision")
     assert wrong.exit_code == 2
     assert "write it as in team=vision" in wrong.stderr
-    assert "is not a change of a label" in moorage("label", "b", "nonsense").stderr
+    assert "does not change a label" in moorage("label", "b", "nonsense").stderr

@@ -17,7 +17,7 @@ DAY = datetime(2026, 5, 4, tzinfo=UTC)
 
 
 def test_usage_is_shown_by_what_it_is_split_by(manager: FakeManager, moorage: Run) -> None:
-    assert "nothing was used" in moorage("usage").stderr
+    assert "there is no usage" in moorage("usage").stderr
     amounts = {"requests": 3, "tokens_in": 40, "tokens_out": 500, "tokens_cached": 7}
     amounts |= {"gpu_ms": 5_400_000, "memory_mib_s": 2 * 1024 * 3600}
     manager.store.usage_records.items = [

@@ -206,7 +206,7 @@ def test_serve_refuses_what_fits_nowhere_and_names_what_would(
     result = moorage("serve", "meta-llama/Llama-3.3-70B-Instruct")
     assert result.exit_code == 1
     assert (
-        "no node of resource group default has that: small has 2 x Tesla T4 (16GiB)"
+        "no node of resource group default has that much: small has 2 x Tesla T4 (16GiB)"
         in result.stderr
     )
     assert (
@@ -259,7 +259,7 @@ def test_serve_of_an_unknown_model_goes_on_without_an_estimate(
     add_node(manager, "big", 8)
     result = moorage("serve", "org/unknown")
     assert result.exit_code == 0
-    assert "note: what org/unknown takes is unknown" in result.stderr
+    assert "note: the needs of org/unknown are unknown" in result.stderr
     assert manager.endpoints["unknown"].resources == {"cpu": 1, "mem": "1GiB"}
 
 

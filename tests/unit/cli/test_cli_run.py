@@ -50,7 +50,7 @@ def test_run_exits_with_the_code_of_the_program(
     result = moorage("run", "--", "false")
     assert result.exit_code == exits
     assert result.stdout == "boom\n"  # the log itself is gone: its stored tail is shown
-    assert ("did not succeed" in result.stderr) == (reason is not Reason.EXIT_NONZERO)
+    assert (" failed: " in result.stderr) == (reason is not Reason.EXIT_NONZERO)
 
 
 def test_run_json_keeps_stdout_pure(manager: FakeManager, moorage: Run) -> None:

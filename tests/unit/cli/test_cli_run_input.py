@@ -50,8 +50,8 @@ def test_a_missing_program_is_127_with_input_too(tmp_path: Path) -> None:
         (["-i", "--retries", "2"], "no --retries"),
         (["-i", "--cluster", "2"], "no --cluster"),
         (["-i", "--reuse", "both"], "no --reuse"),
-        (["-i", "-d"], "cannot go with --detach"),
-        (["--rm", "--no-wait"], "--rm is done by this command"),
+        (["-i", "-d"], "cannot be combined with --detach"),
+        (["--rm", "--no-wait"], "--rm needs this command to wait"),
     ],
 )
 def test_what_input_and_removal_cannot_go_with(

@@ -52,7 +52,7 @@ def test_start_reports_a_failure_with_its_log(manager: FakeManager, moorage: Run
     manager.next_session(**fails_with(Reason.CREATE_FAILED, "no such file", "no such program\n"))
     result = moorage("start", "--", "nonsense")
     assert result.exit_code == 1
-    assert "does not run" in result.stderr
+    assert "is not running" in result.stderr
     assert "no such program" in result.stderr
 
 
@@ -83,12 +83,12 @@ def test_describe_prints_next_steps_of_live_sessions_only(
         (("cp", "dev:..", "."), 2, "ends in two dots"),
         (("exec", "-it", "dev", "--", "sh"), 2, "-t needs a terminal"),
         (("exec", "nobody", "--", "true"), 3, ""),
-        (("exec", "dev", "--code", "1", "--env", "A=1"), 2, "--env belongs to a command"),
-        (("exec", "-t", "dev", "--repl"), 2, "--tty belongs to a command"),
+        (("exec", "dev", "--code", "1", "--env", "A=1"), 2, "--env applies to a command"),
+        (("exec", "-t", "dev", "--repl"), 2, "--tty applies to a command"),
         (
             ("exec", "dev", "--language", "bash", "--", "x"),
             2,
-            "--language and --timeout belong to --code",
+            "--language and --timeout apply only to --code",
         ),
     ],
 )

@@ -57,7 +57,7 @@ def test_why_shows_every_part(manager: FakeManager, moorage: Run) -> None:
         "train-7",
         "2026-01-01 14:20:00 UTC",
         "room is reserved for it",
-        "of 120 such estimates, half were off by at most 40s, nine of ten by at most 10m",
+        "of 120 such estimates, half were off by at most 40s, nine in ten by at most 10m",
     ):
         assert part in result.stdout
 

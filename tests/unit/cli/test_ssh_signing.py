@@ -48,7 +48,7 @@ def test_the_private_key_beside_the_file_signs(key: Path) -> None:
 def test_without_the_private_key_nothing_is_signed(key: Path) -> None:
     key.with_suffix("").unlink()
     for file in (key, None):
-        with pytest.raises(InvalidInput, match="has not signed"):
+        with pytest.raises(InvalidInput, match="did not sign"):
             sign(key.read_text().strip(), file, "a challenge", "moorage")
 
 

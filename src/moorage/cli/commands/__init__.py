@@ -1,15 +1,15 @@
 """One module per command or noun. Importing a module registers its commands on
 ``moorage.cli.app``."""
 
-# The line in `moorage --help`, and the module. A test compares the lines with the help of the
-# commands.
+# The line in `moorage --help` and the module of each command. A test compares the lines with the
+# commands' help.
 COMMANDS = {
     "agents": (
-        "Agents: what their nodes offer, and whether they take new work.",
+        "Agents, the resources of their nodes, and whether they take new work.",
         "moorage.cli.commands.agents",
     ),
     "apply": (
-        "Create and change resource groups, quotas, projects and templates as a file says; submit "
+        "Create and change resource groups, quotas, projects and templates from a file; submit "
         "pipelines.",
         "moorage.cli.commands.apply",
     ),
@@ -18,15 +18,14 @@ COMMANDS = {
         "moorage.cli.commands.audit",
     ),
     "bench": (
-        "Send prompts to a served model, and measure its answers: first token, tokens, "
-        "throughput, errors.",
+        "Benchmark a served model: time to first token, token rate, throughput, errors.",
         "moorage.cli.commands.bench",
     ),
     "budgets": (
-        "Budgets of projects, users and keys: what they may use in a period.",
+        "Budgets of projects, users and keys: how much each may use per period.",
         "moorage.cli.commands.budgets",
     ),
-    "chat": ("Ask a served model.", "moorage.cli.commands.chat"),
+    "chat": ("Chat with a served model.", "moorage.cli.commands.chat"),
     "claude": ("Start Claude Code with a served model.", "moorage.cli.commands.coding_agents"),
     "codex": ("Start Codex with a served model.", "moorage.cli.commands.coding_agents"),
     "contexts": (
@@ -34,7 +33,7 @@ COMMANDS = {
         "moorage.cli.commands.contexts",
     ),
     "cp": (
-        "Copy a file or directory into or out of a running session: completely, or not at all.",
+        "Copy a file or directory into or out of a running session, completely or not at all.",
         "moorage.cli.commands.cp",
     ),
     "describe": (
@@ -43,21 +42,24 @@ COMMANDS = {
         "moorage.cli.commands.describe",
     ),
     "endpoints": ("Endpoints.", "moorage.cli.commands.endpoints"),
-    "events": ("Show what happens, as it happens, until Ctrl-C.", "moorage.cli.commands.events"),
+    "events": ("Stream events of the cluster until Ctrl-C.", "moorage.cli.commands.events"),
     "exec": (
         "Run a command in a running session, and exit with its exit code.",
         "moorage.cli.commands.exec",
     ),
     "extend": (
-        "Keep a session that would end because nobody uses it.",
+        "Keep a session that would end because it is idle.",
         "moorage.cli.commands.extend",
     ),
     "groups": ("Resource groups and their scheduling options.", "moorage.cli.commands.groups"),
-    "join-tokens": ("Tokens by which agents and proxies join.", "moorage.cli.commands.join_tokens"),
-    "keys": ("API keys, their users and projects.", "moorage.cli.commands.ssh_keys"),
+    "join-tokens": (
+        "Tokens that agents and proxies join with.",
+        "moorage.cli.commands.join_tokens",
+    ),
+    "keys": ("API keys with their users and projects.", "moorage.cli.commands.ssh_keys"),
     "label": ("Change the labels of a session or an endpoint.", "moorage.cli.commands.label"),
     "limits": (
-        "Limits on requests for models: of keys, projects and models.",
+        "Request limits per key, project and model.",
         "moorage.cli.commands.limits",
     ),
     "logs": (
@@ -70,11 +72,11 @@ COMMANDS = {
         "moorage.cli.commands.mcp",
     ),
     "models": (
-        "Models: what they take, and which nodes take them.",
+        "Models, their memory needs, and the nodes that fit them.",
         "moorage.cli.commands.models",
     ),
     "open": (
-        "Print the address of an app of a session, with a new access token in it.",
+        "Print the address of an app of a session, including a new access token.",
         "moorage.cli.commands.open",
     ),
     "peers": ("Agents and proxies that have joined.", "moorage.cli.commands.peers"),
@@ -90,15 +92,15 @@ COMMANDS = {
         "Forward a local port to a service port of a session, until Ctrl-C.",
         "moorage.cli.commands.port_forward",
     ),
-    "prices": ("Prices of what is used, and since when.", "moorage.cli.commands.budgets"),
+    "prices": ("Prices per unit, with the date each applies from.", "moorage.cli.commands.budgets"),
     "projects": (
-        "Projects: who belongs to them, and their limits.",
+        "Projects, their members and their limits.",
         "moorage.cli.commands.projects",
     ),
     "ps": ("List endpoints and sessions.", "moorage.cli.commands.ps"),
     "quotas": ("Limits for users, projects and resource groups.", "moorage.cli.commands.quotas"),
     "reload": (
-        "Ask the programs of sessions to read their settings again.",
+        "Ask the programs of sessions to reload their settings.",
         "moorage.cli.commands.reload",
     ),
     "rename": ("Rename a session.", "moorage.cli.commands.rename"),
@@ -112,7 +114,7 @@ COMMANDS = {
     ),
     "scale": ("Set the number of replicas of an endpoint.", "moorage.cli.commands.scale"),
     "secrets": (
-        "Values for sessions that nobody can read back, such as access tokens.",
+        "Write-only values for sessions, such as access tokens.",
         "moorage.cli.commands.secrets",
     ),
     "serve": (
@@ -137,20 +139,20 @@ COMMANDS = {
         "moorage.cli.commands.templates",
     ),
     "top": (
-        "Show what sessions use now: processors, memory, GPUs, network.",
+        "Show the current use of processors, memory, GPUs and network by session.",
         "moorage.cli.commands.top",
     ),
     "usage": (
-        "Show what requests and sessions used, in full hours.",
+        "Show the past usage of requests and sessions, by full hours.",
         "moorage.cli.commands.usage",
     ),
-    "users": ("People and robots, and their roles on the platform.", "moorage.cli.commands.users"),
+    "users": ("People and robots with their roles on the platform.", "moorage.cli.commands.users"),
     "why": (
         "Explain why a session waits: its conditions, what agents lack, its place in the queue.",
         "moorage.cli.commands.why",
     ),
     "workspaces": (
-        "Directories that sessions have kept on their nodes.",
+        "Directories that sessions keep on their nodes.",
         "moorage.cli.commands.workspaces",
     ),
 }

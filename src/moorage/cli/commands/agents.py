@@ -1,4 +1,4 @@
-"""``moorage agents``: the nodes' agents, what they offer, and which of them take new work."""
+"""``moorage agents``: the agents of the nodes, their resources, and which of them take new work."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 AGENT_COLUMNS = ("ID", "STATUS", "GROUP", "CPU", "MEM", "DEVICES", "KERNELS", "SEEN", "MANAGER")
 AGENT_WIDE = ("REACH", "ADDRESS", "VERSION", "ARCH", "RUNTIMES", "ENGINES")
 
-agents = noun("agents", help="Agents: what their nodes offer, and whether they take new work.")
+agents = noun(
+    "agents", help="Agents, the resources of their nodes, and whether they take new work."
+)
 AgentId = Annotated[
     str,
     typer.Argument(
@@ -35,7 +37,7 @@ AgentId = Annotated[
 
 @list_command(agents)
 def list_agents(cli: Cli) -> None:
-    """List agents: what each offers and how much of it is in use.
+    """List agents with the resources that each offers and uses.
 
     \b
     Examples:
@@ -56,15 +58,15 @@ def list_agents(cli: Cli) -> None:
         output.print_table(cli.out, columns, [agent_row(a, now, wide=cli.wide) for a in found])
         for group in sorted({view.resource_group for view in found if view.loss_held_since}):
             cli.note(
-                f"too many agents of group {group} are silent at once, so none of them becomes "
-                "LOST: check "
-                "the network; `moorage agents forget` gives up one that does not return"
+                f"too many agents of group {group} are silent at the same time, so none of them "
+                "becomes LOST: check the network; `moorage agents forget` gives up an agent that "
+                "does not return"
             )
 
 
 @command(agents)
 def describe(cli: Cli, agent_id: AgentId) -> None:
-    """Show one agent in full: its state, its devices, and what uses them.
+    """Show one agent in full: its state, its devices, and the sessions that use them.
 
     \b
     Examples:
@@ -99,12 +101,12 @@ def set_agent(
     cli: Cli,
     agent_id: AgentId,
     group: Annotated[
-        str, typer.Option(help="The resource group to put it into.", autocompletion=group_names)
+        str, typer.Option(help="The resource group to move it to.", autocompletion=group_names)
     ],
 ) -> None:
-    """Put an agent into a resource group, whatever its configuration says. For administrators.
+    """Move an agent to a resource group, overriding its configuration. For administrators.
 
-    Its kernels stay.
+    Its kernels keep running.
 
     \b
     Examples:
@@ -126,7 +128,8 @@ def drain(
     deadline: Annotated[
         str | None,
         typer.Option(
-            help="When to stop or move the rest: a duration (2h) or 2030-01-01T00:00:00Z."
+            help="When to stop or move the remaining sessions: a duration (2h) or "
+            "2030-01-01T00:00:00Z."
         ),
     ] = None,
     stop: Annotated[bool, typer.Option("--stop", help="Stop or move everything now.")] = False,
@@ -177,14 +180,15 @@ def forget(
         str, typer.Argument(help="An agent that is SUSPECT or LOST.", autocompletion=agent_ids)
     ],
     destroyed: Annotated[
-        bool, typer.Option("--destroyed", help="Its node is gone for good, or was restarted since.")
+        bool,
+        typer.Option("--destroyed", help="Its node is gone for good, or has been restarted since."),
     ] = False,
 ) -> None:
-    """Remove an agent that does not return, and free its id at once. For administrators.
+    """Remove an agent that does not return, and free its id immediately. For administrators.
 
-    Refused while the agent is ALIVE, and while its kernels may still run. With --destroyed you
-    declare that they have ended: their sessions end or start elsewhere, and their devices are
-    released. If they do run, programs run twice.
+    This is refused while the agent is ALIVE, and while its kernels may still run. With --destroyed
+    you declare that the kernels have ended: their sessions end or start elsewhere, and their
+    devices are released. If they still run, programs run twice.
 
     \b
     Examples:
@@ -216,7 +220,7 @@ def _print_status(cli: Cli, view: AgentView) -> None:
 
 
 def print_agent(out: Console, view: AgentView, stats: AgentStats, now: datetime) -> None:
-    """Everything ``agents describe`` shows: facts, then one line per offered slot or device."""
+    """Print the output of ``agents describe``: facts, then one line per offered slot or device."""
     connected = output.format_age(now, view.connected_since)
     seen = output.format_age(now, view.last_seen)
     facts = [
@@ -292,7 +296,7 @@ def _not_ready(view: AgentView) -> str:
         )
 
     if view.refuses_orders:
-        reasons.append("it refuses its orders; its log says why")
+        reasons.append("it refuses its orders; see its log")
     if view.unknown_kernels:
         reasons.append("it runs kernels that the database does not know, listed below")
 
@@ -302,7 +306,11 @@ def _not_ready(view: AgentView) -> str:
 def _cordoned_by(view: AgentView) -> str:
     if not view.cordon or view.cordoned_at is None:
         return ""
-    stop = f"; stops the rest at {view.stop_at:%Y-%m-%d %H:%M} UTC" if view.stop_at else ""
+    stop = (
+        f"; stops the remaining sessions at {view.stop_at:%Y-%m-%d %H:%M} UTC"
+        if view.stop_at
+        else ""
+    )
     return f"{view.cordoned_by}, since {view.cordoned_at:%Y-%m-%d %H:%M} UTC{stop}"
 
 
@@ -325,8 +333,9 @@ def _device_usage(stats: DeviceStats | None, memory_bytes: int) -> tuple[str, st
 
 
 def agent_status(view: AgentView) -> str:
-    """Status and whether the agent takes new work, like ``ALIVE cordoned`` or ``ALIVE not-ready``.
-    ``SUSPECT held``: it does not become LOST, because too many agents of its group are silent."""
+    """The status and whether the agent takes new work, such as ``ALIVE cordoned`` or ``ALIVE
+    not-ready``. ``SUSPECT held``: it does not become LOST, because too many agents of its group are
+    silent."""
     closed = {"cordon": "cordoned", "drain": "draining"}.get(
         view.cordon, "leaving" if view.draining else ""
     )
@@ -340,7 +349,7 @@ def manager_of(view: AgentView) -> str:
 
 
 def reach_of(view: AgentView) -> str:
-    """How proxies reach the kernels of an agent, why so, and which proxies do not reach its
+    """How proxies reach the kernels of an agent, why, and which proxies cannot reach its
     address."""
     parts: list[str] = [view.reach]
     if view.reach_reason:

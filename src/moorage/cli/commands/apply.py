@@ -1,5 +1,5 @@
-"""``moorage apply``: makes resource groups, quotas, projects, templates and pipelines as a file
-says."""
+"""``moorage apply``: creates resource groups, quotas, projects, templates and pipelines from a
+file."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ File = Annotated[
 
 @command(app)
 def apply(cli: Cli, file: File) -> None:
-    """Create and change resource groups, quotas, projects and templates as a file says; submit
+    """Create and change resource groups, quotas, projects and templates from a file; submit
     pipelines.
 
     Each document has `kind` (resource-group, quota, project or template), `name` and `spec`; a
-    `kind: pipeline` has `steps`. All are checked before anything is written. What is as the file
-    says stays untouched; what somebody else changes at that moment is a conflict. A pipeline is
-    submitted once in a day, unless its document changes. `moorage plan -f FILE` shows what would
-    change.
+    `kind: pipeline` has `steps`. All documents are checked before anything is written. Objects that
+    already match stay untouched; an object that somebody else changes at that moment is a conflict.
+    A pipeline is submitted once a day, unless its document changes. `moorage plan -f FILE` shows
+    the changes in advance.
 
     \b
     Examples:
@@ -72,8 +72,8 @@ def apply(cli: Cli, file: File) -> None:
 
 
 def print_plan(cli: Cli, file: str) -> None:
-    """What ``apply`` would change, and where each step of a pipeline would be placed now. Writes
-    nothing."""
+    """Print what ``apply`` would change, and where each step of a pipeline would be placed now.
+    Writes nothing."""
     from moorage.cli import manifests, pipeline_plans
 
     text = read_file(file)
@@ -120,7 +120,7 @@ def print_plan(cli: Cli, file: str) -> None:
 
 
 def read_file(file: str) -> str:
-    """The text of a file, or of stdin for ``-``. Raises ``InvalidInput``."""
+    """Return the text of a file, or of stdin for ``-``. Raises ``InvalidInput``."""
     try:
         return sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

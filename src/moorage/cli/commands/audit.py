@@ -1,4 +1,4 @@
-"""``moorage audit``: administrative writes, with their actors and what they changed."""
+"""``moorage audit``: administrative writes with their actors and changes."""
 
 from __future__ import annotations
 
@@ -22,24 +22,29 @@ COLUMNS = ("AT", "ACTOR", "FROM", "ACTION", "NAME", "STATUS")
 def audit(
     cli: Cli,
     actor: Annotated[
-        str | None, typer.Option(help="Only of this actor: key:NAME or user:NAME.")
+        str | None, typer.Option(help="Only writes by this actor: key:NAME or user:NAME.")
     ] = None,
     user: Annotated[
         str | None,
         typer.Option(
-            help="Only of this user's keys and console sessions.", autocompletion=user_names
+            help="Only writes by this user's keys and console sessions.", autocompletion=user_names
         ),
     ] = None,
     resource: Annotated[
-        str | None, typer.Option(help="Only of this kind, such as groups or keys.")
+        str | None,
+        typer.Option(help="Only writes to this kind of resource, such as groups or keys."),
     ] = None,
-    name: Annotated[str | None, typer.Option(help="Only about the resource of this name.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Only writes to the resource of this name.")
+    ] = None,
     last: Annotated[
         float,
-        duration_option("Only of this time until now.", "--last", min_s=1, show_default="all"),
+        duration_option(
+            "Only writes in this period until now.", "--last", min_s=1, show_default="all"
+        ),
     ] = 0.0,
     limit: Annotated[
-        int, typer.Option("--limit", "-n", min=1, max=500, help="At most so many.")
+        int, typer.Option("--limit", "-n", min=1, max=500, help="The most writes to list.")
     ] = 50,
 ) -> None:
     """List administrative writes, newest first. For administrators and auditors.

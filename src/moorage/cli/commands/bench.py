@@ -1,4 +1,4 @@
-"""``moorage bench``: load on a served model, and how fast it answers."""
+"""``moorage bench``: a benchmark of a served model under load."""
 
 from __future__ import annotations
 
@@ -28,44 +28,56 @@ _PROMPTS = 100
 Model = Annotated[str, typer.Argument(help="A served model.", autocompletion=endpoint_names)]
 NumPrompts = Annotated[
     int | None,
-    typer.Option(min=1, max=10_000_000, help="Requests to send. Default: 100; with --for, any."),
+    typer.Option(
+        min=1, max=10_000_000, help="Requests to send. Default: 100; unlimited with --for."
+    ),
 ]
 Duration = Annotated[
-    float | None, duration_option("Send requests for this time.", "--for", min_s=0.1)
+    float | None, duration_option("Send requests for this long.", "--for", min_s=0.1)
 ]
 Rate = Annotated[
     float | None,
-    typer.Option(min=0.001, max=1_000_000, help="Requests per second, whatever the answers take."),
+    typer.Option(
+        min=0.001, max=1_000_000, help="Requests per second, independent of the response times."
+    ),
 ]
 Concurrency = Annotated[
     int | None,
     typer.Option(
-        min=1, max=100_000, help="Requests at a time. Default: 8; with --request-rate, any."
+        min=1, max=100_000, help="Concurrent requests. Default: 8; unlimited with --request-rate."
     ),
 ]
 Burstiness = Annotated[
     float,
-    typer.Option(min=0.01, max=1000, help="Of --request-rate: 1 Poisson, less bursts, more even."),
+    typer.Option(
+        min=0.01,
+        max=1000,
+        help="Shape of --request-rate: 1 is Poisson, less is bursty, more is even.",
+    ),
 ]
 InputLen = Annotated[
-    int, typer.Option(min=1, max=1_000_000, help="Length of random prompts in tokens, about.")
+    int, typer.Option(min=1, max=1_000_000, help="Approximate length of random prompts in tokens.")
 ]
-OutputLen = Annotated[int, typer.Option(min=1, max=1_000_000, help="Longest answer in tokens.")]
+OutputLen = Annotated[
+    int, typer.Option(min=1, max=1_000_000, help="Maximum length of an answer in tokens.")
+]
 IgnoreEos = Annotated[
     bool,
-    typer.Option("--ignore-eos", help="Let the engine fill all of --output-len (vLLM, llama.cpp)."),
+    typer.Option(
+        "--ignore-eos", help="Make the engine generate all of --output-len (vLLM, llama.cpp)."
+    ),
 ]
 Dataset = Annotated[
     Path | None,
     typer.Option(
-        help='Prompts in place of random ones, {"prompt": …, "max_tokens": …} in each line.'
+        help='File with a line {"prompt": …, "max_tokens": …} per request. Default: random prompts.'
     ),
 ]
 ApiName = Annotated[str, typer.Option(help="chat or completions.")]
 Warmups = Annotated[
-    int, typer.Option(min=0, max=1000, help="Requests before the measurement, which do not count.")
+    int, typer.Option(min=0, max=1000, help="Warm-up requests before the measurement.")
 ]
-Seed = Annotated[int, typer.Option(help="Of random prompts and arrivals.")]
+Seed = Annotated[int, typer.Option(help="Seed of random prompts and arrivals.")]
 Plot = Annotated[Path | None, typer.Option(help="Save a plot as .svg or .png.")]
 
 
@@ -87,10 +99,9 @@ def bench(
     seed: Seed = 0,
     plot: Plot = None,
 ) -> None:
-    """Send prompts to a served model, and measure its answers: first token, tokens, throughput,
-    errors.
+    """Benchmark a served model: time to first token, token rate, throughput, errors.
 
-    With --request-rate, times count from when a request was due, also if it had to wait for others.
+    With --request-rate, times count from when a request was due, even if it had to wait for others.
 
     \b
     Examples:
@@ -166,7 +177,8 @@ async def _measure(
         if failed := next((one.failure for one in first if one.error), ""):
             raise InvalidInput(
                 f"a first request to {target.url} failed: {failed}",
-                next_step="`moorage ps` shows the model's state; `moorage chat` asks it once",
+                next_step="`moorage ps` shows the model's state; `moorage chat` sends it one "
+                "prompt",
             )
 
     with BenchProgress(cli.err, target.model, load) as progress:

@@ -1,4 +1,4 @@
-"""``moorage budgets`` and ``moorage prices``: what may be used in a period, and what it costs."""
+"""``moorage budgets`` and ``moorage prices``: limits on usage per period, and its price."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from moorage.common.views.budgets import BudgetView, PriceView
 
 budgets = noun(
-    "budgets", help="Budgets of projects, users and keys: what they may use in a period."
+    "budgets", help="Budgets of projects, users and keys: how much each may use per period."
 )
-prices = noun("prices", help="Prices of what is used, and since when.")
+prices = noun("prices", help="Prices per unit, with the date each applies from.")
 
 ScopeName = Annotated[str, typer.Argument(metavar="SCOPE", help="project, user or key.")]
 Name = Annotated[
@@ -40,7 +40,7 @@ PeriodName = Annotated[str, typer.Option("--period", help="day, week, month or y
 
 @list_command(budgets)
 def list_budgets(cli: Cli) -> None:
-    """List budgets, what is used of each, and when it begins anew."""
+    """List budgets with their usage and reset date."""
     _print(cli, cli.run(lambda client: client.budgets.list()))
 
 
@@ -52,16 +52,18 @@ def set_budget(
     unit: UnitName,
     hard: Annotated[
         str | None,
-        typer.Option(help="No new session and no request from here on, until the period ends."),
+        typer.Option(help="Amount that stops new sessions and requests until the period ends."),
     ] = None,
-    soft: Annotated[str | None, typer.Option(help="Marked and warned about from here on.")] = None,
+    soft: Annotated[str | None, typer.Option(help="Amount from which a warning is shown.")] = None,
     period: PeriodName = "month",
     stop: Annotated[
         bool,
-        typer.Option("--stop", help="At the hard limit also stop what runs, replicas included."),
+        typer.Option(
+            "--stop", help="At the hard limit, also stop running sessions, replicas included."
+        ),
     ] = False,
 ) -> None:
-    """Set a budget, in place of the one of that unit and period. For administrators.
+    """Set a budget, replacing the one for that unit and period. For administrators.
 
     \b
     Examples:
@@ -91,7 +93,7 @@ def set_budget(
 def delete_budget(
     cli: Cli, scope: ScopeName, name: Name, unit: UnitName, period: PeriodName = "month"
 ) -> None:
-    """Delete a budget, and with it its limits. For administrators."""
+    """Delete a budget with its limits. For administrators."""
     key = _key(scope, unit, period)
     deleted = cli.run(lambda client: client.budgets.delete(key[0], name, key[1], key[2]))
     if cli.json:
@@ -102,7 +104,7 @@ def delete_budget(
 
 @list_command(prices)
 def list_prices(cli: Cli) -> None:
-    """List all prices, past and coming ones included."""
+    """List all prices, including past and future ones."""
     _print_prices(cli, cli.run(lambda client: client.prices.list()))
 
 
@@ -113,13 +115,12 @@ def set_price(
         str,
         typer.Argument(
             metavar="UNIT",
-            help="gpu, cpu, node (for an hour), memory (GiB for an hour), requests, tokens_in, "
-            "tokens_out, "
-            "tokens_cached (for a million).",
+            help="gpu, cpu, node (per hour), memory (per GiB-hour), requests, tokens_in, "
+            "tokens_out, tokens_cached (per million).",
         ),
     ],
-    price: Annotated[str, typer.Argument(help="In the currency, with up to six decimals.")],
-    device: Annotated[str, typer.Option(help="Only of this model of GPU.")] = "",
+    price: Annotated[str, typer.Argument(help="Price in the currency, with up to six decimals.")],
+    device: Annotated[str, typer.Option(help="Only for this model of GPU.")] = "",
     group: Annotated[
         str,
         typer.Option(
@@ -127,10 +128,13 @@ def set_price(
         ),
     ] = "",
     since: Annotated[
-        str | None, typer.Option(help="A full hour like 2026-12-01T00:00:00Z. Default: this hour.")
+        str | None,
+        typer.Option(
+            help="Full hour from which it applies, like 2026-12-01T00:00:00Z. Default: this hour."
+        ),
     ] = None,
 ) -> None:
-    """Set a price from an hour on. Prices of hours that have passed stay. For administrators.
+    """Set a price from a given hour. Prices of past hours never change. For administrators.
 
     \b
     Examples:
@@ -202,7 +206,7 @@ def _print(cli: Cli, found: list[BudgetView], *, one: bool = False) -> None:
             "HARD",
             "POLICY",
             "STATE",
-            "ANEW",
+            "RESETS",
         )
         output.print_table(cli.out, titles, rows)
 
@@ -211,7 +215,7 @@ def _print_prices(cli: Cli, found: list[PriceView], *, one: bool = False) -> Non
     if cli.json:
         cli.print_json(found[0] if one else {"prices": found})
     elif not found:
-        cli.note("there is no price, so nothing costs anything; `moorage prices set` sets one")
+        cli.note("no prices are set, so everything is free; `moorage prices set` sets one")
     else:
         rows = [
             (

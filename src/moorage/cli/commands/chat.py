@@ -1,4 +1,4 @@
-"""``moorage chat``: one question to a served model, or a conversation on a terminal."""
+"""``moorage chat``: one prompt to a served model, or a conversation on a terminal."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def chat(
         str | None, typer.Argument(help="The question. Default: read from stdin.")
     ] = None,
     max_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Longest answer, in tokens.")
+        int | None, typer.Option(min=1, help="Maximum length of an answer in tokens.")
     ] = None,
 ) -> None:
-    """Ask a served model. Without a prompt: a conversation on a terminal, else the question from
-    stdin.
+    """Chat with a served model. Without a prompt, start a conversation on a terminal, or read the
+    question from stdin.
 
     \b
     Examples:

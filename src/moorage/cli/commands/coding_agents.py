@@ -1,4 +1,4 @@
-"""``moorage claude`` and ``moorage codex``: coding agents with a served model."""
+"""``moorage claude`` and ``moorage codex``: coding agents that use a served model."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from moorage.sdk import Client
     from moorage.sdk.served_models import ServedModel
 
-# Proxies learn of a new key within moments.
+# Proxies learn about a new key within moments.
 _KNOWN_WITHIN_S = 10.0
 _ASK_EVERY_S = 0.1
 
@@ -46,13 +46,17 @@ _Model = Annotated[
     str, typer.Argument(help="A served model: its endpoint's name.", autocompletion=endpoint_names)
 ]
 _Arguments = Annotated[
-    list[str] | None, typer.Argument(help="After --: arguments of the program.", show_default=False)
+    list[str] | None,
+    typer.Argument(help="After --: arguments for the program.", show_default=False),
 ]
 _PrintEnv = Annotated[
-    bool, typer.Option("--print-env", help="Print commands for the shell, and start nothing.")
+    bool, typer.Option("--print-env", help="Print shell commands instead of starting the program.")
 ]
 _Expires = Annotated[
-    str, typer.Option(help="Of the key: a duration (12h, 30d) or a time like 2030-01-01T00:00:00Z.")
+    str,
+    typer.Option(
+        help="Expiry of the key: a duration (12h, 30d) or a time like 2030-01-01T00:00:00Z."
+    ),
 ]
 
 
@@ -66,8 +70,8 @@ def claude(
 ) -> None:
     """Start Claude Code with a served model.
 
-    It gets a key of its own, for this model only, which is revoked when it ends. The other settings
-    of Claude Code are yours.
+    It gets its own key, valid only for this model and revoked when it ends. All other settings of
+    Claude Code stay as they are.
 
     \b
     Examples:
@@ -90,8 +94,8 @@ def codex(
 ) -> None:
     """Start Codex with a served model.
 
-    It gets a key of its own, for this model only, which is revoked when it ends. The other settings
-    of Codex are yours.
+    It gets its own key, valid only for this model and revoked when it ends. All other settings of
+    Codex stay as they are.
 
     \b
     Examples:
@@ -165,7 +169,7 @@ async def _new_key(
 
 
 async def _served(cli: Cli, agent: CodingAgent, model: str, key: str) -> ServedModel:
-    """The model, once the proxy knows the key.
+    """Wait until the proxy knows the key, and return the model.
 
     Raises ``NotFound``, and ``Conflict`` for an engine without the API.
     """
@@ -191,7 +195,7 @@ async def _served(cli: Cli, agent: CodingAgent, model: str, key: str) -> ServedM
 
         if served.capabilities is not None and agent.api not in served.capabilities:
             raise Conflict(
-                f"the engine of {model!r} does not have {agent.api}, which {agent.program} asks",
+                f"the engine of {model!r} lacks {agent.api}, which {agent.program} needs",
                 next_step="serve the model with vLLM or llama.cpp",
             )
 
@@ -239,8 +243,8 @@ def _wait_for(command: list[str], launch: CodingLaunch) -> int:
 
 @contextmanager
 def _signals_to_child() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """SIGTERM and SIGHUP are passed on. Ctrl-C is the program's own: the terminal sends it to
-    both."""
+    """Forward SIGTERM and SIGHUP to the program. Ctrl-C needs no forwarding: the terminal sends it
+    to both."""
     children: list[subprocess.Popen[bytes]] = []
 
     def forward(number: int, _: Any) -> None:
@@ -248,7 +252,7 @@ def _signals_to_child() -> Iterator[list[subprocess.Popen[bytes]]]:
             child.send_signal(number)
 
     def ignore(*_: Any) -> None:
-        """No SIG_IGN, which the program would inherit."""
+        """Do nothing. SIG_IGN would be inherited by the program."""
 
     handlers = {
         signal.SIGTERM: forward,

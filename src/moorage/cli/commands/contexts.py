@@ -1,4 +1,4 @@
-"""``moorage contexts``: named installations, and the one that commands talk to."""
+"""``moorage contexts``: named installations, and the one that commands use."""
 
 from __future__ import annotations
 
@@ -32,14 +32,16 @@ Name = Annotated[str, typer.Argument(help="Name of the context.", autocompletion
 
 @command(contexts)
 def add(cli: Cli, name: Name) -> None:
-    """Save the address and the key of an installation under a name. An existing context is
+    """Save the address and the key of an installation as a context. An existing context is
     replaced.
 
-    Without --key-file, the key is read from standard input, and saved so that only you can read it.
+    Without --key-file, the key is read from standard input and saved in a file that only you can
+    read.
 
-    An http:// address of this machine is replaced by the Unix socket of its manager, which proves
-    it. Another one is refused: MOORAGE_INSECURE_LOOPBACK=1 sends the key to whatever listens there,
-    as for an SSH tunnel.
+    An http:// address on this machine is replaced by the Unix socket of its manager, which proves
+    the manager's identity. An http:// address that is not the manager's is refused, unless
+    MOORAGE_INSECURE_LOOPBACK=1 allows sending the key to whatever listens there, such as an SSH
+    tunnel.
 
     \b Examples: moorage contexts add site --url https://moorage.example.org --openai-url
     https://models.example.org/v1 moorage contexts add lab --url http://192.0.2.5:8700 --key-file
@@ -48,7 +50,7 @@ def add(cli: Cli, name: Name) -> None:
     url = cli.shared("url")
     if not url:
         raise InvalidInput(
-            "a context needs the address of its manager", next_step="give it with --url"
+            "a context needs the address of a manager", next_step="give it with --url"
         )
 
     home = state_directory(os.environ)
@@ -80,9 +82,10 @@ def _read_key() -> str:
 
 @command(contexts)
 def use(cli: Cli, name: Name) -> None:
-    """Let commands talk to this installation. `local` is the one of `moorage up` on this machine.
+    """Use this context for the following commands. `local` is the installation of `moorage up` on
+    this machine.
 
-    MOORAGE_CONTEXT chooses one for one shell; --url and MOORAGE_URL are stronger than any.
+    MOORAGE_CONTEXT selects a context for one shell; --url and MOORAGE_URL override contexts.
     """
     home = state_directory(os.environ)
     changed = read_contexts(home).using(name)
@@ -92,7 +95,7 @@ def use(cli: Cli, name: Name) -> None:
 
 @command(contexts)
 def remove(cli: Cli, name: Name) -> None:
-    """Forget an installation, and its key if it was saved here."""
+    """Remove a context, and its key if it was saved here."""
     home = state_directory(os.environ)
     known = read_contexts(home)
     changed = known.without(name)

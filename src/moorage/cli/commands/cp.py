@@ -113,11 +113,11 @@ def cp(
         ),
     ] = None,
 ) -> None:
-    """Copy a file or directory into or out of a running session: completely, or not at all.
+    """Copy a file or directory into or out of a running session, completely or not at all.
 
-    A path is local if it has no colon, or starts with / or a dot. The session needs sh and tar, or
-    is a job of a site: then its paths are relative to the job's directory. Links below the target
-    are replaced, never followed; links that lead out of the copy are skipped.
+    A path is local if it has no colon, or starts with / or a dot. The session needs sh and tar,
+    unless it is a job of a site, where paths are relative to the job's directory. Links below the
+    target are replaced, never followed; links that lead out of the copy are skipped.
 
     \b
     Examples:
@@ -174,13 +174,13 @@ def cp(
 
 
 def remote_path(text: str) -> tuple[str, str] | None:
-    """Session and path; None for a local path. Splits at the first colon: name such a session by
-    its id."""
+    """Session and path; None for a local path. The first colon separates them, so a session whose
+    name has a colon is named by its id."""
     session, colon, path = text.partition(":")
     return None if not colon or not session or text[0] in "./~" else (session, path)
 
 
-# Receives the number of bytes just copied; a negative number is the total.
+# Called with the number of bytes just copied; a negative number is the total.
 Report = Callable[[int], None]
 
 
@@ -208,7 +208,7 @@ def _run(
 
 
 class _Sink(io.RawIOBase):
-    """A file for tar's thread: writes go to the session, and block until it takes them."""
+    """A file for tar's thread: writes go to the session and block until it accepts them."""
 
     def __init__(self, command: RunningCommand, ended: asyncio.Event) -> None:
         self._command = command
@@ -220,13 +220,13 @@ class _Sink(io.RawIOBase):
 
     def write(self, data: Any) -> int:
         if self._ended.is_set():
-            raise BrokenPipeError("the session takes no more data")
+            raise BrokenPipeError("the session accepts no more data")
         asyncio.run_coroutine_threadsafe(self._command.send(bytes(data)), self._loop).result()
         return len(data)
 
 
 class _Source(io.RawIOBase):
-    """A file for tar's thread: reads what the session sends."""
+    """A file for tar's thread: reads the data that the session sends."""
 
     def __init__(self, next_piece: Callable[[], Coroutine[Any, Any, bytes]]) -> None:
         self._next = next_piece
@@ -249,7 +249,7 @@ class _Source(io.RawIOBase):
 
             done, _ = await asyncio.wait([work], timeout=5)
             for ended in done:
-                ended.exception()  # nobody else asks for it
+                ended.exception()  # nobody else reads its result
 
             raise
 
@@ -284,8 +284,8 @@ def _remote_name(path: str) -> tuple[str, str]:
 
 
 def _local_target(target: Path, top: str) -> Path:
-    """Links in a path that the user wrote count; the last part of the result may be one that does
-    not."""
+    """The target of a copy to this machine. Links in the user's path are followed; the last part of
+    the result may be a link that is replaced instead."""
     if target.is_dir():
         return target.resolve() / top if top != "." else target.resolve()
     parent = target.absolute().parent
@@ -345,7 +345,7 @@ async def _send(
 
 
 async def _read_stderr(command: RunningCommand, ended: asyncio.Event) -> bytes:
-    """The end of what the script printed: its error message."""
+    """The end of the script's output: its error message."""
     stderr = b""
     try:
         while (output := await command.read()) is not None:
@@ -420,7 +420,7 @@ async def _receive(
 
 
 def _check(command: RunningCommand, stderr: bytes, session: str) -> None:
-    """Raise the error that the script's exit code and messages stand for, if any."""
+    """Raise the error that the script's exit code and messages mean, if any."""
     end = command.end
     assert end is not None
     text = printable(stderr.decode(errors="replace"), one_line=True)
@@ -447,7 +447,7 @@ def _check(command: RunningCommand, stderr: bytes, session: str) -> None:
 
 @contextmanager
 def _staging_path(target: Path) -> Iterator[Path]:
-    """A path next to ``target``, on the same file system. Removed at exit."""
+    """A path next to ``target``, on the same file system, which is removed at exit."""
     try:
         folder = tempfile.mkdtemp(prefix=".moorage-cp-", dir=target.absolute().parent)
     except OSError as error:

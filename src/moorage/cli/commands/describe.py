@@ -120,7 +120,7 @@ def describe(
 
 
 async def _idle(client: Client, found: Any) -> IdleView | None:
-    """Of a running interactive session. None: the manager is of an earlier release."""
+    """The idle state of a running interactive session. None: the manager has an earlier release."""
     if not isinstance(found, SessionView) or found.status is not Status.RUNNING:
         return None
     if found.type is not SessionType.INTERACTIVE:
@@ -135,7 +135,7 @@ async def _idle(client: Client, found: Any) -> IdleView | None:
 
 
 async def _decisions(client: Client, found: Any) -> list[ScalingDecision]:
-    """Of an endpoint that the caller controls and that is scaled automatically."""
+    """Scaling decisions of an endpoint that the caller controls and that scales automatically."""
     scaled = (
         isinstance(found, EndpointView)
         and found.spec is not None
@@ -150,8 +150,8 @@ async def _decisions(client: Client, found: Any) -> list[ScalingDecision]:
 
 
 def _origin(view: SessionView) -> list[tuple[str, str]]:
-    """The template and the pipeline that it was made from, and what the manager does not know of
-    it."""
+    """The template and the pipeline that it was created from, and fields of it that the manager
+    does not know."""
     place = view.pipeline
     found = [("template", view.template or "")]
     found.append(("not known", view.needs_newer_manager))
@@ -257,7 +257,7 @@ def _activity(view: SessionView, now: datetime) -> list[tuple[str, str]]:
 
 
 def _reloads(view: SessionView, now: datetime) -> list[tuple[str, str]]:
-    """How its program is reloaded, and the newest reload of each kernel of the attempt."""
+    """How its program is reloaded, and the last reload of each kernel of the attempt."""
     how = view.spec.reload
     if how is None:
         return []
@@ -393,7 +393,7 @@ def _decision_row(one: ScalingDecision, now: datetime) -> tuple[str, ...]:
 
 
 def _usage(stats: SessionStats | None) -> list[tuple[str, str]]:
-    """One line per kernel of the newest attempt, while the session is live."""
+    """Print one line per kernel of the newest attempt while the session is live."""
     if stats is None or stats.status not in LIVE:
         return []
 

@@ -1,4 +1,4 @@
-"""``moorage endpoints``: the list of endpoints, and changes of one."""
+"""``moorage endpoints``: lists endpoints and changes their specs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 endpoints = noun(
     "endpoints",
-    help="Endpoints. `ps` lists them with the sessions; the short commands act on them.",
+    help="Endpoints. `ps` lists them with the sessions; commands at the root act on them.",
 )
 
 
@@ -51,10 +51,10 @@ def set_endpoint(
     fields: Annotated[list[str], typer.Argument(help="FIELD=VALUE; none removes a field.")],
     if_version: Annotated[
         int | None,
-        typer.Option(help="Refuse if the endpoint has another version; `-o json` shows it."),
+        typer.Option(help="Refuse if the endpoint's version differs; `-o json` shows the version."),
     ] = None,
 ) -> None:
-    """Change fields of an endpoint's spec; others stay. What changes its replicas rolls out.
+    """Change fields of an endpoint's spec; others stay. Changes that affect its replicas roll out.
 
     \b
     Examples:
@@ -73,6 +73,6 @@ def set_endpoint(
     elif cli.output is Output.NAME:
         print(view.name)
     else:
-        note = f"; `moorage rollout status {view.name}` shows how far it is"
+        note = f"; `moorage rollout status {view.name}` shows its progress"
         rolls = view.rollout is not None and view.rollout.state == "progressing"
         print(f"{view.name} has revision {view.revision}{note if rolls else ''}")

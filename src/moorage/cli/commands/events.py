@@ -1,4 +1,4 @@
-"""``moorage events``: what sessions, agents, endpoints, groups and budgets do, as it happens."""
+"""``moorage events``: a stream of events of sessions, agents, endpoints, groups and budgets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from moorage.common.model.errors import InvalidInput
 if TYPE_CHECKING:
     from moorage.sdk import Client
 
-# Between two streams, where the manager ended one.
+# Pause before the next stream when the manager has ended one.
 REOPEN_S = 1.0
 
 
@@ -28,19 +28,19 @@ def events(
         str,
         typer.Option(
             help=(
-                "Only these, separated by commas: session, agent, endpoint, group, budget. "
-                "Default: all."
+                "Only events of these kinds, separated by commas: session, agent, endpoint, group, "
+                "budget. Default: all."
             )
         ),
     ] = "",
     about: Annotated[
-        str | None, typer.Option(help="Only what concerns the session or endpoint with this id.")
+        str | None, typer.Option(help="Only events of the session or endpoint with this id.")
     ] = None,
 ) -> None:
-    """Show what happens, as it happens, until Ctrl-C.
+    """Stream events of the cluster until Ctrl-C.
 
-    With -o json one object a line. An event tells what a session, agent, endpoint or group is now,
-    or that a limit of a budget was reached.
+    With -o json, each line is one object. An event has the current state of a session, agent,
+    endpoint or group, or says that a limit of a budget was reached.
 
     \b
     Examples:
@@ -66,7 +66,7 @@ def events(
                         last = event.id or last
                         _show(cli, event.kind, json.loads(event.data))
                 except OSError:
-                    cli.note("the connection to the manager broke; connecting again")
+                    cli.note("the connection to the manager was lost; reconnecting")
 
             await asyncio.sleep(REOPEN_S)
 
@@ -75,7 +75,7 @@ def events(
 
 def _show(cli: Cli, kind: str, event: dict[str, Any]) -> None:
     if kind == "reset":
-        cli.note("some events are lost")
+        cli.note("some events were lost")
     elif cli.json:
         print(json.dumps({"kind": kind} | event), flush=True)
     else:

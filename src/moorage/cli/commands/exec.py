@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from moorage.sdk import Client
     from moorage.sdk.execution import RunningCommand
 
-_BROKEN_PIPE = 141  # as of a program that SIGPIPE ended
+_BROKEN_PIPE = 141  # as for a program that SIGPIPE ended
 
 
 @command(app, "exec")
@@ -56,14 +56,16 @@ def exec_(
     ] = "main1",
     code: Annotated[
         str | None,
-        typer.Option(help="Run this code; - reads it from stdin. What it defines stays."),
+        typer.Option(help="Run this code; - reads it from stdin. Its definitions stay."),
     ] = None,
-    repl: Annotated[bool, typer.Option("--repl", help="Run the code that is typed.")] = False,
+    repl: Annotated[
+        bool, typer.Option("--repl", help="Run code that is typed at a prompt.")
+    ] = False,
     language: Annotated[
-        str | None, typer.Option(help="Of the code: a language or kernelspec. Default: python.")
+        str | None, typer.Option(help="Language or kernelspec of the code. Default: python.")
     ] = None,
     timeout: Annotated[
-        float | None, duration_option("Interrupt the code after this time.", min_s=0.1)
+        float | None, duration_option("Interrupt the code after this long.", min_s=0.1)
     ] = None,
 ) -> None:
     """Run a command in a running session, and exit with its exit code.
@@ -83,14 +85,14 @@ def exec_(
 
     if sum((bool(command), code is not None, repl)) != 1:
         raise InvalidInput(
-            "exactly one of a command, --code and --repl is needed",
+            "give exactly one of a command, --code and --repl",
             next_step="`moorage exec SESSION -- PROGRAM`, or `moorage exec SESSION --code TEXT`",
         )
 
     of_commands = {"--stdin": stdin, "--tty": tty, "--env": env, "--env-file": env_file}
     if not command and (given := [option for option, value in of_commands.items() if value]):
         raise InvalidInput(
-            f"{given[0]} belongs to a command, not to --code and --repl",
+            f"{given[0]} applies to a command, not to --code and --repl",
             next_step=f"drop {given[0]}, or run a program: `moorage exec SESSION -- PROGRAM`",
         )
 
@@ -101,7 +103,7 @@ def exec_(
 
     if command is None or len(options) > 1:
         raise InvalidInput(
-            "--language and --timeout belong to --code and --repl", next_step="drop them"
+            "--language and --timeout apply only to --code and --repl", next_step="drop them"
         )
 
     variables = parse.environment(env, env_file) or {}

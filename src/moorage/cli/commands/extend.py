@@ -1,4 +1,4 @@
-"""``moorage extend``: keeps an interactive session that would end because nobody uses it."""
+"""``moorage extend``: keeps an interactive session that would end because it is idle."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def extend(
     by: Annotated[
         float | None,
         duration_option(
-            "How long it is kept from now at least; default: as long as is allowed.", "--for"
+            "Minimum time to keep it from now on. Default: the longest time allowed.", "--for"
         ),
     ] = None,
 ) -> None:
-    """Keep a session that would end because nobody uses it.
+    """Keep a session that would end because it is idle.
 
-    Its resource group says how long an extension may be, and how many there may be.
+    Its resource group limits the length and the number of extensions.
 
     \b
     Examples:
@@ -51,7 +51,7 @@ def extend(
 
 
 def idle_facts(view: IdleView | None) -> list[tuple[str, str]]:
-    """When it ends, and what each criterion says."""
+    """When the session ends, and the state of each criterion."""
     if view is None or not view.criteria:
         return []
 

@@ -84,13 +84,13 @@ def rename(
     new_name: Annotated[str, typer.Argument(help="Its new name.")],
     if_version: Annotated[
         int | None,
-        typer.Option(help="Refuse if the group has another version; `-o json` shows it."),
+        typer.Option(help="Refuse if the group's version differs; `-o json` shows the version."),
     ] = None,
 ) -> None:
     """Rename a resource group. For administrators.
 
-    Sessions, agents and endpoints go on. The former name becomes an alias: specs, templates, quotas
-    and the configuration of agents may say it until `moorage groups forget` frees it.
+    Sessions, agents and endpoints keep running. The former name becomes an alias: specs, templates,
+    quotas and the configuration of agents may use it until `moorage groups forget` frees it.
 
     \b
     Examples:
@@ -107,8 +107,8 @@ def forget(
 ) -> None:
     """Free a former name of a renamed resource group. For administrators.
 
-    It is refused while agents are configured with that name, or templates say it. Usage of models
-    that was recorded under that name keeps it.
+    This is refused while agents' configurations or templates use that name. Usage of models that
+    was recorded under that name keeps it.
     """
     _print_groups(cli, [cli.run(lambda client: client.groups.release_alias(alias))], one=True)
 
@@ -120,13 +120,15 @@ def delete(
     drain: Annotated[
         bool,
         typer.Option(
-            "--drain", help="Also while it is in use: nothing new is created, and the rest stays."
+            "--drain",
+            help="Retire it even while it is in use: nothing new is created, and existing sessions "
+            "stay.",
         ),
     ] = False,
 ) -> None:
     """Retire a resource group: nothing new is created in it. For administrators.
 
-    It is refused while the group has live sessions, endpoints or agents, unless it is drained.
+    This is refused while the group has live sessions, endpoints or agents, unless --drain is given.
     """
     _print_groups(cli, [cli.run(lambda client: client.groups.retire(name, drain=drain))], one=True)
 
@@ -142,7 +144,8 @@ def set_group(
     hol: Annotated[
         str | None,
         typer.Option(
-            help="When the first session in the queue does not fit: strict, skip or backfill."
+            help="Policy when the first session in the queue does not fit: strict, skip or "
+            "backfill."
         ),
     ] = None,
     retries: Annotated[
@@ -160,7 +163,7 @@ def set_group(
     ] = None,
     if_version: Annotated[
         int | None,
-        typer.Option(help="Refuse if the group has another version; `-o json` shows it."),
+        typer.Option(help="Refuse if the group's version differs; `-o json` shows the version."),
     ] = None,
 ) -> None:
     """Change options of a resource group, with immediate effect; other options stay. For
@@ -230,7 +233,7 @@ def _print_groups(cli: Cli, found: list[GroupView], *, one: bool = False) -> Non
 
 
 def _shown(value: object) -> str:
-    """An option in the form ``groups set`` accepts."""
+    """An option in the form that ``groups set`` accepts."""
     if isinstance(value, dict):
         return " ".join(f"{name}={inner}" for name, inner in value.items()) or "none"
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""``moorage join-tokens``: tokens by which agents and proxies join."""
+"""``moorage join-tokens``: tokens that agents and proxies join with."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from moorage.common.model.addresses import is_loopback
 from moorage.common.views.peers import JoinTokenSpec, JoinTokenView, PeerKind
 
 join_tokens = noun(
-    "join-tokens", help="Tokens by which agents and proxies join. For administrators."
+    "join-tokens", help="Tokens that agents and proxies join with. For administrators."
 )
 
 
@@ -24,7 +24,7 @@ join_tokens = noun(
 def create(
     cli: Cli,
     proxy: Annotated[
-        bool, typer.Option("--proxy", help="A token for proxies. Default: for agents.")
+        bool, typer.Option("--proxy", help="Create a token for proxies. Default: for agents.")
     ] = False,
     group: Annotated[
         str | None,
@@ -37,9 +37,11 @@ def create(
         str | None,
         typer.Option(help="A duration (30m, 7d) or a time like 2030-01-01T00:00:00Z. Default: 1h."),
     ] = None,
-    uses: Annotated[int, typer.Option(help="How many agents or proxies may join with it.")] = 1,
+    uses: Annotated[
+        int, typer.Option(help="Number of agents or proxies that may join with it.")
+    ] = 1,
 ) -> None:
-    """Create a join token. Its secret is shown only once: the manager keeps only what verifies it.
+    """Create a join token. Its secret is shown only once: the manager stores only a verifier.
 
     \b
     Examples:
@@ -87,11 +89,12 @@ def delete(
     token_id: Annotated[
         str,
         typer.Argument(
-            help="As `moorage join-tokens list` shows it.", autocompletion=join_token_ids
+            help="Id that `moorage join-tokens list` shows.", autocompletion=join_token_ids
         ),
     ],
 ) -> None:
-    """Delete a join token: nothing can join with it any more. Peers that joined with it stay."""
+    """Delete a join token, so that nothing can join with it any more. Peers that joined with it
+    stay."""
     deleted = cli.run(lambda client: client.join_tokens.delete(token_id))
     if cli.json:
         cli.print_json(deleted)

@@ -12,7 +12,7 @@ from moorage.cli.completion import endpoint_names, group_names, key_names, proje
 from moorage.cli.context import Cli, Output, command, duration_option
 from moorage.common.views.keys import KeyLimits, KeySpec, KeyView, NewKeyView, Rotation
 
-keys = noun("keys", help="API keys, their users and projects.")
+keys = noun("keys", help="API keys with their users and projects.")
 
 Name = Annotated[str, typer.Argument(help="Name of the key.", autocompletion=key_names)]
 Expires = Annotated[
@@ -25,14 +25,15 @@ Scopes = Annotated[
     typer.Option(
         "--scope",
         help=(
-            f"What it is for: sessions:read, sessions:write, models:use, admin; repeatable. {_ALL}"
+            f"Scope of the key: sessions:read, sessions:write, models:use, admin; repeatable. "
+            f"{_ALL}"
         ),
     ),
 ]
 Models = Annotated[
     list[str] | None,
     typer.Option(
-        "--model", help=f"Model that it may ask; repeatable. {_ALL}", autocompletion=endpoint_names
+        "--model", help=f"Model that it may use; repeatable. {_ALL}", autocompletion=endpoint_names
     ),
 ]
 Groups = Annotated[
@@ -40,23 +41,30 @@ Groups = Annotated[
     typer.Option(
         "--group",
         "-g",
-        help=f"Resource group that it may name; repeatable. {_ALL}",
+        help=f"Resource group that it may use; repeatable. {_ALL}",
         autocompletion=group_names,
     ),
 ]
 MaxPriority = Annotated[
-    str | None, typer.Option(help="Highest priority of what it creates; `none`: any.")
+    str | None,
+    typer.Option(
+        help="Highest priority of the sessions and endpoints that it creates; `none`: any."
+    ),
 ]
-_MODELS_ONLY = "of its requests for models; 0 allows none, `none`: any."
+_MODELS_ONLY = "at models; 0 allows none, `none`: any."
 Requests = Annotated[
-    str | None, typer.Option("--requests-per-minute", metavar="N", help=f"Limit {_MODELS_ONLY}")
+    str | None,
+    typer.Option("--requests-per-minute", metavar="N", help=f"Limit per minute {_MODELS_ONLY}"),
 ]
 Tokens = Annotated[
     str | None,
-    typer.Option("--tokens-per-minute", metavar="N", help=f"Limit of the tokens {_MODELS_ONLY}"),
+    typer.Option(
+        "--tokens-per-minute", metavar="N", help=f"Limit of tokens per minute {_MODELS_ONLY}"
+    ),
 ]
 Concurrent = Annotated[
-    str | None, typer.Option("--concurrent", metavar="N", help=f"Limit, at a time, {_MODELS_ONLY}")
+    str | None,
+    typer.Option("--concurrent", metavar="N", help=f"Limit of concurrent requests {_MODELS_ONLY}"),
 ]
 
 
@@ -95,8 +103,8 @@ def create(
 ) -> None:
     """Create a key. Its secret is shown only once: the manager keeps only its hash.
 
-    A key has at most its user's role. For administrators, a user or a membership that does not
-    exist is made with the key.
+    A key has at most its user's role. If an administrator creates it, a missing user or membership
+    is created with the key.
 
     \b
     Examples:
@@ -129,7 +137,7 @@ def set_limits(
     tokens_per_minute: Tokens = None,
     concurrent: Concurrent = None,
 ) -> None:
-    """Change the restrictions and the expiry of a key; what is not given stays.
+    """Change the restrictions and the expiry of a key; other settings stay.
 
     \b
     Examples:
@@ -155,7 +163,7 @@ def rotate(
     grace: Annotated[
         float,
         duration_option(
-            "How long the secret before it stays valid. Default: not at all.", max_s=2_592_000
+            "How long the former secret stays valid. Default: not at all.", max_s=2_592_000
         ),
     ] = 0.0,
 ) -> None:
@@ -233,8 +241,8 @@ def list_keys(cli: Cli) -> None:
 def revoke(cli: Cli, name: Name) -> None:
     """Revoke a key: it is refused everywhere within two seconds, and its name is free again.
 
-    What was created with it keeps running. The last administrator's key without expiry cannot be
-    revoked.
+    Sessions and endpoints created with it keep running. The last administrator's key without expiry
+    cannot be revoked.
     """
     revoked = cli.run(lambda client: client.keys.revoke(name))
     if cli.json:

@@ -30,7 +30,7 @@ def label(
     ],
     changes: Annotated[list[str], typer.Argument(help="KEY=VALUE sets a label; KEY- removes it.")],
 ) -> None:
-    """Change the labels of a session or an endpoint. Others stay, and nothing restarts.
+    """Change the labels of a session or an endpoint. Other labels stay, and nothing restarts.
 
     \b
     Examples:
@@ -61,6 +61,6 @@ def _change(text: str) -> tuple[str, str | None]:
     if text.endswith("-") and len(text) > 1:
         return text.removesuffix("-"), None
     raise InvalidInput(
-        f"{text[:60]!r} is not a change of a label",
+        f"{text[:60]!r} does not change a label",
         next_step="write KEY=VALUE, or KEY- to remove a label",
     )

@@ -1,4 +1,4 @@
-"""``moorage limits``: limits on the requests for models of keys, projects and models."""
+"""``moorage limits``: request limits per key, project and model."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from moorage.common.views.metering import LimitUse, LimitView
     from moorage.sdk import Client
 
-limits = noun("limits", help="Limits on requests for models: of keys, projects and models.")
+limits = noun("limits", help="Request limits per key, project and model.")
 
 _SCOPES = ("key", "project", "model")
-# As they are typed, and as the API has them.
+# Names on the command line, and the API's names for them.
 _NAMES = {
     "requests": "requests_per_minute",
     "tokens": "tokens_per_minute",
@@ -29,7 +29,7 @@ _NAMES = {
 
 @list_command(limits)
 def list_limits(cli: Cli) -> None:
-    """List limits and how much of each is used: in the last 60 seconds, and at this moment."""
+    """List limits with their use: in the last 60 seconds, and at this moment."""
     found = cli.run(lambda client: client.limits.list())
     if cli.json:
         cli.print_json({"limits": found})
@@ -55,15 +55,15 @@ def set_limits(
         typer.Argument(
             metavar="LIMIT=N...",
             help=(
-                "requests=N and tokens=N a minute, concurrent=N at a time; 0 allows none, `none` "
-                "any."
+                "requests=N and tokens=N per minute, concurrent=N at a time; 0 allows none, `none` "
+                "any number."
             ),
         ),
     ] = None,
 ) -> None:
-    """Set limits on the requests for models of a key, a project or a model; other limits stay.
+    """Set request limits of a key, a project or a model; other limits stay.
 
-    A request must stay within all three: its key's, its project's and its model's.
+    A request must stay within the limits of its key, its project and its model.
 
     \b
     Examples:

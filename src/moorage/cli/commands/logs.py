@@ -37,7 +37,7 @@ def logs(
     ] = False,
     tail: Annotated[int | None, typer.Option(min=1, help="Print only the last N lines.")] = None,
     attempt: Annotated[
-        int | None, typer.Option(min=1, help="Log of this attempt. Default: the newest.")
+        int | None, typer.Option(min=1, help="Show the log of this attempt. Default: the newest.")
     ] = None,
     kernel: Annotated[
         str | None,
@@ -52,22 +52,24 @@ def logs(
     since: Annotated[
         str | None,
         typer.Option(
-            metavar="DURATION|TIME", help="Only what was written since: 10m ago, 13:00, a date."
+            metavar="DURATION|TIME",
+            help="Only lines written since this time: 10m (ago), 13:00, or a date.",
         ),
     ] = None,
     raw: Annotated[
         bool,
         typer.Option(
-            "--raw", help="Print control characters on a terminal, too: colours, progress."
+            "--raw",
+            help="Also print control characters on a terminal, such as colours and progress bars.",
         ),
     ] = False,
 ) -> None:
     """Print the log of a session, or of the newest replica of an endpoint.
 
-    Lines of a cluster begin with the names of their kernels.
+    Each line of a cluster's log begins with the name of its kernel.
 
-    On a terminal, control characters are shown escaped and colours are left out: whatever writes
-    into the log could otherwise write to the terminal. Files and pipes get the log as it is.
+    On a terminal, control characters are escaped and colours are left out, so that a program's
+    output cannot control the terminal. Files and pipes get the log unchanged.
 
     \b
     Examples:
@@ -101,7 +103,7 @@ async def _print(
     kernel: str | None,
     given: dict[str, Any],
 ) -> None:
-    """``given``: arguments that the logs of single kernels and of clusters have in common."""
+    """Print a log. ``given``: arguments that logs of single kernels and of clusters share."""
     found = await find(client, name)
     ref = found.id
     from moorage.common.views.endpoints import EndpointView

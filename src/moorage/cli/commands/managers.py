@@ -1,4 +1,4 @@
-"""``moorage managers``: the managers of a database, which of them leads, and what each serves."""
+"""``moorage managers``: the managers of a database, which of them leads, and their connections."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ managers = noun("managers", help="Managers of this database. For administrators 
 
 @list_command(managers)
 def list_managers(cli: Cli) -> None:
-    """List the managers of this database: which one leads, and what is connected to each.
+    """List the managers of this database, with the leader and the connections of each.
 
     \b
     Examples:

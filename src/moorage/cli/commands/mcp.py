@@ -19,7 +19,11 @@ def mcp(
     cli: Cli,
     gpu_hours: Annotated[
         float | None,
-        typer.Option("--gpu-hours", min=0, help="Budget of what it creates; default: none."),
+        typer.Option(
+            "--gpu-hours",
+            min=0,
+            help="Budget in GPU hours for created sessions. Default: no limit.",
+        ),
     ] = None,
     read_only: Annotated[
         bool, typer.Option("--read-only", help="Offer no tools that write.")
@@ -27,9 +31,8 @@ def mcp(
 ) -> None:
     """Serve the cluster's operations to a coding agent, over MCP on standard input and output.
 
-    Whatever it changes is planned first: a write needs the id of a plan, which the agent can show.
-    With
-    --gpu-hours, sessions must say how long they take, and nothing without an end is started.
+    Every change is planned first: a write needs the id of a plan, which the agent can show to its
+    user. With --gpu-hours, sessions must have a time limit, and nothing without an end is started.
 
     \b
     Examples:

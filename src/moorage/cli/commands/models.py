@@ -1,4 +1,4 @@
-"""``moorage models``: well-tried models, what a model takes, and which nodes take it."""
+"""``moorage models``: tested models, their memory needs, and the nodes that fit them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from moorage.common.catalog import CatalogModel, GpuNode, Wanted
     from moorage.common.catalog.fitting import NoFit
 
-models = noun("models", help="Models: what they take, and which nodes take them.")
+models = noun("models", help="Models, their memory needs, and the nodes that fit them.")
 
 
 @list_command(models)
 def list_models(cli: Cli) -> None:
-    """List well-tried models, and the fewest common GPUs that take each.
+    """List tested models with the smallest number of common GPUs that fits each.
 
     \b
     Examples:
@@ -52,20 +52,23 @@ def show(
         ),
     ],
     context: Annotated[
-        int, typer.Option(min=0, help="Tokens of a sequence. Default: what fits.")
+        int, typer.Option(min=0, help="Context length in tokens. Default: the longest that fits.")
     ] = 0,
     kv_dtype: Annotated[
         str,
-        typer.Option(help="Of the KV cache, like fp8. Default: the model's own.", metavar="DTYPE"),
+        typer.Option(
+            help="Data type of the KV cache, like fp8. Default: the model's own.", metavar="DTYPE"
+        ),
     ] = "",
     group: Annotated[
         str | None,
         typer.Option(help="Only the nodes of this resource group.", autocompletion=group_names),
     ] = None,
 ) -> None:
-    """Show what a model takes, and which nodes take it with how many GPUs.
+    """Show the memory needs of a model, and the nodes and number of GPUs that fit it.
 
-    Its numbers are from the catalogue, its directory, the hub's cache on this machine, or the hub.
+    The numbers come from the catalogue, the model's directory, the hub's cache on this machine, or
+    the hub.
 
     \b
     Examples:
@@ -97,7 +100,7 @@ def show(
 
 
 def _nodes(cli: Cli, group: str | None) -> list[GpuNode]:
-    """GPUs of the agents; none, with a note, if the manager does not tell."""
+    """GPUs of the agents; none, with a note, if the manager does not report them."""
     from moorage.cli.model_fitting import nodes_of
     from moorage.common.model.errors import MoorageError
 

@@ -44,7 +44,7 @@ def open_app(
     ] = False,
     lifetime: Lifetime = WORKING_DAY_S,
 ) -> None:
-    """Print the address of an app of a session, with a new access token in it.
+    """Print the address of an app of a session, including a new access token.
 
     Do not share the address: anyone who has it can use the app until the access token expires.
 
@@ -77,7 +77,7 @@ def open_app(
         print(url)
 
     if not view.ready:
-        cli.note(f"moorage: {session} does not run yet; the address works as soon as it does")
+        cli.note(f"moorage: {session} is not running yet; the address will work as soon as it is")
     if browser and not webbrowser.open(url):
         cli.note("moorage: no browser was found; open the address yourself")
 

@@ -42,8 +42,8 @@ def revoke(
     """Revoke the certificates of an agent or proxy: its links close at once and it cannot
     reconnect.
 
-    Kernels of a revoked agent are given up like those of a silent one. The name is free to join
-    again.
+    Kernels of a revoked agent are given up like those of a silent agent. The name becomes free and
+    can join again.
 
     \b
     Examples:
@@ -64,17 +64,20 @@ def revoke(
 def rotate_ca(
     cli: Cli,
     status: Annotated[
-        bool, typer.Option("--status", help="Only show how far the rotation is.")
+        bool, typer.Option("--status", help="Only show the progress of the rotation.")
     ] = False,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Do not wait any longer. The peers it names must join again."),
+        typer.Option(
+            "--force", help="Do not wait any longer. Peers named in the output must join again."
+        ),
     ] = False,
 ) -> None:
     """Rotate the CA of the links, without agents and proxies joining again.
 
-    They first learn to trust the next CA, which then issues; the former one is dropped when all
-    have renewed their certificates. With all of them connected this takes about half an hour.
+    Peers first learn to trust the next CA, which then starts to issue certificates; the former CA
+    is dropped when all peers have renewed theirs. With all peers connected, this takes about half
+    an hour.
 
     \b
     Examples:
@@ -99,7 +102,7 @@ async def _rotate_ca(client: Client, force: bool) -> CaView:
     if state == "steady":
         raise InvalidInput(
             "--force: no rotation is in progress",
-            next_step="begin one with `moorage peers rotate-ca`",
+            next_step="start one with `moorage peers rotate-ca`",
         )
     return await client.ca.rotate(state)
 

@@ -27,7 +27,9 @@ pipelines = noun(
 Ref = Annotated[
     str,
     typer.Argument(
-        metavar="PIPELINE", help="Id, or name of the newest.", autocompletion=pipeline_names
+        metavar="PIPELINE",
+        help="Id of a pipeline, or a name, which means its newest.",
+        autocompletion=pipeline_names,
     ),
 ]
 
@@ -37,10 +39,11 @@ def submit_pipeline(
     cli: Cli,
     file: File,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check it, and create nothing.")
+        bool, typer.Option("--dry-run", help="Validate the pipeline without creating anything.")
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Run each step, also where a result of before would do.")
+        bool,
+        typer.Option("--force", help="Run every step, even if an earlier result could be reused."),
     ] = False,
 ) -> None:
     """Submit a pipeline: all of its sessions are created, or none.
@@ -77,7 +80,7 @@ def describe_pipeline(
         bool, typer.Option("--svg", help="Print a picture of the graph as SVG.")
     ] = False,
 ) -> None:
-    """Show a pipeline as a tree: its steps, what each is after, and how far it is.
+    """Show a pipeline as a tree: its steps with their dependencies and progress.
 
     \b
     Examples:
@@ -99,12 +102,13 @@ def stop_pipeline(cli: Cli, ref: Ref) -> None:
 
 @command(pipelines, "retry")
 def retry_pipeline(cli: Cli, ref: Ref) -> None:
-    """Run failed and stopped steps again, and what ended after them. Other steps are kept."""
+    """Run failed and stopped steps again, and the steps after them that ended. Other steps are
+    kept."""
     _print(cli, cli.run(lambda client: client.pipelines.retry(ref)))
 
 
 def _read(file: str) -> object:
-    """Raises ``InvalidInput`` for a file that is not one YAML document."""
+    """Read a pipeline. Raises ``InvalidInput`` for a file that is not one YAML document."""
     import yaml
 
     try:
@@ -143,8 +147,8 @@ def _progress(view: PipelineView) -> str:
 
 
 def tree(steps: Sequence[StepView]) -> list[str]:
-    """One line per step, indented by the longest way to it; an array is one line with its
-    progress."""
+    """One line per step, indented by the length of the longest path to it; an array is one line
+    with its progress."""
     depths: dict[str, int] = {}
     lines = []
     for name, group in groupby(steps, key=lambda step: step.name):

@@ -20,7 +20,7 @@ from moorage.common.model.errors import InvalidInput
 
 _File = Annotated[
     str | None,
-    typer.Option("--file", "-f", help="YAML for `moorage apply`: show what it would change."),
+    typer.Option("--file", "-f", help="YAML for `moorage apply`: show the changes it would make."),
 ]
 _Command = Annotated[
     list[str] | None, typer.Argument(help="After --: program and arguments; optional.")
@@ -31,7 +31,7 @@ def plan(cli: Cli, **given: Any) -> None:
     """Show where `moorage run` with these options would start now, or what is missing. Creates
     nothing.
 
-    Exits with 1 if it would not start now. With --file, show what `moorage apply` would change.
+    The exit code is 1 if it would not start now. With --file, show the changes of `moorage apply`.
 
     \b
     Examples:
@@ -42,7 +42,7 @@ def plan(cli: Cli, **given: Any) -> None:
     """
     if (file := given.pop("file")) is not None:
         if any(value is not None for value in given.values()):
-            raise InvalidInput("--file stands alone: it is not about a session")
+            raise InvalidInput("--file cannot be combined with options of a session")
 
         print_plan(cli, file)
         return
@@ -77,7 +77,7 @@ def plan(cli: Cli, **given: Any) -> None:
 
 
 def _copy_options_of_run() -> None:
-    """Give ``plan`` the options of ``run``, except those about what follows the creation."""
+    """Give ``plan`` the options of ``run``, except those that apply after the creation."""
     hints = get_type_hints(run, include_extras=True) | {"command": _Command}
     excluded = ("strict", "force", "wait", "detach", "stop_on_interrupt", "stdin", "remove")
     parameters = [

@@ -1,4 +1,4 @@
-"""``moorage port-forward``: a local port that leads to a service port of a session."""
+"""``moorage port-forward``: forwards a local port to a service port of a session."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ def port_forward(
     local: Annotated[
         int,
         typer.Argument(
-            metavar="[LOCALPORT]", min=0, max=65535, help="Port on this machine; 0: any free."
+            metavar="[LOCALPORT]",
+            min=0,
+            max=65535,
+            help="Port on this machine; 0 means any free port.",
         ),
     ] = 0,
 ) -> None:
@@ -78,10 +81,10 @@ def port_forward(
 
 
 class PortForward:
-    """Forwards connections to one app. A context manager that creates an access token and revokes
-    it at exit.
+    """A forwarder of connections to one app: a context manager that creates an access token and
+    revokes it at exit.
 
-    ``report`` receives errors of single connections. Such an error closes only its connection.
+    ``report`` receives errors of single connections. Such an error closes only its own connection.
     """
 
     def __init__(
@@ -134,7 +137,7 @@ class PortForward:
                 pass  # it expires
 
     async def listen(self, port: int) -> int:
-        """Start listening; returns the port. Raises ``InvalidInput`` when ``port`` is taken."""
+        """Start listening, and return the port. Raises ``InvalidInput`` when ``port`` is taken."""
         try:
             self._server = await asyncio.start_server(self._accept, "127.0.0.1", port)
         except OSError as error:
@@ -145,7 +148,7 @@ class PortForward:
         return int(self._server.sockets[0].getsockname()[1])
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # asyncio reports its own task of a connection when that is cancelled.
+        # asyncio reports its connection task as failed when it is cancelled.
         task = spawn("port-forward.connection", self._connected(reader, writer))
         self._connections.add(task)
         task.add_done_callback(self._connections.discard)
@@ -175,7 +178,7 @@ class PortForward:
             if error.status != _UNAUTHORIZED:
                 raise
 
-            # It has expired. Another connection may have renewed it in the meantime.
+            # The token has expired. Another connection may have renewed it already.
             if self._access_token is access_token:
                 self._access_token = await self._client.access_tokens.create(
                     self._session, self._view.name

@@ -14,7 +14,7 @@ from moorage.cli.context import Cli, Output, command
 if TYPE_CHECKING:
     from moorage.common.views.identity import ProjectView
 
-projects = noun("projects", help="Projects: who belongs to them, and their limits.")
+projects = noun("projects", help="Projects, their members and their limits.")
 members = typer.Typer(cls=NounGroup)
 projects.add_typer(members, name="members", help="Members of a project, and their roles.")
 
@@ -28,7 +28,7 @@ Groups = Annotated[
     typer.Option(
         "--group",
         "-g",
-        help="Resource group that it may name; repeatable. `all`: every group.",
+        help="Resource group that it may use; repeatable. `all`: every group.",
         autocompletion=group_names,
     ),
 ]
@@ -36,9 +36,8 @@ Groups = Annotated[
 Reuse = Annotated[
     str | None,
     typer.Option(
-        help="Whether equal batch sessions that do not say are reused: success, live, both, "
-        "never; `none`: "
-        "as the resource group says."
+        help="Default reuse of equal batch sessions: success, live, both, never; `none`: the "
+        "resource group's default."
     ),
 ]
 
@@ -66,7 +65,7 @@ def create(
 
 @list_command(projects)
 def list_projects(cli: Cli) -> None:
-    """List projects: those that the key sees."""
+    """List the projects that the key can see."""
     found = cli.run(lambda client: client.projects.list())
     if cli.output is Output.YAML:
         cli.print_manifests(found)
@@ -91,7 +90,7 @@ def set_project(
     ] = None,
     reuse: Reuse = None,
 ) -> None:
-    """Change a project; what is not given stays. For administrators.
+    """Change a project; other settings stay. For administrators.
 
     \b
     Examples:
@@ -129,8 +128,9 @@ def set_member(
 ) -> None:
     """Make a user a member of a project, or change its role. For project admins.
 
-    viewer: sees the project's sessions and usage. member: also creates its own, and uses their
-    logs, commands and ports. admin: does all of that for everyone's, and sets members and secrets.
+    A viewer sees the project's sessions and usage. A member also creates sessions and uses their
+    logs, commands and ports. An admin can do this with everyone's sessions, and sets members and
+    secrets.
 
     \b
     Examples:
@@ -149,8 +149,8 @@ def set_member(
 
 @command(members, "delete")
 def delete_member(cli: Cli, project: Project, user: User) -> None:
-    """Remove a member. Its keys in the project are refused; what it created stays. For project
-    admins."""
+    """Remove a member. Its keys in the project are refused; its sessions and endpoints stay. For
+    project admins."""
     view = cli.run(lambda client: client.members.delete(project, user))
     if cli.json:
         cli.print_json(view)

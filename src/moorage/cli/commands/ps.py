@@ -36,7 +36,7 @@ Statuses = Annotated[
     typer.Option(
         "--status",
         metavar="STATUS[,STATUS]",
-        help="Only sessions in these statuses, also ended ones: FAILED,ERROR or RUNNING.",
+        help="Only sessions in these statuses, including ended ones, like FAILED,ERROR or RUNNING.",
     ),
 ]
 Selector = Annotated[
@@ -48,7 +48,7 @@ Selector = Annotated[
 Pipeline = Annotated[
     str | None,
     typer.Option(
-        help="Only the sessions of this pipeline: its id, or the newest of that name.",
+        help="Only the sessions of this pipeline: its id, or its name, which means the newest.",
         autocompletion=pipeline_names,
     ),
 ]
@@ -126,7 +126,7 @@ def ps(
 
 @dataclass(frozen=True)
 class ListOutput:
-    """What a list prints: its names, its tables, or its fields in JSON."""
+    """The output of a list: its names, its tables, or its fields in JSON."""
 
     names: list[str]
     tables: list[_Table]
@@ -152,8 +152,8 @@ def show(cli: Cli, found: ListOutput, nothing: str = _NOTHING) -> None:
 
 
 def plainly(cli: Cli, plain: Callable[[], ListOutput]) -> ListOutput | None:
-    """``plain`` in tables and names. None: the client shall read, whose answers are validated and
-    complete, and whose errors say what is wrong."""
+    """The result of ``plain``, for tables and names. None: use the SDK's client, which validates
+    complete answers and reports errors in full."""
     from moorage.cli.plain_reads import FAILURES
 
     if cli.json:
@@ -166,7 +166,7 @@ def plainly(cli: Cli, plain: Callable[[], ListOutput]) -> ListOutput | None:
 
 
 def named_statuses(with_ended: bool, named: list[str] | None) -> Collection[Status | Outcome]:
-    """Those whose sessions are listed; empty: all. Raises ``InvalidInput``."""
+    """The statuses whose sessions are listed; empty: all. Raises ``InvalidInput``."""
     if not named:
         return () if with_ended else LIVE
 
@@ -184,7 +184,7 @@ def named_statuses(with_ended: bool, named: list[str] | None) -> Collection[Stat
 def session_list(
     statuses: Collection[Status | Outcome], selector: str | None, pipeline: str | None
 ) -> tuple[str, dict[str, str | None]]:
-    """Path and query of what ``all_sessions`` reads."""
+    """Path and query of the list that ``all_sessions`` reads."""
     wanted = ",".join(sorted(statuses)) or None
     return "/v1/sessions", {"status": wanted, "selector": selector, "pipeline": pipeline}
 
@@ -243,10 +243,10 @@ def endpoint_row(view: EndpointView, now: datetime, *, wide: bool) -> list[str]:
 
 def session_row(view: SessionView, now: datetime, *, wide: bool) -> list[str]:
     kernel = current_kernel(view)
-    why = getattr(view, "needs_newer_manager", "")  # a manager of the release before does not say
+    why = getattr(view, "needs_newer_manager", "")  # a manager of the previous release lacks it
     why = why or (view.hold.text if view.hold else str(view.reason))
     if not why and view.status == Status.RUNNING and view.type in ATTENDED:
-        why = view.detail  # as the warning of an idle session
+        why = view.detail  # same colour as the warning of an idle session
 
     progress = progress_text(kernel.progress, short=True) if kernel and view.status in LIVE else ""
     row = [view.name, view.type, shown_status(view), progress, agents_of(view)]

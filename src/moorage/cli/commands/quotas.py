@@ -46,14 +46,12 @@ def set_quota(
     limits: Annotated[
         list[str] | None,
         typer.Argument(
-            help="SLOT=AMOUNT, sessions=N, pending=N, system_sessions=N, or node_hours=H in a "
-            "month; 0 "
-            "allows nothing, `none` removes the limit."
+            help="SLOT=AMOUNT, sessions=N, pending=N, system_sessions=N, or node_hours=H per "
+            "month; 0 allows nothing, `none` removes the limit."
         ),
     ] = None,
 ) -> None:
-    """Set limits on what may be in use at once, or in a month; other limits stay. For
-    administrators.
+    """Set limits on concurrent or monthly use; other limits stay. For administrators.
 
     \b
     Examples:
@@ -95,7 +93,7 @@ def set_quota(
 
 @command(quotas, "delete")
 def delete_quota(cli: Cli, scope: ScopeName, name: Name) -> None:
-    """Delete a quota, and with it all its limits. For administrators."""
+    """Delete a quota with all its limits. For administrators."""
     deleted = cli.run(lambda client: client.quotas.delete(_scope(scope), name))
     if cli.json:
         cli.print_json(deleted)
@@ -104,7 +102,7 @@ def delete_quota(cli: Cli, scope: ScopeName, name: Name) -> None:
 
 
 def show_exactly(slot: str, amount: int) -> str | int:
-    """The amount as a request takes it, without rounding: bytes as a number."""
+    """The amount in the notation of a request, without rounding: bytes as a number."""
     return amount if slot == "mem" else format_amount(slot, amount)
 
 
@@ -149,7 +147,7 @@ def _used_of(used: int, limit: int | None) -> str:
 
 
 def _node_hours(view: QuotaView) -> str:
-    """Those of this month, such as 12.5+4/100: used, reserved by live jobs, and the limit."""
+    """Node-hours of this month, such as 12.5+4/100: used, reserved by live jobs, and the limit."""
     if view.node_hours is None:
         return "-"
     reserved = f"+{view.node_hours_reserved:.10g}" if view.node_hours_reserved else ""

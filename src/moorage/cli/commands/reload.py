@@ -1,4 +1,4 @@
-"""``moorage reload``: asks the programs of sessions to read their settings again."""
+"""``moorage reload``: asks the programs of sessions to reload their settings."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def reload(
     ] = True,
     timeout: Timeout = None,
 ) -> None:
-    """Ask the programs of sessions to read their settings again.
+    """Ask the programs of sessions to reload their settings.
 
-    How is said when a session is created: `--reload HUP` sends a signal, `--reload /-/reload` a
-    POST request. If one of the names is unknown, nothing is reloaded. Exit code 1: a program has
-    not reloaded.
+    The option --reload at the creation of a session selects how: `--reload HUP` sends a signal,
+    `--reload /-/reload` a POST request. If one of the names is unknown, nothing is reloaded. The
+    exit code is 1 if a program has not reloaded.
 
     \b
     Examples:
@@ -54,7 +54,7 @@ def reload(
             )
     except KeyboardInterrupt:
         cli.note(
-            f"moorage: they keep reloading; `moorage describe {names[0]}` shows how far one is"
+            f"moorage: they keep reloading; `moorage describe {names[0]}` shows the progress of one"
         )
         raise typer.Exit(interrupted.exit_code) from None
 
@@ -76,7 +76,7 @@ def reload(
 async def _reload(
     cli: Cli, client: Client, names: Sequence[str], wait: bool, *, timeout_s: float | None
 ) -> list[SessionView]:
-    """Ask all before waiting for any."""
+    """Ask all sessions to reload before waiting for any."""
     from moorage.cli.lookup import find, live_sessions
     from moorage.cli.wait import until_reloaded
     from moorage.common.views.endpoints import EndpointView

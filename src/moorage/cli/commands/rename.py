@@ -19,9 +19,9 @@ def rename(
     ],
     name: Annotated[str, typer.Argument(metavar="NAME", help="The new name.")],
 ) -> None:
-    """Rename a session. It runs on, and its id stays; its program keeps the former name.
+    """Rename a session. It keeps running under the same id; its program keeps the former name.
 
-    Models are not renamed: requests find them by their names.
+    Models cannot be renamed, because requests find them by name.
 
     \b
     Examples:

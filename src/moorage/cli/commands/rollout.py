@@ -1,4 +1,4 @@
-"""``moorage rollout``: revisions of an endpoint, and how the newest one replaces the one before."""
+"""``moorage rollout``: revisions of an endpoint, and rolling updates between them."""
 
 from __future__ import annotations
 
@@ -30,11 +30,12 @@ Name = Annotated[str, typer.Argument(help="An endpoint.", autocompletion=endpoin
 def status(
     cli: Cli,
     name: Name,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is over.")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait/--no-wait", help="Wait until the rollout has ended.")
+    ] = False,
     timeout: Timeout = None,
 ) -> None:
-    """Show how far the replicas have the revision that they shall have. Exits with 1 after a
-    rollback.
+    """Show the progress of a rollout. The exit code is 1 after a rollback.
 
     \b
     Examples:
@@ -103,7 +104,7 @@ def undo(
         typer.Option(min=1, help="Revision to return to. Default: the one that was served before."),
     ] = None,
 ) -> None:
-    """Return an endpoint to an earlier revision. It replaces the current one as any other does.
+    """Return an endpoint to an earlier revision, which rolls out like any other.
 
     \b
     Examples:
@@ -118,14 +119,14 @@ def undo(
     else:
         print(
             f"{view.name} returns to revision {view.revision}; `moorage rollout status "
-            f"{view.name}` shows it"
+            f"{view.name}` shows the progress"
         )
 
 
 @command(rollout)
 def promote(cli: Cli, name: Name) -> None:
-    """Let the canary of an endpoint replace its stable revision. `moorage rollout undo` ends it
-    instead.
+    """Promote the canary of an endpoint to its stable revision. `moorage rollout undo` removes the
+    canary instead.
 
     \b
     Examples:
@@ -140,7 +141,7 @@ def promote(cli: Cli, name: Name) -> None:
     else:
         print(
             f"revision {view.revision} replaces the others; `moorage rollout status {view.name}` "
-            "shows it"
+            "shows the progress"
         )
 
 
@@ -150,8 +151,7 @@ def canary(
     name: Name,
     percent: Annotated[int, typer.Argument(min=1, max=99, help="Percentage of the requests.")],
 ) -> None:
-    """Set the share of the requests that the canary of an endpoint gets, now and with its next
-    revisions.
+    """Set the share of requests that go to an endpoint's canary, now and in later revisions.
 
     \b
     Examples:
@@ -175,7 +175,7 @@ def canary(
 
 
 def rollout_facts(view: RolloutView) -> list[tuple[str, str]]:
-    """For ``print_facts``."""
+    """Names and values of a rollout for ``print_facts``."""
     counts = f"{view.updated} replicas have it, {view.ready} ready; {view.old} have another one"
     state = f"canary, {view.canary} % of the requests" if view.canary else view.state
     facts = [("rollout", state), ("revision", f"{view.revision} of {view.newest}: {counts}")]

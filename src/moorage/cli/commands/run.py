@@ -80,14 +80,16 @@ _Command = Annotated[
     typer.Argument(help="After --: program and arguments. With --template, its own by default."),
 ]
 _Timeout = Annotated[
-    float | None, duration_option("Longest run; after it, the session is stopped.")
+    float | None, duration_option("Time limit of the run; after it, the session is stopped.")
 ]
 _StartsAt = Annotated[
     str | None,
-    typer.Option(help="Start no earlier: a duration from now (2h) or 2026-12-24T18:00:00Z."),
+    typer.Option(
+        help="Start no earlier than this: a duration from now (2h) or 2026-12-24T18:00:00Z."
+    ),
 ]
 _Retries = Annotated[
-    int | None, typer.Option(min=0, max=20, help="How often to run it again when it fails.")
+    int | None, typer.Option(min=0, max=20, help="Number of retries when it fails.")
 ]
 _After = Annotated[
     list[str] | None,
@@ -99,9 +101,9 @@ _After = Annotated[
 _IfFailed = Annotated[
     str | None, typer.Option("--if-dependency-fails", help="end (the default) or wait.")
 ]
-_Detach = Annotated[bool, typer.Option("--detach", "-d", help="The same as --no-wait.")]
+_Detach = Annotated[bool, typer.Option("--detach", "-d", help="Same as --no-wait.")]
 _StopOnInterrupt = Annotated[
-    bool, typer.Option("--stop-on-interrupt", help="Ctrl-C and SIGTERM stop the session, too.")
+    bool, typer.Option("--stop-on-interrupt", help="Also stop the session at Ctrl-C or SIGTERM.")
 ]
 _Stdin = Annotated[
     bool,
@@ -109,12 +111,14 @@ _Stdin = Annotated[
         "--stdin", "-i", help="Pass standard input to the program. Needs a shell in the session."
     ),
 ]
-_Remove = Annotated[bool, typer.Option("--rm", help="Remove its record when it has ended.")]
+_Remove = Annotated[
+    bool, typer.Option("--rm", help="Remove the session's record when it has ended.")
+]
 
 
 @dataclass(frozen=True, slots=True)
 class _Following:
-    """What to do with a session beside creating it."""
+    """What the command does with the session after creating it."""
 
     wait: bool
     strict: bool
@@ -194,19 +198,19 @@ def run(
 
 
 def _checked(given: dict[str, Any], how: _Following) -> dict[str, Any]:
-    """Options of the session for this way to follow it. Raises ``InvalidInput``."""
+    """The session's options, checked against the way it is followed. Raises ``InvalidInput``."""
     if not how.wait and (how.stdin or how.remove):
         raise InvalidInput(
-            f"{'--stdin' if how.stdin else '--rm'} is done by this command, so it cannot go with "
-            "--detach",
+            f"{'--stdin' if how.stdin else '--rm'} needs this command to wait, so it cannot be "
+            "combined with --detach",
             next_step="drop one of them",
         )
     return given | _with_input(given) if how.stdin else given
 
 
 def _with_input(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Options as a session with standard input has them. Raises ``InvalidInput`` for what it cannot
-    have."""
+    """The options of a session with standard input. Raises ``InvalidInput`` for options that
+    conflict with it."""
     named = {
         "a program on the command line": not given["command"],
         "no --retries": given["retries"],
@@ -216,7 +220,7 @@ def _with_input(given: Mapping[str, Any]) -> dict[str, Any]:
     for needs, missing in named.items():
         if missing:
             raise InvalidInput(
-                f"--stdin needs {needs}: the input exists once, for one program",
+                f"--stdin needs {needs}: the input can be read only once, by one program",
                 next_step="drop --stdin",
             )
 
@@ -224,7 +228,7 @@ def _with_input(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def batch_spec(given: Mapping[str, Any], now: datetime) -> SessionSpec | TemplateStart:
-    """What to create for the options of ``run``, given by parameter name."""
+    """The session to create for the options of ``run``, given by parameter name."""
     starts_at = given["starts_at"]
     own = {
         "timeout_s": given["timeout"],
@@ -272,7 +276,7 @@ def _run(cli: Cli, spec: SessionSpec | TemplateStart, how: _Following) -> None:
 async def _input_of(
     cli: Cli, client: Client, session: SessionView, wanted: bool
 ) -> AsyncIterator[None]:
-    """Passes standard input on meanwhile, if ``wanted``."""
+    """Forward standard input within the context, if ``wanted``."""
     if not wanted:
         yield
         return
@@ -301,10 +305,9 @@ def _say_what_remains(cli: Cli, created: list[SessionView], stop: bool) -> None:
     ref = created[0].name
     if not stop:
         cli.note(
-            f"moorage: {ref} goes on; `moorage logs -f {ref}` follows it, `moorage why {ref}` "
-            "says what it "
-            "waits for, "
-            f"`moorage stop {ref}` ends it, and --stop-on-interrupt would have"
+            f"moorage: {ref} keeps running; `moorage logs -f {ref}` follows it, `moorage why "
+            f"{ref}` shows what it waits for, `moorage stop {ref}` stops it, as "
+            "--stop-on-interrupt would have"
         )
         return
 
@@ -313,7 +316,7 @@ def _say_what_remains(cli: Cli, created: list[SessionView], stop: bool) -> None:
 
 
 def _has_log(copied: int, view: SessionView) -> bool:
-    """Whether an attempt after ``copied`` has run or runs."""
+    """Whether an attempt after ``copied`` has started."""
     return view.status not in BEFORE_RUNNING or view.attempt > copied + 1
 
 
@@ -372,12 +375,10 @@ def _exit_code(cli: Cli, view: SessionView) -> int:
         return 0
 
     failure, step = explain_failure(view.reason, view.detail)
-    # When another kernel ended the cluster, the exit code of main1 only says that it was stopped.
+    # When another kernel ended the cluster, the exit code of main1 only shows that it was stopped.
     stopped = kernel is not None and view.spec.size > 1 and kernel.status is not Status.ERROR
     if code is None or stopped or view.reason not in (Reason.EXIT_NONZERO, Reason.EXIT_ZERO):
-        line = "; ".join(
-            part for part in (f"moorage: {view.name} did not succeed: {failure}", step) if part
-        )
+        line = "; ".join(part for part in (f"moorage: {view.name} failed: {failure}", step) if part)
         cli.err.print(printable(line, one_line=True), soft_wrap=True)
 
     return exit_codes.of_failure(view.reason, view.detail, None if stopped else code)

@@ -1,4 +1,4 @@
-"""``moorage scale``: the number of replicas of an endpoint."""
+"""``moorage scale``: sets the number of replicas of an endpoint."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ def scale(
     name: Annotated[str, typer.Argument(help="An endpoint.", autocompletion=endpoint_names)],
     replicas: Annotated[int, typer.Argument(help="Number of replicas; 0 unloads the model.")],
 ) -> None:
-    """Set the number of replicas of an endpoint. Also retries one that was given up after failures.
+    """Set the number of replicas of an endpoint. This also retries an endpoint that was given up
+    after failures.
 
     \b
     Examples:

@@ -18,9 +18,7 @@ from moorage.common.model.errors import InvalidInput
 if TYPE_CHECKING:
     from moorage.common.views.secrets import SecretView
 
-secrets = noun(
-    "secrets", help="Values for sessions that nobody can read back, such as access tokens."
-)
+secrets = noun("secrets", help="Write-only values for sessions, such as access tokens.")
 
 Name = Annotated[str, typer.Argument(help="Name of the secret.", autocompletion=secret_names)]
 
@@ -38,7 +36,7 @@ def set_secret(
     again.
 
     The value is read from stdin, without its last newline, or typed at a prompt. Sessions receive
-    it by `--secret VARIABLE=NAME`; those that run keep the value with which they started.
+    it with `--secret VARIABLE=NAME`; running sessions keep the value they started with.
 
     \b
     Examples:
@@ -70,8 +68,8 @@ def list_secrets(cli: Cli) -> None:
 
 @command(secrets, "delete")
 def delete_secret(cli: Cli, name: Name) -> None:
-    """Delete a secret. New sessions cannot use it; those that exist receive it until they have
-    ended."""
+    """Delete a secret. New sessions cannot use it; existing sessions keep receiving it until they
+    end."""
     deleted = cli.run(lambda client: client.secrets.delete(name))
     if cli.json:
         cli.print_json(deleted)
@@ -80,7 +78,7 @@ def delete_secret(cli: Cli, name: Name) -> None:
 
 
 def _read_value(name: str, file: Path | None) -> str:
-    """Raises ``InvalidInput`` for a value that is empty or no UTF-8 text, or a file that cannot be
+    """Read the value. Raises ``InvalidInput`` if it is empty or not UTF-8, or if the file cannot be
     read."""
     try:
         if file is not None:

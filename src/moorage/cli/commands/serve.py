@@ -1,4 +1,4 @@
-"""``moorage serve``: an endpoint that serves a model behind the OpenAI-compatible address."""
+"""``moorage serve``: serves a model as an endpoint behind the OpenAI-compatible address."""
 
 from __future__ import annotations
 
@@ -61,11 +61,13 @@ ServedName = Annotated[
 ]
 ScaleOn = Annotated[
     list[str] | None,
-    typer.Option(help=f"Scale to a target RULE=VALUE per replica: {', '.join(RULES)}; repeatable."),
+    typer.Option(
+        help=f"Scale to the target RULE=VALUE per replica: {', '.join(RULES)}; repeatable."
+    ),
 ]
 IdleTimeout = Annotated[
     float | None,
-    duration_option("With --min 0: stop after this time without a request. Default: 10m."),
+    duration_option("With --min 0: stop after this long without a request. Default: 10m."),
 ]
 Adapters = Annotated[
     list[str] | None,
@@ -83,13 +85,14 @@ Fallbacks = Annotated[
         "--fallback",
         metavar="MODEL",
         autocompletion=endpoint_names,
-        help="Where requests go that it cannot serve: an endpoint, or MODEL,url=URL,secret=NAME "
-        "at an "
-        "outside provider; repeatable.",
+        help="Fallback for requests that it cannot serve: an endpoint, or "
+        "MODEL,url=URL,secret=NAME at an outside provider; repeatable.",
     ),
 ]
 Replicas = Annotated[int | None, typer.Option(help="Number of replicas. Default: 1.")]
-Least = Annotated[int | None, typer.Option("--min", help="Least replicas; 0: stop when idle.")]
+Least = Annotated[
+    int | None, typer.Option("--min", help="Minimum number of replicas; 0: stop when idle.")
+]
 Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is ready.")]
 Yes = Annotated[
     bool, typer.Option("--yes", "-y", help="Install vLLM on a node if none has it, without asking.")
@@ -98,7 +101,7 @@ Share = Annotated[
     list[str] | None,
     typer.Option(
         metavar="PROJECT",
-        help="Another project that may use it; repeatable. `*`: all.",
+        help="Another project that may use it; repeatable. `*`: all projects.",
         autocompletion=project_names,
     ),
 ]
@@ -115,13 +118,13 @@ def serve(
     name: ServedName = None,
     replicas: Replicas = None,
     least: Least = None,
-    most: Annotated[int | None, typer.Option("--max", help="Greatest number of replicas.")] = None,
+    most: Annotated[int | None, typer.Option("--max", help="Maximum number of replicas.")] = None,
     scale_on: ScaleOn = None,
     idle_timeout: IdleTimeout = None,
     adapter: Adapters = None,
     fallback: Fallbacks = None,
     max_surge: Annotated[
-        int | None, typer.Option(help="Rolling update: replicas beyond the number.")
+        int | None, typer.Option(help="Rolling update: extra replicas above the number.")
     ] = None,
     resources: Resources = None,
     gpus: Gpus = None,
@@ -133,7 +136,7 @@ def serve(
     secret: Secrets = None,
     reload: Reload = None,
     probe: Annotated[
-        str, typer.Option(help="For --engine custom: path that answers 2xx when ready.")
+        str, typer.Option(help="For --engine custom: path that answers with 2xx when ready.")
     ] = "/",
     group: Group = None,
     image: Image = None,
@@ -154,7 +157,7 @@ def serve(
     """Serve a model behind one stable OpenAI-compatible address. Each replica gets the given
     resources.
 
-    Without --gpus and --resources, it gets what the model takes: `moorage models show MODEL`.
+    Without --gpus and --resources, it gets the resources that `moorage models show MODEL` shows.
 
     \b
     Examples:
@@ -219,8 +222,8 @@ def _run(
     if wait and outcome.ready < outcome.replicas:
         cli.note(
             f"moorage: {outcome.ready} of {outcome.replicas} replicas of {outcome.name} are ready, "
-            f"and there is no room for more now; `moorage why {outcome.name}` shows what they "
-            "wait for"
+            f"and there is no room for more now; `moorage why {outcome.name}` shows what the "
+            "others wait for"
         )
         raise typer.Exit(exit_codes.FAILURE)
 
@@ -254,7 +257,7 @@ def _serving(
 def _autoscale(
     least: int | None, most: int | None, rules: list[str], idle_timeout_s: float | None
 ) -> dict[str, Any] | None:
-    """None: the number of replicas is fixed."""
+    """The autoscaling options. None: the number of replicas is fixed."""
     given = _given({"min": least, "max": most, "idle_timeout_s": idle_timeout_s})
     rules_given = parse.pairs(rules, "--scale-on", "waiting=2") if rules else {}
     if unknown := rules_given.keys() - set(RULES):
@@ -280,7 +283,7 @@ def _spec(
     probe: str,
     fields: dict[str, Any],
 ) -> EndpointSpec:
-    """The endpoint's spec; guesses engine, name and path where they were not given."""
+    """The endpoint's spec, with a guessed engine, name and path where none was given."""
     engine = engine or ("custom" if command else parse.guess_engine(model))
     if engine == "custom":
         fields |= {"model": model, "command": command, "probe": {"path": probe}}

@@ -1,4 +1,4 @@
-"""``moorage sessions``: the list of sessions."""
+"""``moorage sessions``: lists sessions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from moorage.common.views.resources import SessionView
 
 sessions = noun(
-    "sessions", help="Sessions. `ps` lists them with the endpoints; the short commands act on them."
+    "sessions",
+    help="Sessions. `ps` lists them with the endpoints; commands at the root act on them.",
 )
 
 
@@ -36,7 +37,7 @@ def list_sessions(
     selector: Selector = None,
     pipeline: Pipeline = None,
 ) -> None:
-    """List sessions, replicas included.
+    """List sessions, including replicas.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""``moorage ssh``: OpenSSH's programs with a running session."""
+"""``moorage ssh``: connects OpenSSH's programs to a running session."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def ssh(
         typer.Argument(help="After --: a command for the shell.", show_default=False),
     ] = None,
     tty: Annotated[
-        bool, typer.Option("--tty", "-t", help="A terminal also for a command.")
+        bool, typer.Option("--tty", "-t", help="Allocate a terminal even for a command.")
     ] = False,
     kernel: Annotated[
         str, typer.Option(help="In a cluster: the kernel, like sub1.", autocompletion=kernel_names)
@@ -45,7 +45,7 @@ def ssh(
     """Open a shell in a running session with OpenSSH, or run a command in it.
 
     With `ProxyCommand moorage ssh --stdio %n` for the session's name in ~/.ssh/config, ssh, scp,
-    sftp and rsync reach the session. Whoever may run commands in the session may connect.
+    sftp and rsync reach the session. Anyone who may run commands in the session may connect.
 
     \b
     Examples:
@@ -79,7 +79,7 @@ def _start_openssh(cli: Cli, session: str, command: list[str], tty: bool, *, ker
     proxy = shlex.join([*ours, "--kernel", kernel, "--", session]).replace("%", "%%")
     options = {
         "ProxyCommand": proxy,
-        # The key of a process that this command starts for this connection.
+        # The host key belongs to a process that this command starts for this connection only.
         "StrictHostKeyChecking": "no",
         "UserKnownHostsFile": "/dev/null",
         "LogLevel": "ERROR",
@@ -91,7 +91,7 @@ def _start_openssh(cli: Cli, session: str, command: list[str], tty: bool, *, ker
 def _serve(cli: Cli, session: str, kernel: str) -> None:
     if terminal.is_terminal():
         raise InvalidInput(
-            "--stdio speaks SSH, and standard input and output are a terminal",
+            "--stdio speaks SSH, but standard input and output are a terminal",
             next_step="run `moorage ssh SESSION`, or name it as ProxyCommand in ~/.ssh/config",
         )
 

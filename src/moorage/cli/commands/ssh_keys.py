@@ -24,15 +24,17 @@ def add_ssh(
     file: Annotated[
         str, typer.Argument(help="A .pub file; - reads the key from stdin.", metavar="FILE|-")
     ],
-    name: Annotated[str | None, typer.Option(help="Default: the comment in the file.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the key. Default: the comment in the file.")
+    ] = None,
 ) -> None:
     """Register a public key for SSH and SFTP at the proxies.
 
-    ssh-keygen signs with the private key, to prove that you hold it: the key in the file beside
-    FILE, or in the SSH agent.
+    ssh-keygen signs with the private key, from the file beside FILE or from the SSH agent, to prove
+    that you hold it.
 
-    It may do what the API key may that registers it, and ends with that one. Registered in the
-    console, it may do what its user may.
+    The SSH key has the permissions of the API key that registers it, and expires with it. An SSH
+    key registered in the console has the permissions of its user.
 
     \b
     Examples:
@@ -46,7 +48,7 @@ def add_ssh(
     path = None if file == "-" else Path(file).expanduser()
     if "PRIVATE KEY" in public_key:
         raise InvalidInput(
-            f"FILE {file!r} is a private key", next_step="give the file with .pub at its end"
+            f"FILE {file!r} is a private key", next_step="give the file that ends in .pub"
         )
 
     given = cli.run(lambda client: client.ssh_keys.challenge())
@@ -61,7 +63,7 @@ def add_ssh(
 
 @command(keys, "list-ssh")
 def list_ssh(cli: Cli) -> None:
-    """List public keys for SSH: yours, and those of the keys that you see."""
+    """List public keys for SSH: yours, and those registered with keys that you can see."""
     found = cli.run(lambda client: client.ssh_keys.list())
     if cli.json:
         cli.print_json({"ssh_keys": found})
@@ -83,7 +85,8 @@ def remove_ssh(
         ),
     ],
 ) -> None:
-    """Remove a public key for SSH: it logs in nowhere any more, and its connections are closed."""
+    """Remove a public key for SSH. Logins with it are refused from now on, and its connections are
+    closed."""
     _print(cli, cli.run(lambda client: client.ssh_keys.delete(name)))
 
 
@@ -108,7 +111,7 @@ def _read(file: str) -> str:
     try:
         text = sys.stdin.read() if file == "-" else Path(file).expanduser().read_text()
     except (OSError, UnicodeDecodeError) as error:
-        reason = (error.strerror or str(error)) if isinstance(error, OSError) else "it is no text"
+        reason = (error.strerror or str(error)) if isinstance(error, OSError) else "it is not text"
         raise InvalidInput(
             f"cannot read FILE {file!r}: {reason}",
             next_step="give a .pub file, such as ~/.ssh/id_ed25519.pub",

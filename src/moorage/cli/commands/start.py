@@ -1,4 +1,4 @@
-"""``moorage start``: an interactive session, which runs until it is stopped."""
+"""``moorage start``: starts an interactive session, which runs until it is stopped."""
 
 from __future__ import annotations
 
@@ -54,14 +54,18 @@ if TYPE_CHECKING:
 
 Kind = Annotated[
     str,
-    typer.Option("--type", help="interactive, or system: moves files on a node, without devices."),
+    typer.Option(
+        "--type", help="interactive, or system, which moves files on a node and has no devices."
+    ),
 ]
 Lifetime = Annotated[
-    float | None, duration_option("How long it may live; after that it is stopped.")
+    float | None, duration_option("Maximum lifetime; after that, the session is stopped.")
 ]
 IdleTimeout = Annotated[
     float | None,
-    duration_option("End it after so long without traffic to its apps and without `moorage exec`."),
+    duration_option(
+        "Stop it after this long without traffic to its apps and without `moorage exec`."
+    ),
 ]
 
 
@@ -104,7 +108,7 @@ def start(
 ) -> None:
     """Start an interactive session, which runs until it is stopped.
 
-    With --template, start what the template describes, of any type.
+    With --template, start a session of any type from the template.
 
     \b
     Examples:
@@ -152,7 +156,7 @@ def _limits(lifetime: float | None, idle_timeout: float | None) -> dict[str, Any
 def _type(given: str) -> SessionType:
     if given not in ATTENDED:
         raise InvalidInput(
-            f"--type {given!r} is not allowed here: allowed is {' or '.join(ATTENDED)}",
+            f"--type {given!r} is not allowed here: use {' or '.join(ATTENDED)}",
             next_step="`moorage run` starts batch sessions, `moorage serve` models",
         )
     return SessionType(given)
@@ -192,7 +196,7 @@ async def _until_running(
 def _report_failure(cli: Cli, view: SessionView) -> None:
     failure, step = explain_failure(view.reason, view.detail)
     line = "; ".join(
-        part for part in (f"moorage: {view.name} does not run: {failure}", step) if part
+        part for part in (f"moorage: {view.name} is not running: {failure}", step) if part
     )
     cli.err.print(printable(line, one_line=True), soft_wrap=True)
     kernel = current_kernel(view)

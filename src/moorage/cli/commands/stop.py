@@ -1,4 +1,4 @@
-"""``moorage stop``: ends a session, or deletes an endpoint."""
+"""``moorage stop``: stops sessions and deletes endpoints."""
 
 from __future__ import annotations
 
@@ -100,16 +100,16 @@ async def _stop(
     wait: bool,
     timeout_s: float | None,
 ) -> list[EndpointView | SessionView]:
-    """Ask for all ends before waiting for any. ``asked``: sessions that were asked to stop
-    already."""
+    """Ask all sessions to stop before waiting for any. ``asked``: sessions that were already
+    asked."""
     from moorage.common.views.endpoints import EndpointView
 
     ended: list[EndpointView | SessionView] = [*asked]
     ending = [*asked]
     for view in found:
         if isinstance(view, EndpointView):
-            # Read before the delete: afterwards the name may belong to a new endpoint of somebody
-            # else.
+            # Read it before the delete: afterwards, the name may belong to somebody else's new
+            # endpoint.
             ending += await live_sessions(client, endpoint=view.name)
             ended.append(await client.endpoints.delete(view.name))
         else:

@@ -1,4 +1,4 @@
-"""``moorage templates``: versioned sets of parameters from which sessions are started."""
+"""``moorage templates``: versioned sets of parameters that sessions are started from."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ VersionRef = Annotated[
     str, typer.Argument(help="NAME, or NAME@VERSION.", autocompletion=template_names)
 ]
 ForAll = Annotated[
-    bool, typer.Option("--for-all", help="The template of all projects; for administrators.")
+    bool,
+    typer.Option("--for-all", help="Share the template with all projects; for administrators."),
 ]
 
 
@@ -37,7 +38,7 @@ def set_template(
     file: Annotated[Path, typer.Option("--from-file", "-f", help="The template, in JSON or TOML.")],
     for_all: ForAll = False,
 ) -> None:
-    """Add a version of a template, which becomes the latest. Versions never change.
+    """Add a version of a template, which becomes the latest. Existing versions never change.
 
     \b
     Examples:
@@ -51,7 +52,7 @@ def set_template(
 
 @list_command(templates)
 def list_templates(cli: Cli) -> None:
-    """List the templates of the key's project and those for all, each in its latest version."""
+    """List the latest versions of the project's templates and of the shared ones."""
     _print_all(cli, cli.run(lambda client: client.templates.list()))
 
 
@@ -93,7 +94,7 @@ def delete_template(cli: Cli, name: Name, for_all: ForAll = False) -> None:
 
 
 def _read(file: Path) -> Any:
-    """Raises ``InvalidInput`` for a file that cannot be read."""
+    """Read a template. Raises ``InvalidInput`` for a file that cannot be read."""
     try:
         text = file.read_text()
         return tomllib.loads(text) if file.suffix == ".toml" else json.loads(text)

@@ -46,18 +46,18 @@ def top(
     agents: Annotated[bool, typer.Option("--agents", "-A", help="Show agents.")] = False,
     devices: Annotated[bool, typer.Option("--devices", "-D", help="Show devices.")] = False,
     sort: Annotated[
-        Sort, typer.Option("--sort", "-s", help="Sort by this, the highest first.")
+        Sort, typer.Option("--sort", "-s", help="Sort by this column, highest first.")
     ] = Sort.CPU,
     limit: Annotated[
-        int, typer.Option("--limit", "-n", min=1, max=10_000, help="Show at most so many lines.")
+        int, typer.Option("--limit", "-n", min=1, max=10_000, help="The most lines to show.")
     ] = 40,
     every: Annotated[
         float, duration_option("Time between refreshes.", "--every", min_s=0.5, show_default="3s")
     ] = 3.0,
     once: Annotated[bool, typer.Option("--once", "-1", help="Print once and exit.")] = False,
 ) -> None:
-    """Show what sessions use now: processors, memory, GPUs, network. Refreshes on a terminal until
-    Ctrl-C.
+    """Show the current use of processors, memory, GPUs and network by session. On a terminal,
+    refresh until Ctrl-C.
 
     CPU is in processors and GPU in devices; percentages are of the session's allocation.
 
@@ -94,7 +94,7 @@ def top(
         for view in found:
             print(view.id if agents or devices else view.name)
     elif not found:
-        cli.note("no running session was measured yet; `moorage ps` lists sessions")
+        cli.note("no running session has been measured yet; `moorage ps` lists sessions")
     else:
         print_table(cli.out, *rows(found, cli.clock.now()))
 
@@ -115,7 +115,8 @@ async def _watch(
 
 
 def by_usage(found: Sequence[AgentStats], sort: Sort) -> list[AgentStats]:
-    """The highest use first. Agents have no network figures: ``rx`` and ``tx`` sort by id."""
+    """Rows sorted by use, highest first. Agents have no network figures: ``rx`` and ``tx`` sort by
+    id."""
 
     def amount(view: AgentStats) -> int:
         match sort:

@@ -54,26 +54,33 @@ _FORMATS = {
 
 By = Annotated[str, typer.Option(help=f"Separated by commas: {', '.join(_COLUMNS)}.")]
 BucketName = Annotated[
-    str, typer.Option(help="Also by hour, day, week, month or year, in UTC; none: all in one.")
+    str, typer.Option(help="Split by hour, day, week, month or year, in UTC; none: one total.")
 ]
 From = Annotated[
     str | None,
-    typer.Option("--from", help="A time like 2026-05-04T13:00, or 7d (ago). Default: 1d."),
+    typer.Option(
+        "--from",
+        help="Start of the period: a time like 2026-05-04T13:00, or 7d (ago). Default: 1d.",
+    ),
 ]
-To = Annotated[str | None, typer.Option("--to", help="Written like --from. Default: now.")]
+To = Annotated[
+    str | None, typer.Option("--to", help="End of the period, written like --from. Default: now.")
+]
 Project = Annotated[
-    str | None, typer.Option(help="Only of this project.", autocompletion=project_names)
+    str | None, typer.Option(help="Only usage of this project.", autocompletion=project_names)
 ]
-User = Annotated[str | None, typer.Option(help="Only of this user.", autocompletion=user_names)]
-Key = Annotated[str | None, typer.Option(help="Only of this key.", autocompletion=key_names)]
+User = Annotated[
+    str | None, typer.Option(help="Only usage of this user.", autocompletion=user_names)
+]
+Key = Annotated[str | None, typer.Option(help="Only usage of this key.", autocompletion=key_names)]
 Model = Annotated[
-    str | None, typer.Option(help="Only of this model.", autocompletion=endpoint_names)
+    str | None, typer.Option(help="Only usage of this model.", autocompletion=endpoint_names)
 ]
 Csv = Annotated[
     bool, typer.Option("--csv", help="Print comma-separated values with exact amounts.")
 ]
 Limit = Annotated[
-    int, typer.Option("--limit", "-n", min=1, max=100_000, help="Show at most so many lines.")
+    int, typer.Option("--limit", "-n", min=1, max=100_000, help="The most lines to show.")
 ]
 
 
@@ -91,10 +98,10 @@ def usage(
     limit: Limit = 1000,
     csv: Csv = False,
 ) -> None:
-    """Show what requests and sessions used, in full hours.
+    """Show the past usage of requests and sessions, by full hours.
 
-    Requests and tokens of models, and hours of GPUs, CPUs, GiB of memory and nodes of sites, from
-    the ledger. Running sessions are included, until now.
+    The ledger counts requests and tokens of models, and hours of GPUs, CPUs, memory (GiB) and nodes
+    of sites. The usage of running sessions until now is included.
 
     \b
     Examples:
@@ -143,8 +150,7 @@ def _warning(budget: BudgetView) -> str:
 
     return (
         f"moorage: warning: {budget.scope} {budget.name} has used {amounts}, its {budget.level} "
-        "limit of "
-        f"{budget.unit} by the {budget.period}; it begins anew at "
+        f"limit of {budget.unit} by the {budget.period}; it resets at "
         f"{budget.resets_at:%Y-%m-%dT%H:%MZ}"
     )
 
@@ -157,7 +163,7 @@ def _show(
     elif csv:
         _print_csv(found, split, bucket)
     elif not found:
-        cli.note("nothing was used in this time")
+        cli.note("there is no usage in this period")
     else:
         columns = (
             *([bucket.upper()] if bucket != "none" else []),
@@ -226,7 +232,7 @@ def _row(view: ModelUsage, split: list[Dimension], bucket: str) -> list[str]:
 
 
 def _print_csv(found: list[ModelUsage], split: list[Dimension], bucket: str) -> None:
-    """With the names and the units of the REST API."""
+    """Print CSV with the names and the units of the REST API."""
     import csv
     import sys
 

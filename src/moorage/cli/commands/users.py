@@ -1,4 +1,4 @@
-"""``moorage users``: people and robots, and their roles on the platform."""
+"""``moorage users``: people and robots with their roles on the platform."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from moorage.sdk import Client
 
 _SHORTEST = 8
-users = noun("users", help="People and robots, and their roles on the platform.")
+users = noun("users", help="People and robots with their roles on the platform.")
 
 Name = Annotated[str, typer.Argument(help="Name of the user.", autocompletion=user_names)]
 Email = Annotated[str | None, typer.Option(help="E-mail address.")]
@@ -83,12 +83,10 @@ def set_user(
     ] = None,
     subject: Annotated[
         str | None,
-        typer.Option(
-            help="Who the user is at the OpenID provider, as its claim sub says; or none."
-        ),
+        typer.Option(help="The user's claim `sub` at the OpenID provider, or none."),
     ] = None,
 ) -> None:
-    """Change a user; what is not given stays. For administrators.
+    """Change a user; other settings stay. For administrators.
 
     \b
     Examples:
@@ -118,9 +116,9 @@ def set_user(
 
 @command(users)
 def passwd(cli: Cli) -> None:
-    """Change the password of your own user, that of the API key, which ends its console sessions.
+    """Change your own password, which ends your console sessions. Your user is that of the API key.
 
-    The present one and the new one are typed at prompts, or read from stdin: a line each.
+    Type the current and the new password at prompts, or pass them on stdin, one per line.
 
     \b
     Examples:
@@ -141,7 +139,7 @@ def passwd(cli: Cli) -> None:
 
 
 def _read_password(name: str) -> str:
-    """Raises ``InvalidInput`` for one that is too short."""
+    """Read a password. Raises ``InvalidInput`` if it is too short."""
     if sys.stdin.isatty():
         given = typer.prompt(
             f"Password of {name}", hide_input=True, confirmation_prompt=True, err=True

@@ -1,4 +1,4 @@
-"""``moorage why``: why a session waits."""
+"""``moorage why``: explains why a session waits."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def why(
 ) -> None:
     """Explain why a session waits: its conditions, what agents lack, its place in the queue.
 
-    Of an endpoint, why its newest replica waits.
+    For an endpoint, explain why its newest replica waits.
 
     \b
     Examples:
@@ -90,8 +90,7 @@ async def _explain(cli: Cli, client: Client, name: str) -> WhyView:
 def print_explanation(
     out: Console, view: PendingExplanation, now: datetime, *, is_pending: bool = True
 ) -> None:
-    """Print why a session waits, or would wait. ``is_pending``: whether the planner evaluated
-    it."""
+    """Print why a session waits, or would wait. ``is_pending``: the planner has evaluated it."""
     output.print_facts(out, [("why" if is_pending else "", view.text)])
     output.print_facts(
         out, [("met" if c.met else "NOT MET", f"{c.kind}: {c.text}") for c in view.conditions]
@@ -123,6 +122,6 @@ def _accuracy(view: PendingExplanation) -> str:
         return ""
     half, most = (format_duration(seconds) for seconds in (past.error_p50_s, past.error_p90_s))
     return (
-        f"of {past.starts} such estimates, half were off by at most {half}, nine of ten by at "
-        f"most {most}"
+        f"of {past.starts} such estimates, half were off by at most {half}, nine in ten by at most "
+        f"{most}"
     )

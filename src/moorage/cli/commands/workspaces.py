@@ -1,4 +1,4 @@
-"""``moorage workspaces``: directories that sessions have kept on their nodes."""
+"""``moorage workspaces``: directories that sessions keep on their nodes."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from moorage.common.model.slots import format_amount
 if TYPE_CHECKING:
     from moorage.common.views.workspaces import WorkspaceView
 
-workspaces = noun("workspaces", help="Directories that sessions have kept on their nodes.")
+workspaces = noun("workspaces", help="Directories that sessions keep on their nodes.")
 
 
 @list_command(workspaces)
 def list_workspaces(cli: Cli) -> None:
-    """List the workspaces of sessions that were created with --workspace keep, and their agents.
+    """List the workspaces of sessions created with --workspace keep, and their agents.
 
     \b
     Examples:

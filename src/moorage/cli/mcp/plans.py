@@ -1,7 +1,7 @@
-"""Plans of the MCP server: requests that were shown, and may be sent once. Pure.
+"""Plans of the MCP server: requests that were shown to the user and may be sent once. Pure.
 
-A write needs the id of its plan. A plan holds the whole request, is used once, and expires; what it
-was about may not have changed since. Under a budget, sessions must say how long they take at most.
+A write needs the id of its plan. A plan holds the whole request, is used once, and expires. It is
+refused if its resource has changed since. Under a budget, sessions must have a time limit.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from moorage.common.model.spec import SessionSpec
 
 EXPIRES_S = 600.0
 MAX_PLANS = 1000
-# Writes that start work whose end is not known when they are planned.
+# Writes that start work whose end is unknown when they are planned.
 _OPEN_ENDED = frozenset(
     {
         *(
@@ -38,7 +38,8 @@ _OPEN_ENDED = frozenset(
 
 @dataclass(frozen=True)
 class OperationPlan:
-    """``arguments``: of the operation. ``etag``: of what it changes, when it was planned."""
+    """A planned operation. ``arguments``: of the operation. ``etag``: of the resource that it
+    changes, at the time of the plan."""
 
     id: str
     operation: str
@@ -50,15 +51,14 @@ class OperationPlan:
 
 @dataclass
 class PlanBook:
-    """Plans that were not used yet, and the GPU hours of those that were. ``budget``: GPU hours;
-    None: no limit."""
+    """Unused plans, and the GPU hours of used ones. ``budget``: GPU hours; None: no limit."""
 
     budget: float | None = None
     used: float = 0.0
     _plans: dict[str, OperationPlan] = field(default_factory=dict)
 
     def check(self, operation: str, arguments: Mapping[str, Any]) -> float:
-        """The GPU hours that an operation takes at most. Raises ``BudgetExhausted`` and
+        """The most GPU hours that an operation can take. Raises ``BudgetExhausted`` and
         ``InvalidInput``."""
         if self.budget is None:
             return 0.0
@@ -91,30 +91,31 @@ class PlanBook:
         self._plans[plan.id] = plan
 
     def take(self, plan_id: str, now: float) -> OperationPlan:
-        """The plan, which cannot be taken again. Its hours count from now on. Raises ``NotFound``
-        and ``BudgetExhausted``."""
+        """Return the plan and remove it. Its hours count from now on. Raises ``NotFound`` and
+        ``BudgetExhausted``."""
         plan = self._plans.get(plan_id)
         if plan is None or plan.expires_at <= now:
             raise NotFound(
-                f"there is no plan {plan_id!r}: it was applied, it expired, or it never was",
+                f"there is no plan {plan_id!r}: it was applied, it has expired, or it never "
+                "existed",
                 next_step="plan again",
             )
 
         if self.budget is not None:
-            self.check(plan.operation, plan.arguments)  # others may have been applied since
+            self.check(plan.operation, plan.arguments)  # other plans may have been applied since
 
         del self._plans[plan_id]
         self.used += plan.gpu_hours
         return plan
 
     def give_back(self, plan: OperationPlan) -> None:
-        """The request was refused: its hours do not count."""
+        """Discount the hours of a plan whose request was refused."""
         self.used -= plan.gpu_hours
 
 
 def gpu_hours(body: Any) -> float:
-    """At most, with all retries; runs after a preemption are not counted. Raises
-    ``InvalidInput``."""
+    """The most GPU hours of a session with all retries; runs after a preemption are not counted.
+    Raises ``InvalidInput``."""
     try:
         spec = SessionSpec.model_validate(body)
     except ValueError as error:
@@ -126,7 +127,7 @@ def gpu_hours(body: Any) -> float:
     limits = [limit for limit in (spec.timeout_s, spec.max_lifetime_s) if limit is not None]
     if gpus and not limits:
         raise InvalidInput(
-            "under a budget a session with GPUs needs an end",
+            "under a budget, a session with GPUs needs a time limit",
             next_step="set `timeout_s`, or `max_lifetime_s` for an interactive session",
         )
 

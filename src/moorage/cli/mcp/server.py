@@ -1,4 +1,5 @@
-"""Server of the Model Context Protocol, on the official SDK: lists tools, and calls the manager."""
+"""Server of the Model Context Protocol, built on the official SDK: lists tools and calls the
+manager."""
 
 from __future__ import annotations
 
@@ -26,14 +27,14 @@ APPLY = "apply_plan"
 MAX_TEXT = 60_000
 INSTRUCTIONS = """Moorage runs sessions (jobs, notebooks) and model endpoints on GPUs.
 
-Tools that read answer at once. To change something, call a tool plan_… with the complete request: it
-changes nothing, and tells what would happen, with a plan_id. Show that to the user, then call apply_plan
-with the plan_id. A plan is used once, within ten minutes. get_why tells why a session waits, get_logs its
-output."""
+Tools that read answer immediately. To change something, call a tool plan_… with the complete
+request. It changes nothing, and returns what would happen with a plan_id. Show that to the user,
+then call apply_plan with the plan_id. A plan can be used once, within ten minutes. get_why explains
+why a session waits; get_logs returns its output."""
 
 
 class MoorageTools:
-    """The tools of one manager. ``read_only``: there are none that write."""
+    """The tools of one manager. ``read_only``: no tool writes."""
 
     def __init__(
         self,
@@ -56,7 +57,7 @@ class MoorageTools:
         return [*listed, _APPLY_TOOL] if self._writes else listed
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> types.CallToolResult:
-        """Errors are results, which the agent reads."""
+        """Call a tool. Errors are results, which the agent reads."""
         try:
             return _result(await self._call(name, arguments))
         except MoorageError as error:
@@ -67,7 +68,7 @@ class MoorageTools:
         if name == APPLY and self._writes:
             if unknown := sorted(arguments.keys() - {"plan_id"}):
                 raise InvalidInput(
-                    f"{APPLY} has no argument {unknown[0]!r}: a plan is applied as it was shown",
+                    f"{APPLY} has no argument {unknown[0]!r}: a plan is applied unchanged",
                     next_step="plan again with other arguments",
                 )
 
@@ -152,7 +153,8 @@ class MoorageTools:
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> tuple[Any, str | None]:
-        """The answer, and its ETag. ``path``: of another resource with the same parameters."""
+        """Return the answer and its ETag. ``path``: of another resource with the same
+        parameters."""
         try:
             target, given = operation.target(arguments, path)
         except KeyError as error:
@@ -196,7 +198,8 @@ def _tool(operation: Operation) -> types.Tool:
     return types.Tool(
         name=PLAN + operation.name,
         description=(
-            f"Plan, and change nothing: {operation.summary} The answer has a plan_id for {APPLY}."
+            f"Plan without changing anything: {operation.summary} The answer has a plan_id for "
+            f"{APPLY}."
         ),
         input_schema=operation.input_schema(),
         annotations=types.ToolAnnotations(read_only_hint=True),
@@ -205,11 +208,11 @@ def _tool(operation: Operation) -> types.Tool:
 
 _APPLY_TOOL = types.Tool(
     name=APPLY,
-    description="Do what a plan says, once. The user should have seen the plan.",
+    description="Apply a plan, once. The user should have seen the plan.",
     input_schema={
         "type": "object",
         "properties": {
-            "plan_id": {"type": "string", "description": "As a tool plan_… returned it."}
+            "plan_id": {"type": "string", "description": "The id that a tool plan_… returned."}
         },
         "required": ["plan_id"],
         "additionalProperties": False,
@@ -232,8 +235,8 @@ def _result(answer: Any) -> types.CallToolResult:
 def _text(text: str, *, is_error: bool = False) -> types.CallToolResult:
     if len(text) > MAX_TEXT:
         text = (
-            f"{text[:MAX_TEXT]}\n… {len(text) - MAX_TEXT} more characters: ask for less, see "
-            "the arguments"
+            f"{text[:MAX_TEXT]}\n… {len(text) - MAX_TEXT} more characters: request less, see the "
+            "arguments"
         )
     return types.CallToolResult(
         content=[types.TextContent(type="text", text=text)], is_error=is_error
@@ -275,7 +278,7 @@ async def fetch_document(client: Client) -> dict[str, Any]:
 
 
 async def serve_stdio(client: Client, book: PlanBook, clock: Clock, *, read_only: bool) -> None:
-    """Serve on standard input and output, until the input ends."""
+    """Serve on standard input and output until the input ends."""
     tools = MoorageTools(client, await fetch_document(client), book, clock, read_only=read_only)
     server = make_server(tools)
     async with stdio_server() as (reader, writer):

@@ -15,7 +15,7 @@ description: Run jobs, notebooks and model endpoints on the GPUs of a Moorage cl
 
 # Moorage
 
-The tools are those of `moorage mcp`. If they are missing, ask the user to add the server:
+The tools belong to `moorage mcp`. If they are missing, ask the user to add the server:
 `claude mcp add moorage -- moorage mcp --gpu-hours 20`.
 
 ## How to change something
@@ -28,15 +28,16 @@ The tools are those of `moorage mcp`. If they are missing, ask the user to add t
 
 ## How to run a job
 
-1. `list_groups` and `list_agents` tell which GPUs there are.
+1. `list_groups` and `list_agents` show the available GPUs.
 2. `plan_create_session` with `command`, `resources` (such as `{"cuda.device": 1, "cpu": 4, "mem": "16GiB"}`)
-   and `timeout_s`. `would_happen.fits` tells whether it starts at once. If not, the reasons are with it.
+   and `timeout_s`. `would_happen.fits` says whether it would start immediately; if not, the
+   reasons are listed.
 3. After `apply_plan`: `get_session` for its status, `get_why` while it is PENDING, `get_logs` for its output.
-4. `plan_stop_session` for what is not needed any more.
+4. `plan_stop_session` for sessions that are not needed any more.
 
 Errors name the field and the next step: follow it. Do not retry a refusal unchanged. Under a budget of GPU
-hours, each session with GPUs needs `timeout_s` or `max_lifetime_s`, and what has no end is refused: ask the
-user.
+hours, each session with GPUs needs `timeout_s` or `max_lifetime_s`, and work without an end is
+refused: ask the user.
 
 """
 

@@ -1,6 +1,6 @@
 """Tools of the MCP server, from the manager's OpenAPI document. Pure.
 
-What only reads is a tool. What writes is a tool ``plan_…`` that changes nothing: see ``plans``.
+A read is a tool. A write becomes a tool ``plan_…`` that changes nothing: see ``plans``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from moorage.common.model.errors import InvalidInput
 
-# About who may do what, or about the platform itself. Keys and secrets stay with people.
+# Operations about permissions or the platform itself. Keys and secrets stay with people.
 _WITHHELD = frozenset(
     {
         *(
@@ -29,7 +29,7 @@ _WITHHELD = frozenset(
         *("service", "session", "ssh-keys", "users"),
     }
 )
-# Writes that are about workloads.
+# Writes to workloads.
 WRITES = frozenset(
     {
         *(
@@ -48,7 +48,7 @@ WRITES = frozenset(
 )
 _NAMES = {"submit": "create_pipeline", "usage": "get_usage", "limits": "get_limits"}
 _READABLE = ("application/json", "text/plain")
-# Of streams, which a tool cannot have, and of plans.
+# Parameters of streams, which a tool cannot have, and of plans.
 _OMITTED = frozenset({"follow", "dry_run"})
 _SCHEMAS = "#/components/schemas/"
 PLAN = "plan_"
@@ -56,8 +56,8 @@ PLAN = "plan_"
 
 @dataclass(frozen=True)
 class Operation:
-    """``path``: as in the document, with ``{parameters}``. ``about``: the path of the resource that
-    a write changes, if it can be read."""
+    """An operation of the API. ``path``: as in the document, with ``{parameters}``. ``about``: the
+    path of the resource that a write changes, if it can be read."""
 
     name: str
     method: str
@@ -102,8 +102,8 @@ class Operation:
         return schema
 
     def pinned(self, arguments: Mapping[str, Any], found: Any) -> dict[str, Any]:
-        """``arguments`` with the id of what they name, ``found`` at ``about``: later the name may
-        be that of another session or pipeline."""
+        """``arguments`` with the id of the resource ``found`` at ``about`` in place of its name,
+        which another session or pipeline may have later."""
         given = dict(arguments)
         if "ref" in given and isinstance(found, dict) and isinstance(found.get("id"), str):
             given["ref"] = found["id"]
@@ -113,8 +113,7 @@ class Operation:
         self, arguments: Mapping[str, Any], path: str | None = None
     ) -> tuple[str, dict[str, str]]:
         """The encoded path and the query of a request. Raises ``KeyError`` with the name of a
-        parameter that is missing, and ``InvalidInput`` for one that would lead to another
-        resource."""
+        missing parameter, and ``InvalidInput`` for a value that would lead to another resource."""
         filled = path or self.path
         query = {}
         for name, one in self.parameters.items():
@@ -192,7 +191,7 @@ def _is_tool(method: str, described: Mapping[str, Any]) -> bool:
 
 
 def _readable_above(path: str, paths: Mapping[str, Any]) -> str | None:
-    """The longest beginning of ``path`` that names a resource which can be read."""
+    """The longest prefix of ``path`` that names a readable resource."""
     parts = path.split("/")
     for length in range(len(parts), 2, -1):
         above = "/".join(parts[:length])
@@ -202,7 +201,8 @@ def _readable_above(path: str, paths: Mapping[str, Any]) -> str | None:
 
 
 def _local(schema: Any, schemas: Mapping[str, Any], definitions: dict[str, Any]) -> Any:
-    """``schema`` with its references into ``definitions``, which gets what they refer to."""
+    """``schema`` with its references changed to ``definitions``, which receives the referenced
+    schemas."""
     if isinstance(schema, list):
         return [_local(part, schemas, definitions) for part in schema]
     if not isinstance(schema, dict):
@@ -213,7 +213,7 @@ def _local(schema: Any, schemas: Mapping[str, Any], definitions: dict[str, Any])
         if key == "$ref" and isinstance(part, str) and part.startswith(_SCHEMAS):
             name = part.removeprefix(_SCHEMAS)
             if name not in definitions:
-                definitions[name] = {}  # it may refer to itself
+                definitions[name] = {}  # a schema may refer to itself
                 definitions[name] = _local(schemas[name], schemas, definitions)
 
             found[key] = f"#/$defs/{name}"

@@ -20,7 +20,7 @@ from moorage.common.ssh.channels import Channels, Start
 
 
 async def serve_stdio(start: Start, kernel: str) -> None:
-    """Serve the client until it leaves. ``start`` starts a command in the session."""
+    """Serve the client until it disconnects. ``start`` starts a command in the session."""
     ours, theirs = socket.socketpair()
     reader, writer = await asyncio.open_connection(sock=ours)
     copies = [spawn("ssh.input", _copy_input(writer)), spawn("ssh.output", _copy_output(reader))]

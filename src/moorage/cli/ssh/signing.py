@@ -1,5 +1,5 @@
-"""Signatures with the user's own SSH keys, made by ``ssh-keygen``: it finds the private key in its
-file, in the SSH agent or on a security key, and asks for what it needs."""
+"""Signatures with the user's own SSH keys. ``ssh-keygen`` makes them: it finds the private key in
+its file, in the SSH agent or on a security key, and prompts for a passphrase or PIN."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from moorage.common.model.errors import InvalidInput
 
 
 def sign(public_key: str, file: Path | None, message: str, namespace: str) -> str:
-    """``file``: of the public key, beside which the private one may be; None: the agent has it.
-    Raises ``InvalidInput`` if there is no signature."""
+    """Sign. ``file``: the public key, which may lie beside the private key; None: the SSH agent has
+    the key. Raises ``InvalidInput`` if there is no signature."""
     with tempfile.TemporaryDirectory(prefix="moorage-") as folder:
         if file is None:
             file = Path(folder) / "key.pub"
@@ -26,16 +26,16 @@ def sign(public_key: str, file: Path | None, message: str, namespace: str) -> st
             )
         except OSError as error:
             raise InvalidInput(
-                f"ssh-keygen, which signs with the private key, does not start: {error.strerror}",
+                f"cannot start ssh-keygen, which signs with the private key: {error.strerror}",
                 next_step="install OpenSSH's client, 8.2 or newer",
             ) from None
 
     if done.returncode != 0 or not done.stdout:
         raise InvalidInput(
-            "ssh-keygen has not signed with the private key of FILE",
+            "ssh-keygen did not sign with the private key of FILE",
             next_step=(
-                "give the .pub file that lies beside the private one, or load that into the "
-                "SSH agent"
+                "give the .pub file beside the private key, or load the private key into the SSH "
+                "agent"
             ),
         )
 

@@ -1,4 +1,4 @@
-"""Addresses and API key: from options, environment, the context, saved files, or defaults."""
+"""Addresses and API key, from options, environment, the context, saved files, or defaults."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ DEFAULT_OPENAI_URL = "http://127.0.0.1:8800/v1"
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """``url``: where to connect. ``http_url``: the same manager's address as others reach it. They
-    differ for a manager on this host without TLS, which proves itself by its Unix socket only.
+    """The addresses and the key that a command uses. ``url``: where to connect. ``http_url``: the
+    address of the same manager for others. They differ for a manager on this host without TLS,
+    which proves its identity only by its Unix socket.
 
     ``key_in_shell``: an expression for shell commands that yields the key without showing it.
-    ``ca_file``: the authority to trust beside those of the system, or None.
+    ``ca_file``: the authority to trust in addition to those of the system, or None.
     """
 
     url: str
@@ -40,8 +41,8 @@ class Connection:
 
 
 def _context(env: Mapping[str, str], url: str | None) -> Context | None:
-    """The context in use. None: the local one, or one for another address than the one that was
-    given, which must not get its key."""
+    """The context in use. None: the local one is in use, or the given address differs from the
+    context's, so that its key must not go there."""
     home = state_directory(env)
     context = read_contexts(home).find(current_context(env))
     given = url or env.get("MOORAGE_URL")
@@ -62,8 +63,9 @@ def find_connection(
     openai_url: str | None = None,
     ca_file: str | None = None,
 ) -> Connection:
-    """Each value from the first source that has it. Raises ``ConfigError`` for a file that cannot
-    be read. A key is no argument, since every user of the machine could read it there.
+    """Take each value from the first source that has it. Raises ``ConfigError`` for a file that
+    cannot be read. No option takes the key itself, because every user of the machine could read it
+    there.
 
     ``moorage up`` saves ``connection.json`` (``url``, ``socket``, ``openai_url``, ``ca_file``) and
     ``admin-key`` in the state directory.
@@ -90,7 +92,7 @@ def find_connection(
             found = text
             shown = f"$(cat {shlex.quote(str(path))})"
 
-    # `version` needs none
+    # `version` needs no key
     from moorage.sdk.installation.local_manager import http_url, proven_url, trusts_loopback
 
     given = url or env.get("MOORAGE_URL") or (context.url if context is not None else "")

@@ -1,4 +1,4 @@
-"""Contexts: named installations with their addresses and keys, of which one is in use."""
+"""Contexts: named installations with their addresses and keys. One of them is in use."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import Any
 
 from moorage.common.model.errors import ConfigError, InvalidInput, NotFound
 
-# What `moorage up` saved on this machine, or the defaults.
+# The installation that `moorage up` saved on this machine, or the defaults.
 LOCAL = "local"
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Addresses and paths of files, as the options of the same names; empty: as without the
-    option."""
+    """Values for the options of the same names: addresses and paths of files. An empty value means
+    that the option is not given."""
 
     url: str
     openai_url: str = ""
@@ -34,7 +34,7 @@ class Contexts:
     saved: Mapping[str, Context] = field(default_factory=dict)
 
     def find(self, name: str) -> Context | None:
-        """None for the local one. Raises ``NotFound``."""
+        """The context of that name; None for the local one. Raises ``NotFound``."""
         if name == LOCAL:
             return None
         if name not in self.saved:
@@ -44,7 +44,8 @@ class Contexts:
         return self.saved[name]
 
     def with_context(self, name: str, context: Context) -> Contexts:
-        """Replaces one of the same name. Raises ``InvalidInput`` for a name that is no file's."""
+        """Add a context, or replace that of the same name. Raises ``InvalidInput`` for a name that
+        cannot be a file's."""
         if name == LOCAL or not _NAME.fullmatch(name):
             raise InvalidInput(
                 f"a context cannot be named {name!r}",
@@ -53,17 +54,18 @@ class Contexts:
         return Contexts(self.current, {**self.saved, name: context})
 
     def without(self, name: str) -> Contexts:
-        """The local one is in use where that one was. Raises ``NotFound``."""
+        """Remove a context. If it was in use, the local one is used from now on. Raises
+        ``NotFound``."""
         if name == LOCAL:
             raise InvalidInput(
-                f"the context {LOCAL} is not saved here", next_step="name another one"
+                f"the context {LOCAL} is not saved here", next_step="name another context"
             )
         self.find(name)
         rest = {other: context for other, context in self.saved.items() if other != name}
         return Contexts(LOCAL if self.current == name else self.current, rest)
 
     def using(self, name: str) -> Contexts:
-        """Raises ``NotFound``."""
+        """Use the context of that name. Raises ``NotFound``."""
         self.find(name)
         return Contexts(name, self.saved)
 
@@ -94,7 +96,7 @@ def _checked(fields: Any) -> dict[str, str]:
 
 
 def write_contexts(home: Path, contexts: Contexts) -> None:
-    """Replaces the file at once: another command reads the old or the new one. Raises
+    """Replace the file atomically, so that another command reads the old or the new one. Raises
     ``ConfigError``."""
     document = {
         "current": contexts.current,
@@ -104,7 +106,7 @@ def write_contexts(home: Path, contexts: Contexts) -> None:
 
 
 def write_private(path: Path, text: str) -> None:
-    """A file that only its user can read. Raises ``ConfigError``."""
+    """Write a file that only its user can read. Raises ``ConfigError``."""
     part = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -115,5 +117,5 @@ def write_private(path: Path, text: str) -> None:
     except OSError as error:
         raise ConfigError(
             f"{path} cannot be written ({error.strerror})",
-            next_step="set MOORAGE_HOME to a directory of yours",
+            next_step="set MOORAGE_HOME to a directory that you own",
         ) from error

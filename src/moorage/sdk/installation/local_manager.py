@@ -1,4 +1,4 @@
-"""Managers on this host, which prove themselves to the command line by their Unix sockets."""
+"""Managers on this host, which prove their identity to the command line by their Unix sockets."""
 
 from __future__ import annotations
 
@@ -23,13 +23,12 @@ _YES = frozenset({"1", "true", "yes", "on"})
 
 
 def trusts_loopback(env: Mapping[str, str]) -> bool:
-    """Whether the user says that whatever listens on loopback may get the API key."""
+    """Whether the user allows sending the API key to whatever listens on loopback."""
     return env.get(INSECURE_LOOPBACK, "").lower() in _YES
 
 
 def proven_url(url: str, home: Path, *, is_explicit: bool, is_insecure: bool) -> str:
-    """Where to connect for the manager at ``url``, such that it proves itself: ``url``, or a Unix
-    socket.
+    """The address at which the manager at ``url`` proves its identity: ``url``, or a Unix socket.
 
     ``is_explicit``: the user named it. ``is_insecure``: the user trusts whatever listens on
     loopback. Raises ``ConfigError`` for a plain address on this host whose manager is not known.
@@ -41,8 +40,8 @@ def proven_url(url: str, home: Path, *, is_explicit: bool, is_insecure: bool) ->
 
         if socket is None:
             raise ConfigError(
-                f"what listens at {url} cannot prove to be a manager: it has no TLS, and it is "
-                f"not the manager of {home}; so no API key is sent there",
+                f"the server at {url} cannot prove that it is a manager, because it has no TLS and "
+                f"is not the manager of {home}; no API key is sent there",
                 next_step="name its Unix socket (--url unix:///HOME/run/manager-PORT.sock), or use "
                 "TLS; if you trust whatever listens there, such as your end of an SSH tunnel or of "
                 f"`kubectl port-forward`, set {INSECURE_LOOPBACK}=1",
@@ -55,9 +54,9 @@ def proven_url(url: str, home: Path, *, is_explicit: bool, is_insecure: bool) ->
 
 
 def own_socket(home: Path, url: str) -> str | None:
-    """The Unix socket that ``url`` names, or of the manager with the state directory ``home`` whose
-    REST API is there without TLS; None: it is another manager, has TLS, or a path before its
-    routes. Raises ``ConfigError``."""
+    """The Unix socket that ``url`` names, or that of the manager with the state directory ``home``,
+    if its REST API is at ``url`` without TLS. None: it is another manager, it has TLS, or a path
+    precedes its routes. Raises ``ConfigError``."""
     if (path := path_of_unix_url(url)) is not None:
         return path
 
@@ -79,7 +78,7 @@ def own_socket(home: Path, url: str) -> str | None:
 
 
 def http_url(url: str, home: Path) -> str:
-    """``url``, or for a Unix socket of ``home`` the address that was saved with it."""
+    """``url``, or the address saved with it if it is a Unix socket of ``home``."""
     path = path_of_unix_url(url)
     if path is None:
         return url
@@ -88,9 +87,9 @@ def http_url(url: str, home: Path) -> str:
 
 
 def keep_socket(env: Mapping[str, str], used_url: str) -> None:
-    """Write the Unix socket into the context in use, if it has the plain address of the same
-    manager, which has answered to its key. It also works as it is, so a file that cannot be written
-    stays."""
+    """Write the Unix socket into the context in use, if the context has the plain address of the
+    same manager, which has accepted its key. The context also works unchanged, so a file that
+    cannot be written is left alone."""
     home = state_directory(env)
     try:
         name = current_context(env)
