@@ -14,7 +14,7 @@ it upgrades; a machine that has joined does not join again.
   --manager URL       REST API of a manager, such as http://manager.example.com:8700
   --wheel FILE        the wheel of moorage (`make release` builds it)
   --kind KIND         agent (the default) or proxy
-  --token-file FILE   file with the join token. Default: standard input; a terminal is asked for it
+  --token-file FILE   file with the join token. Default: standard input, with a prompt on a terminal
   --id NAME           name of the agent or proxy. Default: made from the host name
   --set NAME=VALUE    a variable of the unit, in /etc/moorage/KIND.env; may be given several times, such as
                       --set 'MOORAGE_AGENT__RUNTIMES=["process"]'

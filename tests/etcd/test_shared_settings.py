@@ -126,7 +126,7 @@ async def test_what_is_not_valid_by_hand_is_ignored(platform: Platform, one: Etc
         platform.close()
 
     done = platform.run("config", "set", "--etcd", "telemetry.accept_traceparent=true")
-    assert done.stderr.count("removing what is not valid") == 4
+    assert done.stderr.count("removing an invalid setting") == 4
     assert shown(platform)["proxy.workers"]["origin"] == "default"
 
 
@@ -157,7 +157,7 @@ def test_without_etcd_the_copy_of_the_host_is_used(platform: Platform, one: Etcd
     one.stop()
     done = platform.run("config", "show", "--origin", "-o", "json")
     assert json.loads(done.stdout) == before
-    assert "using the shared settings of before" in done.stderr
+    assert "using the last known shared settings" in done.stderr
     (platform.home / "etcd-settings.json").unlink()
     done = platform.run("config", "show")
     assert done.returncode == 1

@@ -156,12 +156,12 @@ def test_the_commands_let_an_earlier_release_lead_and_end_it(
     assert run("upgrade") == "the schema is up to date\n"
     assert run("downgrade", "--since", "0020").splitlines() == [
         "managers that know schema 0020 may lead",
-        f"those that do not know {OLDEST_SCHEMA} run on, but do not start again",
+        f"managers that do not know {OLDEST_SCHEMA} keep running, but cannot start again",
     ]
     assert run("downgrade") == f"managers that know schema {OLDEST_SCHEMA} may lead\n"
     run("upgrade")
     asyncio.run(make_newer(empty_database, newest_revision()))
     assert (
         run("upgrade")
-        == f"the schema is {NEWER}, newer than {newest_revision()} of this release, which works on it\n"
+        == f"the schema is {NEWER}, newer than {newest_revision()} of this release, which can use it\n"
     )

@@ -38,7 +38,8 @@ def demo(
         logging.setup(loaded.settings.common.log_format, "warning", "up")
 
     with needs_extra("all"):
-        # Its server runs in a process of its own. Here, only to fail before everything is started.
+        # The model's server runs in its own process. Imported here only to fail before anything
+        # starts.
         importlib.import_module("xllamacpp")
         from moorage.demo.run import run_demo
 

@@ -1,5 +1,5 @@
-"""Demonstration run: starts every component, serves a tiny model, asks it a question. Times each
-stage."""
+"""Demonstration run: starts every component, serves a tiny model, asks it a question, and times
+each stage."""
 
 from __future__ import annotations
 

@@ -4,10 +4,10 @@ import sys
 
 
 def _import_structlog() -> None:
-    """Import structlog without rich, which it imports for tracebacks that we do not print: they
-    hold secrets.
+    """Import structlog without rich. It imports rich for tracebacks, which we do not print because
+    they hold secrets.
 
-    That is a tenth of the start of a daemon, and 8 MB of its memory.
+    This saves a tenth of a daemon's start and 8 MB of its memory.
     """
     hidden = {name: None for name in ("rich", "greenlet") if name not in sys.modules}
     sys.modules.update(hidden)  # type: ignore[arg-type]

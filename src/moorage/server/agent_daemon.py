@@ -61,8 +61,8 @@ def exec_agent(
     sys.stdout.flush()
     sys.stderr.flush()
 
-    # The agent's id is only there for people who read process lists.
-    # Its children only exec. gRPC's own preparations for a fork print a line for each of them.
+    # The agent's id is only for people who read process lists. Its children only exec, but gRPC's
+    # preparations for a fork would print a line for each of them.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     os.execv(
         sys.executable,
@@ -71,7 +71,7 @@ def exec_agent(
 
 
 def hide_optional_imports() -> None:
-    """Let imports of ``HIDDEN_IMPORTS`` fail, as if the packages were not installed."""
+    """Make imports of ``HIDDEN_IMPORTS`` fail as if the packages were not installed."""
     for name in HIDDEN_IMPORTS:
         sys.modules.setdefault(name, None)  # type: ignore[arg-type]
 
@@ -80,7 +80,7 @@ def hide_optional_imports() -> None:
 async def _with_tracer(
     component: AbstractAsyncContextManager[Any], tracer: Tracer | None
 ) -> AsyncIterator[Any]:
-    """``component``; what it has traced is sent after it has stopped."""
+    """Run ``component`` with a tracer. Its traces are sent after it has stopped."""
     async with tracer or nullcontext(), component as entered:
         yield entered
 
@@ -98,7 +98,8 @@ def main() -> int:
     with open(int(sys.argv[1]), "rb") as file:
         agents, of_sites, common_values, traces, home, token, etcd = pickle.load(file)
 
-    # Validated before exec: attribute access is all that the agent needs, and it costs no pydantic.
+    # The settings were validated before exec: the agent only needs attribute access, without
+    # pydantic.
     settings = [cast("AgentSettings", SimpleNamespace(**values)) for values in agents]
     common = cast("CommonSettings", SimpleNamespace(**common_values))
     logging.setup(common.log_format, common.log_level, "agent")

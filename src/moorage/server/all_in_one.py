@@ -28,7 +28,7 @@ from moorage.server.process import write_connection_file
 from moorage.server.registration import join
 from moorage.server.tracing import tracer_for
 
-# How long the start waits for the agent and the proxy to be connected. They go on trying.
+# How long the start waits for the agent and the proxy to connect. They keep trying afterwards.
 CONNECT_S = 10.0
 log = structlog.get_logger("moorage.up")
 
@@ -48,10 +48,10 @@ class AllInOne:
     """Manager, agent and proxy as one async context manager.
 
     Calls ``on_progress(message)`` when a component has started. After entering, ``url``,
-    ``openai_url``, ``internal_url``, ``manager`` and ``proxy_id`` are set, and ``processes``, which
-    says whose processes run how. ``first_key`` is the first admin key in plain text; it is set on
-    the very first start only. ``left_running``, after leaving: the kernels that run on, which the
-    next start adopts.
+    ``openai_url``, ``internal_url``, ``manager`` and ``proxy_id`` are set, and ``processes``
+    describes how kernels run as processes. ``first_key`` is the first admin key in plain text; it
+    is set on the very first start only. After leaving, ``left_running`` has the kernels that keep
+    running, which the next start adopts.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class AllInOne:
         on_progress: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Raises ``ConfigError``."""
-        agent_id(settings.agent)  # what is not valid ends this before anything starts
+        agent_id(settings.agent)  # invalid settings fail here, before anything starts
         self._settings = settings
         self._clock = clock
         self._token = link_token
@@ -151,8 +151,8 @@ class AllInOne:
         )
 
     async def _until_connected(self, agent_connected: asyncio.Event, proxy: Proxy) -> None:
-        """Whoever is told that everything runs may use it at once: the manager knows the node by
-        then, and the proxy its routes."""
+        """Wait until the manager knows the node and the proxy its routes, so that everything can be
+        used as soon as it is reported to run."""
         try:
             async with asyncio.timeout(CONNECT_S):
                 await agent_connected.wait()

@@ -1,4 +1,4 @@
-"""Test of a backup: its restore into a Postgres that exists only for that."""
+"""Test of a backup: restores it into a temporary Postgres."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from moorage.manager.store.schema.migrate import UNPREPARED, check_revision
 
 @dataclass(frozen=True, slots=True)
 class TestedBackup:
-    """``taken_at``: as pg_dump writes it. ``size``: bytes of the file."""
+    """A backup that was restored for a test. ``taken_at``: in the format of pg_dump. ``size``:
+    bytes of the file."""
 
     taken_at: str
     sessions: int
@@ -28,8 +29,8 @@ class TestedBackup:
 
 
 async def restore_temporarily(file: Path, bin_dir: Path | None, clock: Clock) -> TestedBackup:
-    """Raises ``InvalidInput`` for a file that is no backup, ``StartupError`` if it cannot be
-    restored."""
+    """Restore the backup. Raises ``InvalidInput`` if the file is not a backup, and ``StartupError``
+    if it cannot be restored."""
     with tempfile.TemporaryDirectory(prefix="moorage-verify-") as directory:
         place = Path(directory)
         os.chmod(place, 0o711)  # the server runs as another user

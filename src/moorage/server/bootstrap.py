@@ -47,12 +47,12 @@ def bootstrap(loaded: LoadedSettings, component: logging.Component = "cli") -> B
 
 
 def apply_registration(loaded: LoadedSettings, home: Path, kind: PeerKind) -> Settings:
-    """The settings, with values from the stored identity in place of defaults.
+    """The settings, with defaults replaced by values from the stored identity.
 
     The identity supplies the name, the manager's address and the resource group. An agent's own
-    address is derived from the route to the manager. Values that the user set always win.
+    address is derived from the route to the manager. Values set by the user always take precedence.
 
-    Raises ``ConfigError`` if several peers of this kind have registered below ``home`` and the
+    Raises ``ConfigError`` if several peers of this kind are registered below ``home`` and the
     settings name none of them.
     """
     settings = loaded.settings
@@ -66,7 +66,7 @@ def apply_registration(loaded: LoadedSettings, home: Path, kind: PeerKind) -> Se
 
 @dataclass(frozen=True)
 class LocalAgents:
-    """Settings of the agents of one process. ``of_sites``: they are those of ``agent.sites``."""
+    """Settings of the agents of one process. ``of_sites``: they come from ``agent.sites``."""
 
     settings: tuple[AgentSettings, ...]
     of_sites: bool = False
@@ -77,7 +77,7 @@ class LocalAgents:
 
 
 def agents_of(loaded: LoadedSettings, home: Path) -> LocalAgents:
-    """The agents of this process, with values from their stored identities in place of defaults.
+    """The agents of this process, with defaults replaced by values from their stored identities.
     Raises ``ConfigError`` as ``apply_registration`` does."""
     settings = loaded.settings
     if not loaded.sites:
@@ -111,7 +111,8 @@ def _given(loaded: LoadedSettings, kind: PeerKind) -> frozenset[str]:
 def _registered(
     settings: Settings, section: S, kind: PeerKind, home: Path, *, given: Set[str]
 ) -> S:
-    """``given``: the names of the settings that the user has set."""
+    """The section with values of the stored identity. ``given``: the names of the settings that the
+    user has set."""
     if settings.common.link_tls == "off":
         return section
 

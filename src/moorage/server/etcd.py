@@ -1,6 +1,6 @@
-"""A daemon and etcd: where it finds its managers, and its own registration while it runs.
+"""Use of etcd by a daemon: discovery of its managers, and its own registration while it runs.
 
-Agents import this module: the HTTP client is imported only where etcd is used.
+Agents import this module, so the HTTP client is imported only where etcd is used.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ DISCOVERY_S = 15.0
 
 @dataclass(frozen=True)
 class EtcdUse:
-    """What a daemon does with etcd. ``register``: where it is registered and has its settings from;
-    ``discover``: where its managers are. None: not at all. ``home``: the state directory."""
+    """A daemon's use of etcd. ``register``: the etcd for its registration and settings;
+    ``discover``: the etcd that knows its managers. None: unused. ``home``: the state directory."""
 
     home: Path
     register: EtcdAccess | None = None
@@ -45,15 +45,15 @@ class EtcdUse:
 
     @property
     def memory(self) -> Path:
-        """The file of the managers that were found."""
+        """The file with the discovered managers."""
         return self.home / "etcd-managers.json"
 
 
 def locate_managers(
     sections: Sequence[S], settings: EtcdSettings, home: Path, clock: Clock
 ) -> tuple[tuple[S, ...], EtcdUse]:
-    """The sections with the addresses of managers in place of ``etcd://…``, and how etcd is used.
-    Raises ``StartupError`` if no manager is registered."""
+    """Replace ``etcd://…`` in the sections by the addresses of managers, and return them with the
+    use of etcd. Raises ``StartupError`` if no manager is registered."""
     use = EtcdUse(home, etcd_access(settings))
     address = next((section.manager for section in sections if is_etcd(section.manager)), None)
     if address is None:
@@ -74,7 +74,8 @@ def locate_managers(
 
 @dataclass(frozen=True)
 class Member:
-    """``facts``: what others may know of it. ``listens``: scheme, host and port of its ``url``."""
+    """A daemon to register. ``facts``: what others may know about it. ``listens``: scheme, host and
+    port of its ``url``."""
 
     kind: MemberKind
     name: str
@@ -82,8 +83,8 @@ class Member:
     listens: tuple[str, str, int] | None = None
 
     def describe(self, access: EtcdAccess) -> dict[str, str]:
-        """As JSON in etcd. A wildcard is replaced by the address of this host from which etcd is
-        reached."""
+        """Describe it as JSON for etcd. A wildcard address is replaced by the address of this host
+        from which etcd is reached."""
         described = {**self.facts, "version": __version__}
         if self.listens is not None:
             scheme, host, port = self.listens
@@ -119,8 +120,8 @@ async def with_etcd(
     *,
     dialers: Callable[[T], Iterable[Dialer | None]] = lambda _: (),
 ) -> AsyncIterator[T]:
-    """Enter ``component``; it is registered in etcd while it runs, and its ``dialers`` learn of
-    managers when those that they know do not answer."""
+    """Enter ``component``. It is registered in etcd while it runs, and its ``dialers`` look up
+    managers when the known ones do not answer."""
     async with AsyncExitStack() as stack:
         entered = await stack.enter_async_context(component)
         if use.register is not None:

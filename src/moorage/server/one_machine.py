@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from moorage.common.config.loader import LoadedSettings
 
-# A model asks for a CPU and mostly waits. Each keeps its limit of one, and all share when all work.
+# A model requests a CPU and mostly waits. Each keeps its limit of one CPU, and busy models share
+# the CPUs.
 INVENTORY = "auto+cpu-overcommit:4"
 
 

@@ -21,13 +21,12 @@ from moorage.common.model.extras import explain_import_error
 
 log = structlog.get_logger("moorage.process")
 
-# Read when gRPC is first imported. It would write lines of its own beside ours, which say what it
-# failed at.
+# Read when gRPC is first imported. Without this, gRPC would log errors that our own lines report.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 
 def write_connection_file(home: Path, **addresses: str) -> None:
-    """Merge ``addresses`` into ``connection.json``, where the command line looks them up.
+    """Merge ``addresses`` into ``connection.json``, which the command line reads.
 
     The daemons of one node start together and share the file, so each waits for the others'
     changes."""
@@ -46,7 +45,7 @@ def write_connection_file(home: Path, **addresses: str) -> None:
 
 def shutdown_event() -> asyncio.Event:
     """An event that the first SIGINT, SIGTERM or SIGHUP sets. A second one has its default effect.
-    A SIGHUP that is ignored, as by ``nohup``, remains so."""
+    An ignored SIGHUP, as under ``nohup``, stays ignored."""
     shutdown = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -56,7 +55,7 @@ def shutdown_event() -> asyncio.Event:
 
     numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        numbers.append(signal.SIGHUP)  # its default would cut off what is under way
+        numbers.append(signal.SIGHUP)  # the default effect would cut off running work
 
     for number in numbers:
         loop.add_signal_handler(number, on_signal, number)
@@ -80,7 +79,7 @@ def run(main: Coroutine[Any, Any, int]) -> int:
 
 
 def _log_unhandled(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """An error in a callback, which has no caller, counts as a failure of a background task."""
+    """Count an error in a callback, which has no caller, as a failure of a background task."""
     FAILURES[OTHER] += 1
     log.error(
         "unhandled error in the event loop",
@@ -91,8 +90,8 @@ def _log_unhandled(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> 
 
 @contextmanager
 def needs_extra(extra: str) -> Iterator[None]:
-    """Imports of a command whose dependencies are optional. Raises ``StartupError`` if one is
-    missing, or a library of the system that it needs."""
+    """A context for a command's optional imports. Raises ``StartupError`` if a package, or a system
+    library that it needs, is missing."""
     try:
         yield
     except ImportError as error:

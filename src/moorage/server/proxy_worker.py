@@ -10,20 +10,20 @@ from moorage.proxy import Proxy
 from moorage.proxy.control.worker_slot import WorkerSlot
 from moorage.server.process import shutdown_event
 
-# How long a new worker waits for its first route table before it serves without one.
+# How long a new worker waits for its first route table before it serves without a table.
 _TABLE_S = 10.0
 _LOOK_S = 0.02
 
 
 def worker_settings(settings: ProxySettings) -> ProxySettings:
-    """Health and metrics of a worker are for its parent only. All workers are one proxy to the
-    manager."""
+    """The settings of a worker. Its health and metrics are for its parent only; to the manager, all
+    workers are one proxy."""
     own = {"internal_listen": "127.0.0.1:0", "allowed_hosts": settings.allowed_hosts}
     return settings.model_copy(update=own)
 
 
 async def serve_worker(proxy: Proxy, slot: WorkerSlot) -> int:
-    """Serve until SIGTERM, or until the parent has gone; then finish the running requests."""
+    """Serve until SIGTERM or until the parent has ended; then finish the running requests."""
     shutdown = shutdown_event()
     loop = asyncio.get_running_loop()
     async with proxy:

@@ -1,8 +1,8 @@
 """Workers of a proxy: processes that share one port, and their parent, which replaces them.
 
 The parent opens a listening socket for each worker (SO_REUSEPORT: the system spreads connections
-over them), and keeps it when the worker goes: the next one takes over the same socket, so no
-connection is lost. The parent serves no request, and holds nothing that a worker needs to go on.
+over them), and keeps it when the worker ends: the next worker takes over the same socket, so no
+connection is lost. The parent serves no requests, and workers can continue without it.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from moorage.server.process import shutdown_event
 
 log = structlog.get_logger("moorage.proxy")
 
-# How long a worker may take until it serves, and longer than its requests may go on to end.
+# How long a worker may take to start, and to end beyond the time limit of its requests.
 _START_S = 60.0
 _END_S = 10.0
-# Pauses before a worker that has ended by itself is started again.
+# Pauses before a worker that ended unexpectedly is restarted.
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
-# Longest line of a worker: its metrics.
+# Longest line that a worker writes: its metrics.
 _LINE = 64 * 1024 * 1024
 
 
 @dataclass(eq=False)
 class _Worker:
-    """``place``: which of the listening sockets it has. ``internal``: where its own health is
-    served."""
+    """A worker process. ``place``: the index of its listening socket. ``internal``: the address of
+    its own health."""
 
     number: int
     place: int
@@ -57,8 +57,9 @@ class _Worker:
 
 
 class ProxyWorkers:
-    """``run`` returns the exit code of the proxy. SIGHUP replaces all workers, one after the other;
-    SIGTERM ends them. Both let running requests finish, for ``proxy.drain_timeout_s``."""
+    """The parent of a proxy's workers. ``run`` returns the exit code of the proxy. SIGHUP replaces
+    all workers one after another; SIGTERM ends them. Both let running requests finish, for
+    ``proxy.drain_timeout_s``."""
 
     def __init__(self, settings: ProxySettings) -> None:
         self._settings = settings
@@ -75,7 +76,8 @@ class ProxyWorkers:
         self._watches: set[asyncio.Task[None]] = set()
 
     async def run(self, on_ready: Callable[[tuple[str, int], tuple[str, int]], None]) -> int:
-        """``on_ready`` gets the addresses of the API, and of health and metrics."""
+        """Run the workers. ``on_ready`` gets the addresses of the API, and of health and
+        metrics."""
         shutdown = shutdown_event()
         loop = asyncio.get_running_loop()
         address = self._listen()
@@ -91,7 +93,7 @@ class ProxyWorkers:
                     raise StartupError(
                         "a worker of the proxy did not start",
                         next_step=(
-                            "its output above says why; proxy.workers = 0 serves without workers"
+                            "see its output above; proxy.workers = 0 serves without workers"
                         ),
                     )
 
@@ -156,7 +158,7 @@ class ProxyWorkers:
         return {w.number: w.internal for w in self._workers.values() if w.internal is not None}
 
     async def _start(self, place: int) -> _Worker:
-        """A new process of the same command: it reads its settings again."""
+        """Start a new process of the same command, which reads its settings again."""
         number = min(self._numbers)
         self._numbers.remove(number)
         ours, theirs = socket.socketpair()
@@ -178,15 +180,14 @@ class ProxyWorkers:
         return worker
 
     async def _is_up(self, worker: _Worker) -> bool:
-        """Whether it serves before it ends."""
+        """Whether the worker starts to serve."""
         waits = [spawn("proxy.worker.wait", event.wait()) for event in (worker.ready, worker.ended)]
         await asyncio.wait(waits, timeout=_START_S, return_when=asyncio.FIRST_COMPLETED)
         await cancel_and_wait(*waits)
         return worker.ready.is_set() and not worker.ended.is_set()
 
     async def _watch(self, worker: _Worker, writer: asyncio.StreamWriter) -> None:
-        """Follow a worker to its end, and start another one in its place if nobody has asked for
-        the end."""
+        """Follow a worker to its end, and replace it unless it was asked to end."""
         while line := await worker.lines.readline():
             message = json.loads(line)
             if (internal := message.get("internal")) is not None:
@@ -205,7 +206,7 @@ class ProxyWorkers:
         pause_s = _FIRST_PAUSE_S
         while not self._is_stopping and self._current[worker.place] is worker:
             log.error(
-                "a worker has ended; another one follows",
+                "a worker has ended and is replaced",
                 worker=worker.number,
                 code=code,
                 pause_s=pause_s,
@@ -226,8 +227,8 @@ class ProxyWorkers:
                 following = await self._start(place)
                 if not await self._is_up(following):
                     log.error(
-                        "a new worker did not start; the old ones go on",
-                        next_step="its output above says why; SIGHUP tries again",
+                        "a new worker did not start; the old ones keep running",
+                        next_step="see its output above; SIGHUP tries again",
                     )
                     self._leave(following)
                     break

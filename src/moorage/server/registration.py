@@ -50,7 +50,7 @@ async def join(
     pending = file.path.with_suffix(".pending")
     key, csr = _pending_key(pending, name)
 
-    # The reply is verified by the fingerprint in the token, whatever the server's certificate.
+    # The fingerprint in the token verifies the reply, regardless of the server's certificate.
     async with Client(url, verify=False) as client:
         reply = await client.peers.join(token.request(kind, name, csr))
 
@@ -89,7 +89,7 @@ def _pending_key(pending: Path, name: str) -> tuple[str, str]:
 
 
 def _link_address(url: str, link: str) -> str:
-    """The gRPC address to dial. A ``link`` without a host, such as ``:8701``, is on the host of
+    """The gRPC address to dial. A ``link`` without a host, such as ``:8701``, gets the host of
     ``url``."""
     host, port = split_address(link)
     if not link.startswith(":"):

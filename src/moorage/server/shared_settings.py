@@ -1,5 +1,5 @@
-"""Shared settings of a daemon: read from etcd at its start, from this host's copy while etcd is
-away."""
+"""Shared settings of a daemon, read from etcd at its start, or from this host's copy while etcd is
+down."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ def copy_of(home: Path) -> Path:
 
 
 def fetch(access: EtcdAccess, home: Path) -> dict[str, str]:
-    """The JSON text of each shared setting. Raises ``StartupError`` if etcd does not answer, and
-    there is no copy: a daemon without the settings of its cluster may do what they forbid."""
+    """The JSON text of each shared setting. Raises ``StartupError`` if etcd does not answer and
+    there is no copy, because a daemon without the settings of its cluster might do what they
+    forbid."""
     try:
         values = asyncio.run(read_once(access))
     except EtcdError as error:
@@ -39,11 +40,11 @@ def fetch(access: EtcdAccess, home: Path) -> dict[str, str]:
         if known is None:
             raise StartupError(
                 f"the shared settings cannot be read: {error}",
-                next_step="start etcd, or remove etcd.address to do without shared settings",
+                next_step="start etcd, or remove etcd.address to run without shared settings",
             ) from error
 
         print(
-            f"moorage: etcd does not answer, using the shared settings of before: {error}",
+            f"moorage: etcd does not answer; using the last known shared settings: {error}",
             file=sys.stderr,
         )
         return known
@@ -69,7 +70,8 @@ def _read_copy(path: Path) -> dict[str, str] | None:
 
 
 class SettingsWatch:
-    """Keeps the copy of this host current, and says which settings a restart would change."""
+    """A watch that keeps the copy of this host current, and reports which settings a restart would
+    change."""
 
     def __init__(self, access: EtcdAccess, home: Path, clock: Clock) -> None:
         self._access = access
@@ -89,7 +91,7 @@ class SettingsWatch:
                         }
                         self.take(found)
                 except EtcdError:
-                    pass  # the registration says that etcd is away
+                    pass  # the registration reports that etcd is down
 
                 await asyncio.sleep(_PAUSE_S * self._clock.jitter(0.2))
 
@@ -109,6 +111,6 @@ class SettingsWatch:
 
         if ignored := [name for name in changed if why_local(name) and name in values]:
             log.warning(
-                "etcd has settings that only the host itself decides: no daemon takes them",
+                "etcd has settings that only the host itself may set: daemons ignore them",
                 settings=ignored,
             )

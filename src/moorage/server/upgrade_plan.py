@@ -1,6 +1,6 @@
-"""Plan of a rolling upgrade: what is restarted in which order, and what is not safe. Pure.
+"""Plan of a rolling upgrade: restarts in their order, and risks. Pure.
 
-``facts`` is what ``manager/store/platform/upgrade_facts.py`` reads.
+``facts`` are read by ``manager/store/platform/upgrade_facts.py``.
 """
 
 from __future__ import annotations
@@ -19,21 +19,19 @@ from moorage.server.doctor.checks import CheckResult
 Part = Literal["database", "manager", "proxy", "agent"]
 UNKNOWN = "unknown"
 _DAY_S = 86_400
-# From so many rows on, building an index or changing every row takes long enough to plan for.
+# From this many rows, building an index or changing every row takes long enough to plan for.
 _MANY_ROWS = 1_000_000
 _NAMED = 5
-_MANAGER_EFFECT = (
-    "agents and proxies go to another manager; programs run and models serve meanwhile"
-)
+_MANAGER_EFFECT = "agents and proxies switch to another manager; programs and models keep running"
 _ALONE_EFFECT = (
-    "nothing new starts and the API is away until it is back; programs run and models serve"
+    "nothing new starts and the API is down until it is back; programs and models keep running"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class UpgradeStep:
-    """``subjects``: the managers, proxies or agents. ``where``: the host, or what to do it for.
-    ``versions``: what they run now. ``effect``: what is noticed meanwhile."""
+    """One step. ``subjects``: the managers, proxies or agents. ``where``: the host, or the hosts in
+    words. ``versions``: their current versions. ``effect``: the effect on users during the step."""
 
     part: Part
     subjects: tuple[str, ...]
@@ -46,8 +44,8 @@ class UpgradeStep:
 
 @dataclass(frozen=True, slots=True)
 class UpgradePlan:
-    """``problems``: fail must be resolved before the first step, warn is a risk. ``oldest_beside``:
-    the oldest release whose managers go on beside this one."""
+    """The plan. ``problems``: fail must be resolved before the first step, warn is a risk.
+    ``oldest_beside``: the oldest release whose managers can run beside this one."""
 
     version: str
     oldest_beside: str
@@ -68,10 +66,10 @@ def plan_upgrade(
     compatible_since: str,
     proxy_versions: Mapping[str, str],
 ) -> UpgradePlan:
-    """``migrations``: those that the database needs. ``version`` and ``newest_revision``: of this
-    release and its schema. ``oldest_schema``: that it upgrades. ``compatible_since``: the oldest
-    schema whose managers start on it.
-    ``proxy_versions``: those that are known, by name."""
+    """Plan an upgrade. ``migrations``: those that the database needs. ``version`` and
+    ``newest_revision``: of this release and its schema. ``oldest_schema``: the oldest that it can
+    upgrade. ``compatible_since``: the oldest schema whose managers can start on it.
+    ``proxy_versions``: the known versions by name."""
     problems = [*_schema_problems(facts["revision"], oldest_schema, newest_revision)]
     steps: list[UpgradeStep] = []
     if not problems:
@@ -98,14 +96,16 @@ def plan_upgrade(
 
 
 def oldest_beside(version: str) -> str:
-    """The oldest release of which a manager, proxy or agent works with managers of ``version``."""
+    """The oldest release whose managers, proxies and agents work with managers of ``version``."""
     match = re.match(r"(\d+)\.(\d+)", version)
     return f"{match[1]}.{max(int(match[2]) - 1, 0)}" if match else version
 
 
 def _schema_problems(revision: str | None, oldest: str, newest: str) -> Iterator[CheckResult]:
     if revision is None:
-        next_step = "start a manager: `moorage manager`; check manager.dsn if there should be one"
+        next_step = (
+            "start a manager with `moorage manager`, or check manager.dsn if one should be running"
+        )
         yield CheckResult(
             "fail", "schema", "the database is empty: there is nothing to upgrade", next_step
         )
@@ -116,7 +116,7 @@ def _schema_problems(revision: str | None, oldest: str, newest: str) -> Iterator
         )
     elif revision > newest:
         detail = f"{revision} is newer than {newest} of this release"
-        next_step = "run `moorage upgrade plan` of the release that made it, or a newer one"
+        next_step = "run `moorage upgrade plan` of the release that created it, or a newer one"
         yield CheckResult("fail", "schema", detail, next_step)
     elif revision < oldest:
         detail = f"{revision} is older than {oldest}, where the migrations of this release begin"
@@ -141,14 +141,14 @@ def _problems(
     if len(managers) == 1 and (migrations or managers[0]["version"] != version):
         next_step = "start a second manager first, on the same manager.dsn"
         yield CheckResult(
-            "warn", "managers", "there is one: nothing new starts while it restarts", next_step
+            "warn", "managers", "there is only one: nothing new starts while it restarts", next_step
         )
 
     proxies = _proxies(managers)
     if len(proxies) == 1 and proxy_versions.get(proxies[0]) != version:
         next_step = "set proxy.workers and reload it, or start a second proxy"
         yield CheckResult(
-            "warn", "proxies", "there is one: requests fail while it restarts", next_step
+            "warn", "proxies", "there is only one: requests fail while it restarts", next_step
         )
 
     if migrations:
@@ -163,7 +163,7 @@ def _problems(
 def _version_problems(
     what: str, found: Mapping[str, str], version: str, migrations: Sequence[Migration]
 ) -> Iterator[CheckResult]:
-    """Of parts that are not of this release or the one before it."""
+    """Problems of components that have neither this release nor the previous one."""
     odd = {
         name: now for name, now in found.items() if now != UNKNOWN and incompatibility(version, now)
     }
@@ -178,7 +178,7 @@ def _version_problems(
         detail = f"more than one minor version behind {version}: {_names(older)}"
         contracts = [migration.revision for migration in migrations if migration.kind == "contract"]
         if contracts:
-            detail += f"; migration {', '.join(contracts)} removes what they use"
+            detail += f"; migration {', '.join(contracts)} removes objects that they use"
 
         next_step = f"upgrade them to {oldest_beside(version)} first"
         if what == "managers":
@@ -193,7 +193,7 @@ def _migration_problems(
     taken_at = facts["backup_at"]
     if taken_at is None or facts["now"] - taken_at > _DAY_S:
         age = (
-            "none was recorded"
+            "none is recorded"
             if taken_at is None
             else f"{(facts['now'] - taken_at) / _DAY_S:.0f} days old"
         )
@@ -215,8 +215,7 @@ def _migration_problems(
     for transaction in facts["transactions"]:
         detail = (
             f"a transaction of {transaction['user']} has been open for {transaction['age_s']:.0f} "
-            "s: a "
-            "migration waits for it"
+            "s: migrations wait for it"
         )
         next_step = f"let it end, or in psql: SELECT pg_terminate_backend({transaction['pid']})"
         yield CheckResult("warn", "locks", detail, next_step)
@@ -226,16 +225,16 @@ def _way_back(
     revision: str, migrations: Sequence[Migration], compatible_since: str
 ) -> Iterator[CheckResult]:
     if migrations and revision < compatible_since:
-        detail = "managers of the release before run on after the migration, but do not start again"
-        next_step = "the way back is `moorage db restore FILE --overwrite` with that release"
+        detail = "managers of the previous release keep running after the migration, but cannot start again"
+        next_step = "the only way back is `moorage db restore FILE --overwrite` with that release"
         yield CheckResult("warn", "way back", detail, next_step)
     elif migrations:
         detail = (
-            "managers of the release before run on after the migration and start, but do not "
-            "begin to lead"
+            "managers of the previous release keep running after the migration and can start, but "
+            "cannot become leader"
         )
         yield CheckResult(
-            "ok", "way back", detail, "run `moorage db downgrade` first, if you go back"
+            "ok", "way back", detail, "run `moorage db downgrade` before you return to that release"
         )
 
 
@@ -256,9 +255,9 @@ def _database_steps(
         effect="none",
     )
     effect = (
-        "each lock is waited for 3 s at most, 20 times, and statements on that table wait "
-        "meanwhile; "
-        "the leader goes on, but no manager of the release before takes over from it"
+        "the migration waits up to 3 s for each lock, 20 times, and blocks statements on that "
+        "table while it waits; the leader keeps running, but no manager of the previous release "
+        "can take over"
     )
     yield UpgradeStep(
         "database",
@@ -274,7 +273,7 @@ def _database_steps(
 def _manager_steps(
     managers: Sequence[Mapping[str, Any]], version: str, *, pending: bool
 ) -> Iterator[UpgradeStep]:
-    """Standbys first: the leader then hands over to one of this release, and leads no more."""
+    """Standbys first, so that the leader then hands over to a manager of this release."""
     old = [one for one in managers if pending or one["version"] != version]
     effect = _MANAGER_EFFECT if len(managers) > 1 else _ALONE_EFFECT
     for one in sorted(old, key=lambda manager: bool(manager["leads"])):
@@ -306,7 +305,7 @@ def _proxy_steps(
             continue
 
         effect = (
-            "it takes no new connections, and finishes requests for up to proxy.drain_timeout_s"
+            "it accepts no new connections, and finishes requests for up to proxy.drain_timeout_s"
         )
         if len(names) == 1:
             effect += "; with proxy.workers use `systemctl reload moorage-proxy`: no request fails"
@@ -324,15 +323,16 @@ def _proxy_steps(
 
 
 def _agent_steps(agents: Sequence[Mapping[str, Any]], version: str) -> Iterator[UpgradeStep]:
-    """Together, however many: each is restarted in the same way, one at a time or a few at once."""
+    """One step for all agents, because each is restarted in the same way, one or a few at a
+    time."""
     old = [agent for agent in agents if agent["version"] != version]
     if not old:
         return
 
     kernels = sum(agent["kernels"] for agent in old)
     effect = (
-        f"{kernels} kernels run on and are adopted, unless agent.stop_kernels_on_exit is set; "
-        "nothing is placed on an agent while it is away"
+        f"{kernels} kernels keep running and are adopted, unless agent.stop_kernels_on_exit is "
+        "set; nothing is placed on an agent while it is down"
     )
     commands = ("moorage agent doctor", "systemctl restart moorage-agent", "moorage agents -o wide")
     yield UpgradeStep(
@@ -369,9 +369,9 @@ def plan_lines(plan: UpgradePlan) -> Iterator[str]:
             yield f"{'':8}→ {problem.next_step}"
 
     if any(problem.status == "fail" for problem in plan.problems):
-        yield "not safe: resolve what failed first"
+        yield "not safe: resolve the failures first"
     elif not plan.steps:
-        yield "nothing to do: everything that is known runs this release"
+        yield "nothing to do: all known components run this release"
 
     for number, step in enumerate(plan.steps, 1):
         versions = f", {' and '.join(step.versions)} → {plan.version}" if step.versions else ""
@@ -382,7 +382,7 @@ def plan_lines(plan: UpgradePlan) -> Iterator[str]:
         if step.commands == ("moorage db upgrade",):
             yield from _migration_lines(plan.migrations)
 
-        yield f"     meanwhile: {step.effect}"
+        yield f"          effect: {step.effect}"
 
 
 def _migration_lines(migrations: Sequence[Migration]) -> Iterator[str]:

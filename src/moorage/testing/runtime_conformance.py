@@ -32,17 +32,16 @@ TIMEOUT_S = 30.0
 
 
 class RuntimeHarness(Protocol):
-    """A node. Each ``runtime()`` stands for an agent before or after a restart."""
+    """A node under test. Each ``runtime()`` stands for an agent before or after a restart."""
 
     def runtime(self) -> Runtime: ...
 
     def launch(
         self, *, run_s: float | None = None, code: int = 0, stubborn: bool = False, output: str = ""
     ) -> Launch:
-        """A kernel that prints ``output``, runs ``run_s`` seconds (None: until it is stopped) and
-        exits with ``code``. ``stubborn``: it ignores SIGTERM. ``output`` "busy": it also uses the
-        processor for
-        0.1 s."""
+        """The launch of a kernel that prints ``output``, runs for ``run_s`` seconds (None: until it
+        is stopped) and exits with ``code``. ``stubborn``: it ignores SIGTERM. ``output`` "busy": it
+        also uses the processor for 0.1 s."""
         ...
 
     async def close(self) -> None: ...
@@ -50,7 +49,7 @@ class RuntimeHarness(Protocol):
 
 @asynccontextmanager
 async def used(harness: RuntimeHarness) -> AsyncIterator[None]:
-    """Destroys all kernels and closes the harness."""
+    """Yield the harness; afterwards, destroy all kernels and close it."""
     yield
     runtime = harness.runtime()
     for handle in (await runtime.find()).values():
@@ -60,7 +59,7 @@ async def used(harness: RuntimeHarness) -> AsyncIterator[None]:
 
 
 async def until(runtime: Runtime, handle: Handle, *states: S, timeout_s: float = TIMEOUT_S) -> None:
-    """Like the agent: observe, then wait for a reason to observe again."""
+    """Observe like the agent: once, then after each reason to observe again."""
     async with asyncio.timeout(timeout_s):
         while (observation := await runtime.observe(handle)).state not in states:
             await runtime.wait(handle, observation.state)
@@ -113,7 +112,7 @@ async def fetch(runtime: BatchRuntime, handle: Handle, path: str, into: Path) ->
 
 
 class RuntimeConformance:
-    """What every runtime does. ``new_harness``: a fixture of the class or its module."""
+    """Tests that every runtime passes. ``new_harness``: a fixture of the class or its module."""
 
     @pytest_asyncio.fixture
     async def harness(self, new_harness: RuntimeHarness) -> AsyncIterator[RuntimeHarness]:
@@ -359,7 +358,8 @@ class RuntimeConformance:
     async def test_files_in_and_out_of_a_kernel_that_runs_no_commands(
         self, harness: RuntimeHarness, tmp_path: Path
     ) -> None:
-        """Whole directories need ``directories_in``; no path leaves the kernel's directory."""
+        """Test that whole directories need ``directories_in``, and that no path leaves the kernel's
+        directory."""
         runtime = harness.runtime()
         assert runtime.capabilities.exec or runtime.capabilities.files
         if not runtime.capabilities.files:

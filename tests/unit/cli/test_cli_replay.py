@@ -34,8 +34,14 @@ NO_MANAGER = {"MOORAGE_URL": "http://127.0.0.1:9"}
         ),
         (("replay", "--policy", "hol=sideways"), ("hol", "'strict', 'skip' or 'backfill'")),
         (("replay", "--policy", "max_bypasses=-1"), ("max_bypasses", "greater than or equal to 0")),
-        (("replay", "--verify", "--policy", "strict"), ("--verify excludes --policy",)),
-        (("replay", "--verify", "--add-agents", "2"), ("--verify excludes --policy",)),
+        (
+            ("replay", "--verify", "--policy", "strict"),
+            ("--verify cannot be combined with --policy",),
+        ),
+        (
+            ("replay", "--verify", "--add-agents", "2"),
+            ("--verify cannot be combined with --policy",),
+        ),
         (("replay", "--like", "a"), ("--like needs --add-agents or --add-gpus",)),
         (
             ("replay", "--quota", "user ann"),
@@ -50,7 +56,10 @@ NO_MANAGER = {"MOORAGE_URL": "http://127.0.0.1:9"}
         (("log", "--last", "0s"), ("'0s' is not allowed",)),
         (("log", "--from", "yesterday"), ("--from 'yesterday' is not a time", "2026-05-04T13:00")),
         (("log", "--to", "25:00"), ("--to '25:00' is not a time",)),
-        (("log", "--last", "5m", "--from", "10m"), ("--last excludes --from and --to",)),
+        (
+            ("log", "--last", "5m", "--from", "10m"),
+            ("--last cannot be combined with --from and --to",),
+        ),
         (("replay", "--from", "5m", "--to", "10m"), ("is not before --to",)),
         (("log", "--limit", "0"), ("--limit",)),
     ],

@@ -138,7 +138,7 @@ def test_a_running_daemon_says_what_no_daemon_takes(tmp_path: Path) -> None:
         ["proxy.max_hold_s"],
         ["agent.vllm_command"],
     )
-    assert "no daemon takes them" in ignored["event"]
+    assert "daemons ignore them" in ignored["event"]
     with capture_logs() as logged:
         watch.take({"proxy.max_hold_s": "60"})
 

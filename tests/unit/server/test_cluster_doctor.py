@@ -103,13 +103,13 @@ CASES: list[tuple[str, Any, str, str, str, str]] = [
         "another machine",
     ),
     ("managers.1.proxies", [], "warn", "proxies", "one, edge-1", "DNS or a load balancer"),
-    ("managers.1.proxies", ["edge-1"], "warn", "proxies", "one, edge-1", "another one"),
+    ("managers.1.proxies", ["edge-1"], "warn", "proxies", "one, edge-1", "another proxy"),
     ("standbys", 0, "warn", "Postgres", "no standby", "streaming standby"),
     ("connections", 79, "warn", "Postgres", "79 connections for 2 managers", "max_connections"),
-    ("backup_at", None, "fail", "backup", "none was taken", "moorage db backup"),
+    ("backup_at", None, "fail", "backup", "no backup has been taken", "moorage db backup"),
     ("backup_at", NOW - 2 * DAY_S, "warn", "backup", "2 days old", "each day"),
     ("backup_at", NOW - 9 * DAY_S, "fail", "backup", "9 days old", "each day"),
-    ("tested_at", None, "warn", "restore", "no backup was ever tested", "moorage db verify"),
+    ("tested_at", None, "warn", "restore", "no backup has ever been tested", "moorage db verify"),
     ("tested_at", NOW - 100 * DAY_S, "warn", "restore", "tested 100 days ago", "moorage db verify"),
     (
         "certificates.0.until",
@@ -136,13 +136,20 @@ CASES: list[tuple[str, Any, str, str, str, str]] = [
         "ntp",
     ),
     ("managers.1.clock_ahead_s", -400.0, "fail", "clocks", "-400.0 s", "ntp"),
-    ("managers.1.version", "0.3.0", "warn", "versions", "other managers than 0.4.0", "upgrade"),
+    (
+        "managers.1.version",
+        "0.3.0",
+        "warn",
+        "versions",
+        "managers of other versions than 0.4.0",
+        "upgrade",
+    ),
     (
         "agents.1.version",
         "0.2.0",
         "warn",
         "versions",
-        "agents far from 0.4.0: node-2",
+        "agents with incompatible versions for 0.4.0: node-2",
         "docs/upgrades.md",
     ),
     (
@@ -214,11 +221,11 @@ def test_who_sends_secrets_to_whatever_listens_is_named() -> None:
 def test_agents_that_only_dial_out_need_a_proxy_that_listens() -> None:
     facts = changed("agents.0.address", "node-1.agent.invalid")
     (found,) = [one for one in check(facts) if one.status != "ok"]
-    assert (found.status, "no proxy listens: node-1" in found.detail) == ("fail", True)
+    assert (found.status, "no proxy listens for them: node-1" in found.detail) == ("fail", True)
     assert "proxy.dialout_listen" in found.next_step
     facts["managers"][1]["dialout"] = ["edge-2:8802"]
     assert all(one.status == "ok" for one in check(facts))
-    assert "1 reached over connections of their own only: node-1" in [
+    assert "1 reached only over connections that they open: node-1" in [
         one.detail for one in check(facts)
     ]
 
@@ -232,7 +239,7 @@ def test_agents_that_only_dial_out_need_a_proxy_that_listens() -> None:
             "every proxy: node-1 (node-1 to edge-1:8802: timed out)",
         ),
         ({"edge-1:8802": "timed out", "edge-2:8802": ""}, "fail", "any proxy: node-1"),
-        ({"gone:8802": "timed out"}, "ok", "1 reached over connections of their own only"),
+        ({"gone:8802": "timed out"}, "ok", "1 reached only over connections that they open"),
     ],
 )
 def test_agents_that_cannot_dial(undialed: dict[str, str], status: str, detail: str) -> None:
@@ -254,7 +261,7 @@ def test_agents_that_cannot_dial(undialed: dict[str, str], status: str, detail: 
 def test_agents_that_proxies_do_not_reach(asks: dict[str, list[str]], status: str) -> None:
     facts = changed("managers.0.asks", asks)
     (found,) = [one for one in check(facts) if one.status != "ok"]
-    assert (found.status, "node-1 does not answer at 203.0.113.1: to edge-1" in found.detail) == (
+    assert (found.status, "node-1 does not answer edge-1 at 203.0.113.1" in found.detail) == (
         status,
         True,
     )

@@ -78,7 +78,7 @@ CASES = [
     (driver("", [], "no driver"), "ok", "no GPUs (no driver)"),
     (driver("", [], "no driver", configured=True), "fail", "no GPUs (no driver)"),
     (driver("550.54", [], configured=True), "fail", "but no GPU"),
-    (driver("550.54", [], unserved=True), "warn", "serves no GPU, and this machine has one"),
+    (driver("550.54", [], unserved=True), "warn", "serves no GPU, although this machine has one"),
     (driver("", ["version mismatch"] * 2), "fail", "version mismatch"),
     (driver("550.54", ["", "GPU is lost", ""]), "fail", "550.54, 2 of 3 GPUs; GPU-1: GPU is lost"),
     (driver("550.54", ["lost"] * 5), "fail", "GPU-2: lost; and 2 more"),

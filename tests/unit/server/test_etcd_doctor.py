@@ -19,7 +19,7 @@ CASES = {
         [
             (
                 "warn",
-                "1 in etcd.address: the loss of one may leave new parts without managers",
+                "1 in etcd.address: if one fails, new components may not find the managers",
                 "run three members",
             )
         ],
@@ -27,7 +27,7 @@ CASES = {
     "one host": (
         {f"http://a:{port}": "" for port in (2379, 2381, 2383)},
         LINKS,
-        [("warn", "3 members, all on a", "machines of their own")],
+        [("warn", "3 members, all on a", "separate machines")],
     ),
     "one is ill": (
         THREE | {"http://b:2379": "refused"},
@@ -37,7 +37,7 @@ CASES = {
     "all are ill": (
         {"http://a:2379": "refused"},
         None,
-        [("fail", "not healthy: http://a:2379 (refused)", "what runs goes on without etcd")],
+        [("fail", "not healthy: http://a:2379 (refused)", "running components continue without etcd")],
     ),
     "of another installation": (
         THREE,
@@ -50,7 +50,7 @@ CASES = {
     "not registered": (
         THREE,
         LINKS[:1],
-        [HEALTHY, ("warn", "managers not registered: two:8701", "set etcd.address there")],
+        [HEALTHY, ("warn", "managers not registered: two:8701", "set etcd.address on its host")],
     ),
 }  # fmt: skip
 

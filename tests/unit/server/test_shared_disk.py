@@ -35,9 +35,9 @@ def test_one_disk_is_named_with_what_bounds_it_and_the_cure(
 ) -> None:
     [found] = check_shared_disk(settings(process_disk=limit), tmp_path)
     assert found.status == "warn"
-    assert f"sessions can fill the one with {tmp_path}/postgres/data" in found.detail
+    assert f"sessions can fill the disk of {tmp_path}/postgres/data" in found.detail
     assert f"the agent's state ({tmp_path}/agent-one), {bound}" in found.detail
-    assert f"mount a disk of its own at {tmp_path}/agent-one" in found.next_step
+    assert f"mount a separate disk at {tmp_path}/agent-one" in found.next_step
     assert "manager.dsn" in found.next_step
 
 

@@ -77,7 +77,7 @@ def test_order() -> None:
         ("agent", ("node-1", "node-2"), "install"),
     ]
     assert "resigns first" in plan(RUNS).steps[4].action
-    assert "3 kernels run on and are adopted" in plan(RUNS).steps[-1].effect
+    assert "3 kernels keep running and are adopted" in plan(RUNS).steps[-1].effect
 
 
 def test_text_names_commands_locks_and_what_is_noticed() -> None:
@@ -129,7 +129,7 @@ CASES: list[tuple[dict[str, Any], Sequence[Migration], str, str, str, str]] = [
         "fail",
         "schema",
         "newer than 0102",
-        "of the release that made it",
+        "of the release that created it",
     ),
     (
         {"revision": "0049"},
@@ -178,7 +178,7 @@ CASES: list[tuple[dict[str, Any], Sequence[Migration], str, str, str, str]] = [
         (),
         "warn",
         "managers",
-        "there is one",
+        "there is only one",
         "second manager",
     ),
     (
@@ -186,13 +186,13 @@ CASES: list[tuple[dict[str, Any], Sequence[Migration], str, str, str, str]] = [
         (),
         "warn",
         "proxies",
-        "there is one",
+        "there is only one",
         "proxy.workers",
     ),
-    (changed("backup_at", None), (ADDS,), "warn", "backup", "none was recorded", "step 1"),
+    (changed("backup_at", None), (ADDS,), "warn", "backup", "none is recorded", "step 1"),
     (changed("backup_at", NOW - 3 * DAY_S), (ADDS,), "warn", "backup", "3 days old", "step 1"),
-    (RUNS, (ADDS,), "ok", "way back", "do not begin to lead", "db downgrade"),
-    (changed("revision", "0099"), (ADDS,), "warn", "way back", "do not start again", "db restore"),
+    (RUNS, (ADDS,), "ok", "way back", "cannot become leader", "db downgrade"),
+    (changed("revision", "0099"), (ADDS,), "warn", "way back", "cannot start again", "db restore"),
     (
         changed("rows.sessions", 12_000_000),
         (ADDS,),

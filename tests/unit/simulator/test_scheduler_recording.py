@@ -365,7 +365,7 @@ def test_what_if_there_were_more_agents_or_devices() -> None:
     trace = recorded_four()
     model = what_if.model_agent(trace, None)
     assert model == what_if.model_agent(trace, "a0")
-    with pytest.raises(InvalidInput, match="'a9' is no recorded agent"):
+    with pytest.raises(InvalidInput, match="'a9' is not a recorded agent"):
         what_if.model_agent(trace, "a9")
 
     strict = POLICIES["strict"]

@@ -43,9 +43,10 @@ def add(cli: Cli, name: Name) -> None:
     MOORAGE_INSECURE_LOOPBACK=1 allows sending the key to whatever listens there, such as an SSH
     tunnel.
 
-    \b Examples: moorage contexts add site --url https://moorage.example.org --openai-url
-    https://models.example.org/v1 moorage contexts add lab --url http://192.0.2.5:8700 --key-file
-    ~/.lab-key
+    \b
+    Examples:
+      moorage contexts add site --url https://moorage.example.org
+      moorage contexts add lab --url http://192.0.2.5:8700 --key-file ~/.lab-key
     """
     url = cli.shared("url")
     if not url:

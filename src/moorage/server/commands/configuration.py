@@ -1,5 +1,5 @@
-"""Commands that show the configuration, and change what daemons share in etcd: ``moorage
-config``."""
+"""``moorage config``: commands that show the configuration and change the settings that daemons
+share in etcd."""
 
 from __future__ import annotations
 
@@ -71,14 +71,14 @@ def config_show(
 
 
 def _value(text: str) -> Any:
-    """A setting as JSON has it; ``***`` for a secret."""
+    """A setting as a JSON value; ``***`` for a secret."""
     return text if text == "***" else json.loads(text)
 
 
 # -- shared settings -------------------------------------------------------------------------------
 
 InEtcd = Annotated[
-    bool, typer.Option("--etcd", help="In etcd, for all daemons that have `etcd.address`.")
+    bool, typer.Option("--etcd", help="Use etcd, for all daemons that set `etcd.address`.")
 ]
 
 
@@ -89,8 +89,7 @@ def config_set(
     config: ConfigFile = None,
     home: HomeDir = None,
 ) -> None:
-    """Share settings. A daemon takes them at its next start, unless its host sets them
-    otherwise."""
+    """Share settings. A daemon applies them at its next start, unless its host overrides them."""
     given = {}
     for text in settings:
         name, equals, value = text.partition("=")
@@ -117,7 +116,7 @@ def config_unset(
     config: ConfigFile = None,
     home: HomeDir = None,
 ) -> None:
-    """Share settings no longer. Daemons have their default again, or what their host sets."""
+    """Stop sharing settings. Daemons return to the default or to the value of their host."""
 
     def without(before: Mapping[str, Any], in_etcd: Collection[str]) -> dict[str, Any]:
         if absent := [name for name in names if name not in in_etcd]:
@@ -135,7 +134,7 @@ def config_history(
     home: HomeDir = None,
     output: OutputFormat = "table",
 ) -> None:
-    """Show the last 100 changes of the shared settings, and who made them."""
+    """Show the last 100 changes of the shared settings, and their authors."""
     from moorage.common.etcd import shared_settings
 
     check_output_format(output)
@@ -160,12 +159,15 @@ def config_history(
 
 @config_verbs.command("rollback")
 def config_rollback(
-    number: Annotated[int, typer.Argument(help="As `moorage config history --etcd` shows it.")],
+    number: Annotated[
+        int, typer.Argument(help="Number of the change in `moorage config history --etcd`.")
+    ],
     etcd: InEtcd = False,
     config: ConfigFile = None,
     home: HomeDir = None,
 ) -> None:
-    """Share the settings that were shared after change NUMBER. It is a change of its own."""
+    """Restore the shared settings to their state after change NUMBER. The rollback is itself a
+    change."""
     from moorage.common.etcd.shared_settings import find_change
 
     wanted = _with_etcd(etcd, config, home, lambda client: find_change(client, number))
@@ -186,7 +188,8 @@ def _change(
     *,
     edit: Callable[[Mapping[str, Any], Collection[str]], dict[str, Any]],
 ) -> None:
-    """``edit``: the settings after the change, from the valid ones and the names of all in etcd."""
+    """Change the shared settings. ``edit`` returns the settings after the change, given the valid
+    ones and the names of all in etcd."""
     from moorage.common.etcd import shared_settings
 
     async def run(client: EtcdClient) -> SettingsChange:
@@ -197,18 +200,18 @@ def _change(
         return await shared_settings.write(client, before, after, at=now, by=by, what=what)
 
     print(_change_line(_with_etcd(etcd, config, home, run)))
-    typer.echo("daemons take it when they start again", err=True)
+    typer.echo("daemons apply it at their next start", err=True)
 
 
 def _usable(before: SharedSettings) -> dict[str, Any]:
-    """The settings that are valid. Others were written by hand: the next change removes them, and
-    says so."""
+    """The valid settings. Invalid ones were written by hand: the next change removes them with a
+    message."""
     usable: dict[str, Any] = {}
     for name, text in before.values.items():
         try:
             usable |= check_shared({name: json.loads(text)})
         except (ValueError, ConfigError) as error:
-            typer.echo(f"moorage: removing what is not valid: {name} = {text}: {error}", err=True)
+            typer.echo(f"moorage: removing an invalid setting: {name} = {text}: {error}", err=True)
     return usable
 
 

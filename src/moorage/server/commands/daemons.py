@@ -65,7 +65,7 @@ def _manager_flags(dsn: str | None, listen: str | None) -> tuple[Flag, Flag]:
 
 
 def _print_first_key(key: str | None, home: Path) -> None:
-    """The key itself goes to a terminal only: other outputs are logs, which more people read."""
+    """Print the first key only on a terminal: other outputs are logs, which more people read."""
     if key is None:
         return
     file = home / "admin-key"
@@ -84,17 +84,20 @@ def up(
     inventory: Inventory = None,
     tls: Annotated[
         bool | None,
-        typer.Option("--tls", help="TLS on every address, with a certificate of the own CA."),
+        typer.Option(
+            "--tls", help="Use TLS on every address, with a certificate of the installation's CA."
+        ),
     ] = None,
     stop_kernels: Annotated[
         bool | None,
-        typer.Option("--stop-kernels", help="Also stop the kernels at an orderly stop."),
+        typer.Option("--stop-kernels", help="Stop the kernels, too, at an orderly stop."),
     ] = None,
 ) -> None:
     """Run Postgres, manager, agent and proxy in one process on this machine, until Ctrl-C.
 
-    Kernels run on after a stop, and the next start adopts them. With --stop-kernels an orderly stop
-    ends them: batch sessions with `retries` run again after the next start, others have ended.
+    Kernels keep running after a stop, and the next start adopts them. With --stop-kernels, an
+    orderly stop ends them: batch sessions with `retries` run again after the next start, others
+    have ended.
     """
     loaded = load_settings(
         config,
@@ -109,9 +112,9 @@ def up(
     )
     if loaded.sites:
         raise ConfigError(
-            f"agent.sites has {', '.join(loaded.sites)}; the agent of `moorage up` is that of "
+            f"agent.sites has {', '.join(loaded.sites)}; the agent of `moorage up` serves only "
             "this machine",
-            next_step="run `moorage agent` for the sites, with a MOORAGE_HOME of its own",
+            next_step="run `moorage agent` for the sites, with a separate MOORAGE_HOME",
         )
 
     loaded = with_shared_cpus(loaded)
@@ -127,7 +130,7 @@ def up(
         print(f"processes   {entered.processes or 'none: agent.runtimes'}", flush=True)
         _print_first_key(entered.first_key, boot.home)
         print(
-            "next: moorage serve MODEL.gguf, moorage ps; Ctrl-C stops it, and kernels run on",
+            "next: moorage serve MODEL.gguf, moorage ps; Ctrl-C stops it, but kernels keep running",
             flush=True,
         )
 
@@ -144,7 +147,7 @@ def up(
     async def run() -> int:
         code = await serve(with_etcd(component, use, boot.clock, members), on_ready)
         if count := component.left_running:
-            print(f"{count} kernels run on; the next start adopts them", flush=True)
+            print(f"{count} kernels keep running; the next start adopts them", flush=True)
         return code
 
     run_and_exit(run())
@@ -218,22 +221,26 @@ def agent(
     config: ConfigFile = None,
     home: HomeDir = None,
     sets: Overrides = None,
-    id: Annotated[str | None, typer.Option(help="Unique name. Default: the host name.")] = None,
+    id: Annotated[
+        str | None, typer.Option(help="Unique name of the agent. Default: the host name.")
+    ] = None,
     manager: ManagerLink = None,
     address: Annotated[
-        str | None, typer.Option(help="Address at which proxies reach kernels here.")
+        str | None, typer.Option(help="Address at which proxies reach kernels on this node.")
     ] = None,
     resource_group: Annotated[str | None, typer.Option(help="Resource group of this node.")] = None,
     inventory: Inventory = None,
     runtime: Annotated[
         list[str] | None,
-        typer.Option(help="Runtime to offer, such as slurm; repeatable. Default: those of a node."),
+        typer.Option(
+            help="Runtime to offer, such as slurm; repeatable. Default: the runtimes of a node."
+        ),
     ] = None,
 ) -> None:
-    """Run an agent: it runs kernels on this node. Kernels outlive it, and its next start adopts
-    them.
+    """Run an agent, which runs kernels on this node. Kernels outlive the agent, and its next start
+    adopts them.
 
-    With `agent.sites` it runs an agent for each site of the configuration.
+    With `agent.sites`, it runs an agent for each site of the configuration.
     """
     if context.invoked_subcommand is not None:
         return
@@ -253,7 +260,7 @@ def agent(
     agents = agents_of(loaded, boot.home)
     located, etcd = locate_managers(agents.settings, loaded.settings.etcd, boot.home, boot.clock)
 
-    # The agent runs for months: it replaces this process by one that holds no command line.
+    # The agent runs for months, so it replaces this process by one without the command line.
     agents = replace(agents, settings=located)
     exec_agent(
         agents,
@@ -269,7 +276,7 @@ proxy_commands = typer.Typer(cls=VerbGroup)
 app.add_typer(
     proxy_commands,
     name="proxy",
-    help="Run a proxy: the OpenAI-compatible address. `proxy join` registers one.",
+    help="Run a proxy, which serves the OpenAI-compatible address. `proxy join` registers one.",
 )
 
 
@@ -285,7 +292,8 @@ def proxy(
     ] = None,
     manager: ManagerLink = None,
 ) -> None:
-    """Run a proxy: the OpenAI-compatible address. It keeps serving while the manager is away."""
+    """Run a proxy, which serves the OpenAI-compatible address. It keeps serving while the manager
+    is down."""
     if context.invoked_subcommand is not None:
         return
 
@@ -356,6 +364,7 @@ def proxy(
 async def _run_workers(
     workers: ProxyWorkers, show: Callable[..., None], etcd: EtcdUse, me: Member, *, clock: Clock
 ) -> int:
-    """The workers find their managers themselves; all of them are one proxy."""
+    """Run a proxy with workers, which find their managers themselves. Together they are one
+    proxy."""
     async with with_etcd(nullcontext(workers), replace(etcd, discover=None), clock, lambda _: [me]):
         return await workers.run(show)

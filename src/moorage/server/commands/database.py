@@ -30,7 +30,7 @@ db = typer.Typer(cls=VerbGroup, no_args_is_help=True)
 app.add_typer(db, name="db", help="Back up, restore, upgrade and check the database.")
 
 Dsn = Annotated[str | None, typer.Option(help="The Postgres to use. Default: the embedded one.")]
-# What a backup of the database does not contain, and what it is needed for.
+# Files that a backup of the database does not contain, and their purpose.
 _LEFT_OUT = (
     (
         "ca-secret",
@@ -60,10 +60,11 @@ def db_backup(
     dsn: Dsn = None,
     output: OutputFormat = "table",
 ) -> None:
-    """Write the database to a file. Managers may run meanwhile.
+    """Write the database to a file. Managers may keep running.
 
-    It contains sessions, endpoints, agents, keys, quotas and the certificate authority of the
-    links, whose key is encrypted. What it leaves out is listed at the end.
+    The backup contains sessions, endpoints, agents, keys, quotas and the certificate authority of
+    the links, whose key is encrypted. The output ends with a list of files that it does not
+    contain.
 
     \b
     Examples:
@@ -116,11 +117,11 @@ def db_restore(
 ) -> None:
     """Restore a backup, and prepare it for use. Stop every manager first.
 
-    The database must be empty, or --overwrite be given. A restore that fails changes nothing.
+    The database must be empty unless --overwrite is given. A restore that fails changes nothing.
     Agents and proxies keep running: kernels that the backup knows are adopted, others are listed by
     `moorage db check` and `moorage agents describe`; `manager.unknown_kernels` decides whether they
-    are kept. Keys, quotas and cordons are those of the backup: what was revoked since is valid
-    again.
+    are kept. Keys, quotas and cordons are those of the backup: keys that were revoked since are
+    valid again.
 
     \b
     Examples:
@@ -171,8 +172,8 @@ def db_verify(
 ) -> None:
     """Test a backup: restore it into a temporary Postgres, and run the integrity checks there.
 
-    Managers may run meanwhile. The database remembers the test, for `moorage doctor --cluster`.
-    Exits with 1 if the checks find drift.
+    Managers may keep running. The database records the test for `moorage doctor --cluster`. The
+    exit code is 1 if the checks find drift.
 
     \b
     Examples:
@@ -195,8 +196,8 @@ def db_verify(
             async with database_of(boot) as url:
                 if not await record_test(url, file, found.size):
                     print(
-                        "note: the database did not take this backup, so it does not remember the "
-                        "test"
+                        "note: this backup was not taken from this database, which therefore does "
+                        "not record the test"
                     )
 
         return code
@@ -208,10 +209,10 @@ def db_verify(
 def db_recover(
     config: ConfigFile = None, home: HomeDir = None, sets: Overrides = None, dsn: Dsn = None
 ) -> None:
-    """Prepare a database for use that was restored by other means. Stop every manager first.
+    """Prepare a database that was restored by other means for use. Stop every manager first.
 
-    For point-in-time recovery, a snapshot of the volume, or a standby that was promoted and had not
-    received every commit. `moorage db restore` does this itself.
+    This is for point-in-time recovery, a snapshot of the volume, or a promoted standby that had not
+    received every commit. `moorage db restore` does it automatically.
     """
     boot = _boot(config, home, sets, dsn)
     with needs_extra("manager"):
@@ -240,7 +241,7 @@ def _print_restored(found: Any, boot: Bootstrap) -> None:
         )
 
     print(
-        "next: start the managers; `moorage db check` lists what agents run and the backup does "
+        "next: start the managers; `moorage db check` lists kernels of agents that the backup does "
         "not know"
     )
 
@@ -252,9 +253,9 @@ def db_upgrade(
     sets: Overrides = None,
     dsn: Dsn = None,
 ) -> None:
-    """Upgrade the schema to this version. The manager does this at start, too.
+    """Upgrade the schema to this version. The manager also does this at start.
 
-    It also ends what `moorage db downgrade` began.
+    This also ends the effect of `moorage db downgrade`.
     """
     boot = _boot(config, home, sets, dsn)
     with needs_extra("manager"):
@@ -267,7 +268,7 @@ def db_upgrade(
         async with database_of(boot) as url:
             if newer := await migrate(url):
                 print(
-                    f"the schema is {newer}, newer than {known} of this release, which works on it"
+                    f"the schema is {newer}, newer than {known} of this release, which can use it"
                 )
                 return 0
 
@@ -285,7 +286,7 @@ def db_downgrade(
         str | None,
         typer.Option(
             metavar="SCHEMA",
-            help="The oldest schema whose managers may lead. Default: all that start.",
+            help="The oldest schema whose managers may lead. Default: all managers that can start.",
         ),
     ] = None,
     config: ConfigFile = None,
@@ -295,9 +296,9 @@ def db_downgrade(
 ) -> None:
     """Let managers of an earlier release lead again. The schema stays as it is.
 
-    After an upgrade of the schema, only managers that know it begin to lead. Run this, with either
-    release, before you go back to the release before. `moorage db upgrade` of the newer release
-    ends it.
+    After an upgrade of the schema, only managers that know it can become leader. Run this command
+    from either release before you return to the previous release. `moorage db upgrade` of the newer
+    release ends its effect.
 
     \b
     Examples:
@@ -313,7 +314,10 @@ def db_downgrade(
             found = await in_transaction(url, lambda connection: let_lead(connection, since))
         print(f"managers that know schema {found.leads_since} may lead")
         if found.leads_since < found.compatible_since:
-            print(f"those that do not know {found.compatible_since} run on, but do not start again")
+            print(
+                f"managers that do not know {found.compatible_since} keep running, but cannot "
+                "start again"
+            )
         return 0
 
     run_and_exit(main())
@@ -328,7 +332,7 @@ def db_rotate_secrets_key(
     add_only: Annotated[
         bool,
         typer.Option(
-            "--add-only", help="Add a new key to the file, and encrypt nothing with it yet."
+            "--add-only", help="Add a new key to the file without encrypting anything with it."
         ),
     ] = False,
     keep_old: Annotated[
@@ -338,11 +342,11 @@ def db_rotate_secrets_key(
         bool, typer.Option("--discard-unreadable", help="Delete secrets whose key is lost.")
     ] = False,
 ) -> None:
-    """Encrypt all stored secrets with a new key. Managers may run meanwhile.
+    """Encrypt all stored secrets with a new key. Managers may keep running.
 
-    With managers on several hosts: run it with --add-only on one, copy the file secrets-keys to the
-    others, then run it without. It encrypts with the newest key of the file, and makes a new one if
-    all secrets are encrypted with that one already.
+    With managers on several hosts, run it with --add-only on one host, copy the file secrets-keys
+    to the others, then run it without the option. It encrypts with the newest key of the file, and
+    creates a new key if all secrets are already encrypted with the newest.
 
     \b
     Examples:
@@ -389,7 +393,7 @@ def db_check(
     ] = False,
     output: OutputFormat = "table",
 ) -> None:
-    """Run the integrity checks. Exits with 1 if drift remains. Managers may run meanwhile."""
+    """Run the integrity checks. The exit code is 1 if drift remains. Managers may keep running."""
     check_output_format(output)
     boot = _boot(config, home, sets, dsn)
     with needs_extra("manager"):
@@ -423,8 +427,8 @@ def _print_drifts(drifts: list[dict[str, Any]], output: str) -> int:
 
 @asynccontextmanager
 async def database_of(boot: Bootstrap, *, stopped: bool = False) -> AsyncIterator[str]:
-    """The configured DSN, or that of the embedded Postgres: of the manager that runs it, or started
-    for as long as the context is open. ``stopped``: raise ``Conflict`` if a manager runs it."""
+    """The configured DSN, or that of the embedded Postgres, which a manager runs or which is
+    started for the context. ``stopped``: raise ``Conflict`` if a manager runs it."""
     from moorage.manager.postgres import EmbeddedPostgres, running_dsn
 
     settings = boot.loaded.settings.manager

@@ -51,11 +51,12 @@ def doctor(
     """Check which parts of Moorage can run on this machine, and how to install the missing ones.
 
     Each line is ok, warn (it works, with a risk), absent (optional and not installed) or missing
-    (required). Exits with 1 if something required is missing.
+    (required). The exit code is 1 if something required is missing.
 
-    With --cluster: what fails with a single machine, old or untested backups, certificates, clocks,
-    versions and agents that cannot be reached. Each line is ok, warn or fail, with the cure. Exits
-    with 1 if a check fails. Run it where a manager runs: it reads the database of manager.dsn.
+    With --cluster, check for single points of failure, old or untested backups, certificates,
+    clocks, versions and unreachable agents. Each line is ok, warn or fail, with the next step. The
+    exit code is 1 if a check fails. Run it on a manager's host, because it reads the database of
+    manager.dsn.
 
     \b
     Examples:
@@ -104,7 +105,7 @@ async def _check_cluster(boot: Bootstrap, output: str) -> int:
 
 
 async def _check_etcd(boot: Bootstrap, managers: list[str]) -> list[CheckResult]:
-    """Nothing where etcd.address is not set."""
+    """Check etcd. No results if etcd.address is not set."""
     access = etcd_access(boot.loaded.settings.etcd)
     if access is None:
         return []
@@ -132,9 +133,9 @@ async def _check_etcd(boot: Bootstrap, managers: list[str]) -> list[CheckResult]
 
 
 def _manager_url(home: Path) -> str:
-    """Where this user's commands look for the manager; "" when they were not told."""
+    """The address of the manager that this user's commands use; "" if none is configured."""
     try:
-        # No key is sent there.
+        # No key is sent to this address.
         found = find_connection({**os.environ, "MOORAGE_HOME": str(home), INSECURE_LOOPBACK: "1"})
     except ConfigError:
         return ""
@@ -149,10 +150,10 @@ def agent_doctor(
     sets: Overrides = None,
     output: OutputFormat = "table",
 ) -> None:
-    """Check this node as its agent needs it: manager, clock, disks, ports, limits, GPUs, Docker.
+    """Check this node for its agent: manager, clock, disks, ports, limits, GPUs, Docker.
 
-    Each line is ok, warn or fail, with the next step. Exits with 1 if a check fails. With
-    `agent.sites` the checks are those of each site.
+    Each line is ok, warn or fail, with the next step. The exit code is 1 if a check fails. With
+    `agent.sites`, the checks are those of each site.
     """
     check_output_format(output)
     boot = bootstrap(load_settings(config, home, sets))

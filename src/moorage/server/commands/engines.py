@@ -22,14 +22,17 @@ def install_engine(
     engine: Annotated[str, typer.Argument(help="vllm.")] = "vllm",
     build: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     package: Annotated[
-        str, typer.Option(help="What pip installs instead, such as vllm==0.33.0 or a wheel.")
+        str,
+        typer.Option(
+            help="Requirement for pip to install instead, such as vllm==0.33.0 or a wheel."
+        ),
     ] = "",
 ) -> None:
-    """Install an engine on this node, as the user of the agent, in an environment of its own.
+    """Install an engine on this node, as the user of the agent, in a separate environment.
 
     The environment is in ~/.cache/moorage/engines, and agents of this user find it within seconds.
-    It is made once; a run that was killed starts again. pip is configured as always (pip config,
-    PIP_INDEX_URL).
+    It is created once; an interrupted installation starts again. pip uses its usual configuration
+    (pip config, PIP_INDEX_URL).
 
     \b
     Examples:
@@ -41,7 +44,8 @@ def install_engine(
 
     if engine not in INSTALLABLE:
         raise InvalidInput(
-            f"{engine!r} is no engine that is installed so; allowed: {', '.join(INSTALLABLE)}"
+            f"{engine!r} cannot be installed with this command; choose one of "
+            f"{', '.join(INSTALLABLE)}"
         )
 
     if build not in ("auto", *BUILDS):
@@ -58,7 +62,7 @@ def install_engine(
         else:
             progress(message=message)
 
-    # In a session, HOME is the session's: pip's settings and its cache are those of the agent's
+    # In a session, HOME is the session's, but pip's settings and its cache belong to the agent's
     # user.
     env = {**os.environ, "HOME": pwd.getpwuid(os.getuid()).pw_dir}
     made = install(engines_folder(env), recipe, report, env)

@@ -35,18 +35,18 @@ Url = Annotated[
 TokenFile = Annotated[
     Path | None,
     typer.Option(
-        help="File with the join token. Default: standard input; a terminal is asked for it."
+        help="File with the join token. Default: standard input, with a prompt on a terminal."
     ),
 ]
 Id = Annotated[
     str | None,
-    typer.Option(help="Unique name. Default: from the settings, or made from the host name."),
+    typer.Option(help="Unique name. Default: from the settings, or derived from the host name."),
 ]
 Link = Annotated[
     str | None,
     typer.Option(
         help=(
-            "gRPC addresses of the managers, separated by commas. Default: as the manager "
+            "gRPC addresses of the managers, separated by commas. Default: those that the manager "
             "announces."
         )
     ),
@@ -67,10 +67,11 @@ def agent_join(
     """Register this node as an agent: exchange an expiring join token for a key and a certificate.
 
     Afterwards `moorage agent` finds the manager without further settings. The token's secret does
-    not leave this node. It is no argument, since every user of the node could read it there.
+    not leave this node. It cannot be given as an argument, because every user of the node could
+    read it there.
 
-    With `agent.sites` the agent of each site that has not joined does: the token needs as many
-    uses. --id names one of them.
+    With `agent.sites`, the agent of each site that has not joined yet joins, and the token needs as
+    many uses. --id selects one of them.
 
     \b
     Examples:
@@ -115,7 +116,7 @@ def _join(
     home: HomeDir,
     sets: Overrides,
 ) -> None:
-    # What is shared in etcd names nobody: a new host joins while etcd is away.
+    # Shared settings in etcd never contain names, so a new host can join while etcd is down.
     boot = bootstrap(load_unshared(config, home, sets))
     with needs_extra(kind):
         from moorage.server.registration import join
@@ -158,7 +159,7 @@ def _join(
 def _names(
     kind: PeerKind, loaded: LoadedSettings, home: Path, clock: Clock, *, id: str | None
 ) -> list[str]:
-    """Who joins. Raises ``ConfigError`` if all sites have."""
+    """The agents that join. Raises ``ConfigError`` if those of all sites have joined."""
     if id is not None:
         return [id]
 

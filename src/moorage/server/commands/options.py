@@ -34,7 +34,7 @@ OutputFormat = Annotated[str, typer.Option("--output", "-o", help="table, json o
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """An option of a command that gives a setting. A ``value`` of None: it was not given."""
+    """An option of a command that sets a setting. A ``value`` of None: the option was not given."""
 
     option: str
     setting: str
@@ -46,7 +46,8 @@ def load_settings(
 ) -> LoadedSettings:
     """Load the settings from etcd, file, environment, ``--set`` and the command's own ``flags``.
 
-    Raises ``ConfigError``, and ``StartupError`` if etcd does not answer and never did.
+    Raises ``ConfigError``, and ``StartupError`` if etcd does not answer and there is no copy of its
+    settings.
     """
     given, options = _given(home, overrides, flags)
     loaded = load(config, os.environ, given, options=options)
@@ -62,8 +63,8 @@ def load_settings(
 def load_unshared(
     config: Path | None, home: Path | None, overrides: list[str] | None = None
 ) -> LoadedSettings:
-    """The settings of this host only, also while etcd is away: how to reach it is among them, and
-    so are names, listening addresses and sites. Raises ``ConfigError``."""
+    """The settings of this host only, which are available while etcd is down. They include the
+    address of etcd, names, listening addresses and sites. Raises ``ConfigError``."""
     given, options = _given(home, overrides, ())
     return load(config, os.environ, given, options=options)
 
@@ -71,7 +72,7 @@ def load_unshared(
 def _given(
     home: Path | None, overrides: list[str] | None, flags: Sequence[Flag]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Values by setting, and the options that gave them."""
+    """Values by setting, and the options that set them."""
     ascending = (*flags, *map(_override, overrides or []), Flag("--home", "common.home", home))
     used = [flag for flag in ascending if flag.value is not None]
     values = {flag.setting: str(flag.value) for flag in used}
@@ -97,7 +98,7 @@ def check_output_format(output: str) -> None:
 
 
 def print_data(value: Any, output: str) -> None:
-    """``output``: ``json``, or ``yaml``."""
+    """Print data as ``output``, which is ``json`` or ``yaml``."""
     if output == "yaml":
         import yaml
 

@@ -60,33 +60,43 @@ def simulate(
     start_time: Annotated[str, _range("Time until a kernel runs.")] = "5ms..50ms",
     run_time: Annotated[str, _range("Run time of a batch kernel.")] = "1s..10s",
     forever: Annotated[
-        bool, typer.Option("--forever", help="Run batch kernels until stopped, too.")
+        bool, typer.Option("--forever", help="Run batch kernels until they are stopped, too.")
     ] = False,
     stop_time: Annotated[str, _range("Time from stop to exit.")] = "1ms..20ms",
     faults: Annotated[
         str, typer.Option(help="none, light or heavy; the options below override it.")
     ] = "none",
-    fail_start: Annotated[float | None, _probability("A kernel cannot be started.")] = None,
-    fail_run: Annotated[float | None, _probability("A kernel exits with 1, or crashes.")] = None,
-    hang_stop: Annotated[float | None, _probability("A kernel ignores SIGTERM.")] = None,
-    lose_report: Annotated[
-        float | None, _probability("A report repeats the one before it.")
+    fail_start: Annotated[
+        float | None, _probability("Probability that a kernel cannot be started.")
     ] = None,
-    disconnect_every: Annotated[float | None, _interval("An agent loses its connection.")] = None,
-    die_every: Annotated[float | None, _interval("An agent dies and restarts.")] = None,
+    fail_run: Annotated[
+        float | None, _probability("Probability that a kernel exits with 1, or crashes.")
+    ] = None,
+    hang_stop: Annotated[
+        float | None, _probability("Probability that a kernel ignores SIGTERM.")
+    ] = None,
+    lose_report: Annotated[
+        float | None, _probability("Probability that a report repeats the previous one.")
+    ] = None,
+    disconnect_every: Annotated[
+        float | None, _interval("Mean interval at which an agent loses its connection.")
+    ] = None,
+    die_every: Annotated[
+        float | None, _interval("Mean interval at which an agent dies and restarts.")
+    ] = None,
     reboot: Annotated[
-        float | None, _probability("A death takes the node's kernels with it.")
+        float | None, _probability("Probability that a death ends the node's kernels.")
     ] = None,
     lose_checkpoint: Annotated[
-        float | None, _probability("Any other death loses the checkpoint.")
+        float | None, _probability("Probability that another death loses the checkpoint.")
     ] = None,
     seed: Annotated[
-        int, typer.Option(help="Random seed: with the same orders, the same outcomes.")
+        int, typer.Option(help="Random seed: the same orders have the same outcomes.")
     ] = 0,
     serve: Annotated[
         bool, typer.Option("--serve", help="Answer model requests with one word.")
     ] = False,
-    for_s: Annotated[float | None, duration_option("Stop after this time.", "--for")] = None,
+    for_s: Annotated[float | None, duration_option("Stop after this long.", "--for")] = None,
     ramp: Annotated[
         float | None,
         duration_option("Time over which the agents connect.", show_default="2ms per agent"),
@@ -113,8 +123,9 @@ def simulate(
     """Run simulated agents with real links to the manager and scripted kernels, for tests and
     benchmarks.
 
-    A session's env can set the behavior of its kernels: SIM_START_MS, SIM_RUN_S (or "forever"),
-    SIM_EXIT, SIM_STOP_MS, SIM_FAIL_START=1. Progress is written to stderr, the summary to stdout.
+    A session's environment can set the behavior of its kernels: SIM_START_MS, SIM_RUN_S (or
+    "forever"), SIM_EXIT, SIM_STOP_MS, SIM_FAIL_START=1. Progress is written to stderr, the summary
+    to stdout.
     """
     options = dict(locals())
     loaded = load_settings(
@@ -237,7 +248,7 @@ async def _run_until_stopped(
                     print(progress.line(clock.monotonic()), file=sys.stderr, flush=True)
 
         seconds = clock.monotonic() - started
-        # Before the simulation ends all kernels.
+        # Summarize before the simulation ends all kernels.
         counters = statistics.as_dict()
         text = summarize(statistics, seconds)
 
@@ -249,7 +260,7 @@ async def _run_until_stopped(
 
 
 def _limit_repeated_logs(clock: Clock) -> None:
-    """Log the same event for the same cause at most every 30 s: a thousand agents meet it at the
+    """Log an event with the same cause at most every 30 s, because a thousand agents meet it at the
     same moment."""
     logged_at: dict[tuple[object, object], float] = {}
 

@@ -1,4 +1,4 @@
-"""Commands about upgrades: ``moorage upgrade``."""
+"""``moorage upgrade``: commands for upgrades."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from moorage.server.commands.options import (
 from moorage.server.process import needs_extra
 
 upgrade = typer.Typer(
-    cls=VerbGroup, help="Upgrade an installation, one part after the other.", no_args_is_help=True
+    cls=VerbGroup, help="Upgrade an installation, one part after another.", no_args_is_help=True
 )
 app.add_typer(upgrade, name="upgrade")
 
@@ -35,12 +35,12 @@ def upgrade_plan(
     sets: Overrides = None,
     output: OutputFormat = "table",
 ) -> None:
-    """Show what a rolling upgrade to this release does, in which order, and what is not safe.
+    """Show the steps of a rolling upgrade to this release, their order and their risks.
 
-    Run it from the new release, where a manager runs: it reads the database of manager.dsn, and
-    changes nothing. Managers come first and the leader last among them, then proxies, then agents.
-    Migrations are listed with the tables that they lock. Versions of proxies are known where
-    etcd.address is set. Exits with 1 if something must be resolved first.
+    Run it from the new release on a manager's host: it reads the database of manager.dsn and
+    changes nothing. Managers come first, with the leader last among them, then proxies, then
+    agents. Migrations are listed with the tables that they lock. Versions of proxies are known only
+    if etcd.address is set. The exit code is 1 if something must be resolved first.
 
     \b
     Examples:
@@ -86,7 +86,7 @@ async def _plan(boot: Bootstrap, output: str) -> int:
 
 
 async def _proxy_versions(boot: Bootstrap) -> dict[str, str]:
-    """By name, of those that are registered in etcd; empty without it."""
+    """Versions of the proxies that are registered in etcd, by name; empty without etcd."""
     access = etcd_access(boot.loaded.settings.etcd)
     if access is None:
         return {}

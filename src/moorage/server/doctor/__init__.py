@@ -1,1 +1,1 @@
-"""Diagnostics: checks of a host, and of a node before an agent runs there."""
+"""Diagnostics: checks of a host, and of a node before an agent runs on it."""

@@ -1,5 +1,5 @@
-"""Checks of the certificates that the settings of this machine name: nothing renews these by
-itself."""
+"""Checks of the certificates named in the settings of this machine, which nothing renews
+automatically."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SOON_S = 14 * _DAY_S
 
 
 def configured_certificates(settings: Settings) -> dict[str, Path]:
-    """By the setting that names it."""
+    """Paths of configured certificates by setting."""
     named = {
         "manager.tls_certificate": settings.manager.tls_certificate,
         "proxy.tls_certificate": settings.proxy.tls_certificate,
@@ -27,7 +27,7 @@ def configured_certificates(settings: Settings) -> dict[str, Path]:
 
 
 def end_of_validity(path: Path) -> float:
-    """When the first certificate of a file in PEM expires, in unix seconds. Raises ``OSError`` and
+    """The expiry of the first certificate of a PEM file, in unix seconds. Raises ``OSError`` and
     ``ValueError``."""
     return min(
         certificate.not_valid_after_utc.timestamp()
@@ -52,5 +52,9 @@ def check_files(files: Mapping[str, Path], now: float) -> Iterator[CheckResult]:
             if left_s <= 0
             else f"{what} is valid for {left_s / _DAY_S:.0f} days"
         )
-        next_step = "" if status == "ok" else f"replace that file, and restart what uses {setting}"
+        next_step = (
+            ""
+            if status == "ok"
+            else f"replace that file, and restart the program that uses {setting}"
+        )
         yield CheckResult(status, "certificates", detail, next_step)

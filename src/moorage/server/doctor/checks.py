@@ -1,5 +1,5 @@
-"""Checks of a node: turn measured values into a status and a next step. Pure; ``node`` does the
-measuring."""
+"""Checks of a node: turn measured values into a status and a next step. Pure; ``node`` takes the
+measurements."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _CONTROLLERS = ("cpu", "memory", "pids")
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """``next_step`` is empty if there is nothing to do.
+    """The result of one check. ``next_step`` is empty if there is nothing to do.
 
     Checks of a node report ok, warn or fail. Checks of a host report ok, warn, absent (an optional
-    part is not there) or missing (something cannot work).
+    part is not installed) or missing (something required is not installed).
     """
 
     status: Status
@@ -36,7 +36,8 @@ class CheckResult:
 
 
 def clock(ahead_s: float) -> CheckResult:
-    """``ahead_s``: by how much the manager's clock is ahead of this node's, in seconds."""
+    """Check the clock. ``ahead_s``: the seconds by which the manager's clock is ahead of this
+    node's."""
     detail = f"{abs(ahead_s):.1f} s {'behind' if ahead_s > 0 else 'ahead of'} the manager's"
     next_step = "set it: timedatectl set-ntp true"
     if abs(ahead_s) >= _CLOCK_FAIL_S:
@@ -59,15 +60,16 @@ def certificate(ends: datetime, now: datetime, name: str, path: str) -> CheckRes
         next_step = f"{revoke}, then remove that file and join again"
         return CheckResult("fail", "certificate", f"expired: {detail}", next_step)
     if ends - now < _RENEWAL_OVERDUE:
-        next_step = "its renewal is overdue: find out why the agent cannot reach the manager"
+        next_step = "renewal is overdue: find out why the agent cannot reach the manager"
         return CheckResult("warn", "certificate", detail, next_step)
     return CheckResult("ok", "certificate", detail)
 
 
 def disk(name: str, path: str, free: int, total: int, *, needed: int) -> CheckResult:
-    """All sizes in bytes. Warns below ``needed`` free bytes and fails below a tenth of it."""
+    """Check a disk; sizes are in bytes. Warns below ``needed`` free bytes and fails below a tenth
+    of it."""
     detail = f"{path}: {format_amount('mem', free)} of {format_amount('mem', total)} free"
-    next_step = f"free space there: {format_amount('mem', needed)} should be free"
+    next_step = f"free some space: {format_amount('mem', needed)} should be free"
     if free < needed // 10:
         return CheckResult("fail", name, detail, next_step)
 
@@ -81,7 +83,8 @@ def disk(name: str, path: str, free: int, total: int, *, needed: int) -> CheckRe
 def ports(
     port_range: str, host: str, total: int, free: int, *, ephemeral: tuple[int, int] | None
 ) -> CheckResult:
-    """``ephemeral``: the operating system's port range for outgoing connections, if known."""
+    """Check the ports. ``ephemeral``: the operating system's port range for outgoing connections,
+    if known."""
     detail = f"{free} of {total} free in {port_range} on {host}"
     low, _, high = port_range.partition("-")
     if free == 0:
@@ -102,8 +105,8 @@ def ports(
 
 
 def cgroups(version: int, controllers: frozenset[str]) -> CheckResult:
-    """``version``: 1 or 2, or 0 if cgroups are not mounted. ``controllers``: the available
-    controllers."""
+    """Check control groups. ``version``: 1 or 2, or 0 if cgroups are not mounted. ``controllers``:
+    the available controllers."""
     if version == 0:
         return CheckResult(
             "warn", "cgroups", "not mounted", "containers need them: mount /sys/fs/cgroup"
@@ -123,8 +126,8 @@ def cgroups(version: int, controllers: frozenset[str]) -> CheckResult:
 
 
 def isolation(problem: str) -> CheckResult:
-    """``problem``: why the agent cannot isolate processes, and what to do about it; "" if it
-    can."""
+    """Check isolation. ``problem``: why the agent cannot isolate processes, and the next step; ""
+    if it can."""
     if not problem:
         return CheckResult("ok", "isolation", "processes of members run in a sandbox")
     detail, _, next_step = problem.partition("; ")
@@ -136,8 +139,8 @@ def isolation(problem: str) -> CheckResult:
 def docker(
     info: Mapping[str, Any], version: str, gpu_count: int, cdi: Collection[str] = ()
 ) -> list[CheckResult]:
-    """``info``: the engine's description of itself, as in ``docker info``. ``cdi``: the NVIDIA GPUs
-    that it knows by CDI."""
+    """Check Docker. ``info``: the engine's description of itself, as in ``docker info``. ``cdi``:
+    the NVIDIA GPUs that it knows by CDI."""
     results = [
         CheckResult("ok", "Docker", f"engine {version}, data in {info.get('DockerRootDir', '?')}")
     ]
@@ -174,8 +177,8 @@ def docker(
 
 
 def cluster_networks(problem: str) -> CheckResult:
-    """``problem``: why containers of this node cannot join a cluster over several nodes; "" if they
-    can."""
+    """Check cluster networks. ``problem``: why containers of this node cannot join a cluster over
+    several nodes; "" if they can."""
     if not problem:
         return CheckResult(
             "ok", "cluster networks", "WireGuard connects containers over several nodes"

@@ -1,6 +1,6 @@
-"""Checks of an installation: what fails with a single machine, and what has been forgotten. Pure.
+"""Checks of an installation for single points of failure and neglected maintenance. Pure.
 
-``facts`` is what ``manager/store/platform/sql/cluster_facts.sql`` reads.
+``facts`` are read by ``manager/store/platform/sql/cluster_facts.sql``.
 """
 
 from __future__ import annotations
@@ -12,15 +12,14 @@ from moorage.common.model.addresses import is_dial_out_host, is_loopback, split_
 from moorage.common.model.versions import incompatibility
 from moorage.server.doctor.checks import CheckResult, Status
 
-# To Postgres, at most, as docs/configuration.md says.
+# Most connections of one manager to Postgres, as in docs/configuration.md.
 CONNECTIONS_OF_MANAGER = 40
 _DAY_S = 86_400
-# Backups: older than the first is a warning, older than the second a failure; tests of them
-# likewise.
+# Ages of backups, and of their tests: above the first is a warning, above the second a failure.
 _BACKUP_WARN_S = 1.5 * _DAY_S
 _BACKUP_FAIL_S = 8 * _DAY_S
 _TEST_WARN_S = 92 * _DAY_S
-# As for an agent (``checks.clock``), but between any two managers.
+# Same limits as for an agent (``checks.clock``), but between any two managers.
 _CLOCK_WARN_S = 5.0
 _CLOCK_FAIL_S = 300.0
 _RENEWAL_OVERDUE_S = 14 * _DAY_S
@@ -30,8 +29,8 @@ _NAMED = 5
 def check_cluster(
     facts: Mapping[str, Any], *, version: str, revision: str, embedded: bool, hosts: Sequence[str]
 ) -> list[CheckResult]:
-    """``version`` and ``revision``: of this release and its schema. ``embedded``: a manager runs
-    Postgres. ``hosts``: those of Postgres that the settings name."""
+    """Check an installation. ``version`` and ``revision``: of this release and its schema.
+    ``embedded``: a manager runs Postgres. ``hosts``: the hosts of Postgres in the settings."""
     return [
         *_managers(facts["managers"]),
         *_proxies(facts["managers"]),
@@ -50,14 +49,14 @@ def _managers(managers: Sequence[Mapping[str, Any]]) -> Iterator[CheckResult]:
     links = [manager["link"] for manager in managers]
     if not links:
         next_step = "start one: `moorage manager`"
-        yield CheckResult("fail", "managers", "none shows signs of life", next_step)
+        yield CheckResult("fail", "managers", "none is alive", next_step)
     elif len(links) == 1:
-        detail = f"one, at {links[0]}: nothing new starts while it is away"
+        detail = f"one, at {links[0]}: nothing new starts while it is down"
         yield CheckResult(
             "warn",
             "managers",
             detail,
-            "start another one on another machine, with the same manager.dsn",
+            "start another manager on another machine, with the same manager.dsn",
         )
     elif len(hosts := {split_address(link)[0] for link in links}) == 1:
         detail = f"{len(links)}, all on {min(hosts)}"
@@ -73,11 +72,11 @@ def _proxies(managers: Sequence[Mapping[str, Any]]) -> Iterator[CheckResult]:
         return
 
     detail = (
-        f"one, {names[0]}: no requests while it is away"
+        f"one, {names[0]}: requests fail while it is down"
         if names
         else "none: no model can be reached"
     )
-    next_step = "start another one on another machine, and name both in DNS or a load balancer"
+    next_step = "start another proxy on another machine, and name both in DNS or a load balancer"
     yield CheckResult("warn", "proxies", detail, next_step)
 
 
@@ -89,7 +88,7 @@ def _postgres(
         next_step = "back up, restore into a Postgres with a standby, and set manager.dsn"
         yield CheckResult("warn", "Postgres", detail, next_step)
     elif not facts["standbys"]:
-        detail = "no standby is connected: nothing new starts while this server is away"
+        detail = "no standby is connected: nothing new starts while this server is down"
         next_step = "add a streaming standby, see docs/high-availability.md#a-primary-and-standbys"
         yield CheckResult("warn", "Postgres", detail, next_step)
     elif len(hosts) > 1 and len(set(hosts)) == 1:
@@ -97,7 +96,7 @@ def _postgres(
         yield CheckResult("warn", "Postgres", detail, "move the standby to another machine")
     elif len(hosts) < 2:
         detail = f"{facts['standbys']} standbys, but manager.dsn names one host"
-        next_step = "name all hosts in manager.dsn, unless its address moves with the primary"
+        next_step = "name all hosts in manager.dsn, unless its address follows the primary"
         yield CheckResult("warn", "Postgres", detail, next_step)
     else:
         kind = (
@@ -126,7 +125,9 @@ def _backups(facts: Mapping[str, Any]) -> Iterator[CheckResult]:
     now = facts["now"]
     cure = "run `moorage db backup FILE` each day, from a timer"
     if taken_at is None:
-        yield CheckResult("fail", "backup", "none was taken with `moorage db backup`", cure)
+        yield CheckResult(
+            "fail", "backup", "no backup has been taken with `moorage db backup`", cure
+        )
         return
 
     age_s = now - taken_at
@@ -137,7 +138,7 @@ def _backups(facts: Mapping[str, Any]) -> Iterator[CheckResult]:
     yield CheckResult(status, "backup", detail, "" if status == "ok" else cure)
     cure = "run `moorage db verify FILE`: it restores a backup into a temporary Postgres"
     if tested_at is None:
-        yield CheckResult("warn", "restore", "no backup was ever tested", cure)
+        yield CheckResult("warn", "restore", "no backup has ever been tested", cure)
     elif now - tested_at > _TEST_WARN_S:
         yield CheckResult("warn", "restore", f"tested {_age(now - tested_at)} ago", cure)
     else:
@@ -166,7 +167,7 @@ def _certificates(certificates: Sequence[Mapping[str, Any]], now: float) -> Iter
         yield CheckResult("fail", "certificates", f"expired: {_names(expired)}", next_step)
 
     if overdue:
-        next_step = "they renew themselves while they reach a manager: find out why they do not"
+        next_step = "find out why: certificates renew themselves while their peers reach a manager"
         yield CheckResult(
             "warn", "certificates", f"renewal is overdue: {_names(overdue)}", next_step
         )
@@ -185,7 +186,8 @@ def _clocks(managers: Sequence[Mapping[str, Any]]) -> Iterator[CheckResult]:
     apart_s = max(*ahead.values(), 0.0) - min(*ahead.values(), 0.0)
     furthest = max(ahead, key=lambda link: abs(ahead[link]))
     detail = (
-        f"{apart_s:.1f} s apart at most, managers and Postgres (of a node: `moorage agent doctor`)"
+        f"managers and Postgres are at most {apart_s:.1f} s apart (`moorage agent doctor` checks a "
+        "node)"
     )
     if apart_s < _CLOCK_WARN_S:
         yield CheckResult("ok", "clocks", detail)
@@ -197,8 +199,8 @@ def _clocks(managers: Sequence[Mapping[str, Any]]) -> Iterator[CheckResult]:
 
 
 def _plain_senders(managers: Sequence[Mapping[str, Any]]) -> Iterator[CheckResult]:
-    """Who sends secrets to whatever listens on loopback. Managers of the release before do not
-    say."""
+    """Clients that send secrets to whatever listens on loopback. Managers of the previous release
+    do not report them."""
     for manager in managers:
         kinds = manager["plain_senders"]
         found = [
@@ -226,24 +228,29 @@ def _versions(facts: Mapping[str, Any], version: str, revision: str) -> Iterator
         next_step = "restart a manager of this release: it migrates"
         if facts["revision"] > revision:
             next_step = (
-                "upgrade this machine: its managers work on that schema, or not, and do "
-                "not begin to lead"
+                "upgrade this machine: its managers may not work with that schema, and cannot "
+                "become leader"
             )
 
         yield CheckResult("warn", "schema", detail, next_step)
 
     if behind:
-        detail = f"other managers than {version}: {_names(behind)}"
-        yield CheckResult("warn", "versions", detail, "upgrade them, one after the other")
+        detail = f"managers of other versions than {version}: {_names(behind)}"
+        yield CheckResult("warn", "versions", detail, "upgrade them one after another")
 
     odd = [agent["id"] for agent in facts["agents"] if incompatibility(version, agent["version"])]
     if odd:
         yield CheckResult(
-            "warn", "versions", f"agents far from {version}: {_names(odd)}", "see docs/upgrades.md"
+            "warn",
+            "versions",
+            f"agents with incompatible versions for {version}: {_names(odd)}",
+            "see docs/upgrades.md",
         )
 
     if not behind and not odd:
-        yield CheckResult("ok", "versions", f"all managers {version}, and agents that fit")
+        yield CheckResult(
+            "ok", "versions", f"all managers have {version}, and all agents are compatible"
+        )
 
 
 def _agents(facts: Mapping[str, Any]) -> Iterator[CheckResult]:
@@ -266,8 +273,8 @@ def _agents(facts: Mapping[str, Any]) -> Iterator[CheckResult]:
     local = [agent["id"] for agent in agents if is_loopback(agent["address"])]
     if local and (len(hosts) > 1 or len(local) < len(agents)):
         next_step = (
-            "set agent.address there to an address that every proxy reaches, or "
-            "agent.reach to dial-out"
+            "set agent.address there to an address that every proxy can reach, or agent.reach to "
+            "dial-out"
         )
         detail = f"reached only by a proxy on their own machine: {_names(local)}"
         yield CheckResult("warn", "agents", detail, next_step)
@@ -277,15 +284,15 @@ def _agents(facts: Mapping[str, Any]) -> Iterator[CheckResult]:
         detail = f"{len(agents)}, all on {min(addresses)}"
         yield CheckResult("warn", "agents", detail, "join a node on another machine")
     elif len(agents) == 1:
-        next_step = "join another node: sessions have nowhere to go when it fails"
+        next_step = "join another node: sessions cannot move elsewhere when it fails"
         yield CheckResult("warn", "agents", f"one, {agents[0]['id']}", next_step)
     elif not away and not local:
         yield CheckResult("ok", "agents", f"{len(agents)}, all connected")
 
 
 def _reach(facts: Mapping[str, Any]) -> Iterator[CheckResult]:
-    """Agents that proxies do not reach, and how many are reached over connections of their own
-    only."""
+    """Agents that proxies cannot reach, and the number of agents reached only over connections that
+    they open themselves."""
     agents = [agent for agent in facts["agents"] if agent["connected"]]
     managers = facts["managers"]
     dialing = {agent["id"]: agent for agent in agents if is_dial_out_host(agent["address"])}
@@ -296,7 +303,7 @@ def _reach(facts: Mapping[str, Any]) -> Iterator[CheckResult]:
             "listen, the log of the manager says why their address is refused"
         )
         detail = (
-            "reached by no proxy: they only dial out, and no proxy listens: "
+            "no proxy reaches agents that only dial out, because no proxy listens for them: "
             f"{_names(list(dialing))}"
         )
         yield CheckResult("fail", "agents", detail, next_step)
@@ -313,8 +320,8 @@ def _reach(facts: Mapping[str, Any]) -> Iterator[CheckResult]:
                 f"{_names(names)} ({why})"
             )
             next_step = (
-                "let these nodes connect to that address, or set proxy.dialout_address to "
-                "one that they reach"
+                "let these nodes connect to that address, or set proxy.dialout_address to one that "
+                "they can reach"
             )
             yield CheckResult(cast(Status, status), "agents", detail, next_step)
 
@@ -326,7 +333,7 @@ def _reach(facts: Mapping[str, Any]) -> Iterator[CheckResult]:
             continue
 
         status = "fail" if proxies <= set(unreached) else "warn"
-        detail = f"{agent['id']} does not answer at {agent['address']}: to {_names(unreached)}"
+        detail = f"{agent['id']} does not answer {_names(unreached)} at {agent['address']}"
         next_step = (
             "open agent.port_range there to the proxies; or set agent.reach to dial-out there, and "
             "proxy.dialout_listen at every proxy"
@@ -335,7 +342,7 @@ def _reach(facts: Mapping[str, Any]) -> Iterator[CheckResult]:
 
     if dialing:
         detail = (
-            f"{len(dialing)} reached over connections of their own only: {_names(list(dialing))}"
+            f"{len(dialing)} reached only over connections that they open: {_names(list(dialing))}"
         )
         yield CheckResult("ok", "agents", detail)
 

@@ -1,4 +1,4 @@
-"""Checks of the etcd that an installation uses: its members, and who is registered there. Pure."""
+"""Checks of an installation's etcd: its members and registrations. Pure."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def check_etcd(
     *,
     ignored: Sequence[str] = (),
 ) -> Iterator[CheckResult]:
-    """``health``: of each endpoint, why it is not healthy, or "". ``registered``: links of the
-    managers below ``prefix``, None if they cannot be read. ``managers``: links of those that the
-    database knows. ``ignored``: why settings there are not taken."""
+    """Check etcd. ``health``: for each endpoint, why it is unhealthy, or "". ``registered``: links
+    of the managers below ``prefix``, None if they cannot be read. ``managers``: links of the
+    managers that the database knows. ``ignored``: why settings in etcd are ignored."""
     yield from _members(health)
     for why in ignored:
         next_step = "find out who wrote it; `moorage config unset --etcd NAME` removes it"
@@ -30,12 +30,12 @@ def check_etcd(
     if foreign := sorted(set(registered) - set(managers)):
         detail = f"managers below {prefix} that this database does not know: {', '.join(foreign)}"
         next_step = (
-            "give each installation its own etcd.prefix; a key of a manager that was killed expires"
+            "give each installation its own etcd.prefix; the key of a killed manager expires"
         )
         yield CheckResult("warn", "etcd", detail, next_step)
 
     if missing := sorted(set(managers) - set(registered)):
-        next_step = "set etcd.address there, and see its log: new parts do not find it"
+        next_step = "set etcd.address on its host, and see its log; new components cannot find it"
         yield CheckResult(
             "warn", "etcd", f"managers not registered: {', '.join(missing)}", next_step
         )
@@ -45,7 +45,8 @@ def _members(health: Mapping[str, str]) -> Iterator[CheckResult]:
     ill = [f"{endpoint} ({problem})" for endpoint, problem in health.items() if problem]
     if ill:
         next_step = (
-            "see `etcdctl endpoint health` and `etcdctl alarm list`; what runs goes on without etcd"
+            "see `etcdctl endpoint health` and `etcdctl alarm list`; running components continue "
+            "without etcd"
         )
         status: Status = "fail" if len(ill) == len(health) else "warn"
         yield CheckResult(status, "etcd", f"not healthy: {', '.join(ill)}", next_step)
@@ -53,10 +54,10 @@ def _members(health: Mapping[str, str]) -> Iterator[CheckResult]:
         len(health) > 1 and len(hosts := {urlsplit(endpoint).hostname for endpoint in health}) == 1
     ):
         detail = f"{len(health)} members, all on {hosts.pop()}"
-        yield CheckResult("warn", "etcd", detail, "move two of them to machines of their own")
+        yield CheckResult("warn", "etcd", detail, "move two of them to separate machines")
     elif len(health) < 3:
         detail = (
-            f"{len(health)} in etcd.address: the loss of one may leave new parts without managers"
+            f"{len(health)} in etcd.address: if one fails, new components may not find the managers"
         )
         yield CheckResult(
             "warn", "etcd", detail, "run three members, and name all of them in etcd.address"

@@ -11,7 +11,8 @@ _MAX_NAMED = 3
 
 
 def check_driver(report: DriverReport, *, configured: bool) -> CheckResult:
-    """Of a node. ``configured``: the settings name GPUs, so it is a failure if there are none."""
+    """Check the driver of a node. ``configured``: the settings name GPUs, so missing GPUs are a
+    failure."""
     gpus = {offer.parent or offer.device_id for offer in report.offers}
     faults = {o.parent or o.device_id: o.unhealthy_reason for o in report.offers if not o.healthy}
     if not gpus:
@@ -19,7 +20,7 @@ def check_driver(report: DriverReport, *, configured: bool) -> CheckResult:
     if not faults:
         return CheckResult("ok", _NAME, f"{report.version}, {len(gpus)} GPUs")
     if not report.version:
-        next_step = "repair the driver until nvidia-smi works; the agent sees it by itself"
+        next_step = "repair the driver until nvidia-smi works; the agent notices it automatically"
         return CheckResult("fail", _NAME, next(iter(faults.values())), next_step)
 
     named = "; ".join(f"{gpu}: {reason}" for gpu, reason in list(faults.items())[:_MAX_NAMED])
@@ -32,7 +33,7 @@ def check_driver(report: DriverReport, *, configured: bool) -> CheckResult:
 
 def _without_gpus(report: DriverReport, *, configured: bool) -> CheckResult:
     if report.unserved:
-        detail = f"driver {report.version}, but it serves no GPU, and this machine has one"
+        detail = f"driver {report.version} serves no GPU, although this machine has one"
         return CheckResult(
             "fail" if configured else "warn", _NAME, detail, "`dmesg` and `lspci -k` say why"
         )
@@ -48,7 +49,7 @@ def _without_gpus(report: DriverReport, *, configured: bool) -> CheckResult:
 
 
 def check_host_gpus(report: DriverReport) -> CheckResult:
-    """Of a machine on which nothing is configured yet."""
+    """Check the GPUs of a machine where nothing is configured yet."""
     name = "NVIDIA GPUs"
     if not report.offers and not report.unserved:
         return CheckResult(

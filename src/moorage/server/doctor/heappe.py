@@ -1,8 +1,8 @@
-"""Diagnostics of a HEAppE site for ``moorage agent doctor``: what an agent with runtime heappe
-needs of it.
+"""Diagnostics of a HEAppE site for ``moorage agent doctor``: the needs of an agent with runtime
+heappe.
 
-Asks the server; submits nothing. The tunnel can be tried only with a job that runs: where one of
-this agent does, its engine is asked.
+The checks query the server and submit nothing. The tunnel can be tested only with a running job: if
+this agent has one, its engine is queried.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _ZONE_S = 900.0
 
 
 async def check_heappe(agent: AgentSettings, state: Path, clock: Clock) -> list[CheckResult]:
-    """Server, credentials, project, template, clock, and the tunnel of a job that runs; what
-    depends on a check that failed is left out."""
+    """Check server, credentials, project, template, clock, and the tunnel of a running job. Checks
+    that depend on a failed check are left out."""
     try:
         client = HeappeClient(account_of(agent), clock)
     except ConfigError as error:
@@ -83,7 +83,7 @@ def _version(version: str, url: str) -> CheckResult:
     if version.lstrip("vV").startswith(_KNOWN):
         return CheckResult("ok", "HEAppE server", f"{url}, version {version}")
     detail = f"{url} has version {version or 'unknown'}; tested are {', '.join(_KNOWN)}"
-    return CheckResult("warn", "HEAppE server", detail, "read docs/hpc.md before you rely on it")
+    return CheckResult("warn", "HEAppE server", detail, "see docs/hpc.md before you rely on it")
 
 
 def _project(wanted: str, projects: list[wire.Project], now: datetime) -> CheckResult:
@@ -124,7 +124,8 @@ def _template(place: JobPlace) -> CheckResult:
 
 
 async def _cluster(client: HeappeClient, place: JobPlace) -> CheckResult:
-    """Also shows that the server reaches the cluster, which its own health does not."""
+    """Check the cluster. This also shows that the server reaches the cluster, which its health
+    endpoint does not show."""
     try:
         used, total = await client.used_nodes(place.node_type, place.project.id)
     except HeappeFailed as error:
@@ -135,7 +136,8 @@ async def _cluster(client: HeappeClient, place: JobPlace) -> CheckResult:
 
 
 def _clock(time: datetime, now: datetime) -> CheckResult:
-    """The server may say its time in any zone; zones are multiples of 15 minutes."""
+    """Check the clock. The server may report its time in any zone; zones are multiples of 15
+    minutes."""
     ahead_s = (time - now).total_seconds()
     ahead_s -= round(ahead_s / _ZONE_S) * _ZONE_S
     detail = f"{abs(ahead_s):.0f} s {'ahead of' if ahead_s > 0 else 'behind'} this node"
@@ -154,14 +156,14 @@ async def _tunnel(
     records = JobRecords(state / "heappe").load().values()
     record = next((one for one in records if one.serves and one.job_id in running), None)
     if record is None:
-        detail = "no model of this agent runs: tried with the first one"
+        detail = "no model of this agent is running: the tunnel is tested with the first one"
         return [CheckResult("ok", name, detail)]
 
     job = TrackedJob(record)
     try:
         target = await target_of(client, job, await progress_of(client, job))
         if target is None:
-            return [CheckResult("ok", name, f"{record.name} does not listen yet")]
+            return [CheckResult("ok", name, f"{record.name} is not listening yet")]
 
         keeper = TunnelKeeper(client, record.task_id, target, clock)
         await keeper.check(0)

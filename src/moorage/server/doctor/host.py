@@ -1,7 +1,6 @@
 """Host diagnostics for ``moorage doctor``: which parts of Moorage can run on this machine.
 
-Works with any subset of the extras installed. ``node`` has the deeper checks for a node of an
-agent.
+It works with any subset of the extras installed. ``node`` has deeper checks for an agent's node.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ _TIMEOUT_S = 2.0
 
 
 async def check_host(settings: Settings, manager_url: str = "") -> list[CheckResult]:
-    """All check results, most important first. ``manager_url``: where the manager is, if not where
-    the settings would start one."""
+    """All check results, most important first. ``manager_url``: the manager's address, if it
+    differs from that in the settings."""
     home = settings.common.home.expanduser()
     has_tls = settings.manager.tls_certificate is not None or settings.common.tls == "ca"
     scheme = "https" if has_tls else "http"
@@ -68,8 +67,7 @@ def _home(home: Path) -> CheckResult:
     detail = f"{home}, {format_amount('mem', free)} free"
     if free < _MIN_FREE_BYTES:
         next_step = (
-            "free space there: models and logs need "
-            f"{format_amount('mem', _MIN_FREE_BYTES)} or more"
+            f"free some space: models and logs need {format_amount('mem', _MIN_FREE_BYTES)} or more"
         )
         return CheckResult("missing", "state directory", detail, next_step)
 
@@ -114,7 +112,7 @@ def _vllm(settings: Settings) -> CheckResult:
             "absent",
             "engine vllm",
             f"{program!r} is not on PATH",
-            "`moorage agent install-engine vllm`; if it has its own environment, set "
+            "`moorage agent install-engine vllm`; if vLLM has its own environment, set "
             "agent.vllm_command",
         )
 

@@ -1,7 +1,7 @@
 """Node diagnostics for ``moorage agent doctor``: takes the measurements that ``checks`` evaluates.
 
-Asks the manager, the operating system, NVML and the Docker Engine, and tries a sandbox as an agent
-does when it starts. Changes nothing else on the node.
+The measurements query the manager, the operating system, NVML and the Docker Engine, and try a
+sandbox as an agent does at start. They change nothing else on the node.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from moorage.server.doctor.heappe import check_heappe
 from moorage.server.doctor.shared_disk import check_shared_disk
 from moorage.server.doctor.slurm import check_slurm
 
-# Free space that should be there: models and logs in the state directory, images and layers in
-# Docker's.
+# Minimum free space: for models and logs in the state directory, for images and layers in Docker's
+# directory.
 _STATE_BYTES = 10 * GIB
 _DOCKER_BYTES = 50 * GIB
 _DOCKER_TIMEOUT_S = 5.0
@@ -53,8 +53,8 @@ _EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 async def check_agents(
     settings: Settings, agents: LocalAgents, home: Path, token: str, *, clock: Clock
 ) -> list[CheckResult]:
-    """Those of every agent of this node. Sites are asked at the same time, and their results have
-    their agents' ids."""
+    """Check every agent of this node. Sites are checked concurrently, and their results have their
+    agents' ids."""
     found = await asyncio.gather(
         *(
             check_node(settings.model_copy(update={"agent": agent}), home, token, clock)
@@ -179,7 +179,7 @@ def _listening(agent: AgentSettings) -> list[CheckResult]:
 
 
 async def _sites(agent: AgentSettings, home: Path, clock: Clock) -> list[CheckResult]:
-    """Of an agent that submits jobs: nothing runs on this node."""
+    """Checks for an agent that submits jobs: its kernels do not run on this node."""
     state = _state_of(agent, home)
     checks_of = {
         SLURM: lambda: check_slurm(agent, state),

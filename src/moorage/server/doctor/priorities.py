@@ -1,7 +1,7 @@
-"""Checks of an installation: keys, templates and queued sessions that keep a priority above the
+"""Checks of an installation for keys, templates and queued sessions with a priority above the
 ceilings of their resource groups. Pure.
 
-``facts`` is what ``manager/store/platform/sql/cluster_facts.sql`` reads.
+``facts`` are read by ``manager/store/platform/sql/cluster_facts.sql``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NAMED = 5
 
 
 def check_priorities(facts: Mapping[str, Any]) -> list[CheckResult]:
-    """One result for each kind that has any, or one that there is none."""
+    """One result for each kind with findings, or a single ok."""
     ceilings = {ceiling["group"]: _ceilings(ceiling["ceilings"]) for ceiling in facts["ceilings"]}
     found = [*_keys(facts["kept_keys"], ceilings), *_templates(facts["templates"], ceilings)]
     found += _queued(facts["queued"], ceilings)
@@ -32,14 +32,14 @@ def check_priorities(facts: Mapping[str, Any]) -> list[CheckResult]:
 def _ceilings(stored: Mapping[str, Any] | None) -> PriorityCeilings:
     try:
         return PriorityCeilings.model_validate(stored or {})
-    except ValidationError:  # of a newer release
+    except ValidationError:  # a role of a newer release
         return PriorityCeilings()
 
 
 def _keys(
     keys: Sequence[Mapping[str, Any]], ceilings: Mapping[str, PriorityCeilings]
 ) -> Iterator[CheckResult]:
-    """Those that may ask for more than their role in any of the resource groups."""
+    """Keys that may ask for more than their role allows in any of the resource groups."""
     above = []
     for key in keys:
         role = effective_role(Role(key["role"]), key["membership"], key["platform"])
@@ -52,7 +52,7 @@ def _keys(
 
     if above:
         next_step = (
-            "they are older than ceilings; lower them: `moorage keys set NAME --max-priority 10`"
+            "they predate the ceilings; lower them with `moorage keys set NAME --max-priority 10`"
         )
         yield _warning("keys", above, next_step)
 
@@ -60,7 +60,7 @@ def _keys(
 def _templates(
     templates: Sequence[Mapping[str, Any]], ceilings: Mapping[str, PriorityCeilings]
 ) -> Iterator[CheckResult]:
-    """Those that give members more than they may ask for themselves."""
+    """Templates that give members a higher priority than they may ask for themselves."""
     above = [
         f"{template['name']} ({template['priority']}, "
         f"{'project ' + template['project'] if template['project'] else 'for all'})"
@@ -69,7 +69,7 @@ def _templates(
     ]
     if above:
         next_step = (
-            "members may start them as they are; lower `spec.priority` where that is not meant"
+            "members may start them unchanged; lower `spec.priority` if this is not intended"
         )
         yield _warning("templates", above, next_step)
 
@@ -87,7 +87,9 @@ def _queued(
             above.append(f"{one['sessions']} of {owner} in {group} ({one['priority']})")
 
     if above:
-        next_step = "they keep their places; `moorage ps` lists them, `moorage stop` ends one"
+        next_step = (
+            "they keep their places in the queue; `moorage ps` lists them, `moorage stop` stops one"
+        )
         yield _warning("queued sessions", above, next_step)
 
 

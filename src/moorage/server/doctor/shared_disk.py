@@ -1,4 +1,4 @@
-"""Check whether sessions and the embedded Postgres of this machine fill one disk."""
+"""Check whether sessions and the embedded Postgres of this machine share a disk."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ _NAME = "disk of Postgres"
 
 
 def check_shared_disk(settings: Settings, home: Path) -> list[CheckResult]:
-    """Nothing where Postgres is elsewhere, or the agent runs no programs on this machine."""
+    """Check for a shared disk. No result if Postgres is elsewhere, or if the agent runs no programs
+    on this machine."""
     agent = settings.agent
     if settings.manager.dsn is not None or not {"process", "docker"}.intersection(agent.runtimes):
         return []
@@ -27,13 +28,13 @@ def check_shared_disk(settings: Settings, home: Path) -> list[CheckResult]:
     database = database_directory(home)
     shared = {what: path for what, path in written.items() if _disk(path) == _disk(database)}
     if not shared:
-        return [CheckResult("ok", _NAME, f"{database}, apart from what sessions write")]
+        return [CheckResult("ok", _NAME, f"{database}, separate from the data of sessions")]
 
     return [_shared(shared, database, agent.process_disk)]
 
 
 def database_directory(home: Path) -> Path:
-    """Where the embedded Postgres has its data, or will have it."""
+    """The present or future data directory of the embedded Postgres."""
     folder = home / "postgres"
     try:
         return Path((folder / "place").read_text().strip()) / "data"
@@ -46,14 +47,14 @@ def _shared(shared: Mapping[str, Path], database: Path, limit: str) -> CheckResu
     bound = (
         f"processes of members at most {limit} each" if parse_size(limit) else "without any limit"
     )
-    detail = f"sessions can fill the one with {database}: it has {places}, {bound}"
+    detail = f"sessions can fill the disk of {database}, which also holds {places}, {bound}"
     places = " and ".join(map(str, shared.values()))
-    next_step = f"mount a disk of its own at {places}, or use a Postgres elsewhere (manager.dsn)"
+    next_step = f"mount a separate disk at {places}, or use a Postgres elsewhere (manager.dsn)"
     return CheckResult("warn", _NAME, detail, next_step)
 
 
 def _disk(path: Path) -> int:
-    """The file system of a path, or of the directory in which it would be made."""
+    """The file system of a path, or of the directory in which it would be created."""
     while not path.exists() and path != path.parent:
         path = path.parent
     return os.stat(path).st_dev

@@ -1,8 +1,8 @@
-"""Diagnostics of a Slurm site for ``moorage agent doctor``: what an agent with runtime slurm needs
-of it.
+"""Diagnostics of a Slurm site for ``moorage agent doctor``: the needs of an agent with runtime
+slurm.
 
-Asks Slurm without submitting anything: ``sbatch --test-only`` checks partition, account, QOS and
-walltime.
+The checks query Slurm without submitting anything: ``sbatch --test-only`` checks partition,
+account, QOS and walltime.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ async def check_slurm(agent: AgentSettings, state: Path) -> list[CheckResult]:
         return [*results, CheckResult("fail", _NAME, error.message, next_step)]
 
     waiting = sum(job.is_active for job in jobs)
-    results.append(CheckResult("ok", _NAME, f"{version}, {waiting} jobs of this user wait or run"))
+    results.append(
+        CheckResult("ok", _NAME, f"{version}, {waiting} jobs of this user are waiting or running")
+    )
     results.append(_partition(agent.slurm_partition, partitions))
     results.append(await _accounting(slurm))
     launch = Launch(KernelId("doctor"), ("true",), {})
@@ -62,13 +64,13 @@ async def _accounting(slurm: Slurm) -> CheckResult:
     try:
         await slurm.accounted("1")
     except RuntimeFailed as error:
-        detail = f"how a job ended is not known once squeue has forgotten it: {error.message}"
+        detail = f"the outcome of a job is unknown once squeue has forgotten it: {error.message}"
         return CheckResult(
-            "warn", "slurm accounting", detail, "ask the site for sacct, or leave it so"
+            "warn", "slurm accounting", detail, "ask the site for sacct, or ignore this"
         )
 
     return CheckResult(
-        "ok", "slurm accounting", "sacct tells how jobs ended that squeue has forgotten"
+        "ok", "slurm accounting", "sacct reports the outcome of jobs that squeue has forgotten"
     )
 
 

@@ -1,8 +1,8 @@
 """Simulated agent: the real decisions of an agent over simulated kernels, driven by timers.
 
-Unlike a real agent it observes every change of a kernel at once, and keeps checkpoint and
+Unlike a real agent, it observes every change of a kernel immediately, and keeps checkpoint and
 observation in one record per kernel, so that thousands of agents fit into one process. The
-deterministic simulation in ``tests/sim`` has an agent that observes its kernels only now and then,
+deterministic simulation in ``tests/sim`` has an agent that observes its kernels only occasionally
 and can be killed between a decision and its execution. Both run ``agent.kernel.reconcile`` and
 ``SimulatedKernel``.
 """
@@ -58,9 +58,9 @@ class Timers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SimulationContext:
-    """Shared by all agents of one simulation. ``port``: reported for every kernel that needs one.
-    ``coalesce_s``: coalescing window for reports, in seconds. ``lose_report``: probability that a
-    report with changes repeats the one before it."""
+    """State shared by all agents of one simulation. ``port``: reported for every kernel that needs
+    a port. ``coalesce_s``: coalescing window for reports, in seconds. ``lose_report``: probability
+    that a report with changes repeats the one before it."""
 
     profile: KernelProfile
     timers: Timers
@@ -88,7 +88,7 @@ class _Kernel:
 
 
 class SimulatedAgent:
-    """``changed`` is called when there is something new to report."""
+    """A simulated agent. It calls ``changed`` when there is something new to report."""
 
     def __init__(
         self, info: AgentInfo, context: SimulationContext, rng: Rng, *, changed: OnChange
@@ -99,7 +99,7 @@ class SimulatedAgent:
         self._changed = changed
         self.incarnation = context.clock.new_id()
 
-        # Kept when the agent dies, as a state directory would be.
+        # Kept when the agent dies, like a state directory.
         self.streams = AgentStart(
             info.identity, int(context.clock.now().timestamp() * 1000)
         ).stream_numbers()
@@ -108,7 +108,7 @@ class SimulatedAgent:
         self._applied = 0
         self._ordered: dict[KernelId, KernelSpec] | None = None
         self._kernels: dict[KernelId, _Kernel] = {}
-        self._orphans: dict[KernelId, _Kernel] = {}  # they run, but the checkpoint lost them
+        self._orphans: dict[KernelId, _Kernel] = {}  # running kernels that the checkpoint lost
 
         # Kernels that may have changed since the last report, and since the last reconciliation, in
         # order.
@@ -141,7 +141,7 @@ class SimulatedAgent:
         return True
 
     def report(self, whole: bool = True) -> Report | ReportDelta:
-        """The full state, or what has changed since the last report; that may be lost."""
+        """The full state, or the changes since the last report, which may be lost."""
         context = self._context
         context.statistics.reports += 1
         changed = self._unreported
@@ -190,7 +190,8 @@ class SimulatedAgent:
         return Observation(kernel_id, SessionId(""), ObservedState.UNKNOWN) if orphan else None
 
     async def open_log(self, request: LogRequest) -> AsyncGenerator[bytes, None]:
-        """Raises ``NotFound`` for a kernel that the agent does not have, or no longer has."""
+        """Open a kernel's log. Raises ``NotFound`` if the agent does not have the kernel, or no
+        longer has it."""
         kernel = self._kernels.get(request.kernel_id)
         if kernel is None:
             raise NotFound(f"this simulated agent has no kernel {request.kernel_id}")
@@ -235,7 +236,7 @@ class SimulatedAgent:
             self._kernels.clear()
 
     def drain(self) -> None:
-        """End all kernels at once and start no more."""
+        """End all kernels immediately and start no more."""
         self._draining = True
         for kernel in self._kernels.values():
             if not kernel.ended:
@@ -340,8 +341,8 @@ class SimulatedAgent:
             kernel.timer = None
 
     def _advance(self, kernel: _Kernel, now: float) -> None:
-        """``now``: the time that the timer was set for; an event loop may call slightly before
-        it."""
+        """Advance a kernel. ``now``: the time that the timer was set for; an event loop may call
+        slightly earlier."""
         kernel.simulated.advance(now)
         if not kernel.simulated.alive:
             self._end(kernel, self._determine_outcome(kernel))

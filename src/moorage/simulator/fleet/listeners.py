@@ -36,7 +36,7 @@ def _port(sock: socket.socket) -> int:
 
 
 class RefusingPort:
-    """A bound port without a listener: no other process gets it, and connections to it are
+    """A bound port without a listener: no other process can take it, and connections to it are
     refused."""
 
     def __init__(self, host: str) -> None:

@@ -12,7 +12,7 @@ from moorage.common.model.errors import InvalidInput
 from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.status import SessionType
 
-# Variables in a session's env that override what was drawn for its kernels.
+# Variables in a session's environment that override values drawn for its kernels.
 OVERRIDES = ("SIM_START_MS", "SIM_RUN_S", "SIM_EXIT", "SIM_STOP_MS", "SIM_FAIL_START")
 FOREVER = "forever"
 
@@ -71,8 +71,8 @@ class KernelProfile:
     hang_stop: float = 0.0
 
     def draw(self, spec: KernelSpec, rng: Rng) -> KernelScript:
-        """Draws the same number of random values for every kernel (given the profile), so overrides
-        for one kernel leave the scripts of all others unchanged."""
+        """Draw a script. For a given profile, every kernel draws the same number of random values,
+        so overrides for one kernel leave the scripts of all others unchanged."""
         fails_start, fails_run, hangs = (
             rng.random() < p for p in (self.fail_start, self.fail_run, self.hang_stop)
         )

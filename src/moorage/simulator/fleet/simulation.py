@@ -1,8 +1,8 @@
-"""Fleet simulation: many simulated agents in one process, each with a real link of its own to the
+"""Fleet simulation: many simulated agents in one process, each with its own real link to the
 manager.
 
 Every agent also has its own connection, as real agents have. Sharing a few connections would save
-this process 30 KiB and a fifth of the CPU time per agent, but the manager would not bear the load
+this process 30 KiB and a fifth of the CPU time per agent, but the manager would not carry the load
 of a thousand agents.
 """
 
@@ -39,10 +39,10 @@ _SHUTDOWN_NOTICE_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class FleetConfig:
-    """``ramp_s``: seconds over which the agents connect, evenly spaced. ``coalesce_s``: coalescing
-    window for reports, in seconds. ``serve``: kernels with a port answer requests there in OpenAI's
-    format; else the port refuses connections. ``cpu`` (1/1000 of a CPU) and ``mem`` (bytes) per
-    agent; None: as in ``fake:`` inventories."""
+    """Settings of a fleet. ``ramp_s``: seconds over which the agents connect, evenly spaced.
+    ``coalesce_s``: coalescing window for reports, in seconds. ``serve``: kernels with a port answer
+    requests there in OpenAI's format; else the port refuses connections. ``cpu`` (1/1000 of a CPU)
+    and ``mem`` (bytes) per agent; None: as in ``fake:`` inventories."""
 
     agents: int = 10
     gpus: int = 8
@@ -59,8 +59,8 @@ class FleetConfig:
 
 
 class FleetSimulation:
-    """Async context manager: the agents connect when it is entered (see ``FleetConfig.ramp_s``);
-    when it is left they end their kernels and report that.
+    """A fleet as an async context manager. The agents connect when it is entered (see
+    ``FleetConfig.ramp_s``); when it is left, they end their kernels and report that.
 
     ``settings`` supplies the manager's address, the resource group, the agents' address and labels,
     and the report interval. ``home``: the state directory that a manager on this host must have;
@@ -230,7 +230,7 @@ class _LinkedAgent:
 
     @property
     def up(self) -> bool:
-        """It has a link, and no interruption is under way."""
+        """Whether it has a link and is not being interrupted."""
         return self._link is not None and self._interruption is None
 
     def connect(self) -> None:

@@ -43,7 +43,7 @@ class FleetStatistics:
 
 
 class ProgressLines:
-    """Progress lines; the rates in each are since the line before."""
+    """Progress lines; the rates in each line are since the previous one."""
 
     def __init__(self, statistics: FleetStatistics, since: float) -> None:
         self._statistics = statistics
@@ -53,7 +53,7 @@ class ProgressLines:
         self._reports = 0
 
     def line(self, now: float) -> str:
-        """``now``: the clock's ``monotonic``, in seconds, as ``since``."""
+        """A progress line. ``now``: the clock's ``monotonic``, in seconds, like ``since``."""
         statistics = self._statistics
         passed = max(now - self._last_at, 1e-9)
         starts = (statistics.created - self._created) / passed

@@ -1,5 +1,5 @@
-"""Jobs for the scheduler simulator: synthetic ones in shapes that studies of GPU clusters describe,
-or from a file.
+"""Jobs for the scheduler simulator, synthetic in shapes that studies of GPU clusters describe, or
+from a file.
 
 All shapes share what those studies found (Jeon et al. on Microsoft's Philly, 2019; Hu et al. on
 SenseTime's Helios, 2021; Feitelson's workload modelling): GPU counts are powers of two, most jobs
@@ -35,7 +35,7 @@ class UnitRng(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TraceJob:
-    """``limit``: the run time limit that its user set; None: none."""
+    """A job. ``limit``: the run time limit that its user set, or None."""
 
     name: str
     at: int
@@ -48,11 +48,11 @@ class TraceJob:
 
 @dataclass(frozen=True, slots=True)
 class TraceShape:
-    """``sizes``: number of GPUs, and its percentage of jobs. ``runs``: shortest and longest run
-    time, between which run times are log-uniform. ``bursts``: percentage of jobs that arrive in
-    bursts of about ``burst_size`` jobs within ten minutes. ``heavy``: percentage of jobs of one
-    heavy user, all in the first tenth of the time. All others arrive uniformly over time and over
-    ``users`` users."""
+    """The shape of a trace. ``sizes``: numbers of GPUs with their percentages of jobs. ``runs``:
+    shortest and longest run time, between which run times are log-uniform. ``bursts``: percentage
+    of jobs that arrive in bursts of about ``burst_size`` jobs within ten minutes. ``heavy``:
+    percentage of jobs of one heavy user, all in the first tenth of the time. All others arrive
+    uniformly over time and over ``users`` users."""
 
     description: str
     sizes: tuple[tuple[int, int], ...]
@@ -74,7 +74,7 @@ SHAPES = {
         "sizes up to one agent, in bursts", _MIXED[:4], (MINUTE, 6 * HOUR), bursts=80
     ),
     "heavy-user": TraceShape(
-        "one user submits half of the jobs at once",
+        "one user submits half of the jobs at the same time",
         ((1, 70), (2, 20), (4, 10)),
         (MINUTE, 4 * HOUR),
         heavy=50,
@@ -90,8 +90,8 @@ SHAPES = {
 def generate_jobs(
     shape: str, jobs: int, gpus: int, load: float, *, estimates: str, rng: UnitRng
 ) -> tuple[TraceJob, ...]:
-    """``jobs`` jobs that request ``load`` (1: all) of ``gpus`` GPUs over the time in which they
-    arrive.
+    """Generate ``jobs`` jobs that request ``load`` (1: all) of ``gpus`` GPUs over the time in which
+    they arrive.
 
     ``estimates``: run time limits, as users set them: "exact", "padded" (1 to 4 times the run time)
     or "none". Raises ``InvalidInput`` for an unknown name.
@@ -137,8 +137,8 @@ def _log_uniform(low: int, high: int, rng: UnitRng) -> int:
 
 
 def _arrival(kind: TraceShape, jobs: int, span: int, rng: UnitRng) -> tuple[int, str]:
-    """Arrival time and user. Uniform times are those of a Poisson process with that many
-    arrivals."""
+    """Arrival time and user of a job. Uniform times are those of a Poisson process with a given
+    number of arrivals."""
     if rng.random() * 100 < kind.heavy:
         return round(rng.random() * span / 10), "heavy"
 
@@ -161,8 +161,8 @@ class _JobLine(Model):
 
 
 def read_jobs(lines: Iterable[str]) -> tuple[TraceJob, ...]:
-    """One JSON object per line: ``at_s``, ``gpus``, ``run_s``, and optionally ``user``,
-    ``limit_s``, ``priority``.
+    """Read jobs from one JSON object per line: ``at_s``, ``gpus``, ``run_s``, and optionally
+    ``user``, ``limit_s``, ``priority``.
 
     A job is stopped at its limit. Raises ``InvalidInput`` naming line and field.
     """

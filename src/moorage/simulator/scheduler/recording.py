@@ -1,5 +1,5 @@
-"""Recording: a trace of past work, built from the scheduler's decision log and from what then ran.
-Pure.
+"""Recording: a trace of past work, built from the scheduler's decision log and the runs that
+followed. Pure.
 
 Times are unix microseconds.
 """
@@ -21,8 +21,8 @@ from moorage.manager.scheduling.core.model import Allocation, KernelRequest, Quo
 from moorage.simulator.scheduler.jobs import SECOND
 from moorage.simulator.scheduler.trace import Arrival, FixedKernel, Requeue, Trace, without_load
 
-# A new session is in a pass within this time. One that first appears later was not eligible before
-# (backoff, or a start time that its user set): it arrives when it first appears.
+# A new session appears in a pass within this time. A session that appears later was not eligible
+# before (backoff, or a start time set by its user): it arrives when it first appears.
 _LATE = 5 * SECOND
 
 
@@ -34,15 +34,14 @@ class _Decisions:
     policies: list[tuple[int, Policy]] = field(default_factory=list)
     quotas: list[tuple[int, tuple[Quota, ...]]] = field(default_factory=list)
     current_agents: dict[AgentId, AgentState] = field(default_factory=dict)
-    known: set[KernelId] = field(default_factory=set)  # main kernels of the attempts that were seen
+    known: set[KernelId] = field(default_factory=set)  # main kernels of the observed attempts
     arrivals: dict[KernelId, tuple[Pending, int]] = field(default_factory=dict)
     attempts: Counter[SessionId] = field(default_factory=Counter)
     with_unmet_dependencies: set[KernelId] = field(default_factory=set)
-    # Preempted sessions that have not been pending again, and the later attempts of those that
-    # have.
+    # Preempted sessions that have not been pending again, and the later attempts of the others.
     requeued: set[SessionId] = field(default_factory=set)
     ended: set[SessionId] = field(default_factory=set)
-    # By session, and the number of its arrivals before that.
+    # By session and number of its earlier arrivals.
     later: dict[tuple[SessionId, int], list[Pending]] = field(default_factory=dict)
     first: RecordedPass | None = None
     last: RecordedPass | None = None
@@ -78,7 +77,7 @@ class _Decisions:
 
     def _add_arrival(self, item: Pending, decision: RecordedPass) -> None:
         if item.session_id in self.requeued:
-            # Not an arrival: under another policy it may not be preempted.
+            # Not an arrival, because another policy may not preempt it.
             self.requeued.remove(item.session_id)
             self.known.add(item.kernel_id)
             number = self.attempts[item.session_id]
@@ -98,24 +97,23 @@ class _Decisions:
 
         self.attempts[item.session_id] += 1
         if (attempt := self.attempts[item.session_id]) > 1:
-            # Under another policy this attempt may arrive before the previous one has started.
+            # Under another policy, this attempt may arrive before the previous one has started.
             item = replace(item, session_id=SessionId(f"{item.session_id}/{attempt}"))
 
         self.known.add(item.kernel_id)
         self.arrivals[item.kernel_id] = item, at
 
     def attempts_of(self, item: Pending) -> list[Pending]:
-        """``item``, which is an arrival, and the attempts that followed because it was
-        preempted."""
+        """The arrival ``item``, and the attempts that followed because it was preempted."""
         return [item, *self.later.get(_arrival_number(item), ())]
 
     def ended_by_preemption(self, item: Pending) -> bool:
-        """Whether that ended the last of its attempts."""
+        """Whether a preemption ended its last attempt."""
         session_id, number = _arrival_number(item)
         return number == self.attempts[session_id] and self.was_cut_short(session_id)
 
     def was_cut_short(self, session_id: SessionId) -> bool:
-        """Its last run was ended by preemption, so its run time is unknown."""
+        """Whether preemption ended its last run, so that its run time is unknown."""
         return session_id in self.requeued or session_id in self.ended
 
 
@@ -127,8 +125,8 @@ def _arrival_number(item: Pending) -> tuple[SessionId, int]:
 def build_trace(
     decisions: Iterable[RecordedPass], runs: Iterable[RunView], end: int
 ) -> Trace | None:
-    """``runs``: everything that held an allocation between the first decision and ``end``. None:
-    there was no decision."""
+    """Build the trace. ``runs``: everything that held an allocation between the first decision and
+    ``end``. None: there was no decision."""
     collected = _Decisions()
     for decision in decisions:
         collected.add(decision)
@@ -175,7 +173,7 @@ def _runs_of(item: Pending, runs: Mapping[KernelId, RunView]) -> list[RunView]:
 
 
 def _arrival(item: Pending, at: int, attempts: list[list[RunView]], cut_short: bool) -> Arrival:
-    """``attempts``: the runs of each; only the last one may have run to its end."""
+    """An arrival. ``attempts``: the runs of each; only the last may have run to its end."""
     spans = [_span(own) for own in attempts if own]
     return Arrival(
         item,
@@ -196,7 +194,7 @@ def _fixed_work(
     begin = collected.first.at
     again = dict[SessionId, Requeue]()
     for (session_id, number), attempts in collected.later.items():
-        if number == 0:  # it began before the recording
+        if number == 0:  # it started before the recording
             recorded |= {
                 KernelId(run.kernel_id) for item in attempts for run in _runs_of(item, runs)
             }
@@ -246,8 +244,8 @@ def _full_run(kernels: list[FixedKernel]) -> int | None:
 
 
 def _as_pending(fixed: list[FixedKernel], agent: AgentState | None) -> Pending:
-    """A session that was never seen pending, by what its kernels hold. Agents like its own may take
-    it."""
+    """The request of a session that was never seen pending, from the allocations of its kernels.
+    Agents like its own may run it."""
     main, *others = (kernel.running for kernel in fixed)
     separate = len({kernel.agent_id for kernel in fixed}) == len(fixed)
     return Pending(
@@ -278,23 +276,23 @@ def _request(kernel: Running) -> dict[str, int]:
 
 
 def _last_end(arrivals: list[Arrival], runs: Iterable[RunView], end: int) -> int:
-    """Time at which the last kernel ended; ``end`` if one had not ended, or a session had not
-    started."""
+    """The time at which the last kernel ended; ``end`` if a kernel had not ended or a session had
+    not started."""
     ends = [end if run.released_at is None else unix_micros(run.released_at) for run in runs]
     ends += [end for arrival in arrivals if arrival.started is None]
     return max(ends, default=end)
 
 
 def _same_limits(before: tuple[Quota, ...], after: tuple[Quota, ...]) -> bool:
-    """Whether they differ at most in what this resource group uses."""
+    """Whether they differ at most in the use by this resource group."""
     return [replace(quota, used={}, running=0) for quota in before] == [
         replace(quota, used={}, running=0) for quota in after
     ]
 
 
 def _duration(runs: list[RunView]) -> int | None:
-    """From the first start to the last end, at least 1; None while one runs, and without any
-    run."""
+    """The time from the first start to the last end, at least 1; None while a kernel runs, or if
+    none ran."""
     end = _end_of(runs)
     return None if end is None else max(1, end - _span(runs)[0])
 

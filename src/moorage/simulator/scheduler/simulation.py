@@ -1,5 +1,5 @@
-"""Scheduler simulation: a trace in virtual time, with a scheduling pass whenever something changes.
-Pure."""
+"""Scheduler simulation of a trace in virtual time, with a scheduling pass whenever something
+changes. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from moorage.manager.scheduling.incremental.planner_cache import PlannerCache
 from moorage.manager.scheduling.placement.selector_plugin import Selector
 from moorage.simulator.scheduler.trace import Arrival, FixedKernel, Trace
 
-# Policies by name; options that are not set are those of a new resource group.
+# Policies by name; unset options have the defaults of a new resource group.
 POLICIES: Mapping[str, Policy] = {
     "strict": Policy(hol="strict"),
     "skip": Policy(hol="skip"),
@@ -31,8 +31,8 @@ POLICIES: Mapping[str, Policy] = {
 
 @dataclass(frozen=True, slots=True)
 class SimulatedOutcome:
-    """One session. ``amount`` is of the trace's slot. ``started`` None: it did not start within the
-    trace."""
+    """The outcome of one session. ``amount`` is in the trace's slot. ``started`` None: it did not
+    start within the trace."""
 
     session: str
     arrived: int
@@ -46,10 +46,10 @@ class SimulatedOutcome:
 
 @dataclass(frozen=True, slots=True)
 class SimulationResult:
-    """Amounts are of the trace's slot. ``outcomes`` are in the order of arrival. ``usage``: amount
-    in use, from the time given. ``capacity``: the mean over the trace; ``largest_agent``: the most
-    that one agent has. ``span``: begin and end of a recording; None for a trace that is simulated
-    until everything has ended."""
+    """The result of a simulation. Amounts are in the trace's slot. ``outcomes`` are in the order of
+    arrival. ``usage``: amount in use, from the given time. ``capacity``: the mean over the trace;
+    ``largest_agent``: the most that one agent has. ``span``: begin and end of a recording; None for
+    a trace that is simulated until everything has ended."""
 
     outcomes: tuple[SimulatedOutcome, ...]
     usage: tuple[tuple[int, int], ...]
@@ -65,8 +65,8 @@ def simulate(
     """Run every session of the trace under ``policy``; None: the trace's own policies.
 
     There is one scheduling pass for each time at which something arrives, ends or changes; retries
-    and bypasses are counted by these passes. Starting takes no time. A preempted session stops when
-    the grace ends; if it is requeued, it then waits again, and runs again from its beginning.
+    and bypasses are counted in these passes. Starting takes no time. A preempted session stops when
+    its grace period ends; if it is requeued, it then waits again and runs again from its beginning.
     """
     state = _State(trace, policy, selectors)
     while state.events and (trace.end is None or state.events[0][0] <= trace.end):
@@ -83,7 +83,7 @@ def simulate(
 
 
 def observe(trace: Trace) -> SimulationResult:
-    """The waits and the usage that were recorded, without a simulation."""
+    """The recorded waits and usage, without a simulation."""
     changes: dict[int, int] = {}
     for kernel in trace.fixed:
         end = kernel.preempted_at or kernel.end
@@ -190,7 +190,7 @@ def _capacity(trace: Trace) -> tuple[int, int]:
 
 
 def _amount(allocations: Sequence[Allocation], slot: str) -> int:
-    """The amount of ``slot``; requests name 1/1000 shares of a device family, allocations its
+    """The amount of ``slot``. Requests use 1/1000 shares of a device family, allocations its
     devices."""
     family = (
         slot.removesuffix(SHARES_SUFFIX) + DEVICE_SUFFIX if slot.endswith(SHARES_SUFFIX) else slot
@@ -229,11 +229,11 @@ class _State:
         self._quotas: tuple[Quota, ...] = ()
         self._idle_agents: dict[AgentId, AgentState] = {}  # without load
         self._agents: dict[AgentId, AgentState] = {}
-        self._changed_agents: dict[AgentId, None] = {}  # a set in the order of insertion
+        self._changed_agents: dict[AgentId, None] = {}  # an ordered set
         self._running: dict[AgentId, dict[KernelId, Running]] = {}
         self._cursors = dict(trace.cursors)
 
-        # By session: how it waits, and what is known of its run once it starts.
+        # By session: its pending request, and the known facts of its run once it starts.
         self._items: dict[SessionId, Pending] = {each: r.item for each, r in trace.requeues.items()}
         self._run_times: dict[SessionId, int | None] = {
             each: r.runs for each, r in trace.requeues.items()
@@ -242,7 +242,7 @@ class _State:
 
         # kernels that have not ended
         self._placed: dict[SessionId, list[tuple[AgentId, KernelId]]] = {}
-        self._requeued: set[SessionId] = set()  # stopping, and to be pending again
+        self._requeued: set[SessionId] = set()  # stopping, and pending again afterwards
         self.preemptions: Counter[SessionId] = Counter()
         self._in_use = 0
         self.pending: dict[SessionId, Pending] = {}
@@ -265,7 +265,7 @@ class _State:
             self._push(max(trace.begin, arrival.at), arrival)
 
     def _push(self, at: int, event: _Event) -> None:
-        # The number keeps events of the same time in order; all of them are applied before a pass.
+        # The number orders events of the same time, which are all applied before a pass.
         heappush(self.events, (at, next(self._numbers), event))
 
     def apply(self, now: int, event: _Event) -> None:
@@ -290,8 +290,8 @@ class _State:
                 self._quotas = event.quotas
 
     def schedule(self, now: int) -> None:
-        """One scheduling pass, with what the manager stores after one: cursors, retries, bypasses,
-        starts."""
+        """Run one scheduling pass, and apply the changes that a manager stores: cursors, retries,
+        bypasses, starts."""
         self.passes += 1
         for agent_id in self._changed_agents:
             self._update_agent(agent_id)
@@ -320,7 +320,7 @@ class _State:
             self._preempt(victim, now)
 
     def _preempt(self, victim: Victim, now: int) -> None:
-        """Its kernels stop when the grace ends."""
+        """Preempt a session, whose kernels stop when the grace period ends."""
         session_id = victim.session_id
         ends_at = now + victim.grace
         self.preemptions[session_id] += 1
@@ -338,7 +338,7 @@ class _State:
         session_id = running.session_id
         kernel_id = running.kernel_id
         if self._running[agent_id].get(kernel_id) is not running:
-            return  # it is being stopped, and ends then
+            return  # it is being stopped, and ends at that time
 
         del self._running[agent_id][kernel_id]
         self._changed_agents[agent_id] = None
@@ -382,9 +382,9 @@ class _State:
             self._push(end, _Release(agent_id, running))
 
     def _update_agent(self, agent_id: AgentId) -> None:
-        """Subtract what runs on the agent from its capacity."""
+        """Subtract the kernels on the agent from its capacity."""
         idle = self._idle_agents.get(agent_id)
-        if idle is None:  # in another group, or removed before the recording began
+        if idle is None:  # in another group, or removed before the recording
             return
 
         running = tuple(self._running.get(agent_id, {}).values())

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from moorage.simulator.scheduler.jobs import SECOND
 from moorage.simulator.scheduler.simulation import SimulatedOutcome, SimulationResult
 
-# Slowdown counts shorter run times as this long: bounded slowdown after Feitelson.
+# Lower bound of run times in the slowdown: bounded slowdown after Feitelson.
 _SLOWDOWN_BOUND = 10 * SECOND
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduleStatistics:
-    """Times in seconds; zeros if nothing started."""
+    """Statistics of a schedule. Times are in seconds, and zero if nothing started."""
 
     # mean share of the capacity in use: over a recording, else until the last arrival
     utilization: float
@@ -35,14 +35,14 @@ class ScheduleStatistics:
 
 
 def summarize(result: SimulationResult) -> ScheduleStatistics:
-    """In a recording, sessions that have not started have waited until its end. In a trace that
-    runs until everything has ended, they request more than the capacity, and count only as
-    unstarted."""
+    """Compute the statistics. In a recording, sessions that have not started have waited until its
+    end. In a trace that runs until everything has ended, they request more than the capacity and
+    count only as unstarted."""
     outcomes = result.outcomes
     span = result.span
     started = [(o, o.started) for o in outcomes if o.started is not None]
 
-    # With the time until which each session waited.
+    # Each session with the end of its wait.
     waited = (
         started
         if span is None
@@ -95,12 +95,12 @@ def utilization(result: SimulationResult, begin: int, end: int) -> float:
 
 
 def percentile(ordered: Sequence[int], percent: int) -> int:
-    """The smallest value that ``percent`` of 100 values do not exceed."""
+    """The smallest value that ``percent`` percent of the values do not exceed."""
     return ordered[max(0, -(-len(ordered) * percent // 100) - 1)] if ordered else 0
 
 
 def jain_index(shares: Sequence[float]) -> float:
-    """1: all shares are equal; 1/n: one has everything."""
+    """Jain's fairness index. 1: all shares are equal; 1/n: one user has everything."""
     squares = sum(share * share for share in shares)
     return sum(shares) ** 2 / (len(shares) * squares) if squares else 1.0
 

@@ -1,5 +1,5 @@
-"""Trace for the scheduler simulator: sessions that arrive, and the resources, policies and quotas
-over time.
+"""Trace for the scheduler simulator: arriving sessions, and resources, policies and quotas over
+time.
 
 Times are microseconds: unix time in a recording, time since the start in a synthetic trace.
 Durations are microseconds too.
@@ -22,10 +22,10 @@ _GPU = "cuda.device"
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A session that waits from ``at`` on. ``runs``: the time for which it holds its allocation
-    unless it is preempted; None: it still held it when the recording ended, or it never started.
-    ``started``: its first start in the recording. ``attempts``: begin and end of each recorded run,
-    if it was preempted there."""
+    """A session that waits from ``at``. ``runs``: the time for which it holds its allocation unless
+    it is preempted; None: it still held the allocation when the recording ended, or it never
+    started. ``started``: its first start in the recording. ``attempts``: begin and end of each
+    recorded run, if it was preempted there."""
 
     item: Pending
     at: int
@@ -50,8 +50,8 @@ class FixedKernel:
 
 @dataclass(frozen=True, slots=True)
 class Requeue:
-    """The session of fixed kernels, as it waits after it was preempted, and how long it then runs.
-    ``attempts``: begin and end of each run that followed in the recording."""
+    """The session of fixed kernels: its pending request after a preemption, and its following run
+    time. ``attempts``: begin and end of each run that followed in the recording."""
 
     item: Pending
     runs: int | None
@@ -60,10 +60,10 @@ class Requeue:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """``end`` None: until everything has ended. ``agents``: the state of an agent without load,
-    valid from the time given; ``policies`` and ``quotas`` likewise. ``requeues``: of the sessions
-    of fixed kernels. ``cancelled``: recorded sessions that left the queue without starting; they
-    are not simulated. ``slot``: the slot that statistics measure."""
+    """A trace. ``end`` None: it lasts until everything has ended. ``agents``: the state of an agent
+    without load, valid from the given time; ``policies`` and ``quotas`` likewise. ``requeues``: of
+    the sessions of fixed kernels. ``cancelled``: recorded sessions that left the queue without
+    starting; they are not simulated. ``slot``: the slot that statistics measure."""
 
     group: str
     begin: int
@@ -87,7 +87,7 @@ class Trace:
 
     @property
     def unrecorded_starts(self) -> int:
-        """Kernels that started within the recording, in a pass that was not recorded."""
+        """Kernels that started within the recording, but in a pass that was not recorded."""
         return sum(kernel.running.started_at > self.begin for kernel in self.fixed)
 
     @property
@@ -97,7 +97,7 @@ class Trace:
 
 
 def _most_requested(arrivals: Iterable[Arrival]) -> str:
-    """The device family with the largest total request, as the slot that requests name; cpu if
+    """The slot of the device family with the largest total request, as used in requests; cpu if
     there is none."""
     totals: dict[str, int] = {}
     for arrival in arrivals:
@@ -145,8 +145,8 @@ def trace_of_jobs(jobs: Sequence[TraceJob], fleet: Fleet) -> Trace:
 
 
 def _pending(job: TraceJob, gpus: int) -> Pending:
-    """One kernel if the job fits on an agent; else kernels that fill whole agents, and one for the
-    rest."""
+    """The request of a job: one kernel if the job fits on an agent; else kernels that fill whole
+    agents, and one for the rest."""
     full, rest = divmod(job.gpus, gpus)
     sizes = [gpus] * full + [rest] * (rest > 0)
     first, *others = (

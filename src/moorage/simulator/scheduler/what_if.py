@@ -1,6 +1,6 @@
-"""Changes of a recorded trace for what-if questions: more agents, other quotas. Pure.
+"""Changes to a recorded trace for what-if questions: more agents, other quotas. Pure.
 
-Other policies need no change of the trace: ``simulate`` takes one.
+Other policies need no change: ``simulate`` accepts a policy.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PREFIX = "added"
 
 @dataclass(frozen=True, slots=True)
 class QuotaChange:
-    """The limits to set or, where None, to remove; all others stay as recorded. Amounts in base
+    """Limits to set or, if None, to remove; all others stay as recorded. Amounts are in base
     units."""
 
     scope: Literal["user", "project", "group"]
@@ -32,13 +32,13 @@ class QuotaChange:
 
 
 def model_agent(trace: Trace, like: str | None) -> AgentState:
-    """The recorded agent named ``like``, else the one with the most of the trace's slot. Raises
+    """The recorded agent named ``like``, or else the one with the most of the trace's slot. Raises
     ``InvalidInput``."""
     agents = {agent.agent_id: agent for _, agent in trace.agents}
     if like is not None and AgentId(like) not in agents:
         names = ", ".join(sorted(agents)[:10])
         raise InvalidInput(
-            f"--like {like!r} is no recorded agent", next_step=f"use one of: {names}"
+            f"--like {like!r} is not a recorded agent", next_step=f"use one of: {names}"
         )
 
     if like is not None:
@@ -51,18 +51,18 @@ def model_agent(trace: Trace, like: str | None) -> AgentState:
 
 
 def with_agents(trace: Trace, model: AgentState, count: int) -> Trace:
-    """``count`` more agents like ``model``, from the beginning on."""
+    """The trace with ``count`` more agents like ``model`` from the beginning."""
     return _with(trace, [model] * count)
 
 
 def with_devices(trace: Trace, model: AgentState, count: int) -> Trace:
-    """``count`` more devices of the trace's family, on further agents like ``model``; the last of
-    them may have fewer. Raises ``InvalidInput`` if ``model`` has none."""
+    """The trace with ``count`` more devices of its family on additional agents like ``model``; the
+    last agent may have fewer. Raises ``InvalidInput`` if ``model`` has none."""
     slot = trace.slot.removesuffix(SHARES_SUFFIX) + DEVICE_SUFFIX
     devices = [device for device in model.devices if device.slot == slot]
     if not devices:
         raise InvalidInput(
-            f"agent {model.agent_id} has no {slot}", next_step="name one that has with --like"
+            f"agent {model.agent_id} has no {slot}", next_step="name one that has it with --like"
         )
 
     added = [model] * (count // len(devices))
@@ -95,7 +95,7 @@ def _with(trace: Trace, added: list[AgentState]) -> Trace:
 
 
 def with_quotas(trace: Trace, changes: list[QuotaChange]) -> Trace:
-    """With these limits from the beginning on."""
+    """The trace with these limits from the beginning."""
     recorded = trace.quotas or ((trace.begin, ()),)
     changed = []
     for at, quotas in recorded:

@@ -42,7 +42,7 @@ def print_comparison(
     statistics: Mapping[str, ScheduleStatistics],
     last_column: Literal["MAKESPAN", "UNSTARTED"],
 ) -> None:
-    """One line per policy."""
+    """Print one line per policy."""
     rows = []
     preempted = any(each.preemptions for each in statistics.values())
     for name, each in statistics.items():
@@ -69,8 +69,8 @@ def _row(name: str, statistics: ScheduleStatistics) -> tuple[str, ...]:
 
 
 def save_plot(results: Mapping[str, SimulationResult], path: Path, resource: str) -> None:
-    """Waits, and use of ``resource`` over time, of each policy. Raises ``InvalidInput`` for an
-    unknown format and ``StartupError`` without matplotlib."""
+    """Plot the waits and the use of ``resource`` over time for each policy. Raises ``InvalidInput``
+    for an unknown format and ``StartupError`` without matplotlib."""
     if path.suffix not in (".png", ".svg"):
         raise InvalidInput(
             f"--plot {str(path)!r} has an unknown format",

@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 From = Annotated[
     str | None,
     typer.Option(
-        "--from", help="2026-05-04T13:00 (local time unless it has an offset), 13:00, or 10m (ago)."
+        "--from",
+        help="Start: 2026-05-04T13:00 (local time unless it has an offset), 13:00, or 10m (ago).",
     ),
 ]
-To = Annotated[str | None, typer.Option("--to", help="Written like --from. Default: now.")]
+To = Annotated[str | None, typer.Option("--to", help="End, written like --from. Default: now.")]
 Last = Annotated[
     float | None,
     duration_option(
@@ -136,12 +137,13 @@ def _row(entry: RecordedPass | Gap) -> tuple[str, ...]:
 def fetch_span(
     cli: Cli, group: str, begin: str | None, end: str | None, *, last: float | None
 ) -> LogSpan:
-    """The manager's log of the time span that the options name. Raises ``InvalidInput`` if they
-    name none, and ``NotFound`` if the log has nothing of it."""
+    """The manager's log of the time span given by the options. Raises ``InvalidInput`` if the span
+    is invalid, and ``NotFound`` if the log has no entry in it."""
     now = cli.clock.now()
     if last is not None and (begin is not None or end is not None):
         raise InvalidInput(
-            "--last excludes --from and --to", next_step="give --last alone, or the other two"
+            "--last cannot be combined with --from and --to",
+            next_step="give either --last or the other two",
         )
 
     until = now if end is None else times.past(end, now, "--to")

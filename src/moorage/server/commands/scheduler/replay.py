@@ -69,10 +69,9 @@ def replay(
     policy: Annotated[
         list[str] | None,
         typer.Option(
-            help="Repeatable, or separated by commas: strict, skip, greedy, backfill, lifo, drf; "
-            "or options "
-            "of a group, as for `groups set`: 'hol=skip max_bypasses=10'. Other options are as "
-            "recorded."
+            help="Policy to simulate: strict, skip, greedy, backfill, lifo, drf; or options of a "
+            "group as for `groups set`, like 'hol=skip max_bypasses=10'; other options stay as "
+            "recorded. Repeatable, or separated by commas."
         ),
     ] = None,
     add_agents: AddAgents = 0,
@@ -81,7 +80,9 @@ def replay(
     quota: QuotaTexts = None,
     verify: Annotated[
         bool,
-        typer.Option("--verify", help="Plan each recorded pass again, and compare the decisions."),
+        typer.Option(
+            "--verify", help="Repeat the planning of each recorded pass, and compare the decisions."
+        ),
     ] = False,
     plot: Annotated[
         Path | None, typer.Option(help="Save a plot of waits and utilization as .png or .svg.")
@@ -90,16 +91,20 @@ def replay(
     """Simulate recorded work under other policies, with more agents or other quotas. Administrators
     only.
 
-    \b Examples: moorage scheduler replay --last 1h --policy strict,backfill moorage scheduler
-    replay --from 13:00 --to 15:00 --policy drf --policy 'hol=skip max_bypasses=10' moorage
-    scheduler replay --last 1d --add-gpus 16 --like gpu-03 moorage scheduler replay --last 1d
-    --quota 'user ann cuda.device=8' --policy drf moorage scheduler replay --last 10m --verify
+    \b
+    Examples:
+      moorage scheduler replay --last 1h --policy strict,backfill
+      moorage scheduler replay --from 13:00 --to 15:00 --policy drf --policy 'hol=skip'
+      moorage scheduler replay --last 1d --add-gpus 16 --like gpu-03
+      moorage scheduler replay --last 1d --quota 'user ann cuda.device=8' --policy drf
+      moorage scheduler replay --last 10m --verify
     """
     _check_policies(policy or [])
     changes = parse_changes(add_agents, add_gpus, like, quota or [])
     if verify and (policy or plot or changes):
         raise InvalidInput(
-            "--verify excludes --policy, --plot and all changes", next_step="leave one of them out"
+            "--verify cannot be combined with --policy, --plot or any change",
+            next_step="leave one of them out",
         )
 
     span = fetch_span(cli, group, begin=begin, end=end, last=last)
@@ -129,8 +134,7 @@ def _check_policies(texts: list[str]) -> None:
 
 
 def parse_policies(texts: list[str], recorded: Policy) -> dict[str, Policy]:
-    """Policies by their text on the command line; options that a text does not name are those of
-    ``recorded``.
+    """Policies by their text on the command line; options that a text omits come from ``recorded``.
 
     Raises ``InvalidInput`` or ``ValidationError``, naming the option."""
     from moorage.manager.store.groups.repository import options_of, policy_of
@@ -166,7 +170,8 @@ def _check_selector(policy: Policy) -> None:
 
 
 def _fetch_trace(cli: Cli, span: LogSpan, gaps: list[Gap]) -> Trace:
-    """The recorded work of the span; adds to ``gaps``. Raises ``NotFound`` if there was none."""
+    """The recorded work of the span; gaps are added to ``gaps``. Raises ``NotFound`` if there was
+    no work."""
     from moorage.manager.decision_log import Gap
     from moorage.manager.decision_log.timeline import unix_micros
     from moorage.simulator.scheduler.recording import build_trace
@@ -201,7 +206,7 @@ def _compare(
     policies: dict[str, Policy],
     plot: Path | None,
 ) -> None:
-    """``changed``: the trace for all policies but the recorded one."""
+    """Compare policies. ``changed``: the trace for all policies except the recorded one."""
     from moorage.manager.selector_plugins import SelectorPlugins
     from moorage.simulator.scheduler import simulate, summarize
     from moorage.simulator.scheduler.simulation import observe
@@ -271,7 +276,8 @@ def _print_notes(cli: Cli, trace: Trace, gaps: list[Gap]) -> None:
 
 
 def _verify(cli: Cli, span: LogSpan) -> int:
-    """Plan every recorded pass again. The exit code: 1 if a decision differs."""
+    """Repeat the planning of every recorded pass. Returns the exit code: 1 if a decision
+    differs."""
     from moorage.manager.decision_log import Gap, differences
     from moorage.manager.selector_plugins import SelectorPlugins
 

@@ -1,5 +1,5 @@
-"""``moorage scheduler simulate``: policies on synthetic jobs, or on the jobs of a file. Needs no
-manager."""
+"""``moorage scheduler simulate``: simulates policies on synthetic jobs or on the jobs of a file.
+Needs no manager."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def simulate(
     trace: Annotated[
         str,
         typer.Option(
-            help="uniform, mixed, bursty, heavy-user, stream, or a file of jobs: FILE.jsonl."
+            help="uniform, mixed, bursty, heavy-user, stream, or a file of jobs, FILE.jsonl."
         ),
     ] = "mixed",
     policy: Annotated[
@@ -38,7 +38,7 @@ def simulate(
     load: Annotated[
         float,
         typer.Option(
-            min=0.01, max=100, help="GPU time requested, as a share of all GPU time; 1: all of it."
+            min=0.01, max=100, help="Requested GPU time as a share of all GPU time; 1 is all of it."
         ),
     ] = 0.9,
     estimates: Annotated[

@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     from moorage.simulator.scheduler.what_if import QuotaChange
 
 AddAgents = Annotated[
-    int, typer.Option(min=0, max=10_000, help="Simulate with that many more agents.")
+    int, typer.Option(min=0, max=10_000, help="Simulate with this many more agents.")
 ]
 AddGpus = Annotated[
     int,
     typer.Option(
         min=0,
         max=100_000,
-        help="Simulate with that many more GPUs, on as many more agents as they need.",
+        help="Simulate with this many more GPUs, on as many more agents as needed.",
     ),
 ]
 Like = Annotated[
     str | None,
     typer.Option(
-        help="The recorded agent that the added ones are like. Default: one with the most GPUs.",
+        help="The recorded agent that added ones copy. Default: the one with the most GPUs.",
         metavar="AGENT",
         autocompletion=agent_ids,
     ),
@@ -44,8 +44,7 @@ QuotaTexts = Annotated[
     typer.Option(
         "--quota",
         help="Simulate with other limits, as for `quotas set`: 'user ann cuda.device=8 "
-        "sessions=none'. "
-        "Repeatable; other limits are as recorded.",
+        "sessions=none'. Repeatable; other limits stay as recorded.",
     ),
 ]
 _SCOPES = ("user", "project", "group")
@@ -54,8 +53,8 @@ _MAX_USERS = 10  # listed by name
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What the options ask for. ``like``: the agent that added ones are like; None: one with the
-    most GPUs."""
+    """The changes given by the options. ``like``: the agent that added ones copy; None: the one
+    with the most GPUs."""
 
     agents: int
     gpus: int
@@ -66,7 +65,7 @@ class Changes:
         return bool(self.agents or self.gpus or self.quotas)
 
     def apply(self, trace: Trace) -> tuple[Trace, str]:
-        """The changed trace, and the changes in words. Raises ``InvalidInput``."""
+        """Return the changed trace, and the changes in words. Raises ``InvalidInput``."""
         from moorage.simulator.scheduler import what_if
 
         words = []
@@ -96,7 +95,7 @@ class Changes:
 
 
 def parse_changes(agents: int, gpus: int, like: str | None, quotas: list[str]) -> Changes:
-    """Raises ``InvalidInput`` that names the option."""
+    """Parse the options. Raises ``InvalidInput``, which names the option."""
     if like is not None and not agents and not gpus:
         raise InvalidInput("--like needs --add-agents or --add-gpus", next_step="add one of them")
     return Changes(agents, gpus, like, tuple(map(_parse_quota, quotas)))
@@ -156,8 +155,7 @@ def waits(result: SimulationResult) -> dict[str, list[float]]:
 
 
 def print_waits(cli: Cli, results: Mapping[str, SimulationResult]) -> None:
-    """Mean waits of all sessions and of each user's, with the first result as the one to compare
-    with."""
+    """Print the mean waits of all sessions and of each user's, compared with the first result."""
     by_result = {name: waits(result) for name, result in results.items()}
     first = next(iter(by_result.values()))
     users = sorted(first.keys() - {""}, key=lambda user: (-len(first[user]), user))[:_MAX_USERS]
