@@ -36,7 +36,7 @@ COMMANDS = {
         "moorage.server.commands.daemons",
     ),
     "proxy": (
-        "Run a proxy: the OpenAI-compatible address.",
+        "Run a proxy, which serves the OpenAI-compatible address.",
         "moorage.server.commands.daemons",
         "moorage.server.commands.join",
     ),
@@ -54,7 +54,7 @@ COMMANDS = {
         "moorage.server.commands.daemons",
     ),
     "upgrade": (
-        "Upgrade an installation, one part after the other.",
+        "Upgrade an installation, one part after another.",
         "moorage.server.commands.upgrade",
     ),
 }

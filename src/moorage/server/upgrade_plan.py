@@ -225,7 +225,10 @@ def _way_back(
     revision: str, migrations: Sequence[Migration], compatible_since: str
 ) -> Iterator[CheckResult]:
     if migrations and revision < compatible_since:
-        detail = "managers of the previous release keep running after the migration, but cannot start again"
+        detail = (
+            "managers of the previous release keep running after the migration, "
+            "but cannot start again"
+        )
         next_step = "the only way back is `moorage db restore FILE --overwrite` with that release"
         yield CheckResult("warn", "way back", detail, next_step)
     elif migrations:

@@ -66,29 +66,15 @@ def simulate(
     faults: Annotated[
         str, typer.Option(help="none, light or heavy; the options below override it.")
     ] = "none",
-    fail_start: Annotated[
-        float | None, _probability("Probability that a kernel cannot be started.")
-    ] = None,
-    fail_run: Annotated[
-        float | None, _probability("Probability that a kernel exits with 1, or crashes.")
-    ] = None,
-    hang_stop: Annotated[
-        float | None, _probability("Probability that a kernel ignores SIGTERM.")
-    ] = None,
-    lose_report: Annotated[
-        float | None, _probability("Probability that a report repeats the previous one.")
-    ] = None,
-    disconnect_every: Annotated[
-        float | None, _interval("Mean interval at which an agent loses its connection.")
-    ] = None,
-    die_every: Annotated[
-        float | None, _interval("Mean interval at which an agent dies and restarts.")
-    ] = None,
-    reboot: Annotated[
-        float | None, _probability("Probability that a death ends the node's kernels.")
-    ] = None,
+    fail_start: Annotated[float | None, _probability("A kernel cannot be started.")] = None,
+    fail_run: Annotated[float | None, _probability("A kernel exits with 1, or crashes.")] = None,
+    hang_stop: Annotated[float | None, _probability("A kernel ignores SIGTERM.")] = None,
+    lose_report: Annotated[float | None, _probability("A report repeats the previous one.")] = None,
+    disconnect_every: Annotated[float | None, _interval("An agent loses its connection.")] = None,
+    die_every: Annotated[float | None, _interval("An agent dies and restarts.")] = None,
+    reboot: Annotated[float | None, _probability("A death ends the node's kernels.")] = None,
     lose_checkpoint: Annotated[
-        float | None, _probability("Probability that another death loses the checkpoint.")
+        float | None, _probability("Any other death loses the checkpoint.")
     ] = None,
     seed: Annotated[
         int, typer.Option(help="Random seed: the same orders have the same outcomes.")

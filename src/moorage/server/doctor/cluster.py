@@ -333,7 +333,7 @@ def _reach(facts: Mapping[str, Any]) -> Iterator[CheckResult]:
             continue
 
         status = "fail" if proxies <= set(unreached) else "warn"
-        detail = f"{agent['id']} does not answer {_names(unreached)} at {agent['address']}"
+        detail = f"{agent['id']} at {agent['address']} does not answer {_names(unreached)}"
         next_step = (
             "open agent.port_range there to the proxies; or set agent.reach to dial-out there, and "
             "proxy.dialout_listen at every proxy"
