@@ -78,7 +78,7 @@ async def test_input_is_asked_for_and_given(session: CodeSession) -> None:
     assert items_of(run, "input") == [{"type": "input", "prompt": "who? ", "password": False}]
     done = await session.ask("input", run_id="ask-1", text="Ada", after=run["next"], wait_s=20)
     assert (done["status"], text_of(done)) == ("finished", "hello Ada\n")
-    with pytest.raises(Conflict, match="asks for no input"):
+    with pytest.raises(Conflict, match="is not asking for input"):
         await session.ask("input", run_id="ask-1", text="again")
 
 

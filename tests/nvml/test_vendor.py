@@ -368,7 +368,7 @@ def test_calls_that_hang(make_nvml: MakeNvml, start: MakeVendor, key: str) -> No
     vendor = start(nvml, limit_s=0.5)
     assert vendor.reasons() == dict.fromkeys(ids(nvml), "")
     nvml.hang(key)
-    hanging = dict.fromkeys(ids(nvml), "the driver has not answered for 0.5 s: `dmesg` may say why")
+    hanging = dict.fromkeys(ids(nvml), "the driver has not answered for 0.5 s: see `dmesg`")
     assert vendor.reasons() == hanging
     began = time.monotonic()
     assert vendor.unhealthy(*ids(nvml)) == hanging

@@ -156,7 +156,7 @@ async def test_damaged_partial_file_is_not_used(
     [partial] = blobs.glob("*.moorage-partial")
     with partial.open("r+b") as file:
         file.write(b"damaged")
-    with pytest.raises(CreateFailed, match="does not have the checksum"):
+    with pytest.raises(CreateFailed, match="does not match the hub's checksum"):
         await models.fetch(spec("org/tiny"), env, lambda _: None)
 
     assert not partial.exists()

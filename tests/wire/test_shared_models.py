@@ -255,7 +255,7 @@ async def test_nothing_is_fetched_for_a_process_of_a_member_that_will_be_refused
 @pytest.mark.parametrize("revision", ["../../evil", "/etc/shadow", "a/../b", "-x", "a//b", "a\n"])
 async def test_a_revision_is_no_path(tmp_path: Path, hub: LocalHub, revision: str) -> None:
     for args in ((f"--revision={revision}",), ("--revision", revision)):
-        with pytest.raises(CreateFailed, match="no branch, tag or commit"):
+        with pytest.raises(CreateFailed, match="not a branch, tag or commit"):
             await models.fetch_shared(
                 model(MEMBER, args=args), tmp_path / "cache", os.environ, lambda _: None
             )

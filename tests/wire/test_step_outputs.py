@@ -219,7 +219,7 @@ async def test_an_input_that_arrives_changed_is_refused(
     assert (one(view, "take").state, one(view, "take").reason) == ("failed", "input-unavailable"), (
         view
     )
-    assert "another checksum" in one(view, "take").detail
+    assert "the checksum of output" in one(view, "take").detail
     assert kept(agents["right"]) == []
 
 

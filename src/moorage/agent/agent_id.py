@@ -15,7 +15,7 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 def agent_id(settings: AgentSettings) -> str:
-    """Raises ``ConfigError``."""
+    """The id of the agent. Raises ``ConfigError``."""
     given = settings.id or socket.gethostname()
     if not _ID.fullmatch(given):
         raise ConfigError(

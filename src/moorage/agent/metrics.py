@@ -1,7 +1,7 @@
 """Prometheus metrics of the agent: its devices, the usage of its kernels, and its own process.
 
 They are rendered on request from the latest samples, so an ended kernel leaves no series behind.
-Their number is bounded by what runs on one node; the manager exports the sums.
+The kernels of one node bound their number; the manager exports the sums.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ Kernels = Mapping[KernelId, tuple[str, ObservedState]]
 
 
 class AgentMetrics(Collector):
-    """``kernels`` returns the session name and state of each kernel. ``sampler`` is None if nothing
-    is sampled."""
+    """The metrics of an agent. ``kernels`` returns the session name and state of each kernel.
+    ``sampler`` is None if nothing is sampled."""
 
     def __init__(
         self,
@@ -109,7 +109,9 @@ class AgentMetrics(Collector):
             yield family
 
         slowed = _gauge(
-            "device_slowed", "1 for what lowers the clocks of a device now.", ["device", "by"]
+            "device_slowed",
+            "1 for each cause that currently lowers the clocks of a device.",
+            ["device", "by"],
         )
         for device_id, measurement in samples.items():
             for reason in measurement.slowed_by:
@@ -178,7 +180,7 @@ class _MetricsOfSites(Collector):
 
 
 def page_of(metrics: Collector) -> Callable[[], bytes]:
-    """The page of an agent, with what belongs to its process, in Prometheus text format."""
+    """The page of an agent with the metrics of its process, in Prometheus text format."""
     registry = daemon_registry("agent")
     registry.register(metrics)
     return lambda: generate_latest(registry)

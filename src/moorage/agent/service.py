@@ -73,12 +73,12 @@ _LoopSpec = tuple[str, Callable[[], Awaitable[None]], float]
 
 
 class Agent:
-    """Use as an async context manager.
+    """The agent, as an async context manager.
 
     ``home`` is the state directory of the installation (default: ``common.home``); the agent keeps
     its own state in ``home/agent-<id>``. ``ready`` is called each time the first orders of a
-    connection are applied. ``metrics``: with ``agent.metrics_listen``, while the agent runs.
-    ``serves_metrics``: it serves them itself, at ``metrics_address``.
+    connection are applied. ``metrics`` is set with ``agent.metrics_listen`` while the agent runs.
+    ``serves_metrics``: the agent serves them itself, at ``metrics_address``.
 
     Starting raises ``ConfigError`` or ``StartupError``; an unreachable manager is not an error.
     """
@@ -113,7 +113,7 @@ class Agent:
         )
         self._logs = logs
 
-        # With a simulated inventory no real device is touched.
+        # A simulated inventory touches no real device.
         simulated = settings.inventory.startswith("fake:")
         nvidia = NvidiaVendor(KnownDevices(self.state / GPUS_FILE))
         self._nvidia = nvidia
@@ -168,8 +168,8 @@ class Agent:
                 self._link.schedule_report()
                 await self._kernels.drain()
 
-            # Sent even if kernels keep running: one placed here now would wait for the agent's next
-            # start.
+            # Sent even if kernels keep running, because a kernel placed here now would wait for the
+            # agent's next start.
             self._shutting_down = True
             await self._link.send_shutdown_notice()
         finally:
@@ -185,7 +185,7 @@ class Agent:
             self._link.schedule_report()
 
     def isolation(self) -> str:
-        """Whose processes run how on this node; "" if it runs none."""
+        """How processes of which users run on this node; "" if it runs none."""
         return self._runtimes.isolation()
 
     def report(self, whole: bool = True) -> Report | ReportDelta:
@@ -440,7 +440,7 @@ class Agent:
         )
 
         if self._settings.metrics_listen is not None:
-            # Imported here: without this setting its packages need not be installed.
+            # Imported here because its packages are needed only with this setting.
             from moorage.agent.metrics import AgentMetrics, page_of, serve_metrics
 
             metrics = AgentMetrics(
@@ -485,8 +485,8 @@ class Agent:
         )
 
     async def _offers_of_node(self) -> tuple[tuple[SlotOffer, ...], tuple[str, ...]]:
-        """What this node offers and the engines that are installed here, or what the site of a
-        batch runtime takes: its jobs bring their engines."""
+        """The offers of this node and its installed engines, or those of a batch runtime's site,
+        whose jobs bring their engines."""
         if (jobs := self._runtimes.max_jobs) is not None:
             return (SlotOffer(JOBS, jobs),), ENGINES
         offers = await asyncio.to_thread(self._inventory.offers)
@@ -499,14 +499,14 @@ class Agent:
                 nudge()
 
     async def _update_inventory(self) -> None:
-        """Query devices, engines and runtimes again, and report changes at once."""
+        """Query devices, engines and runtimes again, and report changes immediately."""
         offers, engines = await self._offers_of_node()
         offered_runtimes = await self._runtimes.refresh()
 
         if self._kernels is not None and not self._kernels.listed.issuperset(
             self._runtimes.offered
         ):
-            # it answers again, and may have kernels that the checkpoint lost
+            # the runtime answers again, and may have kernels that the checkpoint lost
             await self._kernels.scan()
 
         now = offers, engines, offered_runtimes, self._nvidia.facts

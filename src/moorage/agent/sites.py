@@ -1,8 +1,8 @@
-"""Agents of several sites in one process: an agent for each site, with a state directory, an
-identity and a resource group of its own.
+"""Agents of several sites in one process: each site has an agent with its own state directory,
+identity and resource group.
 
-They share the process, its log and its metrics, and nothing that one of them can hold up: each has
-its tasks and its threads, and one that cannot start is tried again while the others serve.
+They share the process, its log and its metrics, but nothing that one of them can block: each has
+its own tasks and threads, and an agent that cannot start is retried while the others serve.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _site_threads: ContextVar[ThreadPoolExecutor | None] = ContextVar("site_threads"
 
 
 class ThreadsOfSites(ThreadPoolExecutor):
-    """Default executor of the event loop. The work of a site runs in threads of its own: a file
-    system that hangs blocks those, and no other site's."""
+    """Default executor of the event loop, which runs the work of each site in separate threads. A
+    hanging file system blocks only the threads of its site."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         threads = _site_threads.get()
@@ -46,13 +46,14 @@ class ThreadsOfSites(ThreadPoolExecutor):
 
 
 def run_in_threads(threads: ThreadPoolExecutor) -> None:
-    """From now on the work of this task, and of tasks that it starts, runs in ``threads``."""
+    """Run the work of this task, and of tasks that it starts, in ``threads`` from now on."""
     _site_threads.set(threads)
 
 
 class Sites:
-    """Use as an async context manager. ``settings``: of each site's agent, whose ``id`` is set.
-    Entering does not wait for the sites; leaving stops all of them at the same time.
+    """The agents of the sites, as an async context manager. ``settings``: of each site's agent,
+    whose ``id`` is set. Entering does not wait for the sites; leaving stops all of them
+    concurrently.
 
     ``metrics_address`` is set while metrics are served, "" otherwise.
 
@@ -123,7 +124,7 @@ class Sites:
         await asyncio.gather(*(task.wait() for task in tasks))
 
     async def _run(self, agent_id: str) -> None:
-        """The agent of one site until the stop."""
+        """Run the agent of one site until it is stopped."""
         threads = ThreadPoolExecutor(_THREADS, thread_name_prefix=f"agent-{agent_id}")
         run_in_threads(threads)
         structlog.contextvars.bind_contextvars(agent=agent_id)

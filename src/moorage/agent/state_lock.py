@@ -16,8 +16,8 @@ _PAUSE_S = 0.05
 
 
 class StateLock:
-    """An async context manager. Creates the state directory if it is missing. Raises
-    ``StartupError``."""
+    """The lock, as an async context manager. It creates the state directory if it is missing.
+    Raises ``StartupError``."""
 
     def __init__(self, state: Path, agent_id: str) -> None:
         self._state = state
@@ -40,9 +40,9 @@ class StateLock:
                 break
             except BlockingIOError:
                 pid = os.pread(fd, 32, 0).decode(errors="replace").strip()
-                # An agent that was killed while it forked a kernel's supervisor leaves the lock,
-                # for a moment, to the forked process. Wait for it: until then the kernel could not
-                # be found either.
+                # An agent killed while forking a kernel's supervisor leaves the lock to the forked
+                # process for a moment. Wait for it, because until then the kernel cannot be found
+                # either.
                 holder = procfs.stat(int(pid)) if pid.isdigit() else None
                 if attempts_left and not (holder and holder.alive):
                     await asyncio.sleep(_PAUSE_S)
@@ -52,7 +52,7 @@ class StateLock:
                 raise StartupError(
                     f"agent {self._agent_id!r} is already running, as process {pid}: it holds "
                     f"{self._state}",
-                    next_step="stop it, or give this one another agent.id",
+                    next_step="stop it, or give this agent another agent.id",
                 ) from None
 
         os.ftruncate(fd, 0)
@@ -60,6 +60,6 @@ class StateLock:
         self._fd = fd
 
     async def __aexit__(self, *exc: object) -> None:
-        # Closing is not enough: a process that was forked a moment ago has the file, too.
+        # Closing is not enough, because a recently forked process has the file, too.
         fcntl.flock(self._fd, fcntl.LOCK_UN)
         os.close(self._fd)

@@ -149,7 +149,7 @@ async def test_runtime_without_signals_is_named(tmp_path: Path) -> None:
     runtime = Signals(tmp_path)
     runtime.capabilities = replace(runtime.capabilities, signals=False)
     found = await reload(context_of(tmp_path, runtime), record_of(HUP), seen(), 1)
-    assert (found.outcome, "fake sends no signals" in found.detail) == ("failed", True)
+    assert (found.outcome, "fake cannot send signals" in found.detail) == ("failed", True)
 
 
 @asynccontextmanager

@@ -29,8 +29,9 @@ MEM = 2048 * _GIB
 
 
 class FakeInventory:
-    """``owner`` keeps the device ids of two fake nodes apart. ``nvlink``: the GPUs form two NVLink
-    domains of equal size, each attached to its own NUMA node."""
+    """The inventory of a fake node. ``owner`` keeps the device ids of two fake nodes apart.
+    ``nvlink``: the GPUs form two NVLink domains of equal size, each attached to its own NUMA
+    node."""
 
     def __init__(
         self, count: int, model: str, owner: str = "node", *, nvlink: bool = False
@@ -57,8 +58,7 @@ class FakeInventory:
 
 
 class FakeVendor:
-    """The vendor of fake GPUs: ``FakeInventory`` offers them, and programs see them as real
-    ones."""
+    """The vendor of fake GPUs, which ``FakeInventory`` offers and which look real to programs."""
 
     name = "fake-gpus"
 

@@ -13,8 +13,8 @@ _UNLIMITED = 1 << 60
 
 
 class HostInventory:
-    """``reserved_mem``: bytes withheld for the node itself. ``root``: the directory with /proc and
-    /sys."""
+    """The inventory of CPU and memory. ``reserved_mem``: bytes withheld for the node itself.
+    ``root``: the directory with /proc and /sys."""
 
     def __init__(self, reserved_mem: int, root: Path = Path("/")) -> None:
         self._reserved = reserved_mem
@@ -58,7 +58,7 @@ class HostInventory:
         return folders
 
     def _cpu_limits(self) -> list[int]:
-        """In milli-CPU."""
+        """Limits of control groups in milli-CPU."""
         limits = [_UNLIMITED]
         for folder in self._cgroups("cpu"):
             quota, _, period = self._read(f"{folder}/cpu.max").strip().partition(" ")

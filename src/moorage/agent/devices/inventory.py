@@ -26,12 +26,12 @@ class CombinedInventory:
 
 
 class CpuSlots:
-    """The ``devices`` of a node, and ``count`` slots ``cuda.device`` that are no devices if it has
-    no GPU.
+    """The ``devices`` of a node. If it has no GPU, ``count`` slots ``cuda.device`` are added that
+    are not devices.
 
-    A kernel that holds one sees no GPU (``CUDA_VISIBLE_DEVICES`` is empty), and its description
-    names the slot. The slots bring neither memory nor time of the CPU: a session asks for these
-    beside them.
+    A kernel that holds such a slot sees no GPU (``CUDA_VISIBLE_DEVICES`` is empty), and its
+    description names the slot. The slots include neither memory nor CPU time, which a session
+    requests in addition.
     """
 
     def __init__(self, devices: Inventory, count: int) -> None:
@@ -47,8 +47,8 @@ class CpuSlots:
 
 
 class OvercommittedCpu:
-    """An inventory whose ``cpu`` is offered ``factor`` times on a node without a GPU: kernels that
-    wait for requests most of the time share it. Each keeps the limit of its own request."""
+    """An inventory whose ``cpu`` is offered ``factor`` times on a node without a GPU, for kernels
+    that mostly wait for requests. Each keeps the limit of its own request."""
 
     def __init__(self, node: Inventory, factor: int) -> None:
         self._node = node

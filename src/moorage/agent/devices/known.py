@@ -1,5 +1,4 @@
-"""Record of the devices that a node offered, and of what its driver said, which outlives the
-agent."""
+"""Record of a node's devices and of its driver's facts, which outlives the agent."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """``same_boot``: the node has not been booted since."""
+    """Recorded devices. ``same_boot``: the node has not been booted since."""
 
     offers: tuple[SlotOffer, ...] = ()
     facts: DriverFacts = field(default_factory=DriverFacts)
@@ -31,15 +30,15 @@ class Known:
 
 
 class KnownDevices:
-    """``file`` is written once its directory exists. A record that cannot be read or written costs
-    only the memory of devices that fail: nothing raises."""
+    """The record in ``file``, which is written once its directory exists. It never raises: without
+    a readable or writable record, the agent only forgets failed devices."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
         self._saved: Known | None = None
 
     def load(self) -> Known:
-        """What was recorded; nothing without a record."""
+        """Load the record; empty if there is none."""
         try:
             record = json.loads(self._file.read_text())
             offers = tuple(SlotOffer(**offer) for offer in record["devices"])

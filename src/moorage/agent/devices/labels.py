@@ -1,7 +1,7 @@
 """Labels that an agent derives from the GPUs of its node. Pure.
 
-A label that would not hold for every GPU of the node is left out: a session that asks for it may
-get any of them.
+A label that does not hold for every GPU of the node is left out, because a session that asks for it
+may get any of them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from moorage.common.link.messages import SlotOffer
 from moorage.common.model.slots import CPU_SLOT
 
-# Short names of GPUs, as they stand in the names that NVML gives: "NVIDIA H100 80GB HBM3", "Tesla
+# Short names of GPUs as they occur in the names from NVML: "NVIDIA H100 80GB HBM3", "Tesla
 # V100-SXM2-16GB".
 MODELS = frozenset(
     {
@@ -43,7 +43,7 @@ _MIG = re.compile(r" MIG (?:[0-9]+c\.)?([0-9]+g\.[0-9]+gb)")
 @dataclass(frozen=True, slots=True)
 class DriverFacts:
     """``driver`` and ``cuda``: versions, like 580.159.04 and 13.0. ``compute``: the compute
-    capability of each GPU by its id, like 9.0. What is unknown is ""."""
+    capability of each GPU by its id, like 9.0. Unknown values are ""."""
 
     driver: str = ""
     cuda: str = ""
@@ -51,9 +51,8 @@ class DriverFacts:
 
 
 def device_labels(offers: Iterable[SlotOffer], facts: DriverFacts) -> dict[str, str]:
-    """The labels of a node that offers these devices; none for a node without NVIDIA GPUs. GPUs
-    that fail count: a session that asks for one waits for it, instead of being told that there is
-    none."""
+    """The labels of a node that offers these devices; none for a node without NVIDIA GPUs. Failed
+    GPUs count, so that a session that asks for one waits instead of being refused."""
     gpus = [offer for offer in offers if _is_named_gpu(offer)]
     if not gpus:
         return {}
@@ -81,7 +80,7 @@ def device_labels(offers: Iterable[SlotOffer], facts: DriverFacts) -> dict[str, 
 
 
 def short_name(name: str) -> str:
-    """The usual short name of a GPU: ``H100`` for "NVIDIA H100 80GB HBM3". Of one that is not in
+    """The usual short name of a GPU: ``H100`` for "NVIDIA H100 80GB HBM3". For a GPU that is not in
     the table, the name without its brand: ``RTX-A6000``."""
     words = re.split(r"[ \-_/]+", name)
     known = [word for word in words if word in MODELS]
@@ -105,5 +104,5 @@ def _links(domains: list[str]) -> str:
 
 
 def _only(values: set[str]) -> str:
-    """The value that all have; "" if they differ."""
+    """The common value of all; "" if they differ."""
     return next(iter(values)) if len(values) == 1 else ""

@@ -23,7 +23,7 @@ class DeviceManager:
         self._cuda = next(cuda, None)
         self._owner: dict[DeviceId, Vendor] = {}
         self.parents: dict[DeviceId, DeviceId] = {}
-        """Every device that was ever offered, with the device that it is a slice of, or ""."""
+        """Every device ever offered, with the device that it is a slice of, or ""."""
 
     def offers(self) -> tuple[SlotOffer, ...]:
         found: list[SlotOffer] = []
@@ -50,8 +50,8 @@ class DeviceManager:
 
     def environment(self, spec: KernelSpec, *, contained: bool = False) -> dict[str, str]:
         """Environment variables that restrict a kernel to its own devices. Every vendor
-        contributes, so that the devices of a vendor from which the kernel has none are hidden too.
-        ``contained``: it is a container, which can have CUDA devices only. Raises
+        contributes, so that devices of vendors that gave the kernel none are hidden, too.
+        ``contained``: the kernel is a container, which can only have CUDA devices. Raises
         ``VendorFailed``."""
         granted: dict[DeviceId, Vendor | None] = {}
         for grant in spec.devices:
@@ -69,14 +69,13 @@ class DeviceManager:
         return env
 
     def _owner_of(self, grant: DeviceGrant) -> Vendor | None:
-        """The vendor that offered the device. One that none offered, such as a fake GPU or a CPU
-        slot that stands for a GPU, is of the vendor of its slot."""
+        """The vendor that offered the device. A device that nobody offered, such as a fake GPU or a
+        CPU slot that stands for a GPU, belongs to the vendor of its slot."""
         owner = self._owner.get(grant.device_id)
         return self._cuda if owner is None and is_cuda(grant.slot) else owner
 
     def places(self, devices: Iterable[str]) -> dict[str, DevicePlace]:
-        """Where devices are on this node, for runtimes that give them to containers: those of
-        NVIDIA."""
+        """Places of NVIDIA devices on this node, for runtimes that give them to containers."""
         found = {}
         for device in devices:
             vendor = self._owner.get(DeviceId(device))

@@ -1,4 +1,4 @@
-"""Loader for device vendors of other packages.
+"""Loader for device vendors from other packages.
 
 A package registers a class or function without parameters in the entry point group
 ``moorage.inventories``; the call returns a ``Vendor``. Exceptions of a vendor are logged and affect
@@ -41,7 +41,7 @@ def installed_vendors() -> list[Vendor]:
 
 
 class IsolatedVendor:
-    """Confines the failures of a vendor to its own devices."""
+    """A vendor whose failures are confined to its own devices."""
 
     def __init__(self, inner: Vendor) -> None:
         self._inner = inner
@@ -73,13 +73,14 @@ class IsolatedVendor:
         try:
             reasons = self._call("unhealthy", lambda: dict(self._inner.unhealthy(devices)))
         except VendorFailed:
-            # An unknown health is no reason to withdraw devices; ``offers`` decides whether they
+            # Unknown health is no reason to withdraw devices; ``offers`` decides whether they
             # exist.
             return {}
         return {d: str(reason) for d, reason in reasons.items() if d in devices}
 
     def environment(self, devices: tuple[DeviceId, ...]) -> dict[str, str]:
-        """Raises ``VendorFailed``: a kernel must not start with devices that are not its own."""
+        """The environment from the vendor. Raises ``VendorFailed``, because a kernel must not start
+        with devices that are not its own."""
         env = self._call("environment", lambda: dict(self._inner.environment(devices)))
         return {str(name): str(value) for name, value in env.items()}
 
@@ -100,7 +101,8 @@ class IsolatedVendor:
 
 
 def _validated(name: str, offers: Iterable[SlotOffer]) -> Iterable[SlotOffer]:
-    """Raises ``ValueError`` for an offer that is not a device, or that uses an NVIDIA family."""
+    """The offers. Raises ``ValueError`` for an offer that is not a device, or that uses an NVIDIA
+    family."""
     for offer in offers:
         family, _, kind = offer.slot.partition(".")
         if kind != "device" or not offer.device_id or offer.capacity != 1000:

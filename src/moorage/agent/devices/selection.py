@@ -11,11 +11,11 @@ from moorage.common.model.ids import DeviceId
 
 
 class SelectedDevices:
-    """``names``: indexes and ids of GPUs, like ``"0, 2"`` or ``"GPU-7c5e..., 1"``; duplicates are
-    ignored. The index of a GPU in MIG mode selects all of its slices; a single slice is selected by
-    its id.
+    """A selection of GPUs. ``names``: indexes and ids, like ``"0, 2"`` or ``"GPU-7c5e..., 1"``;
+    duplicates are ignored. The index of a GPU in MIG mode selects all of its slices; a single slice
+    is selected by its id.
 
-    Reads the inventory at once. Raises ``ConfigError`` for a name that matches no device.
+    The constructor reads the inventory. Raises ``ConfigError`` for a name that matches no device.
     """
 
     def __init__(self, devices: Inventory, names: str) -> None:

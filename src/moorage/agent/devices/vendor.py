@@ -41,7 +41,7 @@ class DeviceMeasurement:
 
 class DeviceMeter(Protocol):
     def measure(self, devices: DeviceParents) -> dict[DeviceId, DeviceMeasurement]:
-        """Called in a thread."""
+        """Measure devices. Called in a thread."""
         ...
 
 
@@ -50,14 +50,13 @@ class VendorFailed(Exception):
 
 
 class Vendor(Protocol):
-    """Called from worker threads, one call at a time; may do IO."""
+    """A vendor of devices. It is called from worker threads, one call at a time, and may do IO."""
 
     name: str
 
     def offers(self) -> tuple[SlotOffer, ...]:
         """Devices of this node, in slots ``<family>.device`` with capacity 1000 and a stable device
-        id. A device that was offered before and now fails stays in the list with
-        ``healthy=False``."""
+        id. A previously offered device that now fails stays in the list with ``healthy=False``."""
         ...
 
     def measure(self, devices: DeviceParents) -> dict[DeviceId, DeviceMeasurement]:

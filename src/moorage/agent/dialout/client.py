@@ -1,8 +1,8 @@
-"""Dial-out client: a connection to each proxy, which opens streams over it to ports of the agent's
-kernels.
+"""Dial-out client: keeps a connection to each proxy, over which the proxy opens streams to ports of
+the agent's kernels.
 
-A proxy may reach these ports and no others: whoever takes over a proxy gets nothing else of the
-node.
+A proxy can reach only these ports, so an attacker who takes over a proxy cannot reach anything else
+on the node.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ _SPARE = "another address of it is connected"
 _WHY = 300  # characters of a reason in a report
 FIRST_BACKOFF_S = 0.2
 LONGEST_BACKOFF_S = 5.0
-# A connection that lasted so long was no failed attempt.
+# A connection that lasted this long does not count as a failed attempt.
 _STEADY_S = 10.0
-# A connection that is no longer wanted ends without streams, and after all proxies' tables have
+# A connection that is no longer wanted ends when it has no streams, and all proxies' tables have
 # changed.
 _LEAVE_S = 30.0
 _LONGEST_LEAVE_S = 3600.0
 
 
 def is_open(kernels: Callable[[], Iterable[Observation]], port: int) -> bool:
-    """Whether ``port`` is of one of these kernels, and it has not ended."""
+    """Whether ``port`` belongs to one of these kernels and the kernel has not ended."""
     return any(
         kernel.state not in ENDED
         and (kernel.port == port or any(app.port == port for app in kernel.apps))
@@ -56,8 +56,9 @@ def is_open(kernels: Callable[[], Iterable[Observation]], port: int) -> bool:
 
 
 class DialOut:
-    """``host``: where the kernels listen. ``may_open``: whether a port is one of theirs. ``dialer``
-    has the identity of the agent. Nothing is dialed before ``set_proxies``."""
+    """The dial-out connections of an agent. ``host``: where the kernels listen. ``may_open``:
+    whether a port belongs to a kernel. ``dialer`` has the identity of the agent. Nothing is dialed
+    before ``set_proxies``."""
 
     def __init__(
         self,
@@ -76,7 +77,7 @@ class DialOut:
         self._links: dict[str, ProxyLink] = {}
         self._reached: dict[str, ProxyLink] = {}  # by process of a proxy
         self._leaving: set[asyncio.Task[None]] = set()
-        self._all: WeakSet[ProxyLink] = WeakSet()  # those that are left, too
+        self._all: WeakSet[ProxyLink] = WeakSet()  # including links that are closing
         self._revoked: set[str] = set()
 
     @property
@@ -86,8 +87,7 @@ class DialOut:
 
     @property
     def undialed(self) -> dict[str, str]:
-        """The addresses of proxies to which there is no connection after a failure, with its
-        reason."""
+        """The addresses of proxies without a connection after a failure, with its reason."""
         return {
             address: link.why[:_WHY]
             for address, link in self._links.items()
@@ -95,12 +95,12 @@ class DialOut:
         }
 
     def why(self, address: str) -> str:
-        """Why there is no connection to this proxy; "" if there was no failure yet."""
+        """Why there is no connection to this proxy; "" if nothing has failed yet."""
         return self._links[address].why
 
     def set_proxies(self, addresses: Collection[str], revoked: Collection[str] = ()) -> None:
-        """Keep a connection to each of these, and to no other. ``revoked``: peer ids of proxies
-        that get nothing any more, at whatever address."""
+        """Keep a connection to each of these proxies and to no other. ``revoked``: peer ids of
+        proxies that are refused at any address."""
         self._revoked.clear()
         self._revoked.update(revoked)
 
@@ -141,7 +141,7 @@ def dial_out(
     *,
     clock: Clock,
 ) -> DialOut:
-    """The client of an agent that has these kernels."""
+    """The dial-out client of an agent with these kernels."""
     if settings.reach == "auto":
         log.warning(
             'agent.reach = "auto" is accepted for the last time',
@@ -156,9 +156,9 @@ def dial_out(
 
 
 class ProxyLink:
-    """The connection to one proxy, dialed again whenever it ends. ``reached``: the links that are
-    connected, by what the proxies say of their processes. A proxy that another link has reached, by
-    another address, is left until that link has lost it. ``revoked``: peer ids of proxies, which
+    """The connection to one proxy, which is redialed whenever it ends. ``reached``: the connected
+    links by the process ids that the proxies report. A proxy that another link has reached at
+    another address is skipped until that link has lost it. ``revoked``: peer ids of proxies, which
     change."""
 
     def __init__(
@@ -178,9 +178,9 @@ class ProxyLink:
         self._reached = {} if reached is None else reached
         self._worker = ""
         self._is_spare = False
-        self._lost = asyncio.Event()  # it is not in `reached` any more
+        self._lost = asyncio.Event()  # it has left `reached`
         self._connection: DialoutConnection | None = None
-        self._attempt: DialoutConnection | None = None  # whose end says why there is no connection
+        self._attempt: DialoutConnection | None = None  # its end explains the missing connection
         self._address = address
         self._agent_id = agent_id
         self._host = host
@@ -238,7 +238,8 @@ class ProxyLink:
             backoff_s = min(2 * backoff_s, LONGEST_BACKOFF_S)
 
     async def _connect(self) -> None:
-        """One connection, until it ends. Raises what a connection raises that is not made."""
+        """Hold one connection until it ends. Raises the errors of a connection that cannot be
+        made."""
         loop = asyncio.get_running_loop()
         identity = self._dialer.identity()
         token = {} if identity else {"token": self._dialer.token_in_clear()}
@@ -265,7 +266,7 @@ class ProxyLink:
                     kind, _, peer_id = peer_names(certificate)
                     if kind != "proxy":
                         raise ConfigError(
-                            f"{self._address} is no proxy of this installation",
+                            f"{self._address} is not a proxy of this installation",
                             next_step="check proxy.dialout_address",
                         )
 
@@ -316,7 +317,7 @@ class ProxyLink:
             await cancel_and_wait(*self._opening.values())
 
     def _lose(self) -> None:
-        """Another link may connect to this proxy."""
+        """Let another link connect to this proxy."""
         if self._reached.get(self._worker) is self:
             del self._reached[self._worker]
         self._lost.set()

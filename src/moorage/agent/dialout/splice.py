@@ -1,5 +1,5 @@
-"""Splice of two transports: each writes what the other receives, and follows its pauses, end and
-reset."""
+"""Splice of two transports: each writes the data that the other receives, and follows its pauses,
+end and reset."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Half(asyncio.Protocol):
         self._has_ended = False
 
     def join(self, other: Half) -> None:
-        """Both are connected."""
+        """Start forwarding. Both sides are connected."""
         self._other = other
         other._other = self
         for half in (self, other):
@@ -37,7 +37,7 @@ class Half(asyncio.Protocol):
         if exc is None and self._has_ended and other._has_ended:
             other.transport.close()
         else:
-            reset(other.transport)  # or its peer would take what it has for all
+            reset(other.transport)  # otherwise its peer would take the received part for the whole
 
     def data_received(self, data: bytes) -> None:
         if (other := self._other) is not None and other.transport is not None:

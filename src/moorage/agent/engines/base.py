@@ -14,8 +14,8 @@ from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.slots import CPU_SLOT
 from moorage.common.model.status import SessionType
 
-# Variables of the agent that kernels inherit: none that may hold a secret. ``agent.process_env``
-# adds others.
+# Variables of the agent that kernels inherit, none of which may hold a secret.
+# ``agent.process_env`` adds others.
 _INHERITED = (
     *(
         "PATH",
@@ -39,7 +39,7 @@ _INHERITED = (
         "CURL_CA_BUNDLE",
     ),
 )
-# Paths of the agent's user, which a kernel with a user of its own cannot use.
+# Paths of the agent's user, which a kernel with its own user cannot use.
 _OF_USER = ("XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE", "PYTHONUSERBASE")
 _OWN_USER = "moorage"
 
@@ -59,7 +59,8 @@ class NodeInfo:
 
 @dataclass(frozen=True, slots=True)
 class ReadinessProbe:
-    """One HTTP request. A GET has no ``body``; ``path`` begins with a slash."""
+    """One HTTP request that tests readiness. A GET has no ``body``; ``path`` begins with a
+    slash."""
 
     method: str
     path: str
@@ -88,7 +89,8 @@ class Engine(Protocol):
     def invocation(
         self, spec: KernelSpec, *, host: str, port: int | str, node: NodeInfo
     ) -> Invocation:
-        """``port``: what stands for it where it is not known yet; 0 for none."""
+        """The invocation of a kernel. ``port``: a placeholder if it is not known yet; 0 for
+        none."""
         ...
 
     def ready(self, status: int, body: bytes) -> bool:
@@ -96,8 +98,8 @@ class Engine(Protocol):
         ...
 
     def progress(self, log_tail: str) -> str:
-        """What it does while it loads, like ``loading weights: 50%``; "" if its log does not
-        say."""
+        """The engine's step while it loads, like ``loading weights: 50%``; "" if its log does not
+        show it."""
         ...
 
 
@@ -109,7 +111,7 @@ def needs_port(spec: KernelSpec) -> bool:
 
 def granted_gpus(spec: KernelSpec) -> dict[DeviceId, int]:
     """The share of each granted GPU, in 1/1000, in the order of the plan."""
-    # A MIG slice is a slot of its own, like cuda-1g10gb.device.
+    # A MIG slice has its own slot, like cuda-1g10gb.device.
     families = ("cuda.", "cuda-")
     granted = dict[DeviceId, int]()
     for grant in spec.devices:
@@ -128,11 +130,11 @@ def environment(
     node: NodeInfo,
     own_user: bool = False,
 ) -> dict[str, str]:
-    """The environment of a process kernel: what it inherits, then the engine's, the user's and our
-    variables. The vendors of its devices add theirs.
+    """The environment of a process kernel: inherited variables, then the engine's, the user's and
+    ours. The vendors of its devices add theirs.
 
-    Caches remain those of the agent's user although HOME is the kernel's own: a model is downloaded
-    once. ``own_user``: the kernel has a uid of its own, and caches in its HOME.
+    Caches stay in the directories of the agent's user although HOME is the kernel's own, so that a
+    model is downloaded once. ``own_user``: the kernel has its own uid, and caches in its HOME.
     """
     patterns = (*_INHERITED, *node.inherited, *(() if own_user else _OF_USER))
     inherited = {
@@ -149,7 +151,7 @@ def environment(
         if node.user_base:
             inherited.setdefault("PYTHONUSERBASE", node.user_base)
 
-    # The agent's own interpreter, with which a session can run `moorage` on its node.
+    # The agent's interpreter, which lets a session run `moorage` on its node.
     ours = {"HOME": work_dir, "PWD": work_dir, "MOORAGE_PYTHON": node.python}
     return (
         inherited | invocation.defaults | spec.env | invocation.env | ours | _kernel_variables(spec)
@@ -157,7 +159,7 @@ def environment(
 
 
 def contained_environment(spec: KernelSpec, invocation: Invocation) -> dict[str, str]:
-    """A container's environment beside that of its image."""
+    """Variables of a container in addition to those of its image."""
     return invocation.defaults | spec.env | invocation.env | _kernel_variables(spec)
 
 
@@ -182,8 +184,8 @@ def substitute(word: str, values: Mapping[str, str]) -> str:
 
 
 def generation_probe(spec: KernelSpec) -> ReadinessProbe:
-    """Generates one token: a server that answers has loaded its weights and compiled its CUDA
-    kernels."""
+    """A probe that generates one token. A server that answers has loaded its weights and compiled
+    its CUDA kernels."""
     body = {"model": spec.served_name, "prompt": "Hi", "max_tokens": 1, "temperature": 0}
     return _post(spec, "/v1/completions", body)
 

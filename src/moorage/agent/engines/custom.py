@@ -12,8 +12,8 @@ from moorage.agent.engines.base import (
 )
 from moorage.common.model.kernel import KernelSpec
 
-# The main program of a session without a command. Nearly every image has it, and SIGTERM ends it at
-# once.
+# The main program of a session without a command. Nearly every image has it, and SIGTERM ends it
+# immediately.
 IDLE = ("sleep", "infinity")
 
 

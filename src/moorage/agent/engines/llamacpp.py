@@ -1,4 +1,4 @@
-"""llama.cpp engine: serves a GGUF file with xllamacpp in a process of its own. Needs no GPU."""
+"""llama.cpp engine: serves a GGUF file with xllamacpp in a separate process. Needs no GPU."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class LlamaCppEngine:
     def invocation(
         self, spec: KernelSpec, *, host: str, port: int | str, node: NodeInfo
     ) -> Invocation:
-        """The user's ``args`` come first, so that they cannot move the server to another
+        """The command of the server. The user's ``args`` come first, so that they cannot change its
         address."""
         threads = (
             () if _has_option(spec, "--threads", "-t") else ("--threads", str(_threads(spec, node)))
@@ -38,7 +38,7 @@ class LlamaCppEngine:
         )
         probe = embedding_probe(spec) if _has_option(spec, *_EMBEDDING) else generation_probe(spec)
 
-        # In the environment: ps shows arguments to every user.
+        # In the environment, because ps shows arguments to every user.
         return Invocation(argv, env={"MOORAGE_SECRET": spec.secret}, probes=(probe,))
 
     def ready(self, status: int, body: bytes) -> bool:
@@ -53,7 +53,7 @@ def _has_option(spec: KernelSpec, *options: str) -> bool:
 
 
 def _threads(spec: KernelSpec, node: NodeInfo) -> int:
-    """The kernel's CPUs, or half of the node's if it was granted none. ggml's threads spin-wait, so
-    more threads than CPUs slow all of them down."""
+    """The number of threads: the kernel's CPUs, or half of the node's if it was granted none.
+    ggml's threads spin-wait, so more threads than CPUs slow all of them down."""
     granted = spec.slots.get("cpu", 0) // 1000
     return max(1, min(granted or node.cores // 2, node.cores))

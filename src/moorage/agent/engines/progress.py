@@ -1,7 +1,7 @@
 """Progress of engines while they load, read from the end of their logs. Pure.
 
-The texts have nothing of a log but numbers: a log is for the session's user, its progress for
-everybody who sees the session.
+The texts contain only numbers from the log, because the log is for the session's user, but progress
+is for everybody who sees the session.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 Stages = Sequence[tuple[re.Pattern[str], str]]
 
-# Newest stage first where one line could mean several. Bars of tqdm are updated with carriage
+# The newest stage comes first if a line could mean several. Bars of tqdm are updated with carriage
 # returns.
 VLLM: Stages = (
     (re.compile(r"Application startup complete|Starting vLLM API server"), "warming up"),

@@ -31,7 +31,7 @@ class VllmEngine:
     def invocation(
         self, spec: KernelSpec, *, host: str, port: int | str, node: NodeInfo
     ) -> Invocation:
-        """The user's ``args`` come first, so that they cannot move the server to another
+        """The command of the server. The user's ``args`` come first, so that they cannot change its
         address."""
         argv = (
             *shlex.split(node.vllm_command),
@@ -41,7 +41,7 @@ class VllmEngine:
         probes = (generation_probe(spec), embedding_probe(spec))
         return Invocation(
             argv,
-            # In the environment: ps shows arguments to every user.
+            # In the environment, because ps shows arguments to every user.
             env={"VLLM_API_KEY": spec.secret} if spec.secret else {},
             defaults={"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"},
             probes=probes[::-1] if _is_pooling_model(spec) else probes,
@@ -69,7 +69,7 @@ def _gpu_options(spec: KernelSpec) -> tuple[str, ...]:
     shares = list(granted_gpus(spec).values())
     options = list[str]()
 
-    # CUDA shows a process only one MIG slice, however many it was granted.
+    # CUDA shows a process only one MIG slice, even if it was granted several.
     sliced = any(grant.slot.startswith("cuda-") for grant in spec.devices)
     if len(shares) > 1 and not sliced and not _has_option(spec, *_PARALLEL):
         options += ["--tensor-parallel-size", str(len(shares))]
@@ -84,7 +84,7 @@ def _gpu_options(spec: KernelSpec) -> tuple[str, ...]:
 
 
 def _shutdown_option(spec: KernelSpec) -> tuple[str, ...]:
-    """Requests in flight may finish, but before the grace period ends with a kill."""
+    """An option that lets requests in flight finish before the grace period ends with a kill."""
     if _has_option(spec, "--shutdown-timeout"):
         return ()
     return "--shutdown-timeout", str(max(1, int(spec.stop_grace_s) - 3))

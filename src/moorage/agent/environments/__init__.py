@@ -1,5 +1,4 @@
-"""Isolated environments for engines, which this node makes for itself: one per engine, kept and
-reused."""
+"""Isolated environments for engines, which this node creates once per engine and reuses."""
 
 from moorage.agent.environments.install import InstallFailed, install
 from moorage.agent.environments.layout import engines_folder, prepared_program

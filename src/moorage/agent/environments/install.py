@@ -1,9 +1,9 @@
-"""Making an environment for an engine: a venv of this Python, pip, and a check that the engine
+"""Installation of an engine's environment: a venv of this Python, pip, and a check that the engine
 starts.
 
-It is made in a folder of its own, and ``current`` is turned to it when it is complete. A run that
-was killed leaves a folder without its mark, which the next run removes; what pip had downloaded is
-in pip's cache. One run at a time per engine: another one waits, and finds the environment.
+The environment is created in a new folder, and ``current`` is pointed to it when it is complete. A
+killed run leaves a folder without its mark, which the next run removes; pip's downloads stay in its
+cache. Each engine has one run at a time: another run waits and then finds the environment.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from moorage.common.model.errors import StartupError
 
 _MARK = "complete"
 _NO_SPACE = "No space left on device"
-# Lines of pip that tell how far it is.
+# Lines of pip that show its progress.
 _TELLING = ("Collecting ", "Downloading ", "Using cached ", "Installing collected packages")
 
-# What it does, and how many packages pip has looked at.
+# The current step, and the number of packages that pip has processed.
 Report = Callable[[str, int], None]
 
 
@@ -37,11 +37,10 @@ class InstallFailed(StartupError):
 
 
 def install(folder: Path, recipe: Recipe, report: Report, env: Mapping[str, str]) -> Path:
-    """Make the environment of ``recipe`` below ``folder``, unless it is there; return its
-    directory.
+    """Create the environment of ``recipe`` below ``folder`` unless it exists; return its directory.
 
-    ``env``: that of pip. Raises ``InstallFailed``; then nothing is left, and what was used before
-    still is.
+    ``env``: the environment variables of pip. Raises ``InstallFailed``; then nothing is left, and
+    the previous environment stays in use.
     """
     home = folder / recipe.engine
     try:
@@ -82,13 +81,13 @@ def _current(home: Path, recipe: Recipe) -> Path | None:
         same = (target / _MARK).read_text() == recipe.key
     except OSError:
         return None
-    # An interpreter that was removed or replaced leaves links to nothing.
+    # A removed or replaced interpreter leaves dangling links.
     whole = (target / "bin" / recipe.engine).exists() and (target / "bin" / "python").exists()
     return target if same and whole else None
 
 
 def _sweep(home: Path) -> None:
-    """Remove what runs that were killed have left. Complete ones may have kernels."""
+    """Remove the folders of killed runs. Complete environments may be in use by kernels."""
     for path in home.iterdir():
         if path.is_dir() and not path.is_symlink() and not (path / _MARK).exists():
             shutil.rmtree(path, ignore_errors=True)
@@ -98,9 +97,8 @@ def _check_disk(home: Path, size: int) -> None:
     free = shutil.disk_usage(home).free
     if size > free:
         raise InstallFailed(
-            f"the environment takes {_gib(size)} while it is made, and {home} has {_gib(free)} "
-            "free",
-            next_step="make room, or set XDG_CACHE_HOME of the agent to a larger disk",
+            f"the installation needs {_gib(size)}, and {home} has {_gib(free)} free",
+            next_step="free some space, or set XDG_CACHE_HOME of the agent to a larger disk",
         )
 
 
@@ -109,11 +107,12 @@ def _gib(size: int) -> str:
 
 
 def _make(made: Path, recipe: Recipe, report: Report, env: Mapping[str, str]) -> None:
-    report("making a virtual environment", 0)
+    report("creating a virtual environment", 0)
     venv = _run([sys.executable, "-m", "venv", str(made)], env)
     if venv is not None:
         raise InstallFailed(
-            f"{sys.executable} makes no virtual environment: {venv[-1] if venv else 'no message'}",
+            f"{sys.executable} cannot create a virtual environment: "
+            f"{venv[-1] if venv else 'no message'}",
             next_step="apt install python3-venv on this node",
         )
 
@@ -131,7 +130,7 @@ def _make(made: Path, recipe: Recipe, report: Report, env: Mapping[str, str]) ->
     report("checking that it starts", recipe.packages)
     failed = _run([str(made / "bin" / recipe.engine), "--version"], env)
     if failed is not None:
-        raise InstallFailed(f"{recipe.engine} was installed and does not start: {_reason(failed)}")
+        raise InstallFailed(f"{recipe.engine} was installed but does not start: {_reason(failed)}")
 
 
 def _run_step(
@@ -144,7 +143,9 @@ def _run_step(
     if failed is None:
         return
     if _is_full(failed):
-        raise InstallFailed(f"the disk of {made} is full", next_step="make room, and run it again")
+        raise InstallFailed(
+            f"the disk of {made} is full", next_step="free some space, and run it again"
+        )
 
     raise InstallFailed(
         f"pip failed: {_reason(failed)}",
@@ -157,7 +158,7 @@ def _run_step(
 def _run(
     command: Sequence[str], env: Mapping[str, str], follow: Callable[[str], None] = lambda _: None
 ) -> list[str] | None:
-    """None if it succeeded, else the last lines of its output."""
+    """Run a command. Returns None if it succeeded, else the last lines of its output."""
     last: deque[str] = deque(maxlen=40)
     process = subprocess.Popen(
         command,

@@ -1,4 +1,4 @@
-"""Recipes: what the environment of an engine is made of. Pure."""
+"""Recipes for the environments of engines. Pure."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _CPU = Path(__file__).with_name("vllm_cpu")
 _CUDA_PACKAGE = "vllm>=0.32,<1"
 _GIB = 1024**3
 BUILDS = ("cpu", "cuda")
-# The index that has the builds of PyTorch for processors; PyPI has none.
+# The index with CPU builds of PyTorch, which PyPI lacks.
 _TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 
 
 @dataclass(frozen=True, slots=True)
 class InstallStep:
-    """Arguments of the environment's Python. ``instead``: those to try if they fail."""
+    """Arguments for the environment's Python. ``instead``: arguments to try if they fail."""
 
     arguments: tuple[str, ...]
     instead: tuple[str, ...] = ()
@@ -24,8 +24,9 @@ class InstallStep:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """``key``: names what it makes; the same key needs no second environment. ``size``: bytes on
-    the disk while it is made. ``packages``: how many there are, 0 if that is not known before."""
+    """A recipe. ``key``: identifies the result; the same key needs no second environment. ``size``:
+    bytes on the disk during the installation. ``packages``: their number, 0 if unknown in
+    advance."""
 
     engine: str
     key: str
@@ -35,8 +36,8 @@ class Recipe:
 
 
 def vllm_recipe(build: str, python: str, package: str = "") -> Recipe:
-    """``build``: cpu or cuda. ``python``: its version. ``package``: what pip installs instead of
-    the default of the build."""
+    """The recipe of vLLM. ``build``: cpu or cuda. ``python``: its version. ``package``: a
+    requirement that replaces the default of the build."""
     if package or build == "cuda":
         steps: tuple[InstallStep, ...] = (InstallStep(_pip("install", package or _CUDA_PACKAGE)),)
         return Recipe("vllm", _key(python, package or _CUDA_PACKAGE), steps, 16 * _GIB)

@@ -2,7 +2,7 @@
 runtime.
 
 Nothing is buffered here. Output waits until the manager has read it, and input until the command
-has.
+has read it.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _ExecCall = grpc.aio.StreamStreamCall[agent_pb2.ExecOutput, agent_pb2.ExecInput]
 
 @dataclass(frozen=True, slots=True)
 class KernelCommand:
-    """``session_end``: called after the command has ended. Returns a message for the user if the
-    session has ended too, else ""."""
+    """A command in a kernel. ``session_end`` is called after the command has ended, and returns a
+    message for the user if the session has ended too, else ""."""
 
     execution: Execution
     session_end: Callable[[], Awaitable[str]]
@@ -50,8 +50,8 @@ RunCommand = Callable[[ExecRequest], Awaitable[KernelCommand]]
 
 @dataclass(frozen=True, slots=True)
 class LiveKernel:
-    """A running kernel. ``folder``: the directory on this node in which its commands start; None:
-    there is none. ``is_ending``: whether it ends, or has ended."""
+    """A running kernel. ``folder``: the directory on this node where its commands start, or None.
+    ``is_ending``: whether it is ending or has ended."""
 
     runtime: Runtime
     handle: Handle
@@ -60,8 +60,8 @@ class LiveKernel:
 
 
 class Commands:
-    """Runs the commands of the manager in kernels, and answers its requests about code. ``find``
-    raises ``NotFound``, ``Conflict``."""
+    """A service that runs the manager's commands in kernels and answers its requests about code.
+    ``find`` raises ``NotFound`` and ``Conflict``."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Commands:
         self._kept = kept
 
     async def run(self, request: ExecRequest) -> KernelCommand:
-        """Raises as ``find`` and ``Runtime.exec``."""
+        """Run a command. Raises the errors of ``find`` and ``Runtime.exec``."""
         if request.files == SFTP:
             return KernelCommand(await serve_files(self._folder(request)), _goes_on)
 
@@ -92,8 +92,8 @@ class Commands:
         return KernelCommand(execution, session_end)
 
     def _folder(self, request: ExecRequest) -> Path:
-        """The files of a session on this node: of its kernel while it runs, else what was kept of
-        it. Raises ``ExecFailed``."""
+        """The folder of a session's files on this node: its kernel's while that runs, or else the
+        kept workspace. Raises ``ExecFailed``."""
         folder = None
         with suppress(NotFound, Conflict):
             folder = self._find(request.kernel_id).folder
@@ -103,7 +103,7 @@ class Commands:
             raise ExecFailed(
                 "the session has no files on this node",
                 next_step=(
-                    "start it with `--workspace drop`, or keep, to have files outside of its image"
+                    "start it with `--workspace drop` or keep, to have files outside of its image"
                 ),
             )
 
@@ -122,24 +122,25 @@ async def _goes_on() -> str:
 
 
 def code_place(kernel: LiveKernel) -> CodePlace:
-    """Where code of a kernel runs. Raises ``ExecFailed`` if its runtime has no such place."""
+    """The place for a kernel's code. Raises ``ExecFailed`` if its runtime cannot run code
+    kernels."""
     if not kernel.runtime.capabilities.code:
         raise ExecFailed(
-            f"the runtime {kernel.runtime.name} runs no code kernels",
+            f"the runtime {kernel.runtime.name} cannot run code kernels",
             next_step="run a program with `moorage exec`, or use another runtime",
         )
 
     if kernel.folder is None:
         raise ExecFailed(
             "code kernels need a workspace, and this session has none",
-            next_step="start it with `--workspace drop`, or keep",
+            next_step="start it with `--workspace drop` or keep",
         )
 
     return CodePlace(lambda command: kernel.runtime.exec(kernel.handle, command), kernel.folder)
 
 
 async def no_commands(request: ExecRequest) -> KernelCommand:
-    """A ``RunCommand`` for agents that run no commands."""
+    """A ``RunCommand`` for agents that cannot run commands."""
     raise NotFound(f"this agent has no kernel {request.kernel_id}")
 
 
@@ -165,7 +166,7 @@ async def serve_exec(
     current = asyncio.current_task()
     assert current is not None
 
-    # Without a pending read or write nothing else notices that the user has disconnected.
+    # Without a pending read or write, nothing else notices that the user has disconnected.
     call.add_done_callback(lambda _: current.cancel())
     command: KernelCommand | None = None
     forwarding: asyncio.Task[None] | None = None
@@ -187,16 +188,16 @@ async def serve_exec(
         pass
     finally:
         call.cancel()
-        # In a task of its own: several signals report a disconnect, so another cancellation may
-        # arrive during this cleanup.
+        # In a separate task, because several signals report a disconnect, so another cancellation
+        # may arrive during this cleanup.
         await asyncio.shield(
             spawn(f"exec.close.{request.request_id}", _disconnect(forwarding, command))
         )
 
 
 async def _disconnect(forwarding: asyncio.Task[None] | None, command: KernelCommand | None) -> None:
-    """Stop writing to the command before its descriptors are closed: their numbers may be reused at
-    once."""
+    """Stop writing to the command before its descriptors are closed, because their numbers may be
+    reused immediately."""
     await cancel_and_wait(forwarding)
     if command is not None:
         command.execution.disconnect()

@@ -1,4 +1,4 @@
-"""Server of a session's files on this node: an SFTP server of our own, as a process that can reach
+"""Server of a session's files on this node: our own SFTP server, in a process that can reach
 nothing outside of one directory."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from moorage.agent.runtimes.execution import STDERR, STDOUT, ExecFailed
 
 _CHUNK = 256 * 1024
 _MODULE = "moorage.common.sftp.process"
-# Of the package, for an interpreter that ignores the environment.
+# Path of the package for an interpreter that ignores the environment.
 _SOURCE = str(Path(__file__).resolve().parents[3])
 _START = "import sys; sys.path.insert(0, {source!r}); from {module} import main; main()"
 
@@ -29,7 +29,7 @@ async def serve_files(folder: Path) -> FileServer:
     try:
         return FileServer(await _start(fd, owner))
     except OSError as error:
-        raise ExecFailed(f"the server of the session's files cannot be started: {error}") from error
+        raise ExecFailed(f"cannot start the server of the session's files: {error}") from error
     finally:
         os.close(fd)
 
@@ -51,8 +51,8 @@ async def _start(folder: int, owner: tuple[int, int] | None) -> asyncio.subproce
 
 
 def _open(folder: Path) -> tuple[int, tuple[int, int] | None]:
-    """The directory, and its owner if that is another user, whom only root can become. It is opened
-    here, since its owner may not search the agent's own directories above it."""
+    """Open the directory, and return its owner if that is another user, whom only root can become.
+    It is opened here because its owner may not search the agent's directories above it."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     found = os.fstat(fd)
     own = os.geteuid()
@@ -60,7 +60,7 @@ def _open(folder: Path) -> tuple[int, tuple[int, int] | None]:
 
 
 class FileServer:
-    """Implements ``Execution``."""
+    """The running server, as an ``Execution``."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process

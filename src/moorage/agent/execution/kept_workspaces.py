@@ -18,16 +18,16 @@ from moorage.agent.runtimes.process.files import make_directories
 from moorage.common.model.ids import SessionId
 from moorage.common.model.kernel import KernelSpec
 
-# A container may run as any user, so all may write; the directories above keep other users of the
-# node out.
+# A container may run as any user, so everyone may write; the parent directories keep other users of
+# the node out.
 _OPEN = 0o777
 _OWN = 0o700
 
 
 @dataclass(frozen=True, slots=True)
 class KeptWorkspace:
-    """``size``: bytes of its files. ``changed_at``: unix seconds, of the newest file or
-    directory."""
+    """A kept workspace. ``size``: bytes of its files. ``changed_at``: unix seconds of the newest
+    file or directory."""
 
     session_id: SessionId
     size: int
@@ -35,7 +35,7 @@ class KeptWorkspace:
 
 
 class Workspaces:
-    """``state``: the agent's state directory. All methods block."""
+    """The workspaces on this node. ``state``: the agent's state directory. All methods block."""
 
     def __init__(self, state: Path) -> None:
         self._kept = state / "workspaces" / "kept"
@@ -44,13 +44,13 @@ class Workspaces:
         self._disks = state / "disks"
 
     def path(self, spec: KernelSpec, contained: bool) -> Path | None:
-        """The kernel's workspace; None if it needs none beside its working directory."""
+        """The kernel's workspace; None if it only needs its working directory."""
         if spec.workspace == "keep":
             return self._kept / spec.session_id
         return self._temporary / spec.kernel_id if spec.workspace == "drop" and contained else None
 
     def progress(self, spec: KernelSpec) -> Path:
-        """The directory that a container has for its progress alone."""
+        """The directory only for a container's progress."""
         return self._progress / spec.kernel_id
 
     def create_progress(self, spec: KernelSpec) -> None:
@@ -68,7 +68,7 @@ class Workspaces:
 
         path.mkdir(parents=True, exist_ok=True, mode=_OWN)
         path.chmod(_OPEN if contained else _OWN)
-        if contained:  # the engine would make them as root, and nobody else could remove them
+        if contained:  # the engine would create them as root, and nobody else could remove them
             make_directories(path, (input_.path for input_ in spec.inputs))
         if not contained and not work_dir.is_symlink():
             work_dir.parent.mkdir(parents=True, exist_ok=True, mode=_OWN)
@@ -112,7 +112,7 @@ def _measure(folder: Path) -> KeptWorkspace:
         for name in (*directories, *files):
             try:
                 stat = os.lstat(os.path.join(parent, name))
-            except FileNotFoundError:  # removed meanwhile
+            except FileNotFoundError:  # removed in the meantime
                 continue
 
             size += stat.st_size if name in files else 0

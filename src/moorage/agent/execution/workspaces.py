@@ -20,7 +20,7 @@ async def no_workspaces(request: WorkspaceRequest) -> agent_pb2.WorkspaceAnswer:
 
 
 class WorkspaceRequestHandler:
-    """``in_use`` returns the sessions that have a kernel here."""
+    """A handler of workspace requests. ``in_use`` returns the sessions that have a kernel here."""
 
     def __init__(self, workspaces: Workspaces, in_use: Callable[[], Collection[SessionId]]) -> None:
         self._workspaces = workspaces

@@ -46,10 +46,10 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KernelRecord:
-    """One kernel. Without ``handle`` it was about to be started, and may have been.
+    """The record of one kernel. Without ``handle``, it was about to be started and may have been.
 
-    ``created_at``: when its creation began, in unix seconds. ``ready``: it has been ready.
-    ``termination``: why the agent terminates it. ``reload``: how the newest reload ended; its
+    ``created_at``: the start of its creation, in unix seconds. ``ready``: it has been ready.
+    ``termination``: why the agent terminates it. ``reload``: the outcome of the last reload, whose
     generation is that of ``spec``.
     """
 
@@ -74,7 +74,7 @@ class KernelRecord:
         return tuple(filter(None, (self.port, *(app.port for app in self.apps))))
 
     def observation(self, state: ObservedState, host: str, activity: str) -> Observation:
-        """What is reported of the kernel. ``activity``: what it does at the moment, for users."""
+        """The kernel's state for a report. ``activity``: its current step, for users."""
         outcome = self.outcome or KernelOutcome(state)
         return Observation(
             kernel_id=self.kernel_id,
@@ -100,12 +100,12 @@ class AgentStart:
     start: int
 
     def stream_numbers(self) -> Iterator[int]:
-        """Numbers for the agent's streams, each greater than all before, over restarts too."""
+        """Increasing numbers for the agent's streams, also across restarts."""
         return itertools.count((self.start << 20) + 1)
 
 
 def validate_kernel_id(kernel_id: str) -> None:
-    """Raises ``InvalidInput`` for an id that must not become a file name."""
+    """Validate an id. Raises ``InvalidInput`` if it must not become a file name."""
     if not _ID.fullmatch(kernel_id):
         raise InvalidInput(
             f"kernel id {kernel_id!r} does not consist of 1 to 64 letters, digits, - and _"
@@ -113,8 +113,8 @@ def validate_kernel_id(kernel_id: str) -> None:
 
 
 class CheckpointFiles:
-    """All methods block (fsync): call them in a thread. Each kernel's record has one writer, its
-    task."""
+    """The files of the checkpoint. All methods block (fsync): call them in a thread. Each kernel's
+    record has one writer, its task."""
 
     def __init__(self, state: Path) -> None:
         self._records = state / "checkpoint"
@@ -138,7 +138,7 @@ class CheckpointFiles:
                 records[record.kernel_id] = record
 
         for leftover in self._records.glob("*.tmp"):
-            leftover.unlink(missing_ok=True)  # of a write that a crash interrupted
+            leftover.unlink(missing_ok=True)  # left by a write that a crash interrupted
 
         return records
 
@@ -184,7 +184,7 @@ class CheckpointFiles:
         return AgentStart(identity, start)
 
     def generation(self) -> int:
-        """The newest generation of orders that was ever applied; 0 for none."""
+        """The newest generation of orders ever applied; 0 for none."""
         try:
             return int(json.loads(self._generation_file.read_text())["generation"])
         except FileNotFoundError:
@@ -200,7 +200,7 @@ class CheckpointFiles:
         temporary = path.with_name(f"{path.name}.tmp")
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(fd, "w") as file:
-            # json.dump writes in small pieces, which takes ten times as long
+            # json.dump writes small pieces, which takes ten times as long
             file.write(json.dumps(value))
             file.flush()
             os.fsync(file.fileno())
@@ -220,7 +220,7 @@ def _cannot_write(state: Path, error: OSError) -> StartupError:
     is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     return StartupError(
         f"the agent cannot write its state in {state}: {os.strerror(error.errno or 0)}",
-        next_step=f"free space on the disk of {state}; the agent's kernels run on meanwhile"
+        next_step=f"free some space on the disk of {state}; the agent's kernels keep running"
         if is_full
         else "make the directory writable for the user of the agent",
     )
@@ -236,13 +236,15 @@ def _quarantine(path: Path, error: Exception) -> None:
 
 def record_to_json(record: KernelRecord) -> dict[str, Any]:
     data = {"version": VERSION, **dataclasses.asdict(record)}
-    if not record.spec.checkpoint_signal:  # the release before reads no record with them
+    # The previous release cannot read records with these fields.
+    if not record.spec.checkpoint_signal:
         del data["spec"]["checkpoint_signal"], data["spec"]["checkpoint_grace_s"]
     return data
 
 
 def record_from_json(data: dict[str, Any]) -> KernelRecord:
-    """Raises ``ValueError``, ``KeyError`` or ``TypeError`` for data that is not a record."""
+    """Parse a record. Raises ``ValueError``, ``KeyError`` or ``TypeError`` for data that is not a
+    record."""
     if data["version"] != VERSION:
         raise ValueError(f"checkpoint version {data['version']} is not {VERSION}")
 
@@ -253,7 +255,7 @@ def record_from_json(data: dict[str, Any]) -> KernelRecord:
         spec=_spec(data["spec"]),
         created_at=float(data["created_at"]),
         port=int(data["port"]),
-        # Absent in records of agents older than service ports.
+        # Absent in records of agents that predate service ports.
         apps=tuple(AppPort(**app) for app in data.get("apps", ())),
         handle=_handle(handle) if handle else None,
         ready=bool(data["ready"]),

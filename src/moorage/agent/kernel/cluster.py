@@ -9,7 +9,7 @@ from zlib import crc32
 from moorage.agent.runtimes.base import LOOPBACK, OVERLAY_INTERFACE, File
 from moorage.common.model.cluster import ClusterMembership
 
-# On a private network nothing else can hold these ports.
+# On a private network, nothing else can use these ports.
 PRIVATE_MASTER_PORT = 29_500
 PRIVATE_SSH_PORT = 2222
 # On a shared network each cluster derives its ports from its id. The range lies below Linux's
@@ -22,17 +22,17 @@ _HOST_KEY_ALIAS = "moorage-cluster"
 class Network(StrEnum):
     """Network of a cluster as one of its kernels sees it."""
 
-    NODES = "nodes"  # those of the nodes: processes, which share the resolver of their node
-    SHARED = "shared"  # one namespace for all: sandboxed processes on one node
-    NAMED = "named"  # those of the nodes, where hostnames resolve: containers on the host network
-    PRIVATE = "private"  # its own
+    NODES = "nodes"  # the nodes' addresses, for processes, which share the resolver of their node
+    SHARED = "shared"  # one shared namespace, for sandboxed processes on one node
+    NAMED = "named"  # the nodes' addresses and resolvable hostnames: host network
+    PRIVATE = "private"  # a separate network
 
 
 def network(
     cluster: ClusterMembership, contained: bool, overlay: bool, *, sandboxed: bool = False
 ) -> Network:
-    """``overlay``: the runtime connects containers over several nodes by a network of their own.
-    ``sandboxed``: the kernel is a process in a sandbox."""
+    """The network of a kernel's cluster. ``overlay``: the runtime connects containers over several
+    nodes by a separate network. ``sandboxed``: the kernel is a process in a sandbox."""
     if sandboxed:
         return Network.SHARED if cluster.mode == "single-node" else Network.PRIVATE
     if not contained:
@@ -41,7 +41,7 @@ def network(
 
 
 def addresses(cluster: ClusterMembership, network: Network) -> tuple[str, ...]:
-    """The address of each kernel as this kernel reaches it, by rank."""
+    """The addresses at which this kernel reaches each kernel, by rank."""
     if network is Network.SHARED:
         return (LOOPBACK,) * len(cluster.members)
     return tuple(
@@ -69,8 +69,8 @@ def _shared_port(cluster: ClusterMembership) -> int:
 
 
 def default_environment(cluster: ClusterMembership, network: Network) -> dict[str, str]:
-    """Variables for torch.distributed and similar launchers, one process per kernel; a user may
-    override them."""
+    """Variables for torch.distributed and similar launchers, with one process per kernel. A user
+    may override them."""
     return {
         "MASTER_ADDR": addresses(cluster, network)[0],
         "MASTER_PORT": str(master_port(cluster, network)),
@@ -82,8 +82,8 @@ def default_environment(cluster: ClusterMembership, network: Network) -> dict[st
 
 
 def _interface(cluster: ClusterMembership, network: Network) -> dict[str, str]:
-    """Containers over several nodes have two interfaces, and libraries would choose the other
-    one."""
+    """The interface that libraries must use: containers over several nodes have two, and libraries
+    would choose the other."""
     if network is not Network.PRIVATE or cluster.mode == "single-node":
         return {}
     return {"NCCL_SOCKET_IFNAME": OVERLAY_INTERFACE, "GLOO_SOCKET_IFNAME": OVERLAY_INTERFACE}
@@ -107,7 +107,7 @@ def fixed_environment(cluster: ClusterMembership, network: Network, folder: str)
 
 def ssh_files(cluster: ClusterMembership, network: Network, folder: str) -> tuple[File, ...]:
     """Files for ``ssh -F FOLDER/config sub1``, and for a server that uses the same key as its host
-    key. Only that key is trusted, which rules out a man in the middle."""
+    key. Only that key is trusted, which prevents a man in the middle."""
     if not cluster.private_key:
         return ()
 

@@ -28,19 +28,18 @@ _NO_OUTPUTS = NoOutputs()
 
 @runtime_checkable
 class WithWorkDir(Protocol):
-    """Runtime that keeps the working directories of its kernels itself, on this node."""
+    """A runtime that keeps the working directories of its kernels on this node."""
 
     def work_dir(self, kernel_id: KernelId) -> Path: ...
 
 
 @dataclass(frozen=True, slots=True)
 class AgentContext:
-    """``host``: the address that kernels listen on, unless they have one of their own.
+    """The context. ``host``: the address that kernels listen on, unless they have their own.
     ``process_dir`` returns the HOME of a kernel whose runtime keeps none. ``memory_release`` is
-    None where devices are simulated. ``offered``: the runtimes that new kernels may use.
-    ``isolates``: whether a process runs under a uid of its own, by ``KernelSpec.isolated``.
-    ``tracer``: None while traces are off. ``model_cache``: the cache that containers read; None:
-    there is none."""
+    None if devices are simulated. ``offered``: the runtimes that new kernels may use. ``isolates``:
+    whether a process runs under its own uid, by ``KernelSpec.isolated``. ``tracer``: None while
+    traces are off. ``model_cache``: the cache that containers read, or None."""
 
     clock: Clock
     checkpoint: CheckpointFiles
@@ -67,17 +66,17 @@ class AgentContext:
         return keeper(spec.kernel_id)
 
     def capabilities(self, spec: KernelSpec) -> Capabilities:
-        """Those of its runtime. A runtime that this agent lacks has the default ones: its kernels
-        wait for it, and nothing is decided by them."""
+        """The capabilities of its runtime. A runtime that this agent lacks has the defaults: its
+        kernels wait for the runtime, and nothing depends on them."""
         runtime = self.runtimes.get(spec.runtime)
         return runtime.capabilities if runtime is not None else Capabilities()
 
     def finds_address(self, spec: KernelSpec) -> bool:
-        """Whether it listens where only its runtime finds it."""
+        """Whether only its runtime knows the address that it listens on."""
         return self.capabilities(spec).own_address and (needs_port(spec) or bool(spec.ports))
 
     def progress_folder(self, spec: KernelSpec) -> Path | None:
-        """The directory of this node to which it reports its progress; None: it has none."""
+        """The directory of this node where it reports its progress, or None."""
         capabilities = self.capabilities(spec)
         if capabilities.contained:
             return self.workspaces.progress(spec)

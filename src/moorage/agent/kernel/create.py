@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 # Enough for the newest stage of a start.
 _LOG_TAIL_BYTES = 4096
-# How long the end of the agent waits for the start of a kernel.
+# How long an agent that ends waits for the start of a kernel.
 CREATE_GRACE_S = 15.0
 
 
 class StartRefused(Exception):
-    """The kernel cannot start on this node; it ends with this reason."""
+    """The kernel cannot start on this node, and ends with this reason."""
 
     def __init__(self, reason: Reason, detail: str) -> None:
         self.reason = reason
@@ -78,7 +78,7 @@ async def check_requirements(context: AgentContext, spec: KernelSpec) -> None:
 
 
 def allocate_main_port(context: AgentContext, record: KernelRecord) -> KernelRecord:
-    """Allocate the port of the kernel's main program, if it needs one of this node."""
+    """Allocate a port of this node for the kernel's main program, if it needs one."""
     if not needs_port(record.spec) or context.capabilities(record.spec).own_address:
         return record
     try:
@@ -91,8 +91,8 @@ def allocate_main_port(context: AgentContext, record: KernelRecord) -> KernelRec
 def allocate_service_ports(
     context: AgentContext, record: KernelRecord, ports: Sequence[ServicePort]
 ) -> KernelRecord:
-    """Allocate a port of the node for each of these service ports. Kernels with an address of their
-    own pick theirs as they start."""
+    """Allocate a port of the node for each of these service ports. Kernels with their own address
+    choose their ports when they start."""
     if context.capabilities(record.spec).own_address:
         apps = tuple(
             AppPort(
@@ -119,8 +119,8 @@ def allocate_service_ports(
 
 
 async def write_intent(context: AgentContext, record: KernelRecord) -> None:
-    """Record the intent to start, before anything is started: an agent that dies in between never
-    starts the kernel a second time."""
+    """Record the intent to start before anything is started, so that an agent that dies in between
+    never starts the kernel a second time."""
     try:
         await asyncio.to_thread(context.checkpoint.write, record)
     except OSError as error:
@@ -135,10 +135,10 @@ async def fetch_model(
     on_progress: Callable[[str], None],
     interruption: Interruption,
 ) -> models.FetchedModel | None:
-    """Fetch a model that is on a hub. None: it is not fetched, or was interrupted.
+    """Fetch a model from a hub. None: it needs no fetching, or the download was interrupted.
 
-    Done before the intent to start is recorded: an agent that ends in between goes on where it was.
-    A kernel with a user of its own could not read the cache.
+    This precedes the recorded intent to start, so that an agent that ends in between continues
+    where it was. A kernel with its own user could not read the cache.
     """
     capabilities = context.capabilities(spec)
     if capabilities.model_mounts:
@@ -151,15 +151,14 @@ async def fetch_model(
         return None
     elif context.has_own_user(spec):
         if spec.engine == "vllm":
-            return None  # it fetches its model by itself, into its own cache
+            return None  # it fetches its model into its own cache
 
         detail = (
-            f"{spec.model!r} is on a hub, and kernels with a user of their own cannot read "
-            "the cache"
+            f"{spec.model!r} is on a hub, and kernels with their own user cannot read the cache"
         )
         raise StartRefused(Reason.MODEL_MISSING, f"{detail}: give the path of a file on this node")
     elif spec.isolated:
-        return None  # it is refused: nothing is done with its variables as the agent's user
+        return None  # it is refused, so nothing runs with its variables as the agent's user
     else:
         work = failure_as_value(lambda: _fetch(spec, on_progress))
 
@@ -182,8 +181,8 @@ async def prepare_image(
     on_progress: Callable[[str], None],
     interruption: Interruption,
 ) -> tuple[ServicePort, ...]:
-    """Fetch what the runtime needs, unless interrupted. Returns the service ports that the image
-    has."""
+    """Fetch the image if the runtime needs it, unless interrupted. Returns the service ports of the
+    image."""
     work = failure_as_value(lambda: runtime.prepare(launch, on_progress))
     prepared = await interruption.run(f"prepare.{launch.kernel_id}", work)
     if isinstance(prepared, CreateFailed):
@@ -198,7 +197,7 @@ def prepare_launch(
     engine: Engine,
     model: models.FetchedModel | None = None,
 ) -> Launch:
-    """``model``: where its model is, if it was fetched."""
+    """Prepare the launch. ``model``: the path of its model, if it was fetched."""
     spec = record.spec if model is None else replace(record.spec, model=model.path)
     if spec.traceparent:
         spec = replace(spec, traceparent=program_traceparent(context.tracer, spec))
@@ -221,10 +220,10 @@ def prepare_launch(
 
 
 def _restricted_to_its_devices(context: AgentContext, spec: KernelSpec, launch: Launch) -> Launch:
-    """Add the variables of the devices' vendors, which the user's own do not override."""
+    """Add the variables of the devices' vendors, which the user cannot override."""
     capabilities = context.capabilities(spec)
 
-    # A site hands out its own devices: an empty variable would hide them.
+    # A site assigns its own devices, which an empty variable would hide.
     if context.devices is None or capabilities.own_address:
         return launch
 
@@ -234,7 +233,7 @@ def _restricted_to_its_devices(context: AgentContext, spec: KernelSpec, launch: 
         raise StartRefused(Reason.CREATE_FAILED, str(error)) from None
 
     launch = replace(launch, env=launch.env | variables)
-    # Container runtimes expose devices themselves, and support NVIDIA only.
+    # Container runtimes expose devices themselves, and support only NVIDIA.
     return (
         launch
         if capabilities.devices
@@ -262,7 +261,7 @@ async def wait_for_device_memory(
 
 
 async def create_directories(context: AgentContext, spec: KernelSpec) -> None:
-    """Its workspace, and for a container the directory of its progress."""
+    """Create the kernel's workspace and, for a container, the directory of its progress."""
     work_dir = context.work_dir(spec)
     contained = context.is_contained(spec)
     if context.is_simulated(spec) or not (spec.workspace or contained):
@@ -281,8 +280,8 @@ async def create_directories(context: AgentContext, spec: KernelSpec) -> None:
 async def start(runtime: Runtime, launch: Launch) -> Handle | CreateFailed:
     """Start the kernel. A cancellation takes effect only after ``Runtime.create`` has returned, or
     after ``CREATE_GRACE_S``: a half-started kernel should be complete enough for the agent's next
-    run to find it. A site that does not answer must not keep the agent from ending; then it is as
-    if it had been killed."""
+    run to find it. A site that does not answer must not prevent the agent from ending, which then
+    counts as killed."""
     creating = spawn(f"create.{launch.kernel_id}", failure_as_value(lambda: runtime.create(launch)))
     try:
         return await asyncio.shield(creating)
@@ -298,13 +297,14 @@ def readiness_check(
     engine: Engine,
     address: tuple[str, int] | None = None,
 ) -> ReadinessCheck | None:
-    """None: the kernel is ready as soon as it runs. ``address``: where it listens, if not on this
-    node."""
+    """The readiness check of a kernel. None: it is ready as soon as it runs. ``address``: where it
+    listens, if not on this node."""
     probes = _invocation(context, record, engine).probes
     if not probes or context.is_simulated(record.spec):
         return None
 
-    # Imported here: the HTTP client takes 10 MB, which a node of batch kernels does not need.
+    # Imported here because the HTTP client takes 10 MB, which a node of batch kernels does not
+    # need.
     from moorage.agent.kernel.readiness import ReadinessCheck
 
     host, port = address or (context.host, record.port)
@@ -329,7 +329,8 @@ def readiness_check(
 
 
 async def failure_as_value(work: Callable[[], Awaitable[T]]) -> T | CreateFailed:
-    """An expected failure as a return value: an exception would be logged as a failed task."""
+    """Return an expected failure as a value, because an exception would be logged as a failed
+    task."""
     try:
         return await work()
     except CreateFailed as error:

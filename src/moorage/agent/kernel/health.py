@@ -1,8 +1,8 @@
-"""Health of ready kernels: probes each engine again and again, and reads its metrics.
+"""Health of ready kernels: probes each engine periodically, and reads its metrics.
 
-A probe is a real generation, as at the start. After ``FAILURES`` failed ones in a row the kernel is
-unhealthy, until one succeeds. One that gets no answer in time has not failed if the engine's own
-counters show that it works: requests before it in the queue may take long.
+A probe is a real generation, as at the start. After ``FAILURES`` failed probes in a row, the kernel
+is unhealthy until a probe succeeds. A probe without an answer in time has not failed if the
+engine's own counters show progress, because earlier requests in the queue may take a long time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ METRICS_S = 2.0
 
 
 class KernelHealth:
-    """Health of one kernel: counts the failures of its probes. Pure but for ``check``."""
+    """Health of one kernel: counts the failures of its probes. Pure except for ``check``."""
 
     def __init__(self, check: ReadinessCheck) -> None:
         self._check = check
@@ -35,13 +35,13 @@ class KernelHealth:
         self.probed_at = float("-inf")
         self.read_at = self.probed_at
         self.metrics: EngineMetrics | None = None
-        self.has_metrics = True  # until it says that it has none
+        self.has_metrics = True  # until the engine answers that it has no metrics
         self.max_model_len: int | None = None
-        self._asked = 0  # how often for that
+        self._asked = 0  # interval of metrics
 
     @property
     def problem(self) -> str:
-        """Why it is unhealthy; "" if it is healthy."""
+        """The reason why it is unhealthy; "" if it is healthy."""
         return (
             f"{self._failures} health checks failed: {self._check.last_result}"
             if self._is_bad
@@ -53,7 +53,8 @@ class KernelHealth:
         return self._failures >= FAILURES
 
     def forget(self) -> None:
-        """It cannot be checked at present: what its probes met before says nothing any more."""
+        """Discard the results of earlier probes, because the kernel cannot be checked at
+        present."""
         self.probed_at = float("-inf")
         self._failures = 0
 
@@ -74,10 +75,10 @@ class KernelHealth:
 
 
 class HealthMonitor:
-    """``serving``: the ready kernels that answer requests, each with how to check it. ``on_change``
-    is called with a kernel and why it is unhealthy, "" once it is healthy again. ``period_s``:
-    between two probes. ``is_unreachable``: of a kernel that is not checked at present, since no
-    request gets to it."""
+    """A monitor of engines. ``serving``: the ready kernels that answer requests, each with its
+    check. ``on_change`` is called with a kernel and the reason why it is unhealthy, "" once it is
+    healthy again. ``period_s``: the time between two probes. ``is_unreachable``: whether a kernel
+    is not checked because no request reaches it."""
 
     def __init__(
         self,
@@ -97,7 +98,7 @@ class HealthMonitor:
         self._running: dict[tuple[KernelId, str], asyncio.Task[None]] = {}
 
     async def tick(self) -> None:
-        """Begin the checks that are due. A slow one delays no other."""
+        """Start the checks that are due. A slow check does not delay others."""
         serving = self._serving()
         now = self._clock.monotonic()
         for kernel_id in self._kernels.keys() - serving.keys():
@@ -131,7 +132,7 @@ class HealthMonitor:
                 health.probed_at = now
 
     def loads(self) -> list[EngineUse]:
-        """The load of each engine that says so."""
+        """The load of each engine that reports it."""
         return [
             EngineUse(
                 kernel_id,
@@ -150,7 +151,7 @@ class HealthMonitor:
         await cancel_and_wait(*self._running.values())
 
     def _begin(self, kernel_id: KernelId, what: str, work: Callable[[], Awaitable[None]]) -> bool:
-        """False: the one before is still running."""
+        """Start a check. Returns False if the previous one is still running."""
         key = kernel_id, what
         if key in self._running:
             return False

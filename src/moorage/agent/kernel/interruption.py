@@ -1,4 +1,4 @@
-"""Interruption: work for a kernel ends early when the kernel has to end."""
+"""Interruption of work for a kernel that has to end."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Interruption:
-    """``is_requested``: whether work has to stop now. ``wakeup`` is set whenever that may have
-    changed."""
+    """An interruption. ``is_requested``: whether work has to stop now. ``wakeup`` is set whenever
+    that may have changed."""
 
     wakeup: asyncio.Event
     is_requested: Callable[[], bool]
 
     async def run(self, name: str, work: Coroutine[Any, Any, T]) -> T | None:
-        """The result of ``work``, or None if the interruption was requested first; ``work`` is then
-        cancelled. ``name``: of the task, for logs."""
+        """Return the result of ``work``, or None if the interruption was requested first, which
+        cancels ``work``. ``name``: of the task, for logs."""
         task = spawn(name, work)
         task.add_done_callback(lambda _: self.wakeup.set())
 

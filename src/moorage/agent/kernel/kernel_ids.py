@@ -1,5 +1,4 @@
-"""Ids of kernels as the outside world says them: managers in their orders, processes in their
-environment."""
+"""Ids of kernels from outside: in the orders of managers, and in the environment of processes."""
 
 from __future__ import annotations
 
@@ -20,7 +19,8 @@ _KERNEL_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def orphan_observation(kernel_id: KernelId) -> Observation | None:
-    """Of a kernel that a runtime has found; None for an id that no manager has issued."""
+    """The observation of a kernel that a runtime has found; None for an id that no manager has
+    issued."""
     if not _KERNEL_ID.fullmatch(kernel_id):
         return None
     return Observation(kernel_id, SessionId(""), ObservedState.UNKNOWN)

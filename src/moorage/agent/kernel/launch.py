@@ -1,4 +1,4 @@
-"""Launch parameters of a kernel: translates its spec into what a runtime's ``create`` takes.
+"""Launch parameters of a kernel: translates its spec into the arguments of a runtime's ``create``.
 Pure."""
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.progress import PROGRESS_FROM, PROGRESS_VAR
 from moorage.common.model.service_ports import AppPort
 
-# A container has its own address; the node reaches it through its published ports.
+# A container has its own address, which the node reaches through its published ports.
 _ANY_ADDRESS = "0.0.0.0"
-# A sandboxed process of a node that is reached by IPv6.
+# Address of a sandboxed process on a node that is reached by IPv6.
 _ANY_ADDRESS6 = "::"
 # SSH directory inside the containers of a cluster.
 _SSH = "/etc/moorage/ssh"
@@ -41,12 +41,12 @@ class LaunchContext:
     """Environment in which a kernel is launched.
 
     ``contained``: the kernel sees neither the agent's environment nor the node's address, programs
-    and directories. ``host``: the address that it listens on if it has the network of the node.
+    and directories. ``host``: the address that it listens on if it uses the network of the node.
     ``agent_env``: the agent's own environment. ``workspace``: directory on the node for the
-    session's workspace, "" for none. ``own_user``: a process in a sandbox, which has a uid and a
-    network of its own. ``own_address``: it runs on another node, which shares the file system but
-    nothing else, and picks its port there. ``overlay``: clusters over several nodes have a network
-    of their own. ``progress``: directory on the node for a container's progress, "" for none.
+    session's workspace, "" for none. ``own_user``: a sandboxed process with its own uid and
+    network. ``own_address``: it runs on another node, which shares only the file system, and
+    chooses its port there. ``overlay``: clusters over several nodes have a separate network.
+    ``progress``: directory on the node for a container's progress, "" for none.
     """
 
     contained: bool
@@ -122,7 +122,7 @@ def build_launch(
     if cluster.mode == "single-node":
         return replace(launch, network=cluster.group)
     if not cluster.private_key:
-        return launch  # the runtime refuses it
+        return launch  # the runtime refuses the launch
 
     interface = overlay.interface(cluster, kernel_cluster.overlay_port(cluster))
     return replace(launch, hosts=overlay.hosts(cluster), overlay=interface)
@@ -189,13 +189,12 @@ def _without_cluster(
 
 
 def progress_file(kernel_id: KernelId) -> str:
-    """Name of the file of a kernel's progress, which the kernels of a session may have in one
-    directory."""
+    """Name of the file of a kernel's progress. The kernels of a session may share its directory."""
     return f".moorage-progress-{kernel_id}"
 
 
 def _progress_environment(spec: KernelSpec, context: LaunchContext) -> dict[str, str]:
-    """Of the jobs of a site no file is read, only the log."""
+    """Variables for progress. The jobs of a site have no progress file; only their log is read."""
     if spec.env.get(PROGRESS_FROM) == "log":
         return {PROGRESS_VAR: "/dev/stderr"}
     if context.own_address:

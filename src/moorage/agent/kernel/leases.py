@@ -1,10 +1,10 @@
-"""Leases of kernels: ask managers for contact in time, and tell the supervisors of the kernels.
+"""Leases of kernels: ask managers for contact in time, and inform the supervisors of the kernels.
 
 A kernel with a lease runs no longer than ``lease_s`` after the last contact. A contact is a report
-that a manager has stored; it counts from when the report was sent, so the manager, who counts from
-when it was stored, is always later. Its time (``Clock.boottime``) is in one file for all kernels.
-Their supervisors read it when a lease is about to run out, and end the kernel if there was no later
-contact. So a lease holds without the agent.
+that a manager has stored. The lease counts from the sending of the report and the manager from its
+storage, so the manager's count always ends later. The time of the last contact (``Clock.boottime``)
+is in one file for all kernels. Supervisors read it when a lease is about to expire, and end the
+kernel if there was no later contact, so leases are enforced without the agent.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from moorage.common.model.ids import KernelId
 from moorage.common.model.kernel import KernelSpec
 
 log = structlog.get_logger("moorage.agent.leases")
-# Fractions of the shortest lease: contact is asked for after the first, and again after the second.
+# Fractions of the shortest lease: the agent asks for contact after the first, and again after the
+# second.
 _RENEW_AFTER = 0.25
 _RETRY_AFTER = 0.05
 
 
 class KernelLeases:
-    """``on_due``: called when a report should ask for contact now."""
+    """The leases of an agent. ``on_due`` is called when a report should ask for contact now."""
 
     def __init__(
         self, state: Path, clock: Clock, on_due: Callable[[], None] = lambda: None
@@ -38,7 +39,7 @@ class KernelLeases:
         self.on_due = on_due
         self._held: dict[KernelId, float] = {}
 
-        # few different ones, with how many kernels have each
+        # the few distinct leases, with the number of kernels that have each
         self._durations: Counter[float] = Counter()
         self._shortest: float | None = None
         self._contact = -float("inf")
@@ -46,18 +47,18 @@ class KernelLeases:
         self._renewed = asyncio.Event()
 
     def hold(self, spec: KernelSpec) -> None:
-        """A kernel with this spec exists. Without a lease nothing happens."""
+        """Add a kernel with this spec. Nothing happens if it has no lease."""
         if spec.lease_s:
             self._held[spec.kernel_id] = spec.lease_s
             self._durations[spec.lease_s] += 1
             self._shortest = min(self._durations)
 
     def release(self, kernel_id: KernelId) -> None:
-        """The kernel has ended."""
+        """Remove an ended kernel."""
         lease_s = self._held.pop(kernel_id, None)
         if lease_s is not None:
             self._durations[lease_s] -= 1
-            self._durations = +self._durations  # without those of no kernel
+            self._durations = +self._durations  # drop leases without a kernel
             self._shortest = min(self._durations, default=None)
 
     def due_in(self) -> float:
@@ -71,14 +72,14 @@ class KernelLeases:
         return max(0.0, at - self._clock.boottime())
 
     def request(self) -> int:
-        """``Report.sent_at`` of a report that is sent now: 0 unless contact is due."""
+        """``Report.sent_at`` of a report that is being sent: 0 unless contact is due."""
         if self.due_in() > 0:
             return 0
         self._requested = self._clock.boottime()
         return int(self._requested * 1000)
 
     def renew(self, sent_at: int) -> None:
-        """A manager has stored the report with this ``sent_at``."""
+        """Renew the leases: a manager has stored the report with this ``sent_at``."""
         contact = sent_at / 1000
         if contact <= self._contact:
             return
@@ -86,7 +87,7 @@ class KernelLeases:
         self._contact = contact
         temporary = self._file.with_suffix(".tmp")
         try:
-            # no fsync: no supervisor outlives a crash of the machine
+            # no fsync, because no supervisor outlives a crash of the machine
             temporary.write_text(f"{contact:.3f}")
             temporary.replace(self._file)
         except OSError as error:
@@ -98,8 +99,8 @@ class KernelLeases:
         self._renewed.set()
 
     async def acquire(self, lease_s: float) -> KernelLease | None:
-        """The lease of a kernel that is about to start, once half of it is left; None for a kernel
-        without one."""
+        """The lease of a kernel that is about to start, once at least half of it is left; None for
+        a kernel without a lease."""
         if not lease_s:
             return None
         while self._contact + lease_s / 2 < self._clock.boottime():

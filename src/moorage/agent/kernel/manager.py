@@ -37,18 +37,19 @@ from moorage.common.model.status import ObservedState
 if TYPE_CHECKING:
     from moorage.agent.kernel.readiness import ReadinessCheck
 log = structlog.get_logger("moorage.agent.kernel.manager")
-# Longest wait at the end for the generation of the orders to be written.
+# How long the end waits for the generation of the orders to be written.
 _LAST_SAVE_S = 2.0
 _SHUTDOWN = "its agent was shut down with its kernels"
 
 
 class KernelManager:
-    """``on_change`` is called, in the event loop, whenever there is something new to report.
+    """The kernels of an agent. ``on_change`` is called in the event loop whenever there is
+    something new to report.
 
     ``applied_generation``: the generation of the orders in force, 0 before the first since the
-    start. ``newest_generation``: the newest generation ever applied, over restarts. ``listed``: the
-    runtimes whose kernels have all been found since the start. Of any other runtime there may be
-    kernels that neither the checkpoint nor ``observations`` has.
+    start. ``newest_generation``: the newest generation ever applied, across restarts. ``listed``:
+    the runtimes whose kernels have all been found since the start. Other runtimes may have kernels
+    that are neither in the checkpoint nor in ``observations``.
     """
 
     def __init__(self, context: AgentContext, *, on_change: OnChange) -> None:
@@ -62,7 +63,7 @@ class KernelManager:
         self._kernels: dict[KernelId, KernelTask] = {}
         self._runs: dict[KernelId, SupervisedTask] = {}
 
-        # Kernels that a runtime has found and the checkpoint does not know, and those being
+        # Kernels that a runtime has found but the checkpoint does not know, and those being
         # destroyed.
         self._orphans: dict[KernelId, tuple[Runtime, Handle]] = {}
         self._destroying: dict[KernelId, asyncio.Task[None]] = {}
@@ -80,8 +81,8 @@ class KernelManager:
         self._removed = RemovedKernels()
 
     async def recover(self) -> None:
-        """Resume the kernels of an earlier run of this agent: those of its checkpoint, and those
-        that the runtimes find."""
+        """Resume the kernels of an earlier run of this agent, from its checkpoint and from the
+        runtimes."""
         checkpoint = self._context.checkpoint
         records = await asyncio.to_thread(checkpoint.load)
         self.newest_generation = await asyncio.to_thread(checkpoint.generation)
@@ -110,8 +111,8 @@ class KernelManager:
             )
 
     async def scan(self) -> None:
-        """Find kernels that are not in the checkpoint, and prune the logs of removed kernels.
-        Expensive: it reads every process of the node."""
+        """Find kernels that are not in the checkpoint, and prune the logs of removed kernels. This
+        is expensive, because it reads every process of the node."""
         found, unanswered = await self._find_kernels()
         found |= {k: v for k, v in self._orphans.items() if v[0].name in unanswered}
         orphans = {
@@ -127,10 +128,10 @@ class KernelManager:
         await asyncio.to_thread(self._context.logs.prune, set(self._kernels))
 
     def apply_orders(self, orders: Orders | OrdersDelta) -> bool:
-        """Apply these orders, or changes to those in force. False: refused, as
-        ``reconcile.accepts`` says.
+        """Apply these orders, or changes to those in force. Returns False if ``reconcile.accepts``
+        refuses them.
 
-        On return every ordered kernel is in ``observations``: a report of this generation is
+        On return, every ordered kernel is in ``observations``, so a report of this generation is
         complete.
         """
         if not policy.accepts(self.newest_generation, self.applied_generation, orders):
@@ -161,12 +162,12 @@ class KernelManager:
         return True
 
     def observations(self) -> tuple[Observation, ...]:
-        """Every kernel of this node, and those removed a while ago. Orphans are included: an
-        omitted kernel counts as GONE, and its devices as free."""
+        """Every kernel of this node, and recently removed ones. Orphans are included, because an
+        omitted kernel would count as GONE and its devices as free."""
         every = (*self._kernels, *self._orphans, *self._destroying)
         found = {k: seen for k in every if (seen := self._observation(k)) is not None}
         removed = self._removed.recent(self._context.clock.monotonic())
-        self._unreported |= dict.fromkeys(removed)  # the next report says that they do not exist
+        self._unreported |= dict.fromkeys(removed)  # the next report shows that they do not exist
         return tuple((removed | found).values())
 
     def take_changes(self) -> tuple[tuple[Observation, ...], frozenset[KernelId]]:
@@ -188,7 +189,7 @@ class KernelManager:
         return orphan_observation(kernel_id) if is_orphan else None
 
     def serving(self) -> Mapping[KernelId, Callable[[], ReadinessCheck | None]]:
-        """The ready kernels that answer requests, each with how to check it."""
+        """The ready kernels that answer requests, each with its check."""
         return {
             k: task.readiness_check
             for k, task in self._kernels.items()
@@ -196,18 +197,18 @@ class KernelManager:
         }
 
     def is_unreachable(self, kernel_id: KernelId) -> bool:
-        """Its health cannot be checked at present."""
+        """Whether its health cannot be checked at present."""
         return kernel_id in self._kernels and self._kernels[kernel_id].is_unreachable
 
     def set_health(self, kernel_id: KernelId, problem: str) -> None:
-        """``problem``: why its engine is unhealthy; "": it is not."""
+        """Set the health. ``problem``: why the engine is unhealthy; "" if it is healthy."""
         log.warning("health changed", kernel=kernel_id, problem=problem or "none")
         self._unhealthy[kernel_id] = problem
         self._unreported[kernel_id] = None
         self._on_change(IMMEDIATE)
 
     def active_kernels(self) -> Mapping[KernelId, RunningKernel]:
-        """Kernels that have been started and have not ended. Changes with them."""
+        """A live view of the kernels that have been started and have not ended."""
         return self._active
 
     def states(self) -> dict[KernelId, tuple[str, ObservedState]]:
@@ -218,12 +219,12 @@ class KernelManager:
         }
 
     def sessions(self) -> frozenset[SessionId]:
-        """Sessions with a kernel here, ended kernels that are still reported included."""
+        """Sessions with a kernel here, including ended kernels that are still reported."""
         return frozenset(kernel.record.spec.session_id for kernel in self._kernels.values())
 
     def open_log(self, request: LogRequest) -> AsyncGenerator[bytes | LogPiece, None]:
-        """Open the log of a kernel; a runtime that knows no numbers of bytes gives them alone.
-        Raises ``NotFound`` if there is neither such a kernel nor its log."""
+        """Open the log of a kernel. A runtime that does not know the numbers of bytes yields data
+        without them. Raises ``NotFound`` if neither the kernel nor its log exists."""
         kernel_id = request.kernel_id
         kernel = self._kernels.get(request.kernel_id)
         wanted = LogRange(
@@ -264,7 +265,7 @@ class KernelManager:
         )
 
     def running(self, kernel_id: KernelId) -> LiveKernel:
-        """A kernel in which commands can run. Raises ``NotFound``, ``Conflict``."""
+        """A running kernel, where commands can run. Raises ``NotFound`` and ``Conflict``."""
         kernel = self._kernels.get(kernel_id)
         if kernel is None:
             raise NotFound(f"this agent has no kernel {kernel_id}")
@@ -292,8 +293,8 @@ class KernelManager:
         self.draining = True
 
     async def drain(self, reserve_s: float = 10.0) -> None:
-        """Terminate all kernels gracefully, and start no more. Returns when all have ended, or when
-        the longest grace period and ``reserve_s`` seconds have passed."""
+        """Terminate all kernels gracefully, and start no more. Returns when all have ended, or
+        after the longest grace period and ``reserve_s`` seconds."""
         self.refuse_new()
         for kernel in self._kernels.values():
             kernel.terminate(Reason.AGENT_SHUTDOWN, _SHUTDOWN)
@@ -326,7 +327,7 @@ class KernelManager:
         return [k for k, kernel in self._kernels.items() if kernel.state not in policy.ENDED]
 
     async def _find_kernels(self) -> tuple[dict[KernelId, tuple[Runtime, Handle]], set[str]]:
-        """All kernels that the runtimes find, and the names of the runtimes that did not answer."""
+        """All kernels found by the runtimes, and the names of the runtimes that did not answer."""
         found: dict[KernelId, tuple[Runtime, Handle]] = {}
         unanswered = set()
         for name, runtime in self._context.runtimes.items():
@@ -355,7 +356,7 @@ class KernelManager:
         self._reconcile(changed)
 
     def _reconcile(self, among: Collection[KernelId] | None = None) -> None:
-        """Act upon these kernels; None: upon all."""
+        """Reconcile these kernels; None: all of them."""
         if among is None:
             among = dict.fromkeys((*self._kernels, *self._orphans, *(self._ordered or ())))
 
@@ -382,7 +383,7 @@ class KernelManager:
             case policy.ReloadProgram(kernel_id, generation):
                 self._kernels[kernel_id].reloading.want(generation)
             case policy.Destroy(kernel_id):
-                log.warning("destroying a kernel that is not ordered", kernel=kernel_id)
+                log.warning("destroying a kernel that no manager ordered", kernel=kernel_id)
                 work = self._destroy(kernel_id, *self._orphans.pop(kernel_id))
                 self._destroying[kernel_id] = spawn(f"destroy.{kernel_id}", work)
 
@@ -414,7 +415,7 @@ class KernelManager:
             )
         finally:
             if not destroyed:
-                # It still exists, and is reported until a scan no longer finds it.
+                # It still exists, so it is reported until a scan no longer finds it.
                 self._orphans[kernel_id] = runtime, handle
 
             del self._destroying[kernel_id]
@@ -461,7 +462,7 @@ class KernelManager:
         self._on_change(HOUSEKEEPING)
 
     def _note(self, kernel_id: KernelId) -> None:
-        """The kernel may have changed."""
+        """Note that the kernel may have changed."""
         self._unreported[kernel_id] = None
         kernel = self._kernels.get(kernel_id)
         record = kernel.record if kernel is not None and kernel.state not in policy.ENDED else None
@@ -475,8 +476,8 @@ class KernelManager:
 
 
 def _resolve_intent(record: KernelRecord, found: Handle | None) -> KernelRecord:
-    """The agent died while it was starting this kernel. Continue with it if it was started; else it
-    has ended, and is not started again."""
+    """Resolve a start during which the agent died. If the kernel was started, continue with it;
+    otherwise it has ended and is not started again."""
     if found is not None:
         return replace(record, handle=found)
     return replace(

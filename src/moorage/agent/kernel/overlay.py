@@ -1,10 +1,10 @@
 """Encrypted network of a cluster over several nodes: keys, addresses and ports of its WireGuard
 peers. Pure.
 
-All of it follows from the membership, so that nothing has to be exchanged or stored before the
-kernels start: each kernel has the SSH key of its cluster, and derives the WireGuard keys of all
-ranks from it. The interfaces live in the network namespaces of the containers, so clusters may use
-the same addresses.
+Everything follows from the membership, so nothing has to be exchanged or stored before the kernels
+start: each kernel has the SSH key of its cluster and derives the WireGuard keys of all ranks from
+it. The interfaces live in the network namespaces of the containers, so clusters may use the same
+addresses.
 """
 
 from __future__ import annotations
@@ -17,15 +17,14 @@ from ipaddress import IPv4Address
 from moorage.agent.runtimes.base import Overlay, OverlayPeer
 from moorage.common.model.cluster import ClusterMembership
 
-# From the address block that is shared by carriers (RFC 6598), which the networks of sites rarely
-# use.
+# From the address block shared by carriers (RFC 6598), which the networks of sites rarely use.
 _FIRST = IPv4Address("100.127.0.1")
 _PURPOSE = b"moorage cluster network"
 
 
 def interface(cluster: ClusterMembership, first_port: int) -> Overlay:
     """The interface of this kernel. ``first_port``: the UDP port of main1 on its node; the others
-    follow by rank. Keys differ between clusters and between attempts of one session."""
+    follow by rank. Keys differ between clusters and between attempts of a session."""
     keys = [_private_key(cluster, rank) for rank in range(len(cluster.members))]
     peers = tuple(
         OverlayPeer(
@@ -62,7 +61,7 @@ def _private_key(cluster: ClusterMembership, rank: int) -> bytes:
 
 
 def _public_key(private: bytes) -> str:
-    # Imported here: most agents never run such a cluster, and need no cryptography until they do.
+    # Imported here because most agents never run such a cluster and need no cryptography.
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 

@@ -1,5 +1,5 @@
-"""Preflight checks on the node before a kernel starts: its engine is installed, its model exists.
-Does IO."""
+"""Preflight checks before a kernel starts: its engine is installed on the node, and its model
+exists. They do IO."""
 
 from __future__ import annotations
 
@@ -37,8 +37,7 @@ def describe_node(vllm_command: str, vllm_image: str, inherited: tuple[str, ...]
 
 
 def with_prepared(node: NodeInfo) -> NodeInfo:
-    """The node with the engines that it has installed for itself, where nothing else was named or
-    found."""
+    """The node with its own installed engines, unless others are configured or found."""
     prepared = prepared_program(os.environ, "vllm")
     if node.vllm_command != _DEFAULT_VLLM or shutil.which(_DEFAULT_VLLM) or not prepared.exists():
         return node
@@ -52,7 +51,7 @@ def installed_engines(node: NodeInfo) -> tuple[str, ...]:
 
 
 def find_unsupported(spec: KernelSpec, capabilities: Capabilities) -> str:
-    """What the kernel takes and its runtime does not have; "" if there is nothing."""
+    """The features that the kernel needs and its runtime lacks; "" if there are none."""
     wanted = {
         "`cluster`": spec.cluster is not None and not capabilities.clusters,
         "`ports`": bool(spec.ports) and not capabilities.service_ports,
@@ -113,7 +112,7 @@ def _find_model_problem(spec: KernelSpec) -> tuple[Reason, str] | None:
     if not is_path(spec.model):
         return (
             Reason.MODEL_MISSING,
-            f"llamacpp serves a GGUF file: {spec.model!r} is no path, nor an id like "
+            f"llamacpp serves a GGUF file: {spec.model!r} is neither a path nor an id like "
             "OWNER/NAME-GGUF:Q8_0",
         )
 
@@ -121,7 +120,7 @@ def _find_model_problem(spec: KernelSpec) -> tuple[Reason, str] | None:
     if not path.is_absolute():
         return (
             Reason.MODEL_MISSING,
-            f"{spec.model!r} is relative, and kernels have their own directory: give a full path",
+            f"{spec.model!r} is relative, but kernels have their own directory: give a full path",
         )
 
     if not path.exists():

@@ -1,4 +1,4 @@
-"""Probing of one kernel until it is ready, by the readiness check of its engine."""
+"""Probing of one kernel with the readiness check of its engine until it is ready."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Probing:
         return self._check.last_result if self._check is not None else ""
 
     def begin(self, period_s: float) -> None:
-        """Probe from now on, unless that has begun."""
+        """Start probing, unless that has started."""
         if self._check is None or self._task is not None:
             return
 
@@ -59,7 +59,7 @@ class Probing:
         self._task = SupervisedTask("kernel.probe", probe, key=self._key, finite=True)
 
     async def stop(self) -> None:
-        """What it has found counts no more: a later ``begin`` probes anew."""
+        """Stop and discard the result: a later ``begin`` starts again."""
         task = self._task
         self._task = None
         self._succeeded = False

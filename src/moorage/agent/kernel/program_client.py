@@ -1,10 +1,9 @@
-"""HTTP client for the programs of tenants: the only way in which the agent asks a kernel anything
-over HTTP.
+"""HTTP client for the programs of tenants: the agent sends all HTTP requests to kernels through it.
 
-A program decides what it answers, and the agent may be root on a node with services of its own. So
-no redirect is followed, an answer is read up to a bound and never decompressed, and each request
-has a time limit. Requests go to the address that the runtime has named and to no other, without a
-proxy from the environment.
+A program can answer anything, and the agent may be root on a node with other services. So it
+follows no redirects, reads an answer up to a bound without decompressing it, and limits the time of
+each request. Requests go only to the address from the runtime, without a proxy from the
+environment.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ CONNECT_TIMEOUT_S = 2.0
 
 @dataclass(frozen=True)
 class ProgramAnswer:
-    """``body``: its beginning, at most as long as was asked for."""
+    """An answer. ``body``: its beginning, up to the requested length."""
 
     status: int
     body: bytes
 
 
 class NoAnswer(Exception):
-    """There was no complete response. ``is_listening``: whether a connection was made."""
+    """There was no complete response. ``is_listening``: whether a connection was established."""
 
     def __init__(self, message: str, *, is_listening: bool) -> None:
         super().__init__(message)
@@ -34,7 +33,8 @@ class NoAnswer(Exception):
 
 
 class ProgramClient:
-    """Makes a new connection for each request: a program that is restarted is noticed."""
+    """The client. It opens a new connection for each request, so that a restarted program is
+    noticed."""
 
     def __init__(self) -> None:
         self._http = aiohttp.ClientSession(
@@ -62,9 +62,9 @@ class ProgramClient:
         data: bytes | None = None,
         whole: bool = True,
     ) -> ProgramAnswer:
-        """Return the response, also one with an error or a redirect. ``whole``: wait for the end of
-        its body, or for ``most_bytes`` of it; otherwise for the first piece, as a program may never
-        end it.
+        """Return the response, even an error or a redirect. ``whole``: wait for the end of its
+        body, or for ``most_bytes`` of it; otherwise for the first piece, because a program may
+        never end it.
 
         Raises ``NoAnswer``.
         """

@@ -1,8 +1,8 @@
-"""Progress that programs report: JSON lines in the file that ``MOORAGE_PROGRESS`` names, or lines
-of the log.
+"""Progress that programs report: JSON lines in the file named by ``MOORAGE_PROGRESS``, or lines of
+the log.
 
-The newest valid line is the progress. Programs are not trusted: of a file only the end is read, and
-only of a regular one with a single name that is no link.
+The newest valid line is the progress. Programs are not trusted: only the end of a file is read, and
+only if it is a regular file with a single name that is not a link.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _LINE_BYTES = 4096
 _MESSAGE = 200
 _LARGEST = (1 << 53) - 1
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]+")
-# Lines that may be progress, of which a hostile program could print as many as fit.
+# The most candidate lines, because a hostile program could print as many as fit.
 _CANDIDATES = 200
-# ``title:  40%|####      | 120/300 [00:12<00:18,  9.80it/s]``, as tqdm prints it. The title is
-# found from here: a pattern that begins with any text takes the square of the length of a line.
+# ``title: 40%|#### | 120/300 [00:12<00:18, 9.80it/s]``, as tqdm prints it. The title is searched
+# from here, because a pattern that begins with arbitrary text takes quadratic time.
 _BAR = re.compile(r"\d{1,3}%\|[^|]*\| (?P<step>\d{1,15})/(?P<of>\d{1,15}) \[")
 
 
 def parse_lines(kernel_id: KernelId, tail: bytes, *, log: bool = False) -> KernelProgress | None:
-    """The newest progress in the end of a file; None if there is none. ``problem`` says why a newer
-    line was ignored. ``log``: other lines are no problem, and bars of tqdm count."""
+    """The newest progress in the end of a file, or None. ``problem`` is the reason why a newer line
+    was ignored. ``log``: other lines are not a problem, and bars of tqdm count."""
     problem = ""
     end = tail if log else tail[: tail.rfind(b"\n") + 1]
     lines = (line for line in reversed(re.split(rb"[\r\n]+", end)) if line.strip())
@@ -63,7 +63,7 @@ def _fields(found: KernelProgress) -> dict[str, Any]:
 
 
 def _parse(kernel_id: KernelId, line: bytes, log: bool) -> KernelProgress | str:
-    """The progress in a line, or why it has none; "" for an ordinary line of a log."""
+    """The progress in a line, or the reason why it has none; "" for an ordinary line of a log."""
     if log and (bar := _BAR.search(text := line[-_LINE_BYTES:].decode(errors="replace"))):
         step = int(bar["step"])
         of = int(bar["of"])
@@ -86,7 +86,7 @@ def _parse(kernel_id: KernelId, line: bytes, log: bool) -> KernelProgress | str:
 
 
 def _title(before: str) -> str:
-    """What a bar of tqdm says of itself, in the text before it."""
+    """The title of a tqdm bar, from the text before it."""
     before = before.rstrip(" ")
     return _text(before[:-1].rpartition("|")[2][-_MESSAGE:]) if before.endswith(":") else ""
 
@@ -152,7 +152,7 @@ def read_tail(path: Path) -> bytes | None:
         start = max(0, os.fstat(fd).st_size - _TAIL_BYTES)
         tail = os.pread(fd, _TAIL_BYTES, start)
 
-        # What is left of a line whose begin is not read is no line of its own.
+        # Drop the rest of a line whose beginning was not read.
         return tail if start == 0 else tail[tail.find(b"\n") + 1 :]
     except OSError:
         return None
@@ -161,7 +161,7 @@ def read_tail(path: Path) -> bytes | None:
 
 
 def size_of(path: Path) -> int:
-    """Size of a program's file, 0 where ``read_tail`` finds none."""
+    """Size of a program's file; 0 if ``read_tail`` finds none."""
     fd = _open(path)
     if fd is None:
         return 0
@@ -172,8 +172,8 @@ def size_of(path: Path) -> int:
 
 
 def read_from(path: Path, begin: int) -> bytes:
-    """The complete lines of a program's file that were written since it had ``begin`` bytes, of
-    those in its end. All of them if it is shorter now: it was written anew."""
+    """The complete lines in the end of a program's file that were written since it had ``begin``
+    bytes. If it is shorter now, it was rewritten, and all lines count."""
     fd = _open(path)
     if fd is None:
         return b""
@@ -208,7 +208,7 @@ def _open(path: Path) -> int | None:
 
 
 class ProgressReader:
-    """``latest``: the progress of each running kernel that reports it."""
+    """A reader of progress. ``latest``: the progress of each running kernel that reports it."""
 
     def __init__(
         self, context: AgentContext, running: Callable[[], Mapping[KernelId, RunningKernel]]

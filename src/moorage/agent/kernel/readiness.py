@@ -1,5 +1,5 @@
-"""Readiness check of a kernel: probes it over HTTP until it serves requests, and whether it still
-does."""
+"""Readiness check of a kernel: probes over HTTP until it serves requests, and afterwards whether it
+still does."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _FIRST_PAUSE_S = 0.01
 _WARM_UP_AFTER_S = 1.0
 # Longest pause between two probes while a kernel loads at a site.
 _SITE_PAUSE_S = 5.0
-# A kernel that loads for longer is told from its log, so often.
+# Interval for reading the progress from the log of a kernel that takes longer to load.
 _READ_LOG_S = 1.0
 _PROBE_TIMEOUT_S = 60.0
 _PROBE_BYTES = 4096
-# A check of a kernel that has been ready: how long it may take, and how large its metrics may be.
+# Limits of a check of a ready kernel: its duration, and the size of the metrics.
 CHECK_TIMEOUT_S = 10.0
 _METRICS_BYTES = 4 * 1024 * 1024
 UNREACHABLE = EngineMetrics(0, 0, None, 0.0)
@@ -34,9 +34,9 @@ _NO_SUCH_ROUTE = frozenset({404, 405, 501})
 
 
 class ReadinessCheck:
-    """``last_result`` describes the latest attempt, for the error of a kernel that is never ready.
-    ``read_log``: the end of its log, in which the engine may say how far it is. ``interval_s``: the
-    least time between two checks of a ready kernel."""
+    """A readiness check. ``last_result`` describes the latest attempt, for the error of a kernel
+    that is never ready. ``read_log``: reads the end of its log, which may show the engine's
+    progress. ``interval_s``: the minimum time between two checks of a ready kernel."""
 
     def __init__(
         self,
@@ -59,10 +59,11 @@ class ReadinessCheck:
     async def wait(
         self, period_s: float, clock: Clock, on_progress: OnProgress = ignore_progress
     ) -> None:
-        """Return when a probe succeeds. Pauses grow from 10 ms to ``period_s``: a fast start is
-        noticed early, and a slow one costs few probes. ``on_progress`` is called while the server
-        loads (it does not listen yet) and while it warms up (it listens, but no probe succeeds)."""
-        if self.interval_s:  # each probe is a call of a site
+        """Return when a probe succeeds. Pauses grow from 10 ms to ``period_s``, so that a fast
+        start is noticed early and a slow start costs few probes. ``on_progress`` is called while
+        the server loads (it does not listen yet) and while it warms up (it listens, but no probe
+        succeeds)."""
+        if self.interval_s:  # each probe is a call to a site
             period_s = max(period_s, min(self.interval_s, _SITE_PAUSE_S))
 
         pause = min(_FIRST_PAUSE_S, period_s)
@@ -78,7 +79,7 @@ class ReadinessCheck:
                 pause = min(period_s, pause * 1.3)
 
     async def probe_once(self) -> bool | None:
-        """Whether it serves requests now; None: there was no answer in time."""
+        """Whether it serves requests now; None if there was no answer in time."""
         self._on_progress = ignore_progress
         async with ProgramClient() as client:
             try:
@@ -89,14 +90,14 @@ class ReadinessCheck:
                 return None
 
     async def read_metrics(self) -> EngineMetrics | None:
-        """The engine's own counters, zeros while it cannot be reached; None: it has none."""
+        """The engine's own counters, zeros while it cannot be reached; None if it has none."""
         status, body = await self._get(PATH)
         if status in _NO_SUCH_ROUTE:
             return None
         return parse_metrics(body.decode(errors="replace")) if status == 200 else UNREACHABLE
 
     async def read_max_model_len(self) -> int | None:
-        """The most tokens of a prompt with its answer; None: the engine does not say."""
+        """The most tokens of a prompt with its answer; None if the engine does not report it."""
         status, body = await self._get(MODELS)
         return parse_max_model_len(body) if status == 200 else None
 

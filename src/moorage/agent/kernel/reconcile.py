@@ -39,14 +39,14 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Destroy:
-    """Kill at once: the kernel is neither ordered nor in the checkpoint."""
+    """Kill immediately: the kernel is neither ordered nor in the checkpoint."""
 
     kernel_id: KernelId
 
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Remove what remains of an ended kernel that is no longer ordered, then its checkpoint
+    """Remove the remains of an ended kernel that is no longer ordered, then its checkpoint
     record."""
 
     kernel_id: KernelId
@@ -54,8 +54,8 @@ class Remove:
 
 @dataclass(frozen=True, slots=True)
 class ReloadProgram:
-    """Ask the program to read its settings again, for all reloads up to ``generation``. Repeated
-    until the checkpoint says that it was done."""
+    """Ask the program to reload its settings, for all reloads up to ``generation``. This is
+    repeated until the checkpoint records it."""
 
     kernel_id: KernelId
     generation: int
@@ -65,8 +65,9 @@ Action = Create | Adopt | Stop | Destroy | Remove | ReloadProgram
 
 
 def accepts(newest: int, applied: int, orders: Orders | OrdersDelta) -> bool:
-    """Orders of an older generation than ``newest`` arrived late and are never applied; neither is
-    a delta to other orders than those ``applied``, the generation in force."""
+    """Whether orders can be applied. Orders older than the generation ``newest`` arrived late and
+    are never applied, nor is a delta to other orders than those of ``applied``, the generation in
+    force."""
     return orders.generation >= newest and (isinstance(orders, Orders) or orders.base == applied)
 
 
@@ -78,20 +79,20 @@ def reconcile(
     *,
     among: Iterable[KernelId] | None = None,
 ) -> list[Action]:
-    """The actions that take the node closer to its orders. ``observed`` has the state of the
-    kernels in the checkpoint and of those found outside it; a missing one counts as UNKNOWN.
-    ``unlisted``: runtimes that have not said which kernels they have. ``among``: the kernels to
-    look at, such as those that have changed; None: all of them. What happens to a kernel depends on
-    no other.
+    """The actions that bring the node closer to its orders. ``observed`` has the state of the
+    kernels in the checkpoint and of those found outside it; a missing kernel counts as UNKNOWN.
+    ``unlisted``: runtimes that have not listed their kernels. ``among``: the kernels to consider,
+    such as those that have changed; None: all of them. The actions on a kernel do not depend on
+    others.
 
     * Without orders (not connected since the start) there are no actions.
     * A kernel in the checkpoint is never created again, whatever its state. Its end is reported
       until the order is withdrawn; the manager decides whether another one starts.
-    * UNKNOWN is not GONE: such a kernel is kept, and a kernel that an unlisted runtime may have is
-      not created.
+    * UNKNOWN is not GONE: an UNKNOWN kernel is kept, and a kernel that an unlisted runtime may have
+      is not created.
     * Terminations precede creations, so that a device is free before it is used again.
-    * A kernel that runs is reloaded for a newer generation than the checkpoint has. One that is
-      created later begins with the settings of that moment.
+    * A running kernel is reloaded for a newer generation than the checkpoint has. A
+      kernel created later starts with the current settings.
     """
     if ordered is None:
         return []
@@ -113,7 +114,7 @@ def reconcile(
                 elif state in ENDED:
                     ends.append(Remove(kernel_id))
         elif known is None and kernel_id in observed:
-            # Whether it has reloaded was lost, too: it does so again.
+            # The record of its reload was lost, too, so it reloads again.
             adoptions.append(Adopt(replace(spec, reload_generation=0)))
         elif known is None and spec.runtime not in unlisted:
             creations.append(Create(spec))

@@ -1,8 +1,7 @@
-"""Reload of a kernel's program: asks it to read its settings again, and waits for its
-acknowledgement.
+"""Reload of a kernel's program: asks it to reload its settings, and waits for its acknowledgement.
 
-One reload of a kernel runs at a time. Of those that are wanted meanwhile, only the newest follows.
-One that the agent did not see to its end is done again by the next run of the agent.
+One reload of a kernel runs at a time. Requests during a reload collapse into one. The next run of
+the agent repeats an unfinished reload.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ _DETAIL = 300
 
 
 class ReloadFailed(Exception):
-    """The program was not asked, or says that it has not reloaded."""
+    """The program could not be asked, or reported that it has not reloaded."""
 
 
 class Reloading:
-    """``wakeup`` is set when a reload has ended."""
+    """The reloads of one kernel. ``wakeup`` is set when a reload has ended."""
 
     def __init__(self, context: AgentContext, wakeup: asyncio.Event) -> None:
         self._context = context
@@ -47,8 +46,8 @@ class Reloading:
         self._wakeup.set()
 
     def advance(self, record: KernelRecord, seen: Observation) -> KernelRecord:
-        """The record with the outcome of a reload that has ended; the same one if none has. Begins
-        the next one. ``seen``: where the kernel listens."""
+        """Return the record with the outcome of an ended reload, or unchanged if none has ended.
+        Starts the next reload. ``seen``: where the kernel listens."""
         running = self._running
         if running is not None and running.done():
             reloaded = running.result()
@@ -72,7 +71,7 @@ class Reloading:
 async def reload(
     context: AgentContext, record: KernelRecord, seen: Observation, generation: int
 ) -> Reloaded:
-    """Ask the program to reload, and say how it ended."""
+    """Ask the program to reload, and return the outcome."""
     how = record.spec.reload
     handle = record.handle
     if how is None or handle is None:
@@ -106,17 +105,17 @@ def _progress_path(context: AgentContext, spec: KernelSpec) -> Path | None:
 
 
 async def send_signal(context: AgentContext, spec: KernelSpec, handle: Handle, name: str) -> None:
-    """Raises ``ReloadFailed`` for a runtime that sends none, ``SignalRefused`` and
-    ``RuntimeFailed``."""
+    """Send a signal. Raises ``ReloadFailed`` if the runtime cannot send signals, ``SignalRefused``
+    and ``RuntimeFailed``."""
     runtime: object = context.runtimes.get(spec.runtime)
     if not isinstance(runtime, Signalling) or not context.capabilities(spec).signals:
-        raise ReloadFailed(f"the runtime {spec.runtime} sends no signals to programs")
+        raise ReloadFailed(f"the runtime {spec.runtime} cannot send signals to programs")
     await runtime.signal(handle, name)
 
 
 async def _post(spec: KernelSpec, how: KernelReload, seen: Observation) -> None:
-    """Raises ``ReloadFailed`` for any other answer than 2xx."""
-    # Imported here: it takes 10 MB, which a node of batch kernels does not need.
+    """Send the POST request. Raises ``ReloadFailed`` unless the answer is 2xx."""
+    # Imported here because it takes 10 MB, which a node of batch kernels does not need.
     from moorage.agent.kernel.program_client import NoAnswer, ProgramClient
 
     url, headers = _target(spec, how, seen)
@@ -127,7 +126,7 @@ async def _post(spec: KernelSpec, how: KernelReload, seen: Observation) -> None:
                 url,
                 headers=headers,
                 most_bytes=_ANSWER_BYTES,
-                timeout_s=how.timeout_s + 1,  # the caller gives up before
+                timeout_s=how.timeout_s + 1,  # the caller gives up earlier
                 whole=False,
             )
     except NoAnswer as error:
@@ -139,8 +138,8 @@ async def _post(spec: KernelSpec, how: KernelReload, seen: Observation) -> None:
 
 
 def _target(spec: KernelSpec, how: KernelReload, seen: Observation) -> tuple[str, dict[str, str]]:
-    """URL and headers. An app below the path of the proxy, or with the session's key, is asked
-    so."""
+    """URL and headers of the request, with the path of the proxy and the session's key if the app
+    uses them."""
     host = f"[{seen.host}]" if ":" in seen.host else seen.host
     if not how.port and spec.answers_requests:
         if not seen.port:
@@ -161,7 +160,7 @@ def _target(spec: KernelSpec, how: KernelReload, seen: Observation) -> tuple[str
 
 
 async def _await_line(path: Path, begin: int) -> None:
-    """Wait for a line of progress that says whether the program has reloaded."""
+    """Wait for a line of progress that acknowledges the reload or reports its failure."""
     while True:
         for line in (await asyncio.to_thread(read_from, path, begin)).splitlines():
             try:
@@ -174,7 +173,7 @@ async def _await_line(path: Path, begin: int) -> None:
                     return
 
                 raise ReloadFailed(
-                    f"the program says that it has not reloaded: {value.get('message', '')}"
+                    f"the program reports that it has not reloaded: {value.get('message', '')}"
                 )
 
         await asyncio.sleep(_POLL_S)

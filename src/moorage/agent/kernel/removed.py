@@ -1,9 +1,9 @@
-"""Kernels that were removed a while ago, as they were reported last.
+"""Recently removed kernels, with their last report.
 
 A manager orders the removal of an ended kernel once its end is stored. If its database then loses
-that, as by a failover to a standby that lacked the last commits, it believes that the kernel runs,
-or never started. So each full report tells the end of such kernels once more; a manager that knows
-it ignores that.
+the end, for example by a failover to a standby without the last commits, the manager believes that
+the kernel is running or never started. So each full report repeats the end of such kernels; a
+manager that knows it ignores the repetition.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ KEPT = 200
 
 
 class RemovedKernels:
-    """``now``: monotonic seconds."""
+    """Removed kernels. ``now``: monotonic seconds."""
 
     def __init__(self) -> None:
         self._removed: OrderedDict[KernelId, tuple[float, Observation]] = OrderedDict()

@@ -1,9 +1,9 @@
 """Coalescing windows for reports, in seconds: how long a change may wait so that others join its
 report.
 
-A message costs both ends more than its content. The manager acts at once on a kernel that has
+A message costs both ends more than its content. The manager acts immediately on a kernel that has
 become ready or has ended, so such a change is reported immediately. A kernel in transition is worth
-a message only if it stays there. Applied orders and removed kernels change no decision.
+a message only if it stays in its state. Applied orders and removed kernels change no decision.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from moorage.common.model.status import ObservedState
 IMMEDIATE = 0.0
 TRANSIENT = 0.05
 HOUSEKEEPING = 0.5
-# Part of the next report, whenever that is.
+# Included in the next report, whenever that is sent.
 UNHURRIED = inf
 
 # Called on each change, with its coalescing window.

@@ -1,5 +1,4 @@
-"""Job of a kernel at a site, as the site describes it. Pure. Times are Unix seconds, 0 if
-unknown."""
+"""Job of a kernel at a site, described by the site. Times are Unix seconds, 0 if unknown. Pure."""
 
 from __future__ import annotations
 
@@ -10,18 +9,18 @@ from moorage.agent.runtimes import RuntimeObservation
 from moorage.common.link.messages import Observation
 from moorage.common.model.status import ObservedState
 
-# A job that nobody has seen since cannot run any more so long after the end of its walltime: sites
-# kill a little late, and clocks differ.
+# An unseen job cannot be running this long after the end of its walltime. The margin is needed
+# because sites kill a little late, and clocks differ.
 WALLTIME_GRACE_S = 600.0
-# A site may state the same time a little differently each time it is asked.
+# A site may report the same time slightly differently in each answer.
 _SAME_S = 1.0
 
 
 @dataclass(slots=True)
 class SiteJobFacts:
-    """``finds_address``: only the job knows where it listens: ``address``, and ``app_ports`` there
-    by name. ``unreachable``: why no request gets to its engine; it is not replaced for that before
-    ``kept_until``."""
+    """Facts about a job. ``finds_address``: only the job knows where it listens: ``address``, with
+    its ``app_ports`` by name. ``unreachable``: why no request reaches its engine; it is not
+    replaced for that before ``kept_until``."""
 
     finds_address: bool = False
     address: tuple[str, int] | None = None
@@ -32,11 +31,11 @@ class SiteJobFacts:
     kept_until: float = 0.0
 
     def note(self, observed: RuntimeObservation) -> bool:
-        """Take over what the runtime observed. Returns whether there is something new to report."""
+        """Apply the runtime's observation. Returns whether there is something new to report."""
         starts = observed.expected_start or 0.0
         ends = observed.ends_at or self.ends_at
 
-        # Of a job that nobody speaks of for a moment it stays what it was.
+        # Facts of a job that the site does not mention for a moment stay.
         is_seen = observed.state is ObservedState.RUNNING
         reached = is_seen and bool(observed.unreachable) is not bool(self.unreachable)
         if reached:
@@ -58,13 +57,12 @@ class SiteJobFacts:
         return self.finds_address and self.address is None
 
     def outlived(self, observed: RuntimeObservation, now: float) -> RuntimeObservation | None:
-        """The end of a job of which nothing is known, once its walltime is over; None: it may
-        run."""
+        """The end of an unknown job once its walltime is over; None: it may be running."""
         if observed.state is not ObservedState.UNKNOWN or not self.ends_at:
             return None
         if now < self.ends_at + WALLTIME_GRACE_S:
             return None
-        detail = "nothing was heard of its job since, and its walltime is over"
+        detail = "there has been no news of its job, and its walltime is over"
         return RuntimeObservation(ObservedState.EXITED, walltime_over=True, detail=detail)
 
     def reported(self, observation: Observation) -> Observation:

@@ -1,7 +1,7 @@
 """Clock of a kernel's start timeout: it runs only while the kernel is known to start. Pure.
 
-The queue of a site does not count, however seldom it is looked at, and neither does the time in
-which the runtime does not say what has become of the kernel.
+Time in the queue of a site does not count, however rarely the queue is observed, nor does time
+without an answer from the runtime about the kernel.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from moorage.common.model.status import ObservedState
 
 @dataclass(slots=True)
 class StartClock:
-    """``runs_since``: when it began to run, in monotonic seconds; None: it stands. ``counted_s``:
-    what it counted before that. An agent that was restarted begins anew, and stands until the first
-    observation."""
+    """The clock. ``runs_since``: when it was started, in monotonic seconds; None: it is stopped.
+    ``counted_s``: the seconds counted before that. After a restart of the agent, it starts from 0
+    and is stopped until the first observation."""
 
     runs_since: float | None = None
     counted_s: float = 0.0
 
     def note(self, state: ObservedState, now: float) -> None:
-        """The kernel was observed in ``state``, and until now as it was observed before."""
+        """Note that the kernel was observed in ``state``; until now, it was in the previously
+        observed state."""
         if self.runs_since is not None:
             self.counted_s += now - self.runs_since
 
@@ -32,17 +33,17 @@ class StartClock:
             self.runs_since = None
         elif (
             state is ObservedState.QUEUED
-        ):  # its start is yet to begin, also that of a job that waits again
+        ):  # its start is still to come, even for a job that waits again
             self.runs_since = None
             self.counted_s = 0.0
 
     def remaining_s(self, limit_s: float, now: float) -> float:
-        """Seconds until the start timeout; 0 or less: it has passed."""
+        """Seconds until the start timeout; 0 or less if it has passed."""
         running_s = 0.0 if self.runs_since is None else now - self.runs_since
         return limit_s - self.counted_s - running_s
 
 
 def start_timeout(limit_s: float, last_result: str) -> TerminationCause:
-    """``last_result``: of the readiness check, "" for none."""
+    """The outcome of a start timeout. ``last_result``: of the readiness check, "" for none."""
     last = f"; last attempt: {last_result}" if last_result else ""
     return TerminationCause(Reason.START_TIMEOUT, f"it was not ready within {limit_s:g} s{last}")

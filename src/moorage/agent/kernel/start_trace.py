@@ -1,8 +1,8 @@
 """Trace of a kernel's start: a span for each step that its task takes until it is ready or has
 failed.
 
-Off is another class: without a tracer, or for a session that is not recorded, ``StartTrace`` does
-nothing.
+Disabled tracing is a separate class: without a tracer, or for a session that is not recorded,
+``StartTrace`` does nothing.
 """
 
 from __future__ import annotations
@@ -25,24 +25,25 @@ from moorage.common.telemetry.spans import (
 )
 
 T = TypeVar("T")
-# A step that takes less has found nothing to do.
+# A step that takes less time had nothing to do.
 _SHORTEST_S = 0.001
 
 
 class StartTrace:
-    """Records nothing."""
+    """A trace that records nothing."""
 
     async def step(self, name: str, work: Awaitable[T]) -> T:
-        """The result of ``work``, a step of the start."""
+        """Run a step of the start, and return the result of ``work``."""
         return await work
 
     def note(self, state: ObservedState, record: KernelRecord) -> None:
-        """The kernel has reached ``state``. ``record``: with the outcome, if it has ended."""
+        """Note that the kernel has reached ``state``. ``record``: includes the outcome, if it has
+        ended."""
 
 
 class RecordedStart(StartTrace):
-    """Recorded from ``record.created_at``, also after a restart of the agent; the steps only since
-    then."""
+    """A trace that is recorded from ``record.created_at``, even after a restart of the agent, but
+    with steps only since the restart."""
 
     def __init__(
         self, sink: TraceSink, session: SpanContext, record: KernelRecord, clock: Clock
@@ -54,7 +55,7 @@ class RecordedStart(StartTrace):
         self._created_at = record.created_at
         self._spans: list[Span] = []
         self._last = clock.now().timestamp()  # end of the last step
-        self._queued_at: float | None = None  # since when its job waits at a site
+        self._queued_at: float | None = None  # when its job began to wait at a site
         self._over = False
 
     async def step(self, name: str, work: Awaitable[T]) -> T:
@@ -145,8 +146,8 @@ def start_trace(sink: TraceSink | None, record: KernelRecord, clock: Clock) -> S
 
 
 def program_traceparent(sink: TraceSink | None, spec: KernelSpec) -> str:
-    """What the program continues: the span of its kernel's start where the agent records it, else
-    that of its session's; "" if the session is not traced."""
+    """The span that the program continues: that of its kernel's start if the agent records it, else
+    that of its session's start; "" if the session is not traced."""
     session = None if sink is None else parse_traceparent(spec.traceparent)
     return (
         spec.traceparent if session is None else kernel_context(spec.kernel_id, session).traceparent
@@ -156,7 +157,7 @@ def program_traceparent(sink: TraceSink | None, spec: KernelSpec) -> str:
 def with_log_fields(
     spec: KernelSpec, run: Callable[[], Awaitable[None]]
 ) -> Callable[[], Awaitable[None]]:
-    """``run``, the task of this kernel, whose log lines say so."""
+    """``run``, the task of this kernel, with fields that identify the kernel in its log lines."""
     session = parse_traceparent(spec.traceparent)
     subject = LogFields(
         trace_id="" if session is None else session.trace,

@@ -1,4 +1,4 @@
-"""Outputs and inputs of a kernel as steps of its life: inputs before it starts, outputs when it has
+"""Inputs and outputs as steps of a kernel's life: inputs before it starts, outputs when it has
 ended."""
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ async def fetch_inputs(
     on_progress: Callable[[str], None],
     interruption: Interruption,
 ) -> None:
-    """Have its inputs on this node, unless interrupted. Done before the intent to start is
-    recorded, as is the download of a model."""
+    """Fetch its inputs to this node, unless interrupted. Like the download of a model, this
+    precedes the recorded intent to start."""
     if not spec.inputs:
         return
 
@@ -39,7 +39,7 @@ async def keep_outputs(
     outcome: KernelOutcome,
     interruption: Interruption,
 ) -> KernelOutcome:
-    """The outcome of a kernel whose program has ended: it is a failure if an output of it cannot be
+    """The outcome of a kernel whose program has ended. It is a failure if an output cannot be
     kept."""
     if not spec.outputs or outcome.reason is not Reason.EXIT_ZERO:
         return outcome
@@ -53,7 +53,7 @@ async def keep_outputs(
 
 
 async def _failure(work: Coroutine[Any, Any, None]) -> str:
-    """Why it failed; "" if it did not."""
+    """The reason of a failure; "" if it succeeded."""
     try:
         await work
     except (MoorageError, OSError) as error:

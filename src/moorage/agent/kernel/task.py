@@ -2,13 +2,13 @@
 
 Other code only makes requests (``stop``, ``terminate``, ``remove``, ``reloading``). The task alone
 changes the kernel's state and record: it observes the kernel and the requests, and takes the next
-step. A request may therefore come at any moment, during creation too, and still leaves nothing
+step. A request may therefore come at any moment, even during creation, without leaving anything
 running.
 
-A failure of the task is no failure of the kernel. Restarted by the supervisor, the task continues
-from the record: a kernel that runs is watched on, one that has to end is destroyed once its grace
-period has passed, whatever else fails, and a creation that failed half-way is undone and ends the
-kernel with ``create-failed``.
+A failure of the task is not a failure of the kernel. Restarted by the supervisor, the task
+continues from the record: it keeps watching a running kernel, destroys a kernel that has to end
+once its grace period has passed, whatever else fails, and undoes a half-failed creation, which ends
+the kernel with ``create-failed``.
 """
 
 from __future__ import annotations
@@ -67,11 +67,12 @@ if TYPE_CHECKING:
 log = structlog.get_logger("moorage.agent.kernel.task")
 NEVER_STARTED = "the agent was killed just before it started the kernel"
 _RETRY_S = 1.0
-# Between two tries to submit a job to a site that does not answer; the last one again and again.
+# Pauses between attempts to submit a job to a site that does not answer; the last one repeats.
 SITE_PAUSES_S = (1.0, 2.0, 5.0, 10.0, 30.0)
-# A replica that cannot be submitted is soon replaced: another group of its endpoint may have room.
+# A replica that cannot be submitted is replaced soon, because another group of its endpoint may
+# have room.
 _SERVING_OUTAGE_S = 60.0
-# A runtime that does not return a kernel's log in time must not delay the kernel's end.
+# A runtime that is slow to return a kernel's log must not delay the kernel's end.
 _LOG_TAIL_TIMEOUT_S = 10.0
 _LOG_TAIL_BYTES = 8192
 
@@ -158,18 +159,18 @@ class KernelTask:
     # Requests, and the report.
 
     def stop(self) -> None:
-        """The kernel's order was withdrawn: terminate it, gracefully first."""
+        """Terminate the kernel, gracefully first, because its order was withdrawn."""
         self._end_cause = self._end_cause or WITHDRAWN
         self._wakeup.set()
 
     def terminate(self, reason: Reason, detail: str) -> None:
-        """Terminate the kernel for a reason of the agent's own. The first reason counts."""
+        """Terminate the kernel for a reason of the agent. The first reason counts."""
         if self.state not in ENDED and self._end_cause in (None, WITHDRAWN):
             self._end_cause = TerminationCause(reason, detail)
             self._wakeup.set()
 
     def remove(self) -> None:
-        """The kernel has ended and is no longer ordered: remove what remains of it."""
+        """Remove the remains of an ended kernel that is no longer ordered."""
         self._removal_requested.set()
 
     def observation(self) -> Observation:
@@ -227,25 +228,25 @@ class KernelTask:
 
         assert self.record.handle is not None
         if self._end.is_overdue:
-            # Reached only after a failure: an observation or a graceful stop fails again and again.
+            # Reached only after a failure, when an observation or a graceful stop fails repeatedly.
             await teardown.destroy(runtime, self.record.handle, self._log)
             return self._outcome_of(RuntimeObservation(ObservedState.GONE))
 
         return await self._watch(runtime, self.record.handle)
 
     async def _undo_creation(self, runtime: Runtime) -> KernelOutcome:
-        """Destroy what a failed creation may have left. The kernel is not created a second time."""
+        """Destroy the remains of a failed creation. The kernel is not created a second time."""
         await teardown.find_and_destroy(
             runtime, self.record.kernel_id, self._log, self._state.set_unknown
         )
         if self._must_end():
             return self._outcome_of(RuntimeObservation(ObservedState.GONE))
-        detail = f"the agent failed while it created the kernel: {self._creation_failure}"
+        detail = f"the agent failed while creating the kernel: {self._creation_failure}"
         return KernelOutcome(ObservedState.EXITED, None, Reason.CREATE_FAILED, detail)
 
     async def _require_runtime(self) -> None:
-        """Block forever if this agent runs without the kernel's runtime: the kernel's state is
-        unknown."""
+        """Block forever if this agent runs without the kernel's runtime, because the kernel's state
+        is unknown."""
         runtime = self.record.spec.runtime
         if runtime in self._context.runtimes:
             return
@@ -306,7 +307,7 @@ class KernelTask:
             preparing = create.prepare_image(runtime, launch, self._state.show, interruption)
             image_ports = await step("image", preparing)
 
-            # The image may declare service ports beside those of the spec.
+            # The image may declare service ports in addition to those of the spec.
             if additional := merge_ports(spec.ports, image_ports)[len(spec.ports) :]:
                 self._kept.put(create.allocate_service_ports(context, self.record, additional))
                 await create.write_intent(context, self.record)
@@ -319,7 +320,7 @@ class KernelTask:
 
         if context.capabilities(spec).max_jobs is None:
             self._state.set(ObservedState.CREATING)
-        else:  # only its site knows whether it then starts or waits
+        else:  # only its site knows whether it starts or waits
             self._state.prepare("submitting its job")
 
         await create.create_directories(context, spec)
@@ -343,17 +344,17 @@ class KernelTask:
 
             raise create.StartRefused(handle.reason, str(handle))
 
-        # Saved after the next report (decision 15). Until then the runtime can find what the intent
-        # meant.
+        # Saved after the next report (decision 15). Until then, the runtime can find the kernel of
+        # the intent.
         self._creation = Creation.DONE
         self._kept.put(replace(self.record, handle=handle), save_later=True)
         return None
 
     async def _start(self, runtime: Runtime, launch: Launch) -> Handle | CreateFailed | None:
-        """Start the kernel, again and again while its site does not answer. None: it must end.
+        """Start the kernel, with retries while its site does not answer. None: it must end.
 
-        A job that was not submitted waits as one in the queue does: no time counts. An agent that
-        is restarted meanwhile finds no intent to start, and begins anew.
+        A job that was not submitted waits like a queued one, so its time does not count. An agent
+        that is restarted in between finds no intent to start, and starts over.
         """
         context = self._context
         spec = self.record.spec
@@ -381,7 +382,7 @@ class KernelTask:
             await create.write_intent(context, self.record)
 
     async def _watch(self, runtime: Runtime, handle: Handle) -> KernelOutcome:
-        """Observe the kernel until it has ended, and act upon requests."""
+        """Observe the kernel until it has ended, and act on requests."""
         self._probing.use(self.readiness_check())
 
         # ``create`` has confirmed the start, which replaces the first observation only (decision
@@ -431,11 +432,11 @@ class KernelTask:
 
     @property
     def is_unreachable(self) -> bool:
-        """No request gets to it through its site, so its health cannot be checked."""
+        """Whether no request reaches it through its site, so that its health cannot be checked."""
         return bool(self._job.unreachable)
 
     def readiness_check(self) -> ReadinessCheck | None:
-        """None: it is ready as soon as it runs."""
+        """The readiness check; None if it is ready as soon as it runs."""
         engine = ENGINES[self.record.spec.engine]
         return create.readiness_check(self._context, self.record, engine, self._job.address)
 
@@ -456,9 +457,9 @@ class KernelTask:
         if running and not self._job.awaits_address and probing.has_passed:
             self._kept.put(replace(self.record, ready=True), save_later=True)
             if probing.is_needed:
-                # Saved before it is reported: a kernel once reported ready stays ready over
-                # restarts of the agent. Kernels without a readiness probe are ready as soon as they
-                # run; a restarted agent re-derives that.
+                # Saved before it is reported, so that a kernel once reported ready stays ready
+                # across restarts of the agent. Kernels without a readiness probe are ready as soon
+                # as they run; a restarted agent re-derives that.
                 await self._kept.save()
 
             self._state.set(ObservedState.RUNNING)
@@ -483,7 +484,7 @@ class KernelTask:
         return max(0, remaining)
 
     async def _advance_termination(self, runtime: Runtime, handle: Handle) -> float:
-        """Take the next step of the termination. Returns the seconds until the one after."""
+        """Take the next step of the termination. Returns the seconds until the following step."""
         self._state.set(ObservedState.STOPPING)
         cause = self._end_cause
         if cause not in (WITHDRAWN, self.record.termination):
@@ -493,7 +494,7 @@ class KernelTask:
         return await self._end.advance(runtime, handle, self._log, running=self.record.ready)
 
     async def _record_outcome(self, outcome: KernelOutcome) -> None:
-        """Report how the kernel ended, with the end of its log."""
+        """Report the outcome of the kernel, with the end of its log."""
         handle = self.record.handle
         runtime = self._context.runtimes.get(self.record.spec.runtime)
         tail = ""
@@ -535,7 +536,7 @@ class KernelTask:
 
 
 def _is_away(started: Handle | CreateFailed) -> bool:
-    """Nothing was started, because what starts it does not answer."""
+    """Whether nothing was started because the runtime's backend does not answer."""
     if not isinstance(started, CreateFailed) or not started.clean:
         return False
     return started.reason is Reason.RUNTIME_UNAVAILABLE

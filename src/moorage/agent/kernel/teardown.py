@@ -1,5 +1,5 @@
-"""Teardown of one kernel: terminates it, finds and destroys what remains of it, and retries until
-the runtime answers."""
+"""Teardown of one kernel: terminates it, finds and destroys its remains, and retries until the
+runtime answers."""
 
 from __future__ import annotations
 
@@ -17,20 +17,19 @@ from moorage.common.model.ids import KernelId
 from moorage.common.model.kernel import KernelSpec
 
 _RETRY_S = 1.0
-# How long it may take to send a signal. The runtime may wait for the end of the signal's handler.
+# Time limit for sending a signal. The runtime may wait for the end of the signal's handler.
 _SIGNAL_S = 2.0
-# The runtime kills a kernel at the end of its grace period; if it has not by this margin, the agent
-# does.
+# The runtime kills a kernel at the end of its grace period. After this margin, the agent does.
 STOP_MARGIN_S = 3.0
 
 
 class Termination:
     """Termination of a kernel: gracefully first, by force once its grace period has passed. A
-    program with a checkpoint signal gets that before, with time of its own to save its state and to
+    program with a checkpoint signal gets that signal first, with extra time to save its state and
     end.
 
-    The deadline begins with the first attempt, whatever comes of it: a kernel that cannot be
-    stopped gracefully is destroyed all the same. An agent that was restarted begins anew.
+    The deadline starts with the first attempt, whatever its result: a kernel that cannot be stopped
+    gracefully is destroyed anyway. A restarted agent starts over.
     """
 
     def __init__(self, context: AgentContext, spec: KernelSpec) -> None:
@@ -39,7 +38,7 @@ class Termination:
         self._clock = context.clock
         self._deadline: float | None = None
         self._checkpoint_sent = not spec.checkpoint_signal
-        self._stops_at: float | None = None  # when the program has had its time to save its state
+        self._stops_at: float | None = None  # when the program's time to save its state ends
         self._stop_sent = False
 
     def begin(self) -> None:
@@ -53,8 +52,8 @@ class Termination:
     async def advance(
         self, runtime: Runtime, handle: Handle, log: FilteringBoundLogger, *, running: bool
     ) -> float:
-        """Take the next step. ``running``: its program has begun. Returns the seconds until the one
-        after."""
+        """Take the next step. ``running``: its program has started. Returns the seconds until the
+        following step."""
         self.begin()
         assert self._deadline is not None
 
@@ -85,8 +84,8 @@ class Termination:
     async def _ask_for_checkpoint(
         self, handle: Handle, log: FilteringBoundLogger, *, running: bool
     ) -> None:
-        """A program that cannot be asked is stopped at once. A kernel of a cluster waits all the
-        same: others may still need it."""
+        """Send the checkpoint signal. A program that cannot be asked is stopped immediately, but a
+        kernel of a cluster waits, because others may still need it."""
         spec = self._spec
         asked = False
         if running:
@@ -94,7 +93,7 @@ class Termination:
                 async with asyncio.timeout(_SIGNAL_S):
                     await send_signal(self._context, spec, handle, spec.checkpoint_signal)
                 asked = True
-            except TimeoutError:  # its handler saves the state, and has not returned
+            except TimeoutError:  # its handler is saving the state and has not returned
                 asked = True
             except (OSError, RuntimeFailed, ReloadFailed, SignalRefused) as error:
                 log.warning("the program got no checkpoint signal", error=str(error))
@@ -133,7 +132,7 @@ async def find_and_destroy(
     log: FilteringBoundLogger,
     on_no_answer: Callable[[], None] = lambda: None,
 ) -> None:
-    """Destroy a kernel without a handle. No start is recorded, but a crash may have lost the
+    """Destroy a kernel without a handle: no start is recorded, but a crash may have lost the
     record."""
     handle = await find(runtime, kernel_id, log, on_no_answer)
     if handle is not None:
@@ -147,7 +146,7 @@ async def find(
     on_no_answer: Callable[[], None] = lambda: None,
 ) -> Handle | None:
     """The kernel's handle, or None if the runtime has no such kernel. ``on_no_answer`` is called
-    for each failed attempt: until the runtime answers, the kernel may exist, and keeps its
+    for each failed attempt: until the runtime answers, the kernel may exist and keeps its
     devices."""
     while True:
         try:

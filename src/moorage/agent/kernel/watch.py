@@ -1,4 +1,5 @@
-"""Wait for a change of one kernel: reported by its runtime, requested, or due after a time."""
+"""Wait for a change of one kernel, which its runtime reports, a request causes, or a timeout
+brings."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ async def wait_for_change(
     finally:
         await cancel_and_wait(waiting)
 
-    # Without this, a runtime whose ``wait`` fails at once would be observed without a pause.
+    # Without this, a runtime whose ``wait`` fails immediately would be observed without a pause.
     raise_failure(waiting)
 
 

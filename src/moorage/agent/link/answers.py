@@ -1,4 +1,4 @@
-"""Answers to the manager's requests for logs and workspaces, each a call of its own beside the
+"""Answers to the manager's requests for logs and workspaces, each in a separate call beside the
 agent's stream."""
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ async def send_workspaces(
     try:
         await stub.SendWorkspaces(answer, metadata=metadata, timeout=CALL_TIMEOUT_S)
     except BROKEN:
-        pass  # the manager's request has timed out by now
+        pass  # the manager's request has timed out
 
 
 async def send_log(
@@ -41,32 +41,32 @@ async def send_log(
     current = asyncio.current_task()
     assert current is not None
 
-    # The manager ends the call when its reader has disconnected; a silent kernel may write nothing
-    # for long.
+    # The manager ends the call when its reader has disconnected. A silent kernel may write nothing
+    # for a long time.
     call.add_done_callback(lambda _: current.cancel())
 
     def chunk(data: bytes = b"", **fields: Any) -> agent_pb2.LogChunk:
         return agent_pb2.LogChunk(request_id=request.request_id, data=data, **fields)
 
     try:
-        # Identifies the request, even if the log stays empty for long. An error of opening it comes
-        # next.
+        # Identifies the request, even if the log stays empty for a long time. An error of opening
+        # it comes next.
         await call.write(chunk(marks_end=True, timed=request.is_timed))
         try:
             async with aclosing(open_log(request)) as pieces:
-                is_told = False  # or it does not begin with a byte whose number is known
+                is_told = False  # or the number of its first byte is unknown
                 async for given in pieces:
                     piece = given if isinstance(given, LogPiece) else LogPiece(given)
                     if not is_told and piece.offset is not None:
-                        # In a message of its own: the log may stay silent for long.
+                        # In a separate message, because the log may stay silent for a long time.
                         await call.write(chunk(offset=piece.offset))
 
                     is_told = is_told or piece.offset is not None or bool(piece.data)
                     for start in range(0, len(piece.data), _CHUNK):
                         await call.write(chunk(piece.data[start : start + _CHUNK]))
         except OutputLost:
-            # Without the mark of its end: the reader looks for the place, and tells the loss. In an
-            # orderly way, because a cancelled call would take what is in front of the gap with it.
+            # End without the mark of its end: the reader looks for the place and reports the loss.
+            # The end is orderly, because a cancelled call would lose the data in front of the gap.
             pass
         except (MoorageError, OSError) as error:
             await call.write(chunk(error=str(error)))

@@ -60,11 +60,11 @@ from moorage.common.model.resource_usage import UsageReport
 
 log = structlog.get_logger("moorage.agent.link.client")
 
-# Changes come in bursts. The first of a burst is reported at once, then follows a pause. A busy
-# manager asks for a longer one, at most this.
+# Changes come in bursts. The first change of a burst is reported immediately, then a pause follows.
+# A busy manager asks for a longer pause, up to this.
 _MAX_REQUESTED_PAUSE_S = 1.0
 _MAX_REQUESTED_INTERVAL_S = 600.0
-# A manager whose connection lives but which reads no reports for so long is left.
+# The agent leaves a manager whose connection works but which reads no reports for this long.
 _WRITE_TIMEOUT_S = 60.0
 
 
@@ -78,8 +78,8 @@ class _WaitingUsage:
 
 
 class LinkClient:
-    """``run`` dials through ``dialer`` until it is cancelled; after a shutdown notice, it waits for
-    that. A supervisor restarts it.
+    """The client. ``run`` dials through ``dialer`` until it is cancelled; after a shutdown notice,
+    it waits for the cancellation. A supervisor restarts it.
 
     ``stream_numbers`` numbers the streams (``Report.stream``). ``make_report(whole)`` returns the
     full report, or what may have changed since its last call. ``apply_orders`` returns False for
@@ -119,7 +119,7 @@ class LinkClient:
         self._stream_number = 0
         self._on_connect = on_connect
         self._on_disconnect = on_disconnect
-        self._leases = leases or KernelLeases(Path(), clock)  # without kernels it does nothing
+        self._leases = leases or KernelLeases(Path(), clock)  # it does nothing without kernels
         self._report_due = asyncio.Event()
         self._report_timer: asyncio.TimerHandle | None = None
         self._shutting_down = asyncio.Event()
@@ -136,7 +136,7 @@ class LinkClient:
         self._requested_interval_s = 0.0
         self._departure: Departure | None = None  # of the current stream, or of the last one
 
-        # Whether the manager accepts usage in reports, and what goes with the next one.
+        # Whether the manager accepts usage in reports, and the usage for the next one.
         self._usage_in_reports = False
         self._usage: _WaitingUsage | None = None
         self._holds_usage = False
@@ -153,8 +153,8 @@ class LinkClient:
         return self._usage is None and not self._holds_usage
 
     async def send_usage(self, make: MakeUsage) -> bool:
-        """Send the usage that ``make`` returns. Where it goes with the next report, ``make`` is
-        called only then: it waits for up to ``interval_s``, and must not be as old by then. False:
+        """Send the usage that ``make`` returns. If it goes with the next report, which may wait for
+        up to ``interval_s``, ``make`` is called only then, so that the usage is current. False:
         there is no connection, or it ended or the manager did not accept the usage in time."""
         if self.stub is None or not self.connected:
             return False
@@ -173,7 +173,8 @@ class LinkClient:
         return True
 
     def schedule_report(self, within_s: float = 0.0) -> None:
-        """There is a change to report, which may wait up to ``within_s`` seconds for others."""
+        """Schedule a report of a change, which may wait up to ``within_s`` seconds for other
+        changes."""
         if within_s <= 0:
             self._report_due.set()
             return
@@ -184,8 +185,8 @@ class LinkClient:
             self._report_timer = loop.call_at(due, self._report_due.set)
 
     def _follow(self, wire: agent_pb2.ManagerMessage) -> None:
-        """Learn of managers. Pause between reports as this one asks. It must know the longest pause
-        that is kept: silence is three missing heartbeats."""
+        """Learn about managers, and pause between reports as this one asks. It must know the
+        longest pause that is kept, because it counts three missing heartbeats as silence."""
         if wire.managers:
             self._dialer.learn(wire.managers)
         if wire.HasField("dialout"):
@@ -243,19 +244,19 @@ class LinkClient:
             await asyncio.sleep(self._dialer.redial.next_delay_s())
 
     def _goes(self) -> bool:
-        """Whether the stream has ended because the agent goes to another manager, which has
+        """Whether the stream has ended because the agent switches to another manager, which has
         answered."""
         if self._departure is None or not self._departure.has_begun:
             return False
         self._dialer.redial.succeeded()
         self._dialer.redial.next_delay_s()
-        log.info("going to another manager", manager=self._dialer.target)
+        log.info("switching to another manager", manager=self._dialer.target)
         return True
 
     async def send_shutdown_notice(self, timeout_s: float = 2.0) -> None:
         """Send a last report, and wait up to ``timeout_s`` until the manager has applied it.
-        Returns at once when no stream is open. Orders are not awaited: a manager with any report
-        may place kernels here."""
+        Returns immediately when no stream is open. It does not wait for orders, because a manager
+        with any report may place kernels here."""
         if not self._is_open:
             return
 
@@ -280,7 +281,7 @@ class LinkClient:
             stub = AgentLinkStub(channel)  # type: ignore[no-untyped-call]
             call = stub.Attach(metadata=self._dialer.metadata)
 
-            # Deltas refer to what was sent on the same stream, so each stream starts afresh.
+            # Deltas refer to earlier messages of the same stream, so each stream starts afresh.
             self._reports = ReportSender()
             self._orders = OrdersReceiver()
             self._orders_wanted = False
@@ -363,9 +364,8 @@ class LinkClient:
             log.error(
                 "refusing orders that are older than those applied before",
                 generation=message.generation,
-                next_step="if this repeats, upgrade the manager: this release continues above "
-                "what its "
-                "agents have seen, as after the restore of a backup",
+                next_step="if this repeats, upgrade the manager: this release continues above the "
+                "newest generation of its agents, even after the restore of a backup",
             )
             self._reports.force_full()
             self._report_due.set()
@@ -407,7 +407,7 @@ class LinkClient:
 
                 sent_at = self._clock.monotonic()
                 try:
-                    # The spread keeps agents apart that have connected at the same moment.
+                    # The jitter separates agents that have connected at the same moment.
                     interval_s = self.interval_s * self._clock.jitter(0.1) / 1.1
                     async with asyncio.timeout(min(interval_s, self._leases.due_in())):
                         await self._report_due.wait()
@@ -420,7 +420,7 @@ class LinkClient:
             pass  # the reading side logs the cause
 
     def _add_usage(self, message: agent_pb2.Report) -> bool:
-        """Add the usage that waits. What cannot be encoded concerns whoever sends it, and not the
+        """Add the waiting usage. An encoding error goes to the sender of the usage, not to the
         report."""
         if self._usage is None:
             return False
@@ -456,6 +456,7 @@ class LinkClient:
 
 
 def _end_with(sender: asyncio.Task[None], call: Any) -> None:
-    """Without reports a stream is of no use: end it if the sender fails, and connect again."""
+    """End the stream if the sender fails, because a stream without reports is useless, and
+    reconnect."""
     if not sender.cancelled() and sender.exception() is not None:
         call.cancel()

@@ -1,5 +1,5 @@
-"""gRPC connection of the agent link: its options, the decoding of messages, and why it ended, in
-words."""
+"""gRPC connection of the agent link: its options, the decoding of messages, and the reason of its
+end in words."""
 
 from __future__ import annotations
 
@@ -26,18 +26,21 @@ OPTIONS = [
     # its grpc.http2.min_ping_interval_without_data_ms must be lower.
     ("grpc.keepalive_time_ms", 5_000),
     ("grpc.keepalive_timeout_ms", 4_000),
-    ("grpc.http2.ping_timeout_ms", 4_000),  # applies beside the former; its default is a minute
+    (
+        "grpc.http2.ping_timeout_ms",
+        4_000,
+    ),  # applies in addition to the former; its default is a minute
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.bdp_probe", 0),  # as in the manager: a ping for each message
     ("grpc.http2.lookahead_bytes", 1024 * 1024),
     ("grpc.http2.max_pings_without_data", 0),
-    # Each attempt gets a connection of its own, so that our backoff applies and not that of a
-    # shared one.
+    # Each attempt gets its own connection, so that our backoff applies instead of a shared
+    # connection's.
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.min_reconnect_backoff_ms", 5_000),
     ("grpc.enable_retries", 0),
 ]
-# An agent that was replaced, or whose report is invalid, gains nothing from an early retry.
+# An agent that was replaced, or whose report is invalid, gains nothing by retrying early.
 REFUSED_BACKOFF_S = 30.0
 REFUSED = (grpc.StatusCode.ALREADY_EXISTS, grpc.StatusCode.INVALID_ARGUMENT)
 # Messages with more kernels are encoded and decoded in a thread.
@@ -45,8 +48,7 @@ _IN_A_THREAD = 500
 
 
 async def if_many(kernels: Sized, work: Callable[[A], B], argument: A) -> B:
-    """``work(argument)``, in a thread if there are so many kernels that it would keep the event
-    loop."""
+    """``work(argument)``, in a thread if so many kernels would block the event loop."""
     many = len(kernels) > _IN_A_THREAD
     return await asyncio.to_thread(work, argument) if many else work(argument)
 
@@ -55,7 +57,7 @@ async def decode(wire: agent_pb2.ManagerMessage) -> codec.ManagerMessage | None:
     try:
         return await if_many(wire.orders.kernels, codec.manager_message_from_wire, wire)
     except ValueError as error:
-        log.error("ignoring an unknown message of the manager", error=str(error))
+        log.error("ignoring an unknown message from the manager", error=str(error))
         return None
 
 

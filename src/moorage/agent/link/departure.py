@@ -1,8 +1,7 @@
-"""Departure from a manager to a better one: one that has its database, or one that has fewer
-agents.
+"""Departure from a manager to a better one, which has its database or fewer agents.
 
-The agent leaves only once the other manager answers, and for an equal one only while it serves no
-command and no log: those end with the connection.
+The agent leaves only once the other manager answers. It leaves for an equal manager only while it
+serves no command and no log, which end with the connection.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from moorage.common.link.dial import Dialer
 from moorage.common.link.messages import FullReportRequest
 
 _SEARCH_EVERY_S = 2.0  # for a manager that has its database
-# How often, and how many times, is looked whether the agent is free to go to an equal manager.
+# Interval and number of checks whether the agent is free to switch to an equal manager.
 _LOOK_S = 0.2
 _LOOKS = 100
 
 
 class Departure:
-    """Of one stream. ``served``: the requests that it serves at the moment. ``leave`` ends the
+    """The departure of one stream. ``served``: the requests that it is serving. ``leave`` ends the
     stream; ``has_begun`` is true from then on."""
 
     def __init__(
@@ -38,7 +37,8 @@ class Departure:
         self.has_begun = False
 
     def consider(self, request: FullReportRequest) -> None:
-        """The manager says whether another one serves better; its last word counts."""
+        """Consider the manager's advice whether another manager serves better. Its last advice
+        counts."""
         if self._task is not None:
             self._task.cancel()
         if request.no_database:
@@ -50,8 +50,8 @@ class Departure:
         await cancel_and_wait(self._task)
 
     async def _leave_for_better(self) -> None:
-        """The manager has lost its database. Without another one that has it nothing would be
-        gained, and commands would be cut off."""
+        """Leave a manager that has lost its database, but only for one that has it: otherwise
+        nothing would be gained, and commands would be cut off."""
         found = False
         while not found:
             await asyncio.sleep(_SEARCH_EVERY_S / 2 * self._clock.jitter(0.5))
@@ -60,8 +60,8 @@ class Departure:
         self._leave()
 
     async def _leave_for(self, manager: str) -> None:
-        """Stay if the agent is busy for long, or the other manager does not answer: another agent
-        may go."""
+        """Leave for an equal manager. Stay if the agent stays busy or the other manager does not
+        answer, because another agent may leave instead."""
         if manager not in self._dialer.redial.others:
             return
 

@@ -1,5 +1,5 @@
-"""Calls about outputs of steps: fetches one from the agent that has it, and asks which are still
-needed."""
+"""Calls about outputs of steps: fetching an output from the agent that has it, and asking which are
+still needed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ASK_S = 10.0
 
 
 class OutputLink:
-    """``stub``: of the current connection to a manager; None while there is none."""
+    """The calls. ``stub``: of the current connection to a manager; None while there is none."""
 
     def __init__(
         self, agent_id: AgentId, dialer: Dialer, stub: Callable[[], AgentLinkStub | None]
@@ -31,8 +31,8 @@ class OutputLink:
     async def fetch(
         self, kernel_id: KernelId, session_id: SessionId, output: str
     ) -> AsyncGenerator[bytes, None]:
-        """The output as the other agent sends it, complete at the end of the iteration. Raises
-        ``NotFound`` if there is none, and ``OSError`` if it may come later."""
+        """Yield the output as the other agent sends it; it is complete at the end of the iteration.
+        Raises ``NotFound`` if it does not exist, and ``OSError`` if it may be available later."""
         stub = self._stub()
         if stub is None:
             raise ConnectionError("there is no connection to a manager")
@@ -50,7 +50,7 @@ class OutputLink:
                 if chunk.end:
                     return
 
-            raise ConnectionError("the node that has it was lost while it sent it")
+            raise ConnectionError("the node that has it was lost during the transfer")
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.NOT_FOUND:
                 raise NotFound(error.details()) from None
@@ -59,7 +59,8 @@ class OutputLink:
             call.cancel()
 
     async def needed(self, sessions: Sequence[SessionId]) -> frozenset[SessionId] | None:
-        """Those of ``sessions`` whose outputs may still be needed; None without an answer."""
+        """The sessions among ``sessions`` whose outputs may still be needed; None without an
+        answer."""
         stub = self._stub()
         if stub is None:
             return None

@@ -2,14 +2,14 @@
 
 Run as ``python -P download.py MODEL REVISION [UMASK]``.
 
-It prints lines of JSON: ``{"done": bytes, "total": bytes}`` while it fetches, at the end ``{"path":
-...}`` or ``{"error": ..., "reason": ...}`` with exit status 1. It runs in a process of its own,
-since huggingface-hub takes much memory, and so that a download can be ended at any moment. It ends
-when its standard input does.
+It prints lines of JSON: ``{"done": bytes, "total": bytes}`` during the download, then ``{"path":
+...}``, or ``{"error": ..., "reason": ...}`` with exit status 1. It runs in a separate process
+because huggingface-hub takes much memory, and so that a download can be ended at any moment. It
+ends when its standard input ends.
 
-Large files are fetched here, into a partial file that the next run continues: huggingface-hub
-itself begins anew since 1.18. It then finds them in its cache, and does the rest: small files,
-links, references.
+Large files are fetched here into a partial file that the next run continues, because
+huggingface-hub restarts downloads since 1.18. It then finds the files in its cache and does the
+rest: small files, links, references.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from moorage.common.hub.selection import (
 
 _LARGE = 8 * 1024 * 1024
 _CHUNK = 4 * 1024 * 1024
-# Attempts in a row that bring nothing new, and the first pause between two, which grows.
+# Attempts in a row without new data, and the first pause between two attempts, which grows.
 _ATTEMPTS = 5
 _PAUSE_S = 1.0
-# Partial files of huggingface-hub that nobody has written to for so long belong to killed
+# Partial files of huggingface-hub that have not been written for this long belong to killed
 # downloads.
 _ORPHAN_S = 24 * 3600
-# Space to leave on the disk.
+# Space to leave free on the disk.
 _SPARE = 1024**3
 
 
@@ -62,7 +62,7 @@ class DownloadFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RemoteFile:
-    """``sha256``: of a large file; "" for the others."""
+    """A file on the hub. ``sha256``: of a large file; "" for others."""
 
     name: str
     size: int
@@ -88,9 +88,9 @@ def main() -> int:
 
 
 def _exit_with_agent() -> None:
-    """Standard input is a pipe from the agent. Its next run must not wait for the lock of this
-    one."""
-    while os.read(0, 1):  # `sys.stdin` has a lock, which the end of the interpreter needs
+    """Exit when standard input, a pipe from the agent, ends, so that the agent's next run does not
+    wait for this one's lock."""
+    while os.read(0, 1):  # the interpreter's exit needs the lock of `sys.stdin`
         pass
     _agent_ended.set()
     os._exit(1)
@@ -115,7 +115,7 @@ def fetch(hub: HubSettings, model: str, revision: str) -> Path:
     report = _Report(total)
     for file in missing:
         if file.sha256 and file.size >= _LARGE:
-            # The default binds the amount as it is now.
+            # The default argument binds the current amount.
             _fetch_large(
                 name,
                 commit,
@@ -132,7 +132,7 @@ def fetch(hub: HubSettings, model: str, revision: str) -> Path:
 
 
 def _list(hub: HubSettings, name: str, revision: str) -> tuple[str, list[RemoteFile]] | None:
-    """None: the hub cannot be reached."""
+    """List the model's files. None: the hub cannot be reached."""
     import httpx2
     from huggingface_hub import HfApi
     from huggingface_hub.errors import (
@@ -166,7 +166,7 @@ def _list(hub: HubSettings, name: str, revision: str) -> tuple[str, list[RemoteF
         raise DownloadFailed(
             f"the hub at {hub.endpoint} refuses {name}: {_one_line(error)}"
         ) from None
-    except (httpx2.HTTPError, OSError) as error:  # without the hub the cache may do
+    except (httpx2.HTTPError, OSError) as error:  # the cache may suffice without the hub
         _print({"note": f"the hub at {hub.endpoint} does not answer: {_one_line(error)}"})
         return None
 
@@ -181,7 +181,7 @@ def _list(hub: HubSettings, name: str, revision: str) -> tuple[str, list[RemoteF
 
 
 def _from_cache(hub: HubSettings, model: str, revision: str) -> Path:
-    """What the cache has, where the hub cannot be asked whether that is all."""
+    """The model in the cache, if the hub cannot confirm that it is complete."""
     from moorage.common.hub.cache import cached_snapshot, weight_files
 
     snapshot = cached_snapshot(hub.cache, split_id(model)[0], revision)
@@ -236,7 +236,7 @@ def _size(path: Path) -> int:
 def _fetch_large(
     name: str, commit: str, file: RemoteFile, blobs: Path, *, report: Callable[[int], None]
 ) -> None:
-    """Fetch a file into the cache, from where an earlier run ended. Raises ``DownloadFailed``."""
+    """Fetch a file into the cache, continuing an earlier run. Raises ``DownloadFailed``."""
     from huggingface_hub import hf_hub_url
 
     partial = _partial(blobs, file)
@@ -275,15 +275,13 @@ def _fetch_large(
 
     if digest.hexdigest() != file.sha256:
         partial.unlink()
-        raise DownloadFailed(
-            f"{file.name} does not have the checksum that the hub states; it was deleted"
-        )
+        raise DownloadFailed(f"{file.name} does not match the hub's checksum; it was deleted")
 
     partial.replace(blobs / file.sha256)
 
 
 def _read_digest(out: Any, digest: Any, size: int) -> int:
-    """Bytes that an earlier run left, at most the size of the file."""
+    """The digest of the bytes that an earlier run left, at most the size of the file."""
     out.seek(0, os.SEEK_END)
     if out.tell() > size:
         out.truncate(0)
@@ -298,14 +296,15 @@ class _StreamFailed(Exception):
 
 
 def _stream(url: str, start: int) -> Iterator[bytes]:
-    """The bytes from ``start`` on. Raises ``_StreamFailed``."""
+    """Yield the bytes from ``start``. Raises ``_StreamFailed``."""
     import httpx2
     from huggingface_hub import get_session
     from huggingface_hub.utils import build_hf_headers
 
     headers = build_hf_headers() | ({"Range": f"bytes={start}-"} if start else {})
     try:
-        # Not `http_stream_backoff`: it takes a cut in the body for one before the head.
+        # Not `http_stream_backoff`, which mistakes an interruption of the body for one before the
+        # head.
         with get_session().stream(
             "GET", url, headers=headers, follow_redirects=True, timeout=60
         ) as response:
@@ -317,14 +316,15 @@ def _stream(url: str, start: int) -> Iterator[bytes]:
 
 
 def _finish(hub: HubSettings, name: str, revision: str, files: list[str]) -> Path:
-    """The snapshot with these files, by huggingface-hub: large ones are in its cache by now."""
+    """Let huggingface-hub create the snapshot with these files. Large ones are already in its
+    cache."""
     import httpx2
     from huggingface_hub import snapshot_download
     from huggingface_hub.utils import disable_progress_bars
 
     disable_progress_bars()
     try:
-        # Brackets and stars in a name would be patterns.
+        # Escape brackets and stars, which would be patterns.
         patterns = ["".join(f"[{c}]" if c in "*?[" else c for c in file) for file in files]
         return Path(
             snapshot_download(name, revision=revision, cache_dir=hub.cache, allow_patterns=patterns)
@@ -349,7 +349,7 @@ def _mark(cache: Path, model: str, commit: str, files: list[RemoteFile]) -> None
 
 
 def _sweep(blobs: Path) -> None:
-    """Remove what killed downloads of huggingface-hub left. The clock is that of the file
+    """Remove the remains of killed downloads of huggingface-hub, by the clock of the file
     system."""
     os.utime(blobs)
     now = blobs.stat().st_mtime
@@ -363,7 +363,8 @@ def _sweep(blobs: Path) -> None:
 
 @contextmanager
 def _locked(cache: Path, name: str) -> Iterator[None]:
-    """One download of a model at a time on this node: the second finds it in the cache."""
+    """Lock a model, so that this node downloads it once at a time. A second download finds it in
+    the cache."""
     folder = cache / ".locks"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -379,7 +380,7 @@ def _locked(cache: Path, name: str) -> Iterator[None]:
 
 
 class _Report:
-    """Prints each full percent once."""
+    """A reporter that prints each full percent once."""
 
     def __init__(self, total: int) -> None:
         self._total = total

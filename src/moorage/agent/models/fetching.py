@@ -1,7 +1,7 @@
 """Download step of a model: whether a kernel needs it, the program that does it, and its progress.
 
-It is the only writer of a cache that several tenants read. Their kernels decide neither where it
-writes nor which hub and token fill such a cache.
+This step is the only writer of a cache that several tenants read. Their kernels choose neither
+where it writes nor which hub and token fill such a cache.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from moorage.common.model.reasons import Reason
 from moorage.common.model.slots import format_amount
 
 PROGRAM = ("-P", str(Path(__file__).with_name("download.py")))
-# Of the kernel's variables, those of the hub and of proxies: a download is not the kernel's
-# program.
+# The kernel's variables for the hub and for proxies. Others are left out because the download is
+# not the kernel's program.
 _OF_KERNEL = (
     "HF_",
     "HTTP_PROXY",
@@ -40,17 +40,17 @@ _OF_KERNEL = (
     "no_proxy",
 )
 _STOP_S = 5.0
-# Branches, tags and commits, also in namespaces like refs/pr/1. The program uses them as names of
-# files.
+# Branches, tags and commits, also in namespaces like refs/pr/1. The program uses them as file
+# names.
 _REVISION = re.compile(r"[A-Za-z0-9_][\w.-]*(/[A-Za-z0-9_][\w.-]*)*", re.ASCII)
-# Whoever runs a container reads its model; only the agent writes it.
+# Any user of a container can read its model; only the agent can write it.
 _READABLE_UMASK = 0o022
 
 
 @dataclass(frozen=True, slots=True)
 class FetchedModel:
-    """``path``: what the engine loads. ``folder``: the directory of the node that its container has
-    mounted read-only below ``MODELS``; "" for a process."""
+    """A fetched model. ``path``: the path that the engine loads. ``folder``: the node's directory
+    that its container mounts read-only below ``MODELS``; "" for a process."""
 
     path: str
     folder: str = ""
@@ -58,7 +58,7 @@ class FetchedModel:
 
 def is_fetched(spec: KernelSpec) -> bool:
     """Return whether the agent fetches its model: it is an id on a hub, and huggingface-hub is
-    installed. An engine that can does it by itself otherwise."""
+    installed. Otherwise an engine that is able to fetches it."""
     if spec.engine == "llamacpp":
         return is_gguf_id(spec.model)
     return _loads_from_hub(spec) and _is_installed()
@@ -66,8 +66,8 @@ def is_fetched(spec: KernelSpec) -> bool:
 
 def is_shared(spec: KernelSpec) -> bool:
     """Return whether a container loads its model from the cache that all containers of the node
-    read. That of a member with a hub or a token of their own does not: what these give is for their
-    project only, and the engine downloads it inside its container."""
+    read. A model from a member's own hub or token is not shared: it is for the member's project
+    only, and the engine downloads it inside its container."""
     own_hub = spec.isolated and any(name.startswith("HF_") for name in spec.env)
     return _loads_from_hub(spec) and not own_hub
 
@@ -78,7 +78,7 @@ def _loads_from_hub(spec: KernelSpec) -> bool:
 
 
 def find_unfetchable(spec: KernelSpec) -> str:
-    """Why a model that the agent would have to fetch cannot be fetched; "" if nothing is known."""
+    """Why the agent cannot fetch a model that it has to fetch; "" if no obstacle is known."""
     if spec.engine == "llamacpp" and is_gguf_id(spec.model) and not _is_installed():
         return f"the model {spec.model!r} is on a hub: pip install 'moorage[hub]' on this node"
     return ""
@@ -90,8 +90,8 @@ async def fetch(
     """Fetch the model of a kernel into the cache of this node; return its directory, or its file
     for GGUF.
 
-    A model that was completely fetched at this revision is used as it is, without asking the hub. A
-    cancellation ends the download; the next one continues it. Raises ``CreateFailed``.
+    A model that was completely fetched at this revision is used unchanged, without asking the hub.
+    A cancellation ends the download; the next call continues it. Raises ``CreateFailed``.
     """
     return await _fetch(spec, _environment(agent_env, spec.env), on_progress)
 
@@ -100,10 +100,10 @@ async def fetch_shared(
     spec: KernelSpec, cache: Path, agent_env: Mapping[str, str], on_progress: Callable[[str], None]
 ) -> FetchedModel | None:
     """Fetch the model of a container into ``cache``, as ``fetch`` does. None: huggingface-hub is
-    not installed, and the cache has no such model: its engine downloads it inside the container.
+    not installed and the cache lacks the model, so the engine downloads it inside the container.
 
-    The variables of the kernel count only if its owner is an administrator: the model is for
-    everybody.
+    The variables of the kernel are used only if its owner is an administrator, because the model is
+    for everybody.
     """
     hub_cache = cache / "huggingface" / "hub"
     env = _environment(agent_env, {} if spec.isolated else spec.env) | {
@@ -122,7 +122,7 @@ async def fetch_shared(
 
 
 def _find_snapshot(cache: Path, model: str, revision: str) -> Path | None:
-    """A model that somebody else has put there, with its weights."""
+    """Find a model that somebody else has put there, with its weights."""
     snapshot = cached_snapshot(cache, model, revision)
     return snapshot if snapshot and weight_files(path.name for path in snapshot.iterdir()) else None
 
@@ -133,7 +133,7 @@ async def _fetch(
     on_progress: Callable[[str], None],
     umask: int | None = None,
 ) -> str:
-    """``umask``: of the files; None: that of the agent."""
+    """Fetch a model. ``umask``: of the files; None: that of the agent."""
     hub = HubSettings.from_environment(env)
     revision = _revision(spec)
     found = await asyncio.to_thread(find_complete, hub.cache, spec.model, revision)
@@ -141,7 +141,7 @@ async def _fetch(
         return str(found)
 
     on_progress("downloading")
-    # The program sets it: uvloop starts none with another umask.
+    # The program sets the umask, because uvloop cannot.
     umasks = () if umask is None else (f"{umask:o}",)
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, *PROGRAM, spec.model, revision, *umasks),
@@ -177,7 +177,7 @@ def describe(done: int, total: int) -> str:
 async def _follow(
     process: asyncio.subprocess.Process, on_progress: Callable[[str], None]
 ) -> dict[str, Any]:
-    """The last line that is no progress."""
+    """Follow the output; return the last line that is not progress."""
     assert process.stdout is not None
     last: dict[str, Any] = {}
     async for line in process.stdout:
@@ -215,7 +215,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 
 def _environment(agent_env: Mapping[str, str], kernel_env: Mapping[str, str]) -> dict[str, str]:
-    """The agent's, with the kernel's own settings of the hub, such as its token."""
+    """The agent's environment with the kernel's own settings for the hub, such as its token."""
     ours = {name: value for name, value in agent_env.items() if not name.startswith("MOORAGE_")}
     given = {name: value for name, value in kernel_env.items() if name.startswith(_OF_KERNEL)}
     return ours | given | {"HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
@@ -232,7 +232,7 @@ def _revision(spec: KernelSpec) -> str:
 
     if not _REVISION.fullmatch(revision):
         raise CreateFailed(
-            f"--revision {revision!r} is no branch, tag or commit of a model",
+            f"--revision {revision!r} is not a branch, tag or commit of a model",
             reason=Reason.MODEL_MISSING,
             clean=True,
         )

@@ -1,4 +1,5 @@
-"""Outputs of steps on this node: kept, fetched from other nodes, and removed."""
+"""Outputs of steps on this node: keeping them, fetching them from other nodes, and removing
+them."""
 
 from moorage.agent.outputs.service import NoOutputs as NoOutputs
 from moorage.agent.outputs.service import Outputs as Outputs

@@ -1,9 +1,9 @@
-"""Outputs of steps: kept when a kernel has succeeded, fetched before one starts, removed when not
-needed.
+"""Outputs of steps: kept when a kernel has succeeded, fetched before a kernel starts, removed when
+unneeded.
 
-The manager relays an output from the agent that has it. An agent asks again for as long as it is
-not told that there is none: the other agent, or the manager, may be about to return. What was
-fetched stays for other kernels of this node, so a kernel that is ordered again goes on where it
+The manager relays an output from the agent that has it. An agent keeps asking until it learns that
+the output does not exist, because the other agent or the manager may be about to return. Fetched
+outputs stay for other kernels of this node, so a kernel that is ordered again continues where it
 was.
 """
 
@@ -42,21 +42,21 @@ class OutputRequests(Protocol):
 
 
 class Outputs(Protocol):
-    """What kernels need of it."""
+    """The interface that kernels use."""
 
     def path(self, one: KernelInput) -> Path: ...
 
     async def keep(self, spec: KernelSpec, work: Path) -> None:
-        """Raises ``MoorageError`` and ``OSError``."""
+        """See ``OutputService``. Raises ``MoorageError`` and ``OSError``."""
         ...
 
     async def fetch(self, spec: KernelSpec, on_progress: Callable[[str], None]) -> None:
-        """Raises ``MoorageError`` and ``OSError``."""
+        """See ``OutputService``. Raises ``MoorageError`` and ``OSError``."""
         ...
 
 
 class NoOutputs:
-    """``Outputs`` of an agent without kernels that have any."""
+    """``Outputs`` of an agent whose kernels have none."""
 
     def path(self, one: KernelInput) -> Path:
         raise NotFound(f"output {one.output!r} is not on this node")
@@ -67,7 +67,7 @@ class NoOutputs:
 
 
 class OutputService:
-    """``in_use`` returns the sessions that have a kernel here."""
+    """The outputs of an agent. ``in_use`` returns the sessions that have a kernel here."""
 
     def __init__(
         self, store: NodeOutputs, link: OutputRequests, in_use: Callable[[], Collection[SessionId]]
@@ -76,7 +76,9 @@ class OutputService:
         self._link = link
         self._in_use = in_use
         self._fetching: defaultdict[tuple[SessionId, str], asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._taken: dict[KernelId, frozenset[SessionId]] = {}  # by kernels that are about to start
+        self._taken: dict[
+            KernelId, frozenset[SessionId]
+        ] = {}  # in use by kernels that are about to start
 
     def path(self, one: KernelInput) -> Path:
         return self._store.files(one.session_id, one.output)
@@ -130,7 +132,7 @@ class OutputService:
             copy.disconnect()
 
     def opener(self, open_log: OpenLog) -> OpenLog:
-        """``open_log`` for logs, and these outputs."""
+        """A function that opens logs with ``open_log``, and these outputs."""
 
         def opened(request: LogRequest) -> AsyncGenerator[bytes | LogPiece, None]:
             return self._read(request) if request.output else open_log(request)
@@ -148,8 +150,8 @@ class OutputService:
             copy.disconnect()
 
     async def remove_unneeded(self) -> None:
-        """Remove the outputs that no step needs any more, as a manager says. Without an answer all
-        stay."""
+        """Remove the outputs that no step needs any more, according to a manager. Without an
+        answer, all stay."""
         kept = await asyncio.to_thread(self._store.sessions)
         for idle in [key for key, lock in self._fetching.items() if not lock.locked()]:
             del self._fetching[idle]

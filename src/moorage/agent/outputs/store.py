@@ -1,11 +1,11 @@
 """Files of outputs on this node.
 
-STATE/outputs/<session id>/<output>/ has the directory ``files``, which nobody may write to, and
-``about``: the SHA-256 of its tar stream, and its size. It appears there at once, when it is
-complete. What is not yet, is in STATE/outputs/.partial, which the next start of the agent empties.
+STATE/outputs/<session id>/<output>/ has the read-only directory ``files``, and ``about`` with the
+SHA-256 of its tar stream and its size. It appears atomically once it is complete. Incomplete
+outputs are in STATE/outputs/.partial, which the agent's next start empties.
 
 The directory belongs to the agent, not to the kernel that filled it: every file is copied, no link
-is followed, and one that leads out of the output is refused.
+is followed, and a link that leads out of the output is refused.
 """
 
 from __future__ import annotations
@@ -35,41 +35,40 @@ _PARTIAL = ".partial"
 
 
 class OutputDamaged(MoorageError):
-    """What arrived is not what the other node keeps."""
+    """The received output differs from the one on the other node."""
 
     code = "output-damaged"
 
 
 class NodeOutputs:
-    """``state``: the agent's state directory. ``max_bytes``: of all outputs of a step. All methods
-    block."""
+    """The outputs on this node. ``state``: the agent's state directory. ``max_bytes``: of all
+    outputs of a step. All methods block."""
 
     def __init__(self, state: Path, max_bytes: int) -> None:
         self._root = state / "outputs"
         self._max_bytes = max_bytes
 
     def clean(self) -> None:
-        """Remove what an earlier run of the agent has not completed."""
+        """Remove outputs that an earlier run of the agent has not completed."""
         _remove(self._root / _PARTIAL)
 
     def files(self, session_id: SessionId, output: str) -> Path:
-        """Where the files of an output are, if it is here. Raises ``NotFound`` for an invalid
-        name."""
+        """The directory with the files of an output, if it is here. Raises ``NotFound`` for an
+        invalid name."""
         return self._folder(session_id, output) / "files"
 
     def has(self, session_id: SessionId, output: str) -> bool:
         return self._folder(session_id, output).is_dir()
 
     def sessions(self) -> list[SessionId]:
-        """Those with outputs here. Raises ``OSError``."""
+        """The sessions with outputs here. Raises ``OSError``."""
         if not self._root.is_dir():
             return []
         return [SessionId(name) for name in sorted(os.listdir(self._root)) if name != _PARTIAL]
 
     def keep(self, session_id: SessionId, work: Path, outputs: Sequence[str]) -> None:
-        """Copy ``outputs`` from the working directory of a kernel that has ended. Those that are
-        here already stay. Raises ``MoorageError`` and ``OSError``, and keeps none then that was not
-        here."""
+        """Copy ``outputs`` from the working directory of an ended kernel. Existing outputs stay.
+        Raises ``MoorageError`` and ``OSError``; then no new output is kept."""
         left = self._max_bytes
         with self._partial() as partial:
             for number, output in enumerate(outputs):
@@ -82,7 +81,8 @@ class NodeOutputs:
                 self._complete(copied, session_id, output)
 
     def send(self, session_id: SessionId, output: str, sink: IO[bytes]) -> None:
-        """Write an output as ``receive`` reads it. Raises ``NotFound`` and ``OSError``."""
+        """Write an output in the format that ``receive`` reads. Raises ``NotFound`` and
+        ``OSError``."""
         folder = self._folder(session_id, output)
         if not folder.is_dir():
             raise NotFound(f"output {output!r} of session {session_id} is not on this node")
@@ -92,8 +92,8 @@ class NodeOutputs:
     def receive(
         self, session_id: SessionId, output: str, source: IO[bytes], is_complete: Callable[[], bool]
     ) -> None:
-        """Read an output that another node sends. Raises ``OutputDamaged`` if it is not what that
-        node keeps, other ``MoorageError``, and ``OSError``."""
+        """Read an output that another node sends. Raises ``OutputDamaged`` if it differs from that
+        node's output, another ``MoorageError``, or ``OSError``."""
         about = json.loads(source.readline(_HEADER_BYTES) or b"{}")
         hashed = _Hashed(source)
         with self._partial() as partial:
@@ -115,7 +115,7 @@ class NodeOutputs:
 
             if hashed.sha256.hexdigest() != about.get("sha256"):
                 raise OutputDamaged(
-                    f"output {output!r} has another checksum than on the node that sent it"
+                    f"the checksum of output {output!r} differs from that on the node that sent it"
                 )
 
             _seal(copied)
@@ -127,11 +127,11 @@ class NodeOutputs:
 
     def _folder(self, session_id: SessionId, output: str) -> Path:
         if not session_id or not session_id.replace("-", "").isalnum():
-            raise NotFound(f"{session_id!r} is no id of a session")
+            raise NotFound(f"{session_id!r} is not the id of a session")
         return self._root / session_id / quote(output, safe="")
 
     def _copy(self, work: Path, output: str, into: Path, left: int) -> int:
-        """The bytes of its files."""
+        """Copy an output; return the bytes of its files."""
         reading, writing = os.pipe()
 
         def pack() -> None:
@@ -158,9 +158,9 @@ class NodeOutputs:
                 raise _named(output, cause)
 
         if stats.skipped:
-            raise InvalidInput(f"output {output!r}: {stats.skipped[0]}, which is no part of it")
+            raise InvalidInput(f"output {output!r}: {stats.skipped[0]}, which is not part of it")
         if not stat.S_ISDIR(os.lstat(into).st_mode):
-            raise InvalidInput(f"output {output!r} is no directory")
+            raise InvalidInput(f"output {output!r} is not a directory")
 
         return stats.size
 
@@ -175,7 +175,7 @@ class NodeOutputs:
         target = self._folder(session_id, output)
         whole = copied.with_name(f"{copied.name}.whole")
         whole.mkdir(mode=_OWN)
-        copied.chmod(_OWN)  # a directory that is moved gets another parent, which is a change of it
+        copied.chmod(_OWN)  # moving a directory changes its parent entry, so it must be writable
         copied.rename(whole / "files")
         (whole / "files").chmod(0o555)
 
@@ -204,7 +204,7 @@ class NodeOutputs:
 
 
 class _Hashed:
-    """A stream that is hashed as it is read."""
+    """A stream that is hashed while it is read."""
 
     def __init__(self, source: IO[bytes]) -> None:
         self._source = source
@@ -228,7 +228,7 @@ class _Measured:
 
 
 def _seal(folder: Path) -> None:
-    """All may read, and nobody may write. Links are left as they are."""
+    """Make files readable by all and writable by nobody. Links stay unchanged."""
     for parent, directories, files in os.walk(folder, topdown=False):
         for name in (*directories, *files):
             path = os.path.join(parent, name)
@@ -239,7 +239,7 @@ def _seal(folder: Path) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Also what nobody may write to."""
+    """Remove a tree, including read-only directories."""
     for parent, directories, _ in os.walk(folder):
         for name in directories:
             path = os.path.join(parent, name)
@@ -259,5 +259,5 @@ def _named(output: str, cause: BaseException) -> BaseException:
 
 
 def _too_large(output: str, limit: int, error: MoorageError) -> str:
-    allowed = f"agent.output_max_bytes = {limit} is for all outputs of a step"
+    allowed = f"agent.output_max_bytes = {limit} limits all outputs of a step together"
     return f"output {output!r} cannot be kept: {error.message}; {allowed}"

@@ -1,7 +1,7 @@
-"""Free space on the disk of an agent's state, without which no kernel can start.
+"""Free space on the disk of an agent's state. Without it, no kernel can start.
 
-The agent says so before work is placed on it: work that is placed and fails is tried elsewhere one
-attempt later, and while nothing else has room all of it would come here, and fail.
+The agent reports a full disk before work is placed on it. Otherwise placed work would fail and use
+up an attempt, and while no other agent has room, all work would come here and fail.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ log = structlog.get_logger("moorage.agent.state")
 
 # How often to look, in seconds.
 FREE_SPACE_S = 5.0
-# Too little below the first, and enough again from the second on.
+# There is too little space below the first, and enough again from the second.
 LEAST_BYTES = 16 << 20
 ENOUGH_BYTES = 32 << 20
 LEAST_FILES = 100
@@ -25,8 +25,8 @@ ENOUGH_FILES = 200
 
 
 class FreeSpace:
-    """``problem``: why no new kernel can start; "": one can. ``on_change``: called when that
-    changes."""
+    """A monitor of free space. ``problem``: why no new kernel can start; "" if one can.
+    ``on_change`` is called when that changes."""
 
     def __init__(self, state: Path, on_change: Callable[[], object] = lambda: None) -> None:
         self._state = state
@@ -34,13 +34,12 @@ class FreeSpace:
         self.problem = ""
 
     async def check(self) -> None:
-        """Look at the disk. One that cannot be looked at has a problem of its own, and is taken as
-        it was."""
+        """Check the disk. If it cannot be checked, the last result stays."""
         try:
             found = await asyncio.to_thread(os.statvfs, self._state)
         except OSError as error:
             log.warning(
-                "cannot look at the disk of the state", state=str(self._state), error=str(error)
+                "cannot check the disk of the state", state=str(self._state), error=str(error)
             )
             return
 
@@ -48,7 +47,7 @@ class FreeSpace:
         free = found.f_bavail * found.f_frsize
         few_bytes = free < (ENOUGH_BYTES if was_full else LEAST_BYTES)
 
-        # A file system without a fixed number of files has none to count.
+        # A file system without a fixed number of files reports 0.
         few_files = found.f_files > 0 and found.f_favail < (
             ENOUGH_FILES if was_full else LEAST_FILES
         )

@@ -1,10 +1,10 @@
-"""Files of a kernel's log as a reader finds them.
+"""Files of a kernel's log, for readers.
 
-``output.NUMBER`` (``log_writer.py``) begins with the byte of that number. Supervisors that an older
-release has started write ``kernel.log`` and rename it to ``kernel.log.1``, ``.2`` ... at each
-rotation: of these no numbers are known, and a name says nothing for longer than a moment.
+``output.NUMBER`` (``log_writer.py``) begins with the byte of that number. Supervisors started by an
+older release write ``kernel.log`` and rename it to ``kernel.log.1``, ``.2`` ... at each rotation:
+their byte numbers are unknown, and a name may change at any moment.
 
-A reader holds the file that it reads open. It never finds its place again by a name.
+A reader keeps its current file open, because it cannot find its place again by a name.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from moorage.agent.state.log_times import FileTimes, open_times, times_of
 from moorage.agent.state.log_writer import OUTPUT, TIMES
 
 _RENAMED = re.compile(r"kernel\.log(?:\.([0-9]+))?")
-# A rotation takes far less than a listing: one of a few is not disturbed.
+# A rotation takes far less time than a listing, so one of a few listings is undisturbed.
 _ATTEMPTS = 50
 _CHUNK = 65_536
 
 
 class LogFile:
-    """An open file of a log. ``start``: the number of its first byte; None: unknown."""
+    """An open file of a log. ``start``: the number of its first byte, None if unknown."""
 
     def __init__(self, path: Path, start: int | None) -> None:
         self.start = start
@@ -45,25 +45,25 @@ class LogFile:
 
     @property
     def is_deleted(self) -> bool:
-        """Whether it was rotated away since it was opened."""
+        """Whether it has been rotated away since it was opened."""
         return os.fstat(self.fd).st_nlink == 0
 
     @property
     def end(self) -> int | None:
-        """The number of the byte behind its last one."""
+        """The number of the byte after its last one."""
         return None if self.start is None else self.start + self.size
 
     def read(self, offset: int, size: int = _CHUNK) -> bytes:
         return os.pread(self.fd, size, offset)
 
     def open_times(self) -> FileTimes | None:
-        """None: it has none."""
+        """Open its index of times; None if it has none."""
         if self.start is None:
             return open_times(self.folder, self.inode)
         return times_of(self.folder / f"{TIMES}{self.start:016d}", self.start)
 
     def last_lines(self, count: int) -> tuple[int, int]:
-        """The offset of the last ``count`` lines, and how many were found (fewer in a shorter
+        """The offset of the last ``count`` lines, and the number of lines found (fewer in a shorter
         file)."""
         found = 0
         end = self.size
@@ -75,7 +75,7 @@ class LogFile:
             at = len(data)
             while (at := data.rfind(b"\n", 0, at)) >= 0:
                 if position + at == end - 1:
-                    continue  # the newline at the end of the last line starts no other
+                    continue  # the newline at the end of the last line does not start another line
 
                 found += 1
                 if found == count:
@@ -90,13 +90,13 @@ def log_paths(folder: Path) -> list[tuple[Path, Path]]:
 
 
 def is_renamed(path: Path) -> bool:
-    """Whether it is a file of a supervisor that renames them."""
+    """Whether it is a file of a supervisor that renames its files."""
     return _RENAMED.fullmatch(path.name) is not None
 
 
 @contextmanager
 def open_files(folder: Path) -> Iterator[list[LogFile]]:
-    """All files of a log, oldest first. What is in the list at the end is closed."""
+    """Open all files of a log, oldest first. Files still in the list at the end are closed."""
     files = _open_all(folder)
     try:
         yield files
@@ -106,7 +106,7 @@ def open_files(folder: Path) -> Iterator[list[LogFile]]:
 
 
 def successor(file: LogFile) -> tuple[LogFile | None, bool]:
-    """The file that goes on behind ``file``, and whether bytes between them are lost. None: there
+    """The file that continues after ``file``, and whether bytes between them are lost. None: there
     is none yet. Once there is one, ``file`` is complete.
     """
     if file.start is not None:
@@ -125,7 +125,7 @@ def _numbered_successor(file: LogFile, start: int) -> tuple[LogFile | None, bool
         ]
         if not later:
             return None, False
-        # A listing may miss a file that was created meanwhile, and show the one after it: look
+        # A listing may miss a file that was created during it, and show the file after that: list
         # again.
         if later[0] != file.end and found != later[0]:
             found = later[0]
@@ -134,7 +134,7 @@ def _numbered_successor(file: LogFile, start: int) -> tuple[LogFile | None, bool
         try:
             newer = LogFile(file.folder / f"{OUTPUT}{later[0]:016d}", later[0])
         except FileNotFoundError:
-            continue  # rotated away meanwhile
+            continue  # rotated away in the meantime
 
         return newer, later[0] != file.end
 
@@ -164,8 +164,8 @@ def _open_all(folder: Path) -> list[LogFile]:
 def _is_undisturbed(
     folder: Path, names: list[tuple[int | None, str]], files: list[LogFile]
 ) -> bool:
-    """Whether nothing was renamed while the files were opened, and no file was missed between
-    two."""
+    """Whether nothing was renamed while the files were opened, and no file between two was
+    missed."""
     if any(a.end != b.start for a, b in pairwise(files) if a.start is not None):
         return _names(folder) == names
     if not files or files[0].start is not None:
@@ -180,8 +180,8 @@ def _is_undisturbed(
 
 
 def _names(folder: Path) -> list[tuple[int | None, str]]:
-    """Names of the files, oldest first, each with the number of its first byte. A job that the site
-    runs again may have files of both kinds."""
+    """Names of the files, oldest first, each with the number of its first byte. A job that its site
+    reruns may have files of both kinds."""
     try:
         names = os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError):

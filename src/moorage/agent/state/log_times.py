@@ -1,11 +1,11 @@
-"""Index of the times at which the bytes of a log were written, beside each of its files.
+"""Index of the times at which the bytes of a log were written, stored beside each of its files.
 
-``times.NUMBER`` belongs to ``output.NUMBER``. Who writes the log writes it (``log_writer.py``). It
-consists of pairs of integers of 8 bytes, little endian. The first pair is that number, and the
-precision in milliseconds; each other one an offset in that file, and the unix time in milliseconds
-from which on the bytes there were written. ``kernel.times.1`` belongs to ``kernel.log.1`` of an
-older release, and begins with the inode of that file, by which a reader finds it while files are
-renamed.
+``times.NUMBER`` belongs to ``output.NUMBER``. The writer of the log writes it (``log_writer.py``).
+It consists of pairs of 8-byte integers, little endian. The first pair is that number and the
+precision in milliseconds; each other pair is an offset in that file and the unix time in
+milliseconds from which the bytes there were written. ``kernel.times.1`` belongs to ``kernel.log.1``
+of an older release, and begins with the inode of that file, which lets a reader find it while files
+are renamed.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ UNKNOWN_TIME = b"- "
 
 @dataclass(frozen=True, slots=True)
 class LogRange:
-    """What of a log is read: the last ``tail_lines`` lines (0: all) of what was written since
-    ``since_ms`` (unix time; 0: from the beginning), with ``follow`` on to its end. ``timestamps``:
-    each line begins with its time. ``offset``: not what is in front of this byte, which with
-    ``timestamps`` begins a line."""
+    """The part of a log to read: the last ``tail_lines`` lines (0: all) written since ``since_ms``
+    (unix time; 0: from the beginning), with ``follow`` on to its end. ``timestamps``: each line
+    begins with its time. ``offset``: skip bytes before this one, which begins a line with
+    ``timestamps``."""
 
     tail_lines: int = 0
     follow: bool = False
@@ -37,8 +37,7 @@ class LogRange:
 
     @property
     def tells_gaps(self) -> bool:
-        """Whether the reader knows what to do where bytes are missing: a follower looks for the
-        place."""
+        """Whether the reader can handle missing bytes: a follower looks for the place."""
         return self.follow or self.offset is not None
 
     @property
@@ -47,8 +46,7 @@ class LogRange:
 
 
 class FileTimes:
-    """The index of one file of a log. Times are 0 where they are not known. ``file``: its number or
-    inode."""
+    """The index of one file of a log. Unknown times are 0. ``file``: its number or inode."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -62,7 +60,7 @@ class FileTimes:
         self._file.close()
 
     def refresh(self) -> None:
-        """Read what was appended."""
+        """Read the appended entries."""
         data = self._file.read()
         if partial := len(data) % 16:  # it is being written
             self._file.seek(-partial, os.SEEK_CUR)
@@ -77,14 +75,14 @@ class FileTimes:
         return self._times[index] if index >= 0 else 0
 
     def first_since(self, since_ms: int) -> int | None:
-        """The first offset that was written since then."""
+        """The first offset written since then."""
         least = since_ms - self.precision_ms
         pairs = zip(self._offsets, self._times, strict=True)
         return next((offset for offset, time in pairs if time >= least), None)
 
 
 def open_times(folder: Path, inode: int) -> FileTimes | None:
-    """The index of the file of a log with this inode. None: it has none."""
+    """The index of the file of a log with this inode, or None."""
     for path in folder.glob("kernel.times*"):
         if times := times_of(path, inode):
             return times
@@ -92,7 +90,7 @@ def open_times(folder: Path, inode: int) -> FileTimes | None:
 
 
 def times_of(path: Path, file: int) -> FileTimes | None:
-    """The index at ``path``, if it is that of ``file``."""
+    """The index at ``path``, if it belongs to ``file``."""
     try:
         opened = path.open("rb")
     except FileNotFoundError:
@@ -100,7 +98,7 @@ def times_of(path: Path, file: int) -> FileTimes | None:
 
     try:
         times = FileTimes(opened)
-    except (IndexError, ValueError):  # it has no whole header yet
+    except (IndexError, ValueError):  # its header is incomplete
         opened.close()
         return None
 
@@ -120,10 +118,10 @@ def set_inode(times: Path, log: Path) -> None:
 
 
 class TimedLines:
-    """Lines with their time in front, from the first that was written since ``since_ms``. Pure.
+    """Lines with their time in front, from the first written since ``since_ms``. Pure.
 
-    ``within``: the first piece begins within a line, which is left out where there is a
-    ``since_ms``. ``first``: the index of the first byte that was shown of the newest piece.
+    ``within``: the first piece begins within a line, which is left out if ``since_ms`` is given.
+    ``first``: the index of the first byte shown from the newest piece.
     """
 
     def __init__(self, wanted: LogRange, *, within: bool = False) -> None:
@@ -134,8 +132,8 @@ class TimedLines:
         self.first = 0
 
     def feed(self, data: bytes, time_at: Callable[[int], int], precision_ms: int = 0) -> bytes:
-        """The next piece, which may begin and end anywhere. ``time_at``: of the byte at an index of
-        it."""
+        """Feed the next piece, which may begin and end anywhere. ``time_at``: the time of the byte
+        at an index of it."""
         shown = list[bytes]()
         start = 0
         self.first = 0

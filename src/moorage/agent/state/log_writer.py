@@ -1,13 +1,13 @@
 """Writer of a kernel's log: files of bounded size, each named by the number of its first byte.
 
-``output.NUMBER`` counts from the first byte that the kernel has written. A file keeps its name and,
-once there is a newer one, its contents, so that a reader knows from the names alone which bytes are
-kept, in which order, and which are lost. ``times.NUMBER`` beside it has the times of its bytes
+``output.NUMBER`` counts from the first byte written by the kernel. A file keeps its name and, once
+there is a newer one, its contents, so that the names alone show a reader which bytes are kept, in
+which order, and which are lost. ``times.NUMBER`` beside it has the times of its bytes
 (``log_times.py``).
 
 Supervisors of processes (``runtimes/process/shim.py``) and launchers of batch jobs
-(``runtimes/batch``) run a copy of this file, by itself: standard library only, little of it, Python
-3.7 or later.
+(``runtimes/batch``) run a standalone copy of this file, which therefore uses little of the standard
+library and supports Python 3.7 or later.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import time
 
-# One time is noted in this interval, and no more of them than the log has bytes and these to spare.
+# One time is recorded per interval, and at most as many as the log's bytes plus this reserve allow.
 PRECISION_MS = 100
 SPARE_BYTES = 4096
 OUTPUT = "output."
@@ -23,11 +23,11 @@ TIMES = "times."
 
 
 class Log:
-    """Appends to the log in ``folder``, behind what is there. A file has at most ``max_bytes``;
-    ``keep`` older ones are kept. ``precision_ms``: of the times; 0: none are kept.
+    """A writer that appends to the log in ``folder``. A file has at most ``max_bytes``; ``keep``
+    older ones are kept. ``precision_ms``: of the times; 0: no times are kept.
 
-    ``end``: the number of the next byte. Bytes that the disk refuses are counted, and missing: a
-    full disk must not stop the kernel.
+    ``end``: the number of the next byte. Bytes that the disk refuses are counted but missing,
+    because a full disk must not stop the kernel.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Log:
             self.close()
 
     def write(self, data: bytes, at_ms: int = 0) -> None:
-        """``at_ms``: when it was written, in unix time; 0: now."""
+        """Write data. ``at_ms``: its unix time; 0: now."""
         if self.precision_ms and not at_ms:
             at_ms = int(time.clock_gettime(time.CLOCK_REALTIME) * 1000)
         for start in range(0, len(data), self.max_bytes):
@@ -77,12 +77,12 @@ class Log:
         self.size += written
         self.end += len(data)
         if written < len(data):
-            self.close()  # the next file begins behind what is missing
+            self.close()  # the next file begins after the missing bytes
             if not self.size:
                 self._remove(self.start)
 
     def skip_to(self, number: int) -> None:
-        """The bytes up to ``number`` are missing."""
+        """Skip to ``number``; the bytes before it are missing."""
         if number > self.end:
             self.close()
             self.end = number
@@ -127,7 +127,7 @@ class Log:
                 pass
 
     def _note_time(self, now_ms: int) -> None:
-        """Before the bytes are written: whoever reads them finds their time."""
+        """Record the time before the bytes are written, so that a reader of the bytes finds it."""
         if self.fd < 0 or 0 <= now_ms - self.noted_at < self.precision_ms:
             return
 

@@ -22,19 +22,19 @@ from moorage.common.model.ids import KernelId
 
 KEEP_KERNELS = 200
 _FOLLOW_S = 0.1
-# A file of a log and its index are created one after the other.
+# A file of a log and its index are created one after another.
 _ROTATION_S = 0.01
 
 
 class OutputLost(MoorageError):
-    """Bytes of a log are gone that its reader has not had. What is kept begins behind them."""
+    """Bytes of a log were lost before its reader got them. The kept part begins after them."""
 
     code = "output-lost"
 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """``lost``: bytes in front of it are missing."""
+    """A piece of a log. ``lost``: bytes before it are missing."""
 
     file: LogFile
     offset: int
@@ -43,14 +43,14 @@ class _Piece:
 
     @property
     def number(self) -> int | None:
-        """That of its first byte; None: unknown."""
+        """The number of its first byte, None if unknown."""
         return None if self.file.start is None else self.file.start + self.offset
 
 
 @dataclass(slots=True)
 class _Place:
-    """Where a reading begins. ``file``, which is open: None: there is none yet. ``number``: of the
-    first byte; None: unknown. ``within``: it may be within a line."""
+    """The place where reading begins. ``file``: open; None if there is none yet. ``number``: of the
+    first byte; None if unknown. ``within``: it may be within a line."""
 
     file: LogFile | None
     offset: int
@@ -58,7 +58,7 @@ class _Place:
     within: bool = False
 
     def take(self) -> LogFile | None:
-        """The file, which the caller closes."""
+        """Hand over the file, which the caller closes."""
         file = self.file
         self.file = None
         return file
@@ -69,7 +69,8 @@ class _Place:
 
 
 class LogStore:
-    """``max_bytes``, ``keep_files``: of the logs that the agent itself writes, see ``Log``."""
+    """The logs of kernels. ``max_bytes``, ``keep_files``: of logs that the agent itself writes, see
+    ``Log``."""
 
     def __init__(self, root: Path, *, max_bytes: int = 10 << 20, keep_files: int = 3) -> None:
         self.root = root
@@ -80,7 +81,8 @@ class LogStore:
         return self.root / kernel_id
 
     def writer(self, kernel_id: KernelId, precision_ms: int = 0) -> Log:
-        """Blocks. Goes on with a log that an older release has written in one file."""
+        """Open a log for writing. Blocks. It continues a log that an older release has written in
+        one file."""
         folder = self.folder(kernel_id)
         paths = [path for path, _ in log_paths(folder)]
         if [path.name for path in paths] == ["kernel.log"]:
@@ -106,15 +108,15 @@ class LogStore:
     async def read_range(
         self, kernel_id: KernelId, wanted: LogRange, is_running: Callable[[], bool]
     ) -> AsyncGenerator[LogPiece, None]:
-        """What is ``wanted`` of a log, and with ``follow`` what is appended until ``is_running()``
-        is false. Rotation in the meantime loses nothing that a reader keeps up with.
+        """Read the ``wanted`` part of a log and, with ``follow``, appended data until
+        ``is_running()`` is false. A reader that keeps up loses nothing to rotations.
 
-        Pieces have the numbers of their first bytes, where these are known. An empty one tells in
-        front of all others where the log begins, unless that depends on times.
+        Pieces have the numbers of their first bytes, if known. An empty first piece shows where the
+        log begins, unless that depends on times.
 
-        Raises ``NotFound`` if times are wanted and none were kept. Where bytes are missing, a
-        reader that knows of gaps gets ``OutputLost``; any other gets what is kept behind them. A
-        follower without numbers is told only of what was rotated away meanwhile.
+        Raises ``NotFound`` if times are wanted but none were kept. Where bytes are missing, a
+        reader that can handle gaps gets ``OutputLost``; others get the data kept after them. A
+        follower without numbers learns only about data that was rotated away while it read.
         """
         if wanted.needs_times:
             place = await asyncio.to_thread(self._place, kernel_id, wanted)
@@ -181,12 +183,12 @@ class LogStore:
                     newer, is_gap = successor(file)
                     if newer is None:
                         break
-                    if offset < file.size:  # written between the last look and its rotation
+                    if offset < file.size:  # written between the last check and its rotation
                         newer.close()
                         continue
 
-                    # A reader without numbers begins anew at a gap. It comes behind one that was
-                    # rotated away; at one that is kept, it would begin anew for ever.
+                    # A reader without numbers restarts at a gap. It can pass a gap that was rotated
+                    # away, but at a gap that is kept, it would restart endlessly.
                     lost = lost or (is_gap and (is_numbered or file.is_deleted))
                     file.close()
                     file = newer
@@ -201,7 +203,7 @@ class LogStore:
                 file.close()
 
     def _place(self, kernel_id: KernelId, wanted: LogRange) -> _Place:
-        """Where ``wanted`` begins. Raises ``NotFound``."""
+        """The place where ``wanted`` begins. Raises ``NotFound``."""
         with open_files(self.folder(kernel_id)) as files:
             if wanted.needs_times:
                 at, offset, within = _find_times(files, wanted)
@@ -230,13 +232,13 @@ class LogStore:
 
 
 def _find_times(files: list[LogFile], wanted: LogRange) -> tuple[int, int, bool]:
-    """As ``_timed_place``. Raises ``NotFound``."""
+    """The result of ``_timed_place``. Raises ``NotFound``."""
     indexes = [file.open_times() for file in files]
     try:
         if not any(indexes) and any(file.size for file in files):
             raise NotFound(
-                "no times of this log were kept: its runtime keeps none, or an older release "
-                "started it",
+                "no times of this log were kept: its runtime does not keep them, or an older "
+                "release started it",
                 next_step="leave out --timestamps and --since",
             )
 
@@ -267,8 +269,8 @@ def _place_of_last_lines(files: list[LogFile], count: int) -> tuple[int, int]:
 
 
 def _place_of_number(files: list[LogFile], number: int) -> tuple[int, int]:
-    """The index of the file that has the byte ``number``, or else the first one behind it that is
-    kept, and the offset there. Of files without numbers: the beginning of the first."""
+    """The index of the file with the byte ``number``, or else the first kept file after it, and the
+    offset there. For files without numbers, the beginning of the first."""
     if not files or files[-1].start is None:
         return 0, 0
 
@@ -276,7 +278,7 @@ def _place_of_number(files: list[LogFile], number: int) -> tuple[int, int]:
     at = max(bisect_right(starts, number) - 1, 0)
     offset = max(number - max(starts[at], 0), 0)
     if at + 1 < len(files) and offset >= files[at].size:
-        return at + 1, 0  # also behind the last byte in front of a gap
+        return at + 1, 0  # also after the last byte before a gap
 
     return at, offset
 
@@ -303,7 +305,7 @@ def _timed_place(
 
 
 async def data_of(pieces: AsyncGenerator[LogPiece, None]) -> AsyncGenerator[bytes, None]:
-    """Without the numbers, and the pieces that have nothing else."""
+    """The data of pieces, without numbers and empty pieces."""
     async with aclosing(pieces):
         async for piece in pieces:
             if piece.data:
@@ -317,8 +319,8 @@ def _timed(lines: TimedLines, times: FileTimes | None, piece: _Piece) -> bytes:
 
 
 def tail_text(data: bytes, max_bytes: int) -> str:
-    """The end of a log in the form of ``Runtime.log_tail``. Data of ``max_bytes`` or more is taken
-    as truncated at its beginning."""
+    """The end of a log in the form of ``Runtime.log_tail``. Data of ``max_bytes`` or more counts as
+    truncated at its beginning."""
     if len(data) >= max_bytes:
         # The first line is probably incomplete, and so may be its first character.
         data = data.partition(b"\n")[2] or data

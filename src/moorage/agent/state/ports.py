@@ -1,4 +1,4 @@
-"""Port allocator for kernels: ports of one range that no program uses, not reused at once."""
+"""Port allocator for kernels: unused ports of one range, which are not reused immediately."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class NoFreePort(MoorageError):
 
 
 class PortAllocator:
-    """``port_range``: ``low-high``, both included. ``host``: the address that kernels listen on;
-    ports in use there are skipped.
+    """The allocator. ``port_range``: ``low-high``, both included. ``host``: the address that
+    kernels listen on; ports in use there are skipped.
 
     A released port is not reused for ``cooldown_s`` seconds, so that a client of the old kernel
     does not reach the new one; if no other port is free it is reused earlier. ``seed`` makes agents
@@ -40,7 +40,7 @@ class PortAllocator:
         self._released_at: dict[int, float] = {}
 
     def check_host(self) -> None:
-        """Raises ``StartupError`` if kernels could not listen on the host."""
+        """Check the host. Raises ``StartupError`` if kernels could not listen on it."""
         try:
             _bind(self._host, 0)
         except OSError as error:
@@ -61,7 +61,7 @@ class PortAllocator:
         )
 
     def allocate(self, avoid: Container[int] = ()) -> int:
-        """A port that is not in ``avoid``. Raises ``NoFreePort``."""
+        """Allocate a port that is not in ``avoid``. Raises ``NoFreePort``."""
         now = self._clock.monotonic()
         order = [self._all[(self._next + i) % len(self._all)] for i in range(len(self._all))]
         free = [port for port in order if port not in self._allocated and port not in avoid]
@@ -92,9 +92,9 @@ class PortAllocator:
     def allocate_service_ports(
         self, ports: Sequence[ServicePort], *, contained: bool, used_inside: Iterable[int] = ()
     ) -> tuple[AppPort, ...]:
-        """A port of the node for each of ``ports``. ``contained``: the program has the ports of its
-        container to itself, except those ``used_inside``. Raises ``NoFreePort``, and then allocates
-        none."""
+        """Allocate a port of the node for each of ``ports``. ``contained``: the program has the
+        ports of its container to itself, except ``used_inside``. Raises ``NoFreePort``, and then
+        allocates none."""
         avoid = {port for port in used_inside if port} | {
             p.port for p in ports if contained and p.port
         }
@@ -144,8 +144,7 @@ def is_free(host: str, port: int) -> bool:
 def _bind(host: str, port: int) -> None:
     family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     with socket.socket(family, kind, proto) as probe:
-        # As engines do it: lingering connections of an earlier kernel do not count, a listener
-        # does.
+        # As in engines, a listener counts, but lingering connections of an earlier kernel do not.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind(address)
         probe.listen(1)

@@ -37,9 +37,9 @@ class MemoryInUse:
 
 
 class MemoryReleaseCheck:
-    """``other_kernels``: the running kernels without the one that is about to start.
-    ``free_bytes``: a device with at most this much unreleased memory counts as free. ``program``:
-    name of a process's program."""
+    """A check that device memory is released. ``other_kernels``: the running kernels except the one
+    that is about to start. ``free_bytes``: a device with at most this much unreleased memory counts
+    as free. ``program``: name of a process's program."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class MemoryReleaseCheck:
     ) -> MemoryInUse | None:
         """Wait until the memory of ``devices`` is free, and return None. A device whose memory is
         still in use at the timeout is fenced, and the kernel is refused. ``on_progress`` gets the
-        reason for the delay after each check. May be cancelled."""
+        reason for the delay after each check. It may be cancelled."""
         deadline = self._clock.monotonic() + self._timeout_s
         delay = _MIN_DELAY_S
         while True:

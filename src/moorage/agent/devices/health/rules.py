@@ -1,5 +1,5 @@
-"""Rules of device health. Pure: when a device is fenced and returns, and which memory is
-unreleased.
+"""Rules of device health: when a device is fenced and returns, and which memory is unreleased.
+Pure.
 
 A fenced device is offered as unhealthy: it keeps its kernels and gets no new ones.
 """
@@ -22,7 +22,7 @@ _MAX_LISTED = 4
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """``last_unhealthy_at`` in monotonic seconds."""
+    """A fenced device. ``last_unhealthy_at`` is in monotonic seconds."""
 
     reason: str
     last_unhealthy_at: float
@@ -34,8 +34,8 @@ def update_fences(
     now: float,
     probation_s: float,
 ) -> dict[DeviceId, Fence]:
-    """``unhealthy``: the devices that are unhealthy now, with the reason. A fence is lifted after
-    the device has been healthy for ``probation_s`` seconds."""
+    """Update the fences. ``unhealthy``: the currently unhealthy devices with their reasons. A fence
+    is lifted after the device has been healthy for ``probation_s`` seconds."""
     on_probation = {
         d: fence for d, fence in before.items() if now - fence.last_unhealthy_at < probation_s
     }
@@ -48,7 +48,7 @@ def is_device_fault(xid: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class UnreleasedMemory:
-    """Device memory in use that no running kernel accounts for, in bytes. ``by_pid``: the processes
+    """Device memory in use, in bytes, that belongs to no running kernel. ``by_pid``: the processes
     that hold it; None where the driver does not report the share of a process."""
 
     size: int
@@ -58,8 +58,8 @@ class UnreleasedMemory:
 def unreleased_memory(
     measurement: DeviceMeasurement, kernel_pids: Collection[int], shared: bool
 ) -> UnreleasedMemory:
-    """``kernel_pids``: processes of the running kernels. ``shared``: one of these kernels has a
-    share of this device.
+    """The unreleased memory of a device. ``kernel_pids``: processes of the running kernels.
+    ``shared``: one of these kernels has a share of this device.
 
     On a device without kernels, all memory in use is unreleased, whichever process holds it. On a
     shared device, only the memory of processes outside the kernels is. Where the driver does not
@@ -71,7 +71,7 @@ def unreleased_memory(
     if not shared:
         return UnreleasedMemory(measurement.memory_used, foreign)
     if not measurement.memory_by_pid.keys() & set(kernel_pids):
-        # No process of a kernel is listed: the driver reports the pids of another namespace.
+        # No process of a kernel is listed because the driver reports the pids of another namespace.
         return UnreleasedMemory(0, {})
 
     return UnreleasedMemory(sum(size or 0 for size in foreign.values()), foreign)

@@ -1,4 +1,4 @@
-"""Calls of the NVIDIA driver on a thread of their own: a call that never returns stops nothing
+"""Calls of the NVIDIA driver on a separate thread, so that a call that never returns blocks nothing
 else."""
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ T = TypeVar("T")
 
 
 class DriverHangs(Exception):
-    """A call has not returned within the time. The message says for how long."""
+    """A call did not return in time. The message contains the time limit."""
 
 
 class DriverCalls:
-    """One call after another, each with ``limit_s`` seconds.
+    """Sequential calls, each limited to ``limit_s`` seconds.
 
-    After a call that takes longer, every call fails at once until that one has returned. The thread
-    ends with the process.
+    After a call that takes longer, every call fails immediately until the late one has returned.
+    The thread ends with the process.
     """
 
     def __init__(self, limit_s: float) -> None:
@@ -29,14 +29,13 @@ class DriverCalls:
         self._queue: SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        # Numbers of calls: the one that runs or ran last, the last that has returned, and the last
-        # that was late.
+        # Numbers of calls: the newest, the last that has returned, and the last that was late.
         self._started = 0
         self._returned = 0
         self._late = 0
 
     def call(self, function: Callable[[], T]) -> T:
-        """The result of ``function``, or its exception. Raises ``DriverHangs``."""
+        """Return the result of ``function``, or raise its exception. Raises ``DriverHangs``."""
         with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="nvidia-driver", daemon=True)
@@ -55,15 +54,13 @@ class DriverCalls:
             raise self._hangs() from None
 
     def _hangs(self) -> DriverHangs:
-        return DriverHangs(
-            f"the driver has not answered for {self._limit_s:g} s: `dmesg` may say why"
-        )
+        return DriverHangs(f"the driver has not answered for {self._limit_s:g} s: see `dmesg`")
 
     def _run(self) -> None:
         while True:
             function, future = self._queue.get()
             if not future.set_running_or_notify_cancel():
-                continue  # its caller has given up
+                continue  # the caller has given up
 
             self._started += 1
             try:

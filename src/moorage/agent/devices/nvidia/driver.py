@@ -1,10 +1,10 @@
-"""The NVIDIA driver: opens its management library (NVML), and says why it does not answer.
+"""The NVIDIA driver: opens its management library (NVML) and explains its failures.
 
-A library belongs to the kernel module of its own version. After an upgrade a process keeps the old
-one, and every program that starts loads the new one; so the library is loaded again once its file
-has changed.
+A library works only with the kernel module of its own version. After an upgrade, a process keeps
+the old library while new programs load the new one, so the library is reloaded once its file has
+changed.
 
-Does IO: call it in a thread, one call at a time.
+It does IO: call it in a thread, one call at a time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LIBRARY = "libnvidia-ml.so.1"
 _NVIDIA = "0x10de"  # PCI vendor
 _DISPLAY = "0x03"  # PCI class
 
-# By the codes of nvml.h: what an operator does about an error.
+# Next steps of an operator for the error codes of nvml.h.
 _NEXT_STEPS = {
     4: "give the agent's user access to /dev/nvidia*, and for slices to /dev/nvidia-caps",
     9: "`modprobe nvidia` loads it, and `dmesg` says why not",
@@ -37,8 +37,8 @@ _DRIVER_NOT_LOADED = 9
 
 
 class DriverFailed(Exception):
-    """The driver does not answer; the message says why. ``absent``: nothing suggests that this node
-    has an NVIDIA GPU."""
+    """The driver does not answer, for the reason in the message. ``absent``: nothing suggests that
+    this node has an NVIDIA GPU."""
 
     def __init__(self, reason: str, *, absent: bool = False) -> None:
         super().__init__(reason)
@@ -46,17 +46,17 @@ class DriverFailed(Exception):
 
 
 class NvidiaDriver:
-    """``nvml``: the library; by default that of this node, as soon as one is installed. ``root``:
-    the directory with /proc and /sys."""
+    """The driver. ``nvml``: the library; by default that of this node, as soon as it is installed.
+    ``root``: the directory with /proc and /sys."""
 
     def __init__(self, nvml: Any = None, root: Path = Path("/")) -> None:
         self.root = root
         self.generation = 0
-        """Grows when the library is opened: handles and events of an earlier one are invalid."""
+        """Increases when the library is opened, which invalidates earlier handles and events."""
         self._nvml = nvml
         self._open = False
         self._file: tuple[Path, object] | None = None
-        """The library's file, and what identified it when it was loaded."""
+        """The library's file and its identity when it was loaded."""
 
     def open(self) -> Any:
         """The library (the module ``pynvml``), ready for queries. Raises ``DriverFailed``."""
@@ -83,8 +83,8 @@ class NvidiaDriver:
         return self._nvml
 
     def close(self) -> None:
-        """End the use of the driver until the next ``open``. Its kernel module can be replaced
-        meanwhile."""
+        """Stop using the driver until the next ``open``, so that its kernel module can be
+        replaced."""
         if not self._open:
             return
         self._open = False
@@ -114,7 +114,7 @@ class NvidiaDriver:
         return pynvml
 
     def _unload(self) -> None:
-        """Unload the library, so that the next one is read from its file."""
+        """Unload the library, so that the next import reads its file."""
         module = self._nvml
         self._nvml = None
         self._file = None
@@ -125,24 +125,25 @@ class NvidiaDriver:
 
 
 def explain(error: Exception) -> str:
-    """An error of NVML for operators, with what to do about it."""
+    """An error of NVML as text for operators, with the next step."""
     step = _NEXT_STEPS.get(getattr(error, "value", 0))
     text = str(error).rstrip(".")
     return f"{text}: {step}" if step else text
 
 
 def failing(reason: object) -> str:
-    """Why all GPUs of a node are unhealthy whose driver fails for this reason."""
+    """The reason why all GPUs of a node with a failed driver are unhealthy."""
     return f"the driver fails: {reason}"
 
 
 def unreachable(error: Exception) -> str:
-    """Why a GPU is unhealthy of which the driver answers with this error."""
+    """The reason why a GPU is unhealthy if the driver answers with this error."""
     return f"the driver cannot reach it: {explain(error)}"
 
 
 def has_gpu(root: Path) -> bool:
-    """Whether this node has an NVIDIA GPU, or its kernel module, whatever the driver says."""
+    """Whether this node has an NVIDIA GPU or its kernel module, regardless of the driver's
+    answers."""
     if (root / "proc/driver/nvidia/version").exists():
         return True
 
@@ -166,7 +167,7 @@ def _close(library: ctypes.CDLL) -> None:
 
 
 def _file_of_library() -> tuple[Path, object] | None:
-    """Where this process has loaded the library from. None: unknown."""
+    """The file that this process loaded the library from. None: unknown."""
     try:
         lines = Path("/proc/self/maps").read_text().splitlines()
     except OSError:
@@ -182,8 +183,8 @@ def _file_of_library() -> tuple[Path, object] | None:
 
 
 def _identity(file: Path) -> object:
-    """What differs after the file, or the one that it links to, was replaced. None if it is
-    gone."""
+    """The identity of a file or of its link's target, which changes when it is replaced. None if it
+    does not exist."""
     try:
         found = file.stat()
     except OSError:

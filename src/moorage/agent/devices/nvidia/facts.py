@@ -12,8 +12,8 @@ from moorage.common.model.ids import DeviceId
 
 
 def read_facts(driver: NvidiaDriver, gpus: Iterable[DeviceId], before: DriverFacts) -> DriverFacts:
-    """What the driver says now; ``before`` if it fails. Of a GPU that fails, what is known of it
-    stays."""
+    """Read the driver's facts; return ``before`` if it fails. Known facts of a failed GPU are
+    kept."""
     try:
         nvml = driver.open()
     except DriverFailed:
@@ -32,12 +32,12 @@ def read_facts(driver: NvidiaDriver, gpus: Iterable[DeviceId], before: DriverFac
 
 
 def driver_version(nvml: Any) -> str:
-    """Like 580.159.04; "" if unknown."""
+    """The version of the driver, like 580.159.04; "" if unknown."""
     return query_or_none(nvml, lambda: str(nvml.nvmlSystemGetDriverVersion())) or ""
 
 
 def _compute_capability(nvml: Any, gpu: DeviceId) -> str:
-    """Like 9.0; "" if unknown."""
+    """The compute capability of a GPU, like 9.0; "" if unknown."""
     handle = query_or_none(nvml, lambda: nvml.nvmlDeviceGetHandleByUUID(gpu))
     if handle is None:
         return ""

@@ -1,6 +1,6 @@
 """Health checks of NVIDIA GPUs: critical XIDs, memory errors, unreachable GPUs.
 
-Does IO: call it in a thread, one call at a time.
+It does IO: call it in a thread, one call at a time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ _MAX_EVENTS = 256
 
 
 class NvidiaHealth:
-    """Remembers what it has seen of errors, and which GPUs report their events."""
+    """The health of NVIDIA GPUs. It remembers the errors already seen, and which GPUs report
+    events."""
 
     def __init__(self) -> None:
         self._nvml: Any = None
@@ -57,7 +58,7 @@ class NvidiaHealth:
             handle = nvml.nvmlDeviceGetHandleByUUID(gpu)
             nvml.nvmlDeviceGetMemoryInfo(handle)
         except nvml.NVMLError as error:
-            # Its events must be registered again once it is back.
+            # Its events must be registered again once it works.
             self._registered.discard(gpu)
             return unreachable(error)
 

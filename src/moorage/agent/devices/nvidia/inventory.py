@@ -24,8 +24,8 @@ from moorage.common.model.slots import WHOLE_DEVICE
 
 # The suffix of a slice's name, like "NVIDIA H100 80GB HBM3 MIG 1g.10gb" or "... MIG 1g.10gb+me".
 _PROFILE = re.compile(r"MIG (?:[0-9]+c\.)?([0-9]+g)\.([0-9]+gb)")
-# Devices that stand for what cannot be read: the driver of a node whose GPUs are unknown, and a GPU
-# of unknown id.
+# Placeholders for devices that cannot be read: the driver of a node whose GPUs are unknown, and a
+# GPU with an unknown id.
 DRIVER = DeviceId("nvidia-driver")
 UNREADABLE = "unreadable-"
 # Codes of nvml.h: a GPU without this feature, and a number without a slice.
@@ -36,15 +36,16 @@ Offers = tuple[SlotOffer, ...]
 
 
 class NvidiaInventory:
-    """What fails is offered as unhealthy, with the reason, because a missing GPU would look
-    removed: a GPU that was offered before, one that cannot be read, and, while nothing is known of
-    the GPUs, the driver itself. Only a node without a sign of an NVIDIA GPU offers nothing.
+    """The inventory of NVIDIA GPUs. Failed devices are offered as unhealthy with the reason,
+    because a missing GPU would look removed: a GPU that was offered before, a GPU that cannot be
+    read, and, while no GPUs are known, the driver itself. Only a node without any sign of an NVIDIA
+    GPU offers nothing.
 
     A GPU in MIG mode is not offered itself, but as its slices, each in a slot named after its
     profile (``cuda-1g10gb.device``).
 
-    ``known``: what this node offered before the agent was started. ``same_boot``: since the node
-    was booted last, so that one of them which the driver does not list has failed and was not
+    ``known``: the devices that this node offered before the agent started. ``same_boot``: they were
+    offered since the last boot, so a device that the driver does not list has failed and was not
     removed.
     """
 
@@ -63,9 +64,9 @@ class NvidiaInventory:
         self._nvlink_domains: list[str] = []
         self._nvlink_read_for: object = None
         self.places: dict[DeviceId, DevicePlace] = {}
-        """Where each GPU and slice is that was read."""
+        """The place of each GPU and slice that was read."""
         self.absence = ""
-        """Why this node counts as one without GPUs; "" if it does not."""
+        """Why this node counts as having no GPUs; "" if it has any."""
 
     def offers(self) -> Offers:
         self.absence = ""
@@ -92,7 +93,7 @@ class NvidiaInventory:
         return self._all_offers()
 
     def failed(self, reason: str) -> Offers:
-        """All GPUs that were offered, or the driver, as unhealthy for this reason."""
+        """Offer all previously offered GPUs, or the driver, as unhealthy for this reason."""
         if not self._gpus:
             offer = SlotOffer(
                 "cuda.device", WHOLE_DEVICE, DRIVER, healthy=False, unhealthy_reason=reason
@@ -105,7 +106,7 @@ class NvidiaInventory:
         return tuple(offer for offers in self._gpus.values() for offer in offers)
 
     def _read_all(self, nvml: Any, count: int) -> list[Offers | str]:
-        """By index: the offers of a GPU, or why it cannot be read."""
+        """The offers of each GPU by index, or the reason why it cannot be read."""
         handles = [_handle(nvml, index) for index in range(count)]
         readable = (self._generation, tuple(handle is not None for handle in handles))
         if readable != self._nvlink_read_for:
@@ -114,8 +115,8 @@ class NvidiaInventory:
         return [self._read_gpu(nvml, index) for index in range(count)]
 
     def _merge(self, read: list[Offers | str]) -> dict[DeviceId, Offers]:
-        """The offers by GPU, with those that were offered before and cannot be read, or are not
-        listed, now."""
+        """The offers by GPU, including GPUs offered before that cannot be read or are not listed
+        now."""
         for index, found in enumerate(read):
             if not isinstance(found, str):
                 self._gpu_at[index] = found[0].parent or found[0].device_id
@@ -130,8 +131,8 @@ class NvidiaInventory:
                 merged[self._gpu_at[index]] = found
                 continue
 
-            # A GPU that fails from the start has no id: it is one of those that were here before,
-            # if any is missing.
+            # A GPU that fails from the start has no id: it is matched with a missing known GPU, if
+            # any.
             gpu = self._gpu_at.get(index) or (
                 missing.pop(0) if missing else DeviceId(f"{UNREADABLE}{index}")
             )
@@ -186,7 +187,8 @@ class NvidiaInventory:
         )
 
     def _is_in_mig_mode(self, nvml: Any, gpu: Any) -> bool:
-        """Raises ``NVMLError`` if this GPU has the mode and does not tell it."""
+        """Whether the GPU is in MIG mode. Raises ``NVMLError`` if the GPU supports the mode but
+        does not report it."""
         try:
             current, _ = nvml.nvmlDeviceGetMigMode(gpu)
         except nvml.NVMLError as error:
@@ -196,7 +198,8 @@ class NvidiaInventory:
         return bool(current)
 
     def _read_slices(self, nvml: Any, gpu: Any, gpu_offer: SlotOffer, place: DevicePlace) -> Offers:
-        """Raises ``NVMLError``: without the rights to it, a slice looks like any other error."""
+        """Read the slices. Raises ``NVMLError``, because a slice that this user may not access
+        looks like any other error."""
         slices = []
         for number in range(nvml.nvmlDeviceGetMaxMigDeviceCount(gpu)):
             try:
@@ -218,7 +221,7 @@ class NvidiaInventory:
 
         if not slices:
             reason = (
-                "it is in MIG mode and has no slices: `nvidia-smi mig -cgi PROFILE -C` makes them"
+                "it is in MIG mode and has no slices: `nvidia-smi mig -cgi PROFILE -C` creates them"
             )
             return _unhealthy((replace(gpu_offer, nvlink_domain=""),), reason)
 

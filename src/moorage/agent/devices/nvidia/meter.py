@@ -1,6 +1,6 @@
 """Usage of NVIDIA GPUs and slices. Values that a driver or device does not report are left out.
 
-Does IO: call it in a thread.
+It does IO: call it in a thread.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from moorage.agent.devices.vendor import DeviceMeasurement, DeviceParents
 from moorage.common.model.ids import DeviceId
 
 T = TypeVar("T")
-# NVML reports the largest possible number where the memory of a process is unknown.
+# NVML reports the largest possible number if the memory of a process is unknown.
 _UNKNOWN_MEMORY = 1 << 62
 _NOT_FOUND = 6  # NVML_ERROR_NOT_FOUND
-# Bits of nvmlClocksEventReasons: limits of power and heat. Others are choices of an operator, or
-# idleness.
+# Bits of nvmlClocksEventReasons for limits of power and heat. Other bits mean an operator's choice,
+# or idleness.
 SLOWDOWNS = {
     0x04: "power-limit",
     0x08: "hardware-slowdown",
@@ -28,14 +28,14 @@ SLOWDOWNS = {
 
 
 class NvidiaMeter:
-    """Remembers which samples of a process it has seen."""
+    """A meter of NVIDIA GPUs. It remembers which samples of a process it has seen."""
 
     def __init__(self) -> None:
         self._nvml: Any = None
         self._last_sample_at: dict[DeviceId, int] = {}
 
     def measure(self, nvml: Any, devices: DeviceParents) -> dict[DeviceId, DeviceMeasurement]:
-        """``nvml``: the initialised library."""
+        """Measure devices. ``nvml``: the initialised library."""
         self._nvml = nvml
         measurements = {}
         for device_id, parent in devices.items():
@@ -78,7 +78,8 @@ class NvidiaMeter:
         return tuple(name for bit, name in SLOWDOWNS.items() if reasons & bit)
 
     def _memory(self, handle: Any) -> Any:
-        """Without the memory reserved by the driver, where the driver reports it separately."""
+        """Memory in use, without memory reserved by the driver if the driver reports that
+        separately."""
         version_2 = getattr(self._nvml, "nvmlMemory_v2", None)
         if version_2 is not None:
             memory = self._query(lambda: self._nvml.nvmlDeviceGetMemoryInfo(handle, version_2))
@@ -87,7 +88,7 @@ class NvidiaMeter:
         return self._query(lambda: self._nvml.nvmlDeviceGetMemoryInfo(handle))
 
     def _memory_by_pid(self, handle: Any) -> dict[int, int | None]:
-        """Of compute and graphics processes."""
+        """Memory of compute and graphics processes."""
         by_pid: dict[int, int | None] = {}
         for name in (
             "nvmlDeviceGetComputeRunningProcesses",
@@ -101,8 +102,8 @@ class NvidiaMeter:
         return by_pid
 
     def _utilization_by_pid(self, device_id: DeviceId, handle: Any) -> dict[int, int] | None:
-        """The newest sample of each process that was active since the last measurement. That there
-        is none is an error of its own. Some drivers return entries that they have not filled in."""
+        """The newest sample of each process that was active since the last measurement. NVML raises
+        a separate error if there is none. Some drivers return unfilled entries."""
         since = self._last_sample_at.get(device_id, 0)
         try:
             samples = self._nvml.nvmlDeviceGetProcessUtilization(handle, since)

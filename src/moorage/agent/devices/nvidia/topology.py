@@ -9,7 +9,7 @@ from typing import Any
 from moorage.agent.devices.nvidia.nvml import query_or_none
 
 MAX_LINKS = 36  # per GPU, of all generations so far
-_SWITCH = "switch"  # stands for any NVSwitch: all GPUs behind switches reach each other
+_SWITCH = "switch"  # means any NVSwitch: all GPUs behind switches reach each other
 
 
 def numa_node(nvml: Any, gpu: Any, root: Path) -> int | None:
@@ -46,7 +46,7 @@ def _pci_address(nvml: Any, gpu: Any) -> str | None:
 
 
 def _sysfs_address(bus_id: str | bytes) -> str:
-    """The form used by sysfs, like ``0000:3b:00.0``: NVML writes the PCI domain with eight
+    """A PCI address in the form of sysfs, like ``0000:3b:00.0``; NVML writes the domain with eight
     digits."""
     text = (bus_id.decode() if isinstance(bus_id, bytes) else bus_id).lower()
     domain, _, rest = text.partition(":")

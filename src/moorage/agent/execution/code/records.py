@@ -1,9 +1,9 @@
-"""Records of runs: what each has printed, in memory while it lives and in a file as long as it is
+"""Records of runs: the output of each, in memory while it runs and in a file for as long as it is
 kept.
 
-STATE/code/<kernel id>/<run id> holds a line of JSON for the request and one for each item. A
-client, or the manager, may vanish and continue by the run's id. An agent that starts again finds
-the runs that its end has cut off, and says so in them.
+STATE/code/<kernel id>/<run id> holds a line of JSON for the request and for each item. A client or
+a manager may disconnect and continue with the run's id. A restarted agent finds the runs that its
+end has cut off, and records that in them.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from moorage.common.model.errors import Conflict, InvalidInput, NotFound
 
 CUT_OFF = "the agent was restarted, and the code kernel ended with it: its variables are lost"
 BEFORE = "it was interrupted before it began"
-TIME_OVER = "its time was over"
-FLOODED = "it printed many times what is kept of a run"
+TIME_OVER = "its time limit was reached"
+FLOODED = "it printed many times the amount that is kept of a run"
 _DISK_FULL = "the record of the run cannot be written on that node: {}"
 
 
 class Run:
-    """``request``: what was asked, which a repeated request must equal. ``lane``: its code
-    kernel."""
+    """A run. ``request``: the original request, which a repeated request must equal. ``lane``: its
+    code kernel."""
 
     def __init__(self, run_id: str, request: Mapping[str, Any], file: IO[str] | None) -> None:
         self.run_id = run_id
@@ -38,7 +38,7 @@ class Run:
         self._record = RunItems()
         self._changed = asyncio.Event()
 
-        # For its lane: it is to be interrupted, or has printed too much.
+        # Flags for its lane: it must be interrupted, or has printed too much.
         self.wake = asyncio.Event()
         self.flooded = False
         self.timed_out = False
@@ -62,7 +62,7 @@ class Run:
         return bool(self.items) and self.items[-1]["type"] == "end"
 
     def append(self, item: Mapping[str, Any]) -> None:
-        """Record an item, and then tell those who wait. Nothing follows the end."""
+        """Record an item and then wake the readers. Nothing follows the end."""
         if self.ended:
             return
 
@@ -88,7 +88,8 @@ class Run:
         self.timed_out = not self.flooded
 
     def end(self, exit_code: int | None, reason: str = "") -> None:
-        """``exit_code``: None if it is unknown. ``reason``: why it ended, if not by itself."""
+        """Record the end. ``exit_code``: None if unknown. ``reason``: why the run was ended, if it
+        did not end by itself."""
         if self.timed_out:
             reason = f"{TIME_OVER}; {reason}" if reason else TIME_OVER
         elif self.flooded:
@@ -97,7 +98,7 @@ class Run:
         self.append(code_runs.end(exit_code, reason, status))
 
     async def page(self, after: int, wait_s: float) -> RunPage:
-        """As ``RunItems.page``, once it is settled, or after ``wait_s`` seconds."""
+        """The result of ``RunItems.page``, once it is complete or after ``wait_s`` seconds."""
         try:
             async with asyncio.timeout(wait_s):
                 while not self._record.is_settled(after):
@@ -111,7 +112,7 @@ class Run:
         await self._changed.wait()
 
     def load(self, items: Iterator[Item]) -> None:
-        """The items of a record that an earlier agent wrote, and its end if that is missing."""
+        """Load the items of a record of an earlier agent, and add the end if it is missing."""
         self._record = RunItems(items)
         if not self.ended:
             self._record.add(dict(code_runs.end(None, CUT_OFF)))
@@ -138,21 +139,23 @@ class RunRecords:
     async def start(
         self, kernel_id: str, run_id: str, request: Mapping[str, Any]
     ) -> tuple[Run, bool]:
-        """A new run, or the one of that id if its request was the same, and whether it is new.
-        Raises ``Conflict``, ``InvalidInput``."""
+        """Return a new run, or the existing run with that id if its request was the same, and
+        whether it is new. Raises ``Conflict`` and ``InvalidInput``."""
         if not re.fullmatch(RUN_ID, run_id):
             raise InvalidInput(f"run_id {run_id!r} is not valid", next_step=f"use {RUN_ID}")
 
         try:
             known: Run | None = await self.get(kernel_id, run_id)
         except NotFound:
-            known = self._runs.get((kernel_id, run_id))  # started by another request meanwhile
+            known = self._runs.get(
+                (kernel_id, run_id)
+            )  # started by another request in the meantime
 
         if known is not None:
             if known.request != request:
                 raise Conflict(
-                    f"run {run_id!r} exists, and its request was another one",
-                    next_step="use a new run_id, or none",
+                    f"run {run_id!r} exists, but its request was different",
+                    next_step="use a new run_id, or leave it out",
                 )
 
             return known, False
@@ -166,7 +169,8 @@ class RunRecords:
         return run, True
 
     async def get(self, kernel_id: str, run_id: str) -> Run:
-        """One that is not in memory is read in a thread: it may be long. Raises ``NotFound``."""
+        """The run with this id. A long record that is not in memory is read in a thread. Raises
+        ``NotFound``."""
         if (run := self._runs.get((kernel_id, run_id))) is not None:
             return run
 
@@ -179,19 +183,19 @@ class RunRecords:
 
         raise NotFound(
             f"the session has no run {run_id!r}",
-            next_step=f"of the runs that have ended, the newest {code_runs.MAX_RECORDS} are kept",
+            next_step=f"only the newest {code_runs.MAX_RECORDS} ended runs are kept",
         )
 
     async def keep_only(self, kernel_ids: Collection[str]) -> None:
         """Remove the records of all other kernels."""
         self._runs = {key: run for key, run in self._runs.items() if key[0] in kernel_ids}
-        # Listed here: a kernel that starts while folders are being removed is none of these.
+        # Listed first, so that a kernel that starts while folders are removed is not affected.
         found = self._folder.iterdir() if self._folder.is_dir() else ()
         for folder in [path for path in found if path.name not in kernel_ids]:
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
     def _prune(self, kernel_id: str) -> None:
-        """Ended runs leave the memory here; the oldest leave the disk, too."""
+        """Drop ended runs from memory, and the oldest from the disk."""
         for key in [key for key, run in self._runs.items() if key[0] == kernel_id and run.ended]:
             del self._runs[key]
 
@@ -214,7 +218,7 @@ def _read(path: Path) -> Run:
 
 
 def _lines(path: Path) -> list[Item]:
-    """The complete lines of a record; what a crash has cut off is left out."""
+    """The complete lines of a record; a line cut off by a crash is left out."""
     found = []
     with path.open(encoding="utf-8") as file:
         for line in file:

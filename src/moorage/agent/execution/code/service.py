@@ -2,7 +2,8 @@
 kernels.
 
 A request travels as a command (decision 12): its answer is the output of that command, as JSON. A
-run belongs to no call. It goes on when its caller, or the manager, is gone, and is found by its id.
+run belongs to no call: it continues when its caller or the manager has gone, and is found by its
+id.
 """
 
 from __future__ import annotations
@@ -64,12 +65,12 @@ class CodeAnswer:
         return 0
 
     def disconnect(self) -> None:
-        """A run goes on without its reader."""
+        """Do nothing, because a run continues without its reader."""
 
 
 @dataclass(slots=True)
 class _Session:
-    """Code kernels of one kernel of a session, by the name of their kernelspec, and of its batch
+    """The lanes of one kernel of a session: code kernels by the name of their kernelspec, and batch
     runs."""
 
     place: CodePlace
@@ -78,8 +79,9 @@ class _Session:
 
 
 class CodeService:
-    """``find``: where code of a running kernel runs; raises ``NotFound``, ``Conflict``,
-    ``ExecFailed``. ``alive``: the kernels of this agent. ``folder``: of the records."""
+    """The code execution of an agent. ``find``: the place for code of a running kernel; raises
+    ``NotFound``, ``Conflict`` and ``ExecFailed``. ``alive``: the kernels of this agent. ``folder``:
+    the folder of the records."""
 
     def __init__(
         self,
@@ -95,7 +97,7 @@ class CodeService:
         self._sessions: dict[KernelId, _Session] = {}
 
     async def answer(self, kernel_id: KernelId, text: str) -> CodeAnswer:
-        """Raises ``MoorageError`` for a request that is refused."""
+        """Answer a request. Raises ``MoorageError`` if it is refused."""
         try:
             request = json.loads(text)
             operation = self._operations()[request["op"]]
@@ -120,14 +122,14 @@ class CodeService:
         }
 
     async def collect(self) -> None:
-        """End the code kernels and remove the records of kernels that are gone."""
+        """End the code kernels and remove the records of kernels that no longer exist."""
         alive = self._alive()
         for kernel_id in [k for k in self._sessions if k not in alive]:
             await self._end(self._sessions.pop(kernel_id))
         await self._records.keep_only(self._alive())
 
     async def close(self) -> None:
-        """Code kernels end with their agent."""
+        """End all code kernels, which end with their agent."""
         sessions = self._sessions
         self._sessions = {}
         await asyncio.gather(*(self._end(session) for session in sessions.values()))
@@ -187,8 +189,8 @@ class CodeService:
             or not lane.performer.give_input(run, request["text"])
         ):
             raise Conflict(
-                f"run {run.run_id!r} asks for no input",
-                next_step="its status is waiting-input when it does",
+                f"run {run.run_id!r} is not asking for input",
+                next_step="its status is waiting-input when it asks",
             )
 
         return self._page(session, run, request)
@@ -244,7 +246,7 @@ class CodeService:
         return session.lanes[name]
 
     async def _spec(self, session: _Session, language: str) -> Kernelspec:
-        """The kernelspecs are listed again only for one that is not known yet."""
+        """A kernelspec. They are listed again only if the name is not known yet."""
         try:
             return kernelspecs.choose(session.specs, language)
         except NotFound:
@@ -296,7 +298,7 @@ async def _one(answer: dict[str, Any]) -> AsyncGenerator[bytes, None]:
 
 
 async def _items(run: Run, after: int) -> AsyncGenerator[bytes, None]:
-    """A line for each item, up to the end of the run."""
+    """Yield a line for each item until the end of the run."""
     at = after
     while True:
         while at < len(run.items):

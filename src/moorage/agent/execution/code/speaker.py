@@ -1,14 +1,14 @@
 """Speaker of the Jupyter protocol: a program that the agent starts for each code kernel.
 
-It is the only place that imports ``jupyter_client``; it imports nothing of ours, so it starts
-quickly, and a hostile kernel reaches no memory of the agent. It reads commands and writes events as
-lines of JSON, and ends with its input. The first line is the connection of the kernel, with
-``folder``: the directory of its sockets. Paths of sockets are relative to that directory, as a path
-may have 107 bytes at most. A speaker of root takes the user of the directory, so that a link in it
-leads nowhere that the session could not go by itself.
+Only this program imports ``jupyter_client``. It imports none of our modules, so it starts quickly,
+and a hostile kernel cannot reach the agent's memory. It reads commands and writes events as lines
+of JSON, and ends when its input ends. The first line is the connection of the kernel, with
+``folder``, the directory of its sockets. Paths of sockets are relative to that directory, because a
+path has at most 107 bytes. A speaker started by root switches to the owner of the directory, so
+that a link in it cannot lead anywhere that the session could not reach.
 
 Reading never stops: a subscriber that falls behind loses messages silently. Output beyond
-``max_bytes`` of a run is dropped here, and a run that goes on printing is interrupted.
+``max_bytes`` of a run is dropped here, and a run that keeps printing is interrupted.
 """
 
 from __future__ import annotations
@@ -21,16 +21,15 @@ import resource
 import sys
 from typing import Any
 
-# IDLE_S: how long a reply and the idle status may be apart, also on a busy node.
+# IDLE_S: the longest time between a reply and the idle status, even on a busy node.
 READY_S = 60.0
 IDLE_S = 10.0
 REPLY_S = 20.0
-# A run that has printed so many times what is kept is interrupted.
+# A run that has printed this many times the kept amount is interrupted.
 FLOOD = 8
 PROMPT = 4096  # characters that are kept
 PIECE = 16 * 1024  # characters of text in an item
-# The kernel is a program of the session: what it sends must not fill the memory of the agent's
-# node.
+# The kernel is a program of the session: its messages must not fill the memory of the agent's node.
 MEMORY_BYTES = 2 * 1024 * 1024 * 1024
 _NO_CLIENT = 3  # exit status without jupyter_client
 
@@ -76,7 +75,7 @@ class Speaker:
         while True:
             try:
                 message = await receive(timeout=None)
-            except ValueError:  # a wrong signature, or no message at all
+            except ValueError:  # a wrong signature, or not a message
                 continue
             handle(message)
 
@@ -154,11 +153,12 @@ class Speaker:
                 "password": bool(content.get("password")),
             }
             self._bytes += len(json.dumps(asked)) + 64
-            if self._bytes <= FLOOD * self._max_bytes:  # also of a run whose output is cut off
+            if self._bytes <= FLOOD * self._max_bytes:  # even if the run's output is cut off
                 emit(event="output", run=self._run, item={"type": "input", **asked})
 
     def _output(self, **item: Any) -> None:
-        """Sizes are those of JSON, as the item is sent and kept. Long text is sent in pieces."""
+        """Send output. Sizes are those of the JSON that is sent and kept. Long text is sent in
+        pieces."""
         text = item.get("text")
         if text is not None and len(text) > PIECE:
             for start in range(0, len(text), PIECE):
@@ -180,20 +180,21 @@ class Speaker:
             emit(event="flooded", run=self._run)
 
     def _end_without_idle(self, parent: str) -> None:
-        if self._parent == parent:  # it has dropped messages, and its idle status with them
+        if self._parent == parent:  # it dropped messages, including the idle status
             emit(event="output", run=self._run, item={"type": "gap"})
             self._idle = True
             self._end_if_complete()
 
     def _end_without_reply(self, parent: str) -> None:
-        """An interrupt that ipykernel takes beside the code makes it drop the reply."""
+        """End a run without a reply: ipykernel drops the reply if an interrupt hits outside of the
+        code."""
         if self._parent == parent:
             emit(event="output", run=self._run, item={"type": "gap"})
             self._reply = {"status": "aborted"}
             self._end_if_complete()
 
     def _end_if_complete(self) -> None:
-        """A run has ended with both its reply and the idle status."""
+        """End the run once both its reply and the idle status have arrived."""
         if self._reply is None or not self._idle:
             return
         emit(event="done", run=self._run, ok=self._reply.get("status") == "ok")
@@ -240,11 +241,11 @@ async def main() -> None:
 
 
 async def wait_until_ready(client: Any) -> None:
-    """Return once the kernel answers, and what it publishes arrives: a subscription takes effect
-    later.
+    """Return once the kernel answers and its published messages arrive: a subscription takes effect
+    with a delay.
 
-    Not by the client's own ``wait_for_ready``, which takes a slow heartbeat on a busy node for a
-    death.
+    The client's own ``wait_for_ready`` is not used because it mistakes a slow heartbeat on a busy
+    node for a death.
     """
     answered = published = False
     while not (answered and published):
@@ -262,7 +263,7 @@ async def arrives(receive: Any) -> bool:
 
 
 def enter(folder: str) -> None:
-    """Make ``folder`` the working directory, and its user the own one. Raises ``OSError``."""
+    """Make ``folder`` the working directory, and switch to its owner. Raises ``OSError``."""
     os.chdir(folder)
     if os.geteuid() == 0:
         owner = os.stat(".")
