@@ -158,6 +158,6 @@ def test_a_start_on_a_full_disk_says_so(disk: Path) -> None:
     fill(disk)
     with pytest.raises(StartupError, match="No space left on device") as refused:
         CheckpointFiles(disk).record_start(SystemClock())
-    assert refused.value.next_step.startswith(f"free space on the disk of {disk}")
+    assert refused.value.next_step.startswith(f"free some space on the disk of {disk}")
     (disk / "filler").unlink()
     assert CheckpointFiles(disk).record_start(SystemClock()).start > 0

@@ -236,7 +236,7 @@ async def test_foreign_network_is_not_used(
     with contextlib.closing(firewalled.api()) as api:
         api.create_network(name)
         try:
-            with pytest.raises(CreateFailed, match="this agent has not created it") as caught:
+            with pytest.raises(CreateFailed, match="this agent did not create it") as caught:
                 await runtime.create(member(ours, "main1", SERVE))
 
             assert caught.value.reason is Reason.NO_NETWORK

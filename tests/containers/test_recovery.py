@@ -94,7 +94,7 @@ async def test_forged_labels_are_ignored(
     assert [status(docker_engine, container) for container in foreign] == ["running"] * 3
 
     # The name of that kernel is taken.
-    with pytest.raises(CreateFailed, match="this agent has not created it"):
+    with pytest.raises(CreateFailed, match="this agent did not create it"):
         await runtime.create(launch(kernel_id=another))
 
 

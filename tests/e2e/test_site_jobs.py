@@ -210,7 +210,7 @@ async def test_files_are_copied_in_and_out_of_a_job(
     await cp(
         platform, "job:progress.txt", str(tmp_path / "no"), code=3, error="written no progress.txt"
     )
-    await cp(platform, str(tmp_path / "all"), "job:", code=1, error="takes single files only")
+    await cp(platform, str(tmp_path / "all"), "job:", code=1, error="accepts only single files")
     await cp(platform, str(tmp_path / "data"), "job:../x", code=1, error="not in the directory")
     assert not (tmp_path / "no").exists()
     await client.sessions.stop("job")

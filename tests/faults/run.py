@@ -34,7 +34,7 @@ from .schedule import Fault, fault_sequences
 from .site import SITE, FaultySite
 
 CONVERGE_S = 150.0
-IN_DOUBT = "the answer to the submit was lost"
+IN_DOUBT = "the answer to the submission was lost"
 
 
 async def inject(cluster: Cluster, fault: Fault) -> None:

@@ -244,7 +244,7 @@ async def test_a_job_that_the_database_has_lost_goes_on(tmp_path: Path, profile:
 @PROFILES
 async def test_options_that_heappe_does_not_know_are_refused(tmp_path: Path, profile: str) -> None:
     async with agent(tmp_path, profile) as at:
-        with pytest.raises(CreateFailed, match="takes no options") as caught:
+        with pytest.raises(CreateFailed, match="accepts no options") as caught:
             await at.runtime.create(replace(launch(), hpc=HpcJob(options={"constraint": "a100"})))
         assert caught.value.clean
         assert (await at.runtime.find(), at.server.running()) == ({}, [])

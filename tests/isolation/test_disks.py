@@ -54,7 +54,7 @@ async def until(condition: Callable[[], bool], seconds: float = 30) -> None:
 
 @pytest.fixture(params=["enforced", "counted"])
 def with_quotas(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Path, bool]]:
-    """A state directory on a file system with quotas of users, and whether they are enforced."""
+    """A state directory on a file system with user quotas, and whether they are enforced."""
     image = tmp_path / "quotas.img"
     home = tmp_path / "quotas"
     home.mkdir()
@@ -257,8 +257,8 @@ async def test_without_a_way_to_limit_processes_of_members_are_refused(
         await node.start(disk=LIMIT)
 
     for part in (
-        "agent.process_disk = 64MiB cannot be kept",
-        "quotas of users",
+        "agent.process_disk = 64MiB cannot be enforced",
+        "user quotas",
         "mount: no loop devices",
     ):
         assert part in str(failed.value)

@@ -231,8 +231,8 @@ MUTATIONS = (
     Mutation(
         "nothing is stopped on a full disk",
         "agent/runtimes/process/runtime.py",
-        "        except OSError as error:\n            # The directory was deleted, or",
-        "        except FileNotFoundError as error:\n            # The directory was deleted, or",
+        "        except OSError as error:\n            # The directory was deleted or",
+        "        except FileNotFoundError as error:\n            # The directory was deleted or",
         DISK,
     ),
     Mutation(

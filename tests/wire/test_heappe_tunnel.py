@@ -92,7 +92,7 @@ async def test_renewals_are_one_at_a_time_and_paced_for_all_who_ask() -> None:
         assert {one.problem for one in refused if isinstance(one, HeappeFailed)} == {
             SiteFault.TUNNEL
         }
-        assert "(tunnel): it is being opened again" in str(refused[0])
+        assert "(tunnel): it is being reopened" in str(refused[0])
         await at.advance(LONGEST_PAUSE_S)
         await at.keeper.renew(way, "dead")
         assert at.server.calls[_REQUEST] == asked + 2

@@ -81,7 +81,7 @@ def test_an_index_that_does_not_answer_leaves_nothing(tmp_path: Path) -> None:
 
 def test_a_disk_without_room_is_refused_before_anything_is_made(tmp_path: Path) -> None:
     recipe = Recipe("vllm", "key", (InstallStep(("-c", "")),), size=2**62)
-    with pytest.raises(InstallFailed, match=r"needs 4294967296\.0 GiB .* has .* free"):
+    with pytest.raises(InstallFailed, match=r"needs 4294967296\.0 GiB, and .* has .* free"):
         install(tmp_path, recipe, lambda *_: None, os.environ)
     assert folders_of(tmp_path) == []
 

@@ -42,7 +42,7 @@ def test_waiting_jobs_are_queued_with_a_reason_even_after_an_earlier_run(state: 
 @pytest.mark.parametrize(
     ("reason", "shown"),
     [
-        ("None", "has not looked at it yet"),
+        ("None", "has not considered it yet"),
         ("Priority", "Priority: jobs of a higher priority"),
         (
             "ReqNodeNotAvail, UnavailableNodes:cn[1-4]",

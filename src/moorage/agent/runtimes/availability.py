@@ -1,5 +1,5 @@
-"""Availability of a runtime whose service or site may stop answering: whether the agent offers
-it."""
+"""Availability of a runtime whose service or site may stop answering, and which the agent then
+withdraws."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ UNAVAILABLE_AFTER_S = 60.0
 
 
 class RuntimeAvailability:
-    """Tracks whether a runtime is offered: while it answers and for ``UNAVAILABLE_AFTER_S`` after
-    that, but not while it refuses new kernels. ``isolates``: whether it takes kernels of any user,
-    as of its last answer. ``problem``: why it takes no new kernels, in its own words; "": it
-    does."""
+    """The state of one runtime. It is offered while it answers and for ``UNAVAILABLE_AFTER_S``
+    afterwards, but not while it refuses new kernels. ``isolates``: whether it accepts kernels of
+    any user, as of its last answer. ``problem``: why it accepts no new kernels, in its own words;
+    "" if it does."""
 
     def __init__(self, runtime: Runtime, clock: Clock) -> None:
         self._runtime = runtime
@@ -35,10 +35,10 @@ class RuntimeAvailability:
         except RuntimeFailed as error:
             if error.is_refusal:
                 self._answered_at = now
-                self._withdraw(error, "a runtime takes no new kernels for now")
+                self._withdraw(error, "a runtime accepts no new kernels for now")
             elif self._answered_at is None or now - self._answered_at >= UNAVAILABLE_AFTER_S:
-                # Its first words stay: those of each attempt may differ, and would be reported each
-                # time.
+                # The first message stays, because a different message of each attempt would be
+                # reported every time.
                 if self._answered_at is not None or not self.problem:
                     self._withdraw(error, "a runtime does not answer; no new kernels in it")
                 self._answered_at = None

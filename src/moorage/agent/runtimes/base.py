@@ -19,8 +19,8 @@ from moorage.common.model.reasons import Reason
 from moorage.common.model.service_ports import AppPort, ServicePort
 from moorage.common.model.status import ObservedState
 
-# Environment variables by which a runtime identifies its kernels on the node. They survive the loss
-# of the agent's checkpoint. OWNER_VAR holds the state directory of the agent.
+# Environment variables that identify a runtime's kernels on the node, even if the agent's
+# checkpoint is lost. OWNER_VAR holds the state directory of the agent.
 KERNEL_ID_VAR = "MOORAGE_KERNEL_ID"
 OWNER_VAR = "MOORAGE_AGENT_STATE"
 PORT_VAR = "MOORAGE_PORT"
@@ -28,11 +28,11 @@ APPS_VAR = "MOORAGE_APPS"
 
 # Working directory of the session inside a container.
 WORKSPACE = "/workspace"
-# Directory inside a container with its model, if that is in the cache of the node.
+# Directory inside a container with its model, if the model is in the cache of the node.
 MODELS = "/moorage/models"
-# Directory inside a container to which its program reports its progress.
+# Directory inside a container where its program reports its progress.
 PROGRESS_FOLDER = "/run/moorage"
-# Interface of a kernel on the network of its cluster, where that spans several nodes.
+# Interface of a kernel on the network of its cluster, if that spans several nodes.
 OVERLAY_INTERFACE = "moorage0"
 
 
@@ -63,13 +63,13 @@ class CreateFailed(MoorageError):
 
 
 def failed_write(number: int | None) -> Reason:
-    """Why a kernel cannot start whose state cannot be written. ``number``: of ``errno``."""
+    """Why a kernel cannot start because its state cannot be written. ``number``: the ``errno``."""
     return Reason.DISK_FULL if number in (errno.ENOSPC, errno.EDQUOT) else Reason.CREATE_FAILED
 
 
 class RuntimeFailed(MoorageError):
-    """A request to the runtime failed; a retry may succeed. ``is_refusal``: it answered, and takes
-    no new kernels for now."""
+    """A request to the runtime failed; a retry may succeed. ``is_refusal``: it answered that it
+    accepts no new kernels for now."""
 
     code = "runtime-failed"
     is_refusal = False
@@ -77,28 +77,28 @@ class RuntimeFailed(MoorageError):
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What the kernels of a runtime are like, and what it can do for them. Known without an answer
-    from what it runs on. The agent asks for these, never for the name of a runtime.
+    """Properties of a runtime and of its kernels, which are known without querying its backend. The
+    agent decides by these, never by the name of a runtime.
 
     ``simulated``: kernels run no program; they need no preflight checks and no readiness probes.
     ``contained``: kernels see neither the programs and files of the node nor the environment of the
-    agent, and listen on an address of their own. ``node_processes``: kernels are processes of this
-    node, of the agent's user unless they are sandboxed. ``images``: kernels run in container
-    images, which ``prepare`` fetches. ``model_mounts``: kernels have ``Launch.model_folder``
-    mounted. ``devices``: the agent hands out devices of its node. ``own_address``: kernels listen
-    on an address and a port that only ``RuntimeObservation.address`` tells; the agent allocates
-    none. ``max_jobs``: the most kernels at once at a site with a queue of its own, which may be
-    QUEUED and whose lifetime ends with a walltime; None for a runtime of this node.
+    agent, and have their own address. ``node_processes``: kernels are processes of this node, of
+    the agent's user unless they are sandboxed. ``images``: kernels run in container images, which
+    ``prepare`` fetches. ``model_mounts``: kernels have ``Launch.model_folder`` mounted.
+    ``devices``: the agent assigns devices of its node. ``own_address``: kernels listen on an
+    address and a port that only ``RuntimeObservation.address`` contains; the agent allocates none.
+    ``max_jobs``: the most concurrent kernels at a site with its own queue, which may be QUEUED and
+    whose lifetime is limited by a walltime; None for a runtime of this node.
 
-    What a runtime without the following raises is ``CreateFailed`` in ``create``, or
-    ``ExecFailed``: ``exec``, ``code`` (its commands and the agent share a directory and its
-    sockets), ``workspaces``, ``clusters`` (``overlay``: on a private network even over several
-    nodes), ``service_ports``, ``leases`` (supervisors of kernels end them by their lease).
-    ``signals``: it is ``Signalling``. ``files``: it has ``copy``, for kernels that run no commands;
-    ``directories_in``: also of whole directories into kernels. ``usage``: whether it is measured.
-    ``check_interval_s``: the least time between two checks of a kernel's health, where each is a
-    call of a site. ``outage_s``: how long a start is tried again that failed clean because what it
-    runs on does not answer.
+    A runtime without the following raises ``CreateFailed`` in ``create``, or ``ExecFailed``:
+    ``exec``, ``code`` (its commands and the agent share a directory and its sockets),
+    ``workspaces``, ``clusters`` (``overlay``: on a private network even over several nodes),
+    ``service_ports``, ``leases`` (supervisors of kernels end them by their lease). ``signals``: it
+    is ``Signalling``. ``files``: it has ``copy``, for kernels that cannot run commands;
+    ``directories_in``: also for whole directories into kernels. ``usage``: whether it is measured.
+    ``check_interval_s``: the minimum time between two checks of a kernel's health, if each is a
+    call to a site. ``outage_s``: how long a start is retried that failed clean because the backend
+    does not answer.
     """
 
     simulated: bool = False
@@ -125,19 +125,19 @@ class Capabilities:
 
     @property
     def batch(self) -> bool:
-        """It submits jobs to the queue of a site."""
+        """Whether it submits jobs to the queue of a site."""
         return self.max_jobs is not None
 
     def is_open(self, state: ObservedState) -> bool:
-        """Users may run commands in a kernel in ``state``, or copy files: a job that is queued has
+        """Whether users may run commands in a kernel in ``state``, or copy files: a queued job has
         a directory."""
         return state is ObservedState.RUNNING or (self.files and state is ObservedState.QUEUED)
 
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """``isolates``: the runtime runs kernels of any user; without it, only those of administrators,
-    and ``detail`` says why."""
+    """The isolation of a runtime. ``isolates``: it runs kernels of any user; otherwise only those
+    of administrators, for the reason ``detail``."""
 
     isolates: bool = True
     detail: str = ""
@@ -149,9 +149,9 @@ class Isolation:
 
 
 LOOPBACK = "127.0.0.1"
-"""Where the kernels of a cluster reach each other that share a network namespace."""
-# For runtimes whose kernels have an address of their own: stands for the port in ``Launch.argv``
-# and ``Launch.env``. The port is picked where the kernel runs.
+"""The address of kernels of a cluster that share a network namespace."""
+# Placeholder for the port in ``Launch.argv`` and ``Launch.env``, for runtimes whose kernels have
+# their own address. The port is chosen where the kernel runs.
 PORT_TOKEN = "@MOORAGE_PORT@"
 
 
@@ -189,7 +189,7 @@ class OverlayPeer:
 
 @dataclass(frozen=True, slots=True)
 class Overlay:
-    """WireGuard interface of a kernel on the network of its cluster. ``port``: the UDP port on this
+    """WireGuard interface of a kernel on the network of its cluster. ``port``: its UDP port on this
     node."""
 
     private_key: str = field(repr=False)
@@ -200,9 +200,9 @@ class Overlay:
 
 @dataclass(frozen=True, slots=True)
 class DevicePlace:
-    """Where a device is on its node. ``node``: its device node, like ``/dev/nvidia0``, of a slice
-    that of its GPU; "" if unknown. ``index``: its number in the order of the driver, like ``0``, or
-    ``0:1`` for the second slice of the first GPU."""
+    """The place of a device on its node. ``node``: its device node, like ``/dev/nvidia0``, or that
+    of its GPU for a slice; "" if unknown. ``index``: its number in the driver's order, like ``0``,
+    or ``0:1`` for the second slice of the first GPU."""
 
     node: str
     index: str
@@ -233,8 +233,8 @@ class Launch:
 
     For runtimes with ``Capabilities.own_address``: ``port`` is 0, ``serves`` says whether the
     kernel listens on one, and ``PORT_TOKEN`` stands for it, as does ``port_token`` for the port of
-    an app. ``hpc``: what its job asks of the site; None: its resource group is not of kind hpc.
-    ``inputs``: directories of the node, by the paths in the working directory at which the kernel
+    an app. ``hpc``: its job's request to the site; None: its resource group is not of kind hpc.
+    ``inputs``: directories of the node, by the paths in the working directory where the kernel
     reads them.
     """
 
@@ -271,9 +271,9 @@ class Handle:
     """Reference to a kernel, stored in the agent's checkpoint. ``state`` is JSON private to the
     runtime.
 
-    ``port`` and ``apps`` are set by ``find`` for kernels that are missing in the checkpoint; 0 and
-    empty where unknown. ``started`` is set by ``create`` if the runtime confirmed that the program
-    runs, which saves the first ``observe`` (decision 15).
+    ``port`` and ``apps`` are set by ``find`` for kernels that the checkpoint lacks; 0 and empty if
+    unknown. ``started`` is set by ``create`` if the runtime confirmed that the program runs, which
+    saves the first ``observe`` (decision 15).
     """
 
     runtime: str
@@ -290,17 +290,17 @@ class RuntimeObservation:
     RUNNING (its process lives), EXITED, GONE or UNKNOWN.
 
     ``exit_code`` is negative for a signal, None if unknown. ``oom``: Linux has killed a process of
-    the kernel for want of memory, its main program or another. ``all_exited``: no process of an
+    the kernel for lack of memory, its main program or another. ``all_exited``: no process of an
     EXITED kernel remains. ``never_started``: the program never ran; ``detail`` has the reason.
     ``lease_expired``: its supervisor ended it.
 
     QUEUED: ``detail`` has the site's reason, ``expected_start`` the start that the site expects, in
     unix seconds; None: unknown. CREATING, RUNNING and UNKNOWN: ``ends_at`` is the end of its
     walltime in unix seconds; None: unlimited or unknown. ``address``: host and port at which the
-    proxy reaches it, with ``Capabilities.own_address``; it may change; port 0 if only its service
-    ports are there. ``app_ports``: the numbers of these by name. EXITED: ``walltime_over`` if that
-    was the reason. RUNNING: ``unreachable``, why no request gets to it although it may serve, and
-    ``kept_until``, before when it is not replaced for that, in unix seconds.
+    proxy reaches it, with ``Capabilities.own_address``; it may change; port 0 if it has only
+    service ports. ``app_ports``: their numbers by name. EXITED: ``walltime_over`` if that was the
+    reason. RUNNING: ``unreachable``, why no request reaches it although it may serve, and
+    ``kept_until``, until when it is not replaced for that, in unix seconds.
     """
 
     state: ObservedState
@@ -323,7 +323,7 @@ class RuntimeObservation:
 class Counters:
     """Usage of a kernel: ``cpu_us``, ``rx`` and ``tx`` are totals since its start (CPU time in
     microseconds, bytes), ``memory`` is the current use in bytes. ``rx`` and ``tx`` are None if the
-    kernel has no network of its own or the values are unknown. ``pids``: its processes in the pid
+    kernel has no separate network or the values are unknown. ``pids``: its processes in the pid
     namespace of the node.
 
     ``gpu`` (1/1000 of a device) and ``gpu_memory`` are set only by runtimes with fake devices.
@@ -339,9 +339,9 @@ class Counters:
 
 
 class Runtime(Protocol):
-    """``silence_grace_s``: how long its kernels tolerate the silence of their agent before they
-    count as lost. 0 leaves it to the manager (minutes), which suits programs that end with their
-    node; a batch system, whose jobs outlive the agent, declares days."""
+    """A runtime. ``silence_grace_s``: how long its kernels tolerate the silence of their agent
+    before they count as lost. 0 uses the manager's default (minutes), which suits programs that end
+    with their node; a batch system, whose jobs outlive the agent, declares days."""
 
     name: str
     silence_grace_s: float
@@ -350,14 +350,15 @@ class Runtime(Protocol):
     def capabilities(self) -> Capabilities: ...
 
     async def probe(self) -> Isolation:
-        """Whether it can be used here now, and for whom. Raises ``RuntimeFailed`` if it cannot."""
+        """Check whether it can be used here now, and for whom. Raises ``RuntimeFailed`` if it
+        cannot."""
         ...
 
     async def prepare(
         self, launch: Launch, on_progress: OnProgress = ignore_progress
     ) -> tuple[ServicePort, ...]:
-        """Fetch what ``create`` needs, such as the image. Returns the service ports that the image
-        declares. May take long; may be cancelled. Raises ``CreateFailed``."""
+        """Fetch the prerequisites of ``create``, such as the image. Returns the service ports that
+        the image declares. This may take long and may be cancelled. Raises ``CreateFailed``."""
         ...
 
     async def create(self, launch: Launch) -> Handle:
@@ -375,8 +376,8 @@ class Runtime(Protocol):
         ...
 
     async def stop(self, handle: Handle, grace_s: float) -> None:
-        """Send the stop signal and return at once. The kernel is killed after ``grace_s`` seconds;
-        a second call restarts the grace period."""
+        """Send the stop signal and return immediately. The kernel is killed after ``grace_s``
+        seconds; a second call restarts the grace period."""
         ...
 
     async def destroy(self, handle: Handle) -> None:
@@ -385,20 +386,21 @@ class Runtime(Protocol):
         ...
 
     async def find(self) -> dict[KernelId, Handle]:
-        """All kernels of this agent that exist on the node, in the checkpoint or not. Raises
-        ``RuntimeFailed`` if the runtime does not answer; no answer never means "none"."""
+        """All kernels of this agent that exist on the node, whether or not they are in the
+        checkpoint. Raises ``RuntimeFailed`` if the runtime does not answer; no answer never means
+        "none"."""
         ...
 
     async def usage(self, handles: Mapping[KernelId, Handle]) -> dict[KernelId, Counters]:
-        """Usage of these kernels, without those that cannot be measured. Called every few seconds
-        with all running kernels, so it must be cheap. Raises ``RuntimeFailed`` without an
-        answer."""
+        """Usage of these kernels, except those that cannot be measured. It is called every few
+        seconds with all running kernels, so it must be cheap. Raises ``RuntimeFailed`` if the
+        runtime does not answer."""
         ...
 
     def logs(
         self, handle: Handle, tail_lines: int = 0, follow: bool = False
     ) -> AsyncGenerator[bytes, None]:
-        """The log from the last ``tail_lines`` lines on (0: all that is kept). ``follow`` streams
+        """Yield the last ``tail_lines`` lines of the log (0: all that is kept). ``follow`` streams
         new output until the kernel has exited."""
         ...
 
@@ -412,29 +414,29 @@ class Runtime(Protocol):
         missing program does not raise: the ``Execution`` prints an error and exits with 126 or 127,
         as in a shell.
 
-        Raises ``ExecFailed`` if the kernel is not running, and ``RuntimeFailed`` without an
-        answer."""
+        Raises ``ExecFailed`` if the kernel is not running, and ``RuntimeFailed`` if the runtime
+        does not answer."""
         ...
 
 
 @runtime_checkable
 class Closable(Protocol):
-    """Runtime with connections or processes to close when its agent ends. Its kernels keep
+    """A runtime with connections or processes to close when its agent ends. Its kernels keep
     running."""
 
     def close(self) -> Awaitable[None] | None: ...
 
 
 class BatchRuntime(Runtime, Protocol):
-    """Runtime that submits jobs to the queue of a site. ``Capabilities.files`` tells whether it
-    copies."""
+    """A runtime that submits jobs to the queue of a site. ``Capabilities.files`` says whether it
+    can copy files."""
 
     def doubtful_jobs(self) -> tuple[DoubtfulJob, ...]:
-        """Jobs that it cannot end, or has doubts about, and for which the site may still bill."""
+        """Jobs that it cannot end or has doubts about, and that the site may still bill."""
         ...
 
     def site_nodes(self) -> tuple[SiteNodes, ...]:
-        """Nodes of the site as it said of late; empty: unknown."""
+        """Recent counts of the site's nodes; empty if unknown."""
         ...
 
     async def copy(self, handle: Handle, copy: Copy) -> Execution:

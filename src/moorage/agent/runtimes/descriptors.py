@@ -13,11 +13,11 @@ CHUNK = 32 * 1024
 
 
 def spawn_actions(sources: Sequence[int], first: int) -> list[tuple[int, int, int]]:
-    """Actions of ``os.posix_spawn`` that give a program ``sources`` as the numbers from ``first``
-    on.
+    """Actions of ``os.posix_spawn`` that give a program ``sources`` as the descriptors from
+    ``first``.
 
-    They go to numbers above all of these first, so that none is overwritten before it is copied,
-    whatever the numbers are. The copies up there stay open: a program closes what it does not know.
+    They are first copied to numbers above all of these, so that none is overwritten before it is
+    copied. Those copies stay open; a program closes descriptors that it does not know.
     """
     above = max((*sources, first + len(sources))) + 1
     up = [(os.POSIX_SPAWN_DUP2, fd, above + at) for at, fd in enumerate(sources)]
@@ -25,8 +25,8 @@ def spawn_actions(sources: Sequence[int], first: int) -> list[tuple[int, int, in
 
 
 def read_now(fd: int) -> bytes | None:
-    """The available data; b"" at the end of file; None if there is no data yet. A terminal that was
-    closed on the other side is at its end, although Linux reports EIO."""
+    """The available data; b"" at the end of file; None if there is no data yet. A terminal whose
+    other side was closed counts as ended, although Linux reports EIO."""
     try:
         return os.read(fd, CHUNK)
     except BlockingIOError:
@@ -51,7 +51,7 @@ async def readable(fds: Iterable[int]) -> None:
 
 
 async def write_all(fd: int, data: bytes) -> bool:
-    """False: the other side is closed."""
+    """Write everything. Returns False if the other side is closed."""
     loop = asyncio.get_running_loop()
     remaining = memoryview(data)
     while remaining:

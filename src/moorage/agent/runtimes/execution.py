@@ -1,5 +1,5 @@
-"""Interface for commands that run inside a kernel, beside its main program. Part of the runtime
-interface."""
+"""Interface for commands that run inside a kernel beside its main program. It is part of the
+runtime interface."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class ExecFailed(MoorageError):
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """``env`` is added to the environment of the kernel. ``tty``: run on a terminal with ``rows``
-    and ``cols`` characters (0: unknown). Without ``stdin`` the input is empty."""
+    """A command. ``env`` is added to the environment of the kernel. ``tty``: run on a terminal with
+    ``rows`` and ``cols`` characters (0: unknown). Without ``stdin`` the input is empty."""
 
     argv: tuple[str, ...]
     env: dict[str, str] = field(default_factory=dict)
@@ -38,9 +38,9 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A copy of files as a tar stream. ``into`` the kernel: from the input, where the source is the
-    entry "copy" and was called ``name``; else to the output. ``path``: in the working directory of
-    the kernel; of ``into``, as with cp: a directory that exists gets the source."""
+    """A copy of files as a tar stream. ``into``: to the kernel from the input, where the source is
+    the entry "copy" and was called ``name``; otherwise to the output. ``path``: in the working
+    directory of the kernel; with ``into``, as in cp, an existing directory receives the source."""
 
     into: bool
     path: str
@@ -52,9 +52,9 @@ class Execution(Protocol):
     ``disconnect``."""
 
     async def read(self) -> tuple[int, bytes] | None:
-        """The next output with its channel, ``STDOUT`` or (without a terminal) ``STDERR``. None:
-        the command has exited and all of its output was read. Later output of its background
-        processes is not read."""
+        """Return the next output with its channel, ``STDOUT`` or (without a terminal) ``STDERR``.
+        None: the command has exited and all of its output has been read. Later output of its
+        background processes is not read."""
         ...
 
     async def write(self, data: bytes) -> None:
@@ -62,19 +62,19 @@ class Execution(Protocol):
         ...
 
     async def end_input(self) -> None:
-        """End of file on the input; on a terminal, the key ^D."""
+        """Send end of file on the input; on a terminal, the key ^D."""
         ...
 
     async def resize(self, rows: int, cols: int) -> None:
-        """Set the size of the terminal. No effect without one."""
+        """Set the size of the terminal. It has no effect without a terminal."""
         ...
 
     async def wait(self) -> int:
-        """Exit code, negative for a signal. Raises ``ExecFailed`` if it is unknown."""
+        """Return the exit code, negative for a signal. Raises ``ExecFailed`` if it is unknown."""
         ...
 
     def disconnect(self) -> None:
-        """The client has disconnected: send SIGHUP if the command still runs, and SIGKILL after
-        ``DISCONNECT_GRACE_S`` seconds. Returns at once, so that it cannot be cancelled.
+        """Handle the client's disconnect: send SIGHUP if the command is still running, and SIGKILL
+        after ``DISCONNECT_GRACE_S`` seconds. Returns immediately, so that it cannot be cancelled.
         Idempotent."""
         ...

@@ -2,12 +2,12 @@
 
 A kernel's environment sets its behavior: ``FAKE_START_S`` (seconds until it runs; 0),
 ``FAKE_RUN_S`` (seconds until it exits on its own; default 1 for batch, never for other types),
-``FAKE_EXIT_CODE`` (0), ``FAKE_IGNORE_TERM`` (1: it exits only when killed), ``FAKE_SIGNALS`` (those
-that it has handlers for; HUP) and ``FAKE_LOG`` (its output). The usage that it reports:
+``FAKE_EXIT_CODE`` (0), ``FAKE_IGNORE_TERM`` (1: it exits only when killed), ``FAKE_SIGNALS`` (the
+signals that it handles; HUP) and ``FAKE_LOG`` (its output). Its reported usage is set by
 ``FAKE_CPU`` (processors; 0), ``FAKE_MEMORY`` and ``FAKE_GPU_MEMORY`` (bytes), ``FAKE_GPU`` (busy
-devices), ``FAKE_RX`` and ``FAKE_TX`` (bytes per second). Of a site with a queue: ``FAKE_QUEUE_S``
-(seconds in the queue; 0) and ``FAKE_WALLTIME_S`` (seconds from then to its end; what its order asks
-for).
+devices), ``FAKE_RX`` and ``FAKE_TX`` (bytes per second). For a site with a queue: ``FAKE_QUEUE_S``
+(seconds in the queue; 0) and ``FAKE_WALLTIME_S`` (seconds from then to its end; the walltime in its
+order).
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class _Kernel:
     def _set_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        # The loop may call a timer slightly early: the model is advanced to the time that was set.
+        # The loop may call a timer slightly early, so the model is advanced to the scheduled time.
         at = self.simulated.next_change
         self._timer = None if at is None else self._loop.call_at(at, self.advance, at)
 
@@ -117,8 +117,8 @@ class FakeNode:
 
 
 class FakeRuntime:
-    """``silence_grace_s``: as a runtime whose kernels outlive their agent declares it.
-    ``max_jobs``: it plays a site that takes so many; None: it plays a node."""
+    """The fake runtime. ``silence_grace_s``: as declared by a runtime whose kernels outlive their
+    agent. ``max_jobs``: the capacity of the site that it simulates; None: it simulates a node."""
 
     name = "fake"
 
@@ -149,7 +149,7 @@ class FakeRuntime:
             return handle
 
         script = _script_from(launch.env, launch.hpc.walltime_s if launch.hpc else 0)
-        _counters(launch.env, 0.0)  # refuse a malformed number now
+        _counters(launch.env, 0.0)  # fail early for a malformed number
         if text := launch.env.get("FAKE_LOG"):
             folder = self._logs.folder(launch.kernel_id)
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)

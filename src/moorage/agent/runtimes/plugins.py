@@ -1,8 +1,8 @@
 """Loader for runtimes: entry points of the group ``moorage.runtimes``.
 
-The entry points of this package are the runtimes that ship, each under its own name. The entry
-point NAME of another package is the runtime ``custom:NAME``, so that no package replaces a runtime
-that ships.
+The entry points of this package are the shipped runtimes, each under its own name. The entry point
+NAME of another package is the runtime ``custom:NAME``, so that no package can replace a shipped
+runtime.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ if TYPE_CHECKING:
     from moorage.common.config.settings import AgentSettings
 
 GROUP = "moorage.runtimes"
-# Version of ``Runtime``, ``RuntimePlugin`` and what both take. Grows with each change that breaks a
-# plug-in.
+# Version of ``Runtime``, ``RuntimePlugin`` and their arguments. It grows with each change that
+# breaks a plug-in.
 INTERFACE = 1
 _OWN = "moorage"
 
 
 @dataclass(frozen=True, slots=True)
 class AgentParts:
-    """What runtimes are made of. ``state``: the agent's own directory, in ``home``, that of the
-    installation; ``identity`` belongs to ``state``, and no other agent has it."""
+    """The agent's parts for building runtimes. ``state``: the agent's own directory within
+    ``home``, the installation's directory; ``identity`` belongs to ``state`` and is unique to this
+    agent."""
 
     settings: AgentSettings
     state: Path
@@ -46,16 +47,16 @@ class AgentParts:
 
 @dataclass(frozen=True, slots=True)
 class RuntimePlugin:
-    """A runtime, as its entry point names it.
+    """The plug-in of a runtime, named by its entry point.
 
-    ``interface``: the version of the interface that it was written for. ``create`` makes the
+    ``interface``: the version of the interface that it was written for. ``create`` builds the
     runtime from the parts of the agent and the plug-in's own ``settings``, None if it has none; it
     returns None if the runtime is switched off. It may block, raises ``ConfigError``,
-    ``StartupError`` and ``OSError``, and need not reach what the runtime runs on: that is for
-    ``Runtime.probe``. ``site``: it submits jobs to a queue elsewhere, and its agent offers nothing
-    of the node; its runtimes have ``Capabilities.max_jobs``. ``upkeep``: the seconds between two
-    calls, and what is called with the runtime. ``in_agent``: it needs nothing but the agent, which
-    asks only at its start whether it can be used.
+    ``StartupError`` and ``OSError``, and need not reach the runtime's backend, which
+    ``Runtime.probe`` does. ``site``: it submits jobs to a queue elsewhere, and its agent offers
+    nothing of the node; its runtimes have ``Capabilities.max_jobs``. ``upkeep``: the seconds
+    between two calls, and the function that is called with the runtime. ``in_agent``: it needs only
+    the agent, which checks only at start whether it can be used.
     """
 
     interface: int
@@ -67,7 +68,7 @@ class RuntimePlugin:
 
 
 def load(name: str, entries: Iterable[EntryPoint] | None = None) -> RuntimePlugin:
-    """The plug-in of a runtime. ``entries``: None for those that are installed. Raises
+    """Load the plug-in of a runtime. ``entries``: None for the installed ones. Raises
     ``ConfigError`` if it is missing, ambiguous, broken or written for another interface."""
     found = [
         one
@@ -131,7 +132,7 @@ def settings_of(
 
         return None
 
-    # Imported here: agents without such a runtime do not carry pydantic.
+    # Imported here so that agents without such a runtime do not load pydantic.
     from pydantic import ValidationError
 
     try:
@@ -148,7 +149,8 @@ def settings_of(
 
 
 def check_sections(sections: Iterable[str], runtimes: Iterable[str]) -> None:
-    """Raises ``ConfigError`` for settings of a plug-in that the agent does not offer."""
+    """Check the sections. Raises ``ConfigError`` for settings of a plug-in that the agent does not
+    offer."""
     offered = {name.removeprefix(CUSTOM) for name in runtimes if is_custom(name)}
     for section in sorted(set(sections) - offered):
         raise ConfigError(
@@ -158,7 +160,7 @@ def check_sections(sections: Iterable[str], runtimes: Iterable[str]) -> None:
 
 
 def check_built(name: str, plugin: RuntimePlugin, runtime: Runtime) -> None:
-    """Raises ``ConfigError`` if the runtime is not what its plug-in says."""
+    """Check a runtime. Raises ``ConfigError`` if it contradicts its plug-in."""
     if runtime.name != name:
         raise ConfigError(
             f"the runtime {name!r} calls itself {runtime.name!r}",

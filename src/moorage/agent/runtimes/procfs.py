@@ -37,7 +37,7 @@ def stat(pid: int) -> Stat | None:
 
 
 def alive(pid: int, start: int) -> bool:
-    """Return whether this very process is alive. A zombie is not."""
+    """Return whether exactly this process is alive. A zombie is not."""
     current = stat(pid) if pid > 0 else None
     return current is not None and current.start == start and current.alive
 
@@ -55,8 +55,8 @@ def environ(pid: int) -> dict[str, str] | None:
 
 
 def uid(pid: int) -> int:
-    """The real uid; -1 if the process does not exist. The owner of /proc/PID is no substitute: a
-    process can make that root."""
+    """The real uid; -1 if the process does not exist. The owner of /proc/PID cannot be used,
+    because a process can change it to root."""
     try:
         with open(f"/proc/{pid}/status", "rb") as file:
             return next(int(line.split()[1]) for line in file if line.startswith(b"Uid:"))
@@ -66,7 +66,7 @@ def uid(pid: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SignalSets:
-    """Signals of a process: sent and not taken yet, kept back for now, and those with a handler."""
+    """Signals of a process: pending, blocked, and those with a handler."""
 
     pending: int
     blocked: int
@@ -95,7 +95,7 @@ def signal_sets(pid: int) -> SignalSets | None:
 
 
 def await_exit(pid: int, start: int, timeout_s: float) -> None:
-    """Wait until this very process has ended, at most ``timeout_s`` seconds."""
+    """Wait until exactly this process has ended, at most ``timeout_s`` seconds."""
     try:
         pidfd = os.pidfd_open(pid)
     except ProcessLookupError:

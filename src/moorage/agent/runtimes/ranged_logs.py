@@ -1,4 +1,4 @@
-"""Logs by the numbers and times of their bytes, of runtimes whose logs are in a log store."""
+"""Logs with the numbers and times of their bytes, for runtimes whose logs are in a log store."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from moorage.common.link.log_request import LogPiece
 
 @runtime_checkable
 class RangedLogs(Protocol):
-    """Without it, a log has neither: readers that are cut off find their place by what they saw
-    last."""
+    """A runtime with such logs. Without it, a log has neither, and readers that are cut off find
+    their place by their last data."""
 
     def log_range(self, handle: Handle, wanted: LogRange) -> AsyncGenerator[LogPiece, None]:
-        """What of the log is ``wanted``, as ``LogStore.read_range`` has it."""
+        """The ``wanted`` part of the log, as in ``LogStore.read_range``."""
         ...

@@ -28,14 +28,15 @@ if TYPE_CHECKING:
     from moorage.common.config.settings import AgentSettings
 
 log = structlog.get_logger("moorage.agent.runtimes")
-# Kernels of these are looked for on every node, whether or not the agent offers the runtime.
+# The agent looks for kernels of these on every node, even if it does not offer the runtime.
 ON_NODES = ("process", "fake", "docker")
 
 
 class RuntimeRegistry:
-    """``known``: every runtime that may have kernels here, offered or not. ``offered``: the names
-    of those that take new ones, as of the last ``refresh``. ``loops``: name, tick and interval of
-    their upkeep. ``process``: on every agent, offered or not; set by ``start``."""
+    """The runtimes of an agent. ``known``: every runtime that may have kernels here, offered or
+    not. ``offered``: the names of those that accept new kernels, as of the last ``refresh``.
+    ``loops``: name, tick and interval of their upkeep. ``process``: exists on every agent, offered
+    or not; set by ``start``."""
 
     process: ProcessRuntime
 
@@ -81,8 +82,8 @@ class RuntimeRegistry:
                 await self._probe_once(runtime)
                 continue
 
-            # Registered even while it does not answer: its kernels are kept, and found once it
-            # does.
+            # Registered even while it does not answer, because its kernels are kept, and found once
+            # it does.
             self.known[name] = runtime
             self._availability[name] = RuntimeAvailability(runtime, self._clock)
             if plugin.site:
@@ -91,7 +92,7 @@ class RuntimeRegistry:
             stack.push_async_callback(_close, runtime)
 
     async def refresh(self) -> tuple[str, ...]:
-        """The runtimes that are offered now, with those that isolate their kernels."""
+        """Refresh and return the offered runtimes, with those that isolate their kernels."""
         for availability in self._availability.values():
             await availability.check()
         withdrawn = {name for name, runtime in self._availability.items() if not runtime.offered}
@@ -102,7 +103,7 @@ class RuntimeRegistry:
 
     @property
     def problem(self) -> str:
-        """Why this agent takes no new kernels at all: none of its runtimes does; "": one does."""
+        """Why none of the agent's runtimes accepts new kernels; "" if one does."""
         if self.offered:
             return ""
         chosen = {name: self._availability.get(name) for name in self._settings.runtimes}
@@ -123,13 +124,13 @@ class RuntimeRegistry:
 
     @property
     def max_jobs(self) -> int | None:
-        """The jobs that the site of a batch runtime takes at once; None: its runtimes are those of
-        this node."""
+        """The most concurrent jobs at the site of a batch runtime; None: its runtimes run on this
+        node."""
         limits = [runtime.capabilities.max_jobs for runtime in self.known.values()]
         return sum(limit for limit in limits if limit is not None) if any(limits) else None
 
     def isolation(self) -> str:
-        """Whose processes run how on this node; "" if it runs none."""
+        """How processes of which users run on this node; "" if it runs none."""
         return describe(self._settings, self._isolation_problem)
 
     def _load(self) -> dict[str, RuntimePlugin]:
@@ -163,8 +164,7 @@ class RuntimeRegistry:
             self.known[runtime.name] = runtime
 
     async def _isolated(self, name: str) -> str:
-        """What the agent offers beside an offered runtime; "" if it does not isolate its
-        kernels."""
+        """The additional offer of a runtime that isolates its kernels; "" if it does not."""
         isolated = isolated_name(name)
         if not isolated:
             return ""

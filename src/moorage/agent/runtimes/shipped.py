@@ -1,4 +1,4 @@
-"""Plug-ins of the runtimes that ship, as the entry points of this package name them.
+"""Plug-ins of the shipped runtimes, which the entry points of this package name.
 
 The clients of sites are imported when their runtime is created.
 """
@@ -60,7 +60,7 @@ def _celery(parts: AgentParts, _: None) -> Runtime:
     if not settings.celery_app:
         raise ConfigError(
             "agent.runtimes has celery, but agent.celery_app is not set",
-            next_step="set agent.celery_app to the application, as of celery -A",
+            next_step="set agent.celery_app to the application, as in celery -A",
         )
 
     return CeleryRuntime(

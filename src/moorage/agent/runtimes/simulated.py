@@ -1,4 +1,4 @@
-"""Model of a simulated kernel: a script of its behavior, and the state that follows from it. Pure.
+"""Model of a simulated kernel: a script of its behavior, and the resulting state. Pure.
 
 The fake runtime, the fleet simulator and the deterministic simulation in ``tests/sim`` run their
 kernels on this model. Times are seconds on the caller's clock; the model reads none. A caller with
@@ -23,9 +23,9 @@ class KernelScript:
     """Behavior of one kernel. Durations are in seconds.
 
     ``queue_s``: how long it is QUEUED first. ``walltime_s``: how long it may exist after that;
-    None: for ever. ``start_s``: until it runs. ``run_s``: how long it runs; None: until it is
-    stopped. ``exit_code``: of an exit on its own. ``stop_s``: from SIGTERM to its exit; None: it
-    ignores SIGTERM and exits when killed. ``hangs``: not even SIGKILL ends it, as behind a hanging
+    None: without limit. ``start_s``: until it runs. ``run_s``: how long it runs; None: until it is
+    stopped. ``exit_code``: of an exit by itself. ``stop_s``: from SIGTERM to its exit; None: it
+    ignores SIGTERM and exits when killed. ``hangs``: not even SIGKILL ends it, as with a hanging
     driver. ``refusal``: why it cannot be started; "" if it can.
     """
 
@@ -40,10 +40,10 @@ class KernelScript:
 
 
 class SimulatedKernel:
-    """``state`` is QUEUED, CREATING, RUNNING or EXITED. ``started_at``: when it leaves the queue.
-    ``ends_at``: the end of its walltime, None without one. ``exit_code`` is None until it has
-    exited, and for a kernel that could not be started. ``hung`` starts as ``script.hangs``;
-    clearing it lets a pending stop take effect."""
+    """A simulated kernel. ``state`` is QUEUED, CREATING, RUNNING or EXITED. ``started_at``: when it
+    leaves the queue. ``ends_at``: the end of its walltime, None without one. ``exit_code`` is None
+    until it has exited, and for a kernel that could not be started. ``hung`` starts as
+    ``script.hangs``; clearing it lets a pending stop take effect."""
 
     __slots__ = (
         "_exit_code",
@@ -70,7 +70,7 @@ class SimulatedKernel:
         self.ready_at = self.started_at + script.start_s
         self.ends_at = None if script.walltime_s is None else self.started_at + script.walltime_s
 
-        # Its exit on its own, and its exit because of a stop: the earlier one takes effect.
+        # Its exit by itself, and its exit because of a stop; the earlier one takes effect.
         self._exits_at = inf
         self._exit_code: int | None = script.exit_code
         self._stops_at = inf
@@ -97,7 +97,7 @@ class SimulatedKernel:
 
     @property
     def next_change(self) -> float | None:
-        """Time of the next change of state, unless the kernel is stopped before; None: never."""
+        """Time of the next change of state, unless the kernel is stopped earlier; None: never."""
         if not self.alive:
             return None
         at = min(self._exits_at, inf if self.hung else self._stops_at)

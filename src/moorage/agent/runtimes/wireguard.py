@@ -1,9 +1,9 @@
 """WireGuard interface of a kernel on the network of its cluster.
 
-The interface is made in the network namespace of the node and then moved into that of the kernel, a
-container or a sandboxed process: its encrypted packets keep going through the node, and nothing but
-the kernel can use it. It ends with the kernel. Where the kernel of the node has no WireGuard,
-``wireguard-go`` does its work in a process, which ends with the interface.
+The interface is created in the network namespace of the node and then moved into that of the
+kernel, a container or a sandboxed process. Its encrypted packets still go through the node, and
+only the kernel can use it. It ends with the kernel. If Linux on the node lacks WireGuard, a
+``wireguard-go`` process replaces it and ends with the interface.
 """
 
 from __future__ import annotations
@@ -25,18 +25,19 @@ from moorage.common.model.reasons import Reason
 _TIMEOUT_S = 10.0
 _PROGRAMS = ("ip", "wg", "nsenter")
 _USERSPACE = "wireguard-go"
-# What WireGuard adds to a packet of IPv6 is 80 bytes.
+# WireGuard adds 80 bytes to an IPv6 packet.
 _MTU = "1420"
 _PREFIX = 16
-# Peers behind a firewall with state keep their mappings.
+# Keeps the mappings of peers behind a stateful firewall.
 _KEEPALIVE_S = 25
 _probes = count()
-# Of a node whose kernel has no IPv6, which WireGuard does not need.
+# Error of a node whose Linux lacks IPv6, which WireGuard does not need.
 _NO_SUCH_FAMILY = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
 
 
 def configuration(overlay: Overlay, endpoints: dict[str, str]) -> str:
-    """For ``wg setconf``. ``endpoints``: the IP addresses of the peers' nodes by hostname."""
+    """The configuration for ``wg setconf``. ``endpoints``: the IP addresses of the peers' nodes by
+    hostname."""
     lines = ["[Interface]", f"PrivateKey = {overlay.private_key}", f"ListenPort = {overlay.port}"]
     for peer in overlay.peers:
         address = endpoints[peer.hostname]
@@ -71,15 +72,15 @@ def missing_requirement() -> str:
 
 
 async def check(launch: Launch) -> dict[str, str]:
-    """Returns the IP addresses of the peers' nodes by hostname; empty for a kernel without an
-    overlay. Raises ``CreateFailed`` before anything exists."""
+    """Check an overlay. Returns the IP addresses of the peers' nodes by hostname; empty for a
+    kernel without an overlay. Raises ``CreateFailed`` before anything exists."""
     if launch.overlay is None:
         return {}
     return await asyncio.to_thread(_check, launch.overlay)
 
 
 def check_now(launch: Launch) -> dict[str, str]:
-    """What ``check`` does. Blocks."""
+    """The blocking implementation of ``check``."""
     return _check(launch.overlay) if launch.overlay is not None else {}
 
 
@@ -105,7 +106,7 @@ def _check(overlay: Overlay) -> dict[str, str]:
 
             raise _failed(
                 f"UDP port {overlay.port} of this node, for the network of the cluster: {error}",
-                "start it again: each attempt has other ports",
+                "start it again: each attempt uses other ports",
             ) from None
 
     return endpoints
@@ -151,7 +152,7 @@ def _add(name: str) -> None:
 
 
 def _try(*argv: str, text: str = "") -> str:
-    """Run a program. Returns what it says of its failure; "" if it succeeds."""
+    """Run a program. Returns its error message; "" if it succeeds."""
     try:
         done = subprocess.run(
             argv,
@@ -160,7 +161,8 @@ def _try(*argv: str, text: str = "") -> str:
             text=True,
             check=False,
             timeout=_TIMEOUT_S,
-            # wireguard-go refuses to start without this. With a log level, it would keep our pipes.
+            # wireguard-go refuses to start without this. With a log level, it would keep our pipes
+            # open.
             env=os.environ | {"WG_I_PREFER_BUGGY_USERSPACE_TO_POLISHED_KMOD": "1", "LOG_LEVEL": ""},
         )
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -1,4 +1,4 @@
-"""Parts that runtimes of batch systems share: names and ends of jobs, submissions in doubt, the
+"""Parts shared by runtimes of batch systems: names and ends of jobs, submissions in doubt, and the
 launcher in a job."""
 
 from moorage.agent.runtimes.batch.ends import program_end

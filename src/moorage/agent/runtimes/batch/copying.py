@@ -1,8 +1,7 @@
 """Copies between a tar stream and the directory of a job on a file system that the agent sees.
 
-The job owns its directory, and may change it at any moment. So every step goes through the
-descriptor of an open directory, and no link is followed: what a path leads out of the directory
-with is refused.
+The job owns its directory and may change it at any moment. So every step uses the descriptor of an
+open directory, no link is followed, and a path that leads out of the directory is refused.
 """
 
 from __future__ import annotations
@@ -60,11 +59,11 @@ def pack(work: Path, path: str, sink: IO[bytes]) -> None:
 
 
 def receive(work: Path, copy: Copy, source: IO[bytes], is_complete: Callable[[], bool]) -> None:
-    """Unpack ``source`` beside the job's directory, and move it there when it has come completely.
-    Raises ``MoorageError`` and ``OSError``."""
+    """Unpack ``source`` beside the job's directory, and move it there when it is complete. Raises
+    ``MoorageError`` and ``OSError``."""
     parts = parts_of(copy.path)
     if copy.name in ("", ".", "..") or "/" in copy.name:
-        raise InvalidInput(f"{copy.name!r} is no name of a file")
+        raise InvalidInput(f"{copy.name!r} is not a file name")
 
     into, name = _target(work, parts, copy)
     staged = Path(tempfile.mkdtemp(prefix=".moorage-cp-", dir=work.parent))
@@ -83,9 +82,9 @@ def receive(work: Path, copy: Copy, source: IO[bytes], is_complete: Callable[[],
         try:
             archive.move(fd, archive.ROOT, into, name)
         except NotADirectoryError:
-            raise InvalidInput(f"{name!r} is no directory, and the source is one") from None
+            raise InvalidInput(f"{name!r} is not a directory, but the source is") from None
         except IsADirectoryError:
-            raise InvalidInput(f"{name!r} is a directory, and the source is none") from None
+            raise InvalidInput(f"{name!r} is a directory, but the source is not") from None
         finally:
             os.close(fd)
     finally:
@@ -94,7 +93,7 @@ def receive(work: Path, copy: Copy, source: IO[bytes], is_complete: Callable[[],
 
 
 def _target(work: Path, parts: tuple[str, ...], copy: Copy) -> tuple[int, str]:
-    """The open directory that gets the copy, and the name of the copy there."""
+    """The open directory that receives the copy, and the name of the copy there."""
     parent = _open(work, parts[:-1])
     if not parts:
         return parent, copy.name
@@ -128,7 +127,7 @@ def _open(work: Path, parts: tuple[str, ...]) -> int:
                 raise
 
             raise InvalidInput(
-                f"{'/'.join(parts[:number])!r} is no directory; links are not followed"
+                f"{'/'.join(parts[:number])!r} is not a directory; links are not followed"
             ) from None
         finally:
             os.close(at)
@@ -146,9 +145,9 @@ def _mode(parent: int, name: str, path: str) -> int:
 
 
 def _add(tar: tarfile.TarFile, parent: int, name: str, entry: str) -> None:
-    """Add what is there now; other things than files, directories and links are left out."""
+    """Add the current files, directories and links; other kinds are left out."""
     if entry.count("/") > _DEPTH:
-        raise InvalidInput(f"a copy has at most {_DEPTH} directories in each other")
+        raise InvalidInput(f"a copy may nest at most {_DEPTH} directories")
 
     found = os.lstat(name, dir_fd=parent)
     info = tarfile.TarInfo(entry)
@@ -179,8 +178,7 @@ def _add(tar: tarfile.TarFile, parent: int, name: str, entry: str) -> None:
 
 
 class _Threads:
-    """A pipe to work in a thread of its own: a copy may wait for its user for as long as it
-    likes."""
+    """A pipe to work in a separate thread, because a copy may wait for its user for any time."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="copy")
@@ -194,7 +192,7 @@ class _Threads:
         return self._threads.submit(run)
 
     def _close(self, fd: int) -> None:
-        """After what is done with it now."""
+        """Close it after its current use."""
         if self._open:
             self._open = False
             self._threads.submit(os.close, fd)
@@ -210,7 +208,7 @@ class _Threads:
 
 
 class CopyOut(_Threads):
-    """``work`` writes what the user gets."""
+    """A copy to the user. ``work`` writes its data."""
 
     def __init__(self, work: Callable[[IO[bytes]], None]) -> None:
         super().__init__()
@@ -232,7 +230,7 @@ class CopyOut(_Threads):
 
 
 class CopyIn(_Threads):
-    """``work`` reads what the user sends, and then asks whether that was all of it."""
+    """A copy from the user. ``work`` reads its data, and then checks that it was complete."""
 
     def __init__(self, work: Callable[[IO[bytes], Callable[[], bool]], None]) -> None:
         super().__init__()
@@ -242,7 +240,7 @@ class CopyIn(_Threads):
 
     async def write(self, data: bytes) -> None:
         if self._open:
-            with suppress(BrokenPipeError):  # it has failed: read() tells
+            with suppress(BrokenPipeError):  # it has failed: read() raises the error
                 await asyncio.get_running_loop().run_in_executor(
                     self._threads, _write, self._fd, data
                 )

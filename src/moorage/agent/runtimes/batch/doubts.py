@@ -1,8 +1,7 @@
-"""Ledger of doubtful jobs: those for which a site may bill although no kernel is known to run in
-them.
+"""Ledger of doubtful jobs, which a site may bill although no kernel is known to run in them.
 
-It is kept in a file of the agent, so that a restart forgets none. An entry leaves it once it is
-settled: the job has shown, has ended, or cannot run any more.
+It is kept in a file of the agent, so that a restart forgets none. An entry is removed once it is
+settled: the job has appeared, has ended, or cannot run any more.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ _LONGEST = 500
 
 @dataclass(frozen=True, slots=True)
 class DoubtEntry:
-    """``listed``: the site lists the job, so that it is settled once the site does not. ``until``:
-    unix seconds after which it cannot run any more; 0: that is not known."""
+    """A doubtful job. ``listed``: the site lists the job, so it is settled once the site does not.
+    ``until``: unix seconds after which it cannot run any more; 0 if unknown."""
 
     job: DoubtfulJob
     listed: bool = False
@@ -35,7 +34,7 @@ class DoubtEntry:
 
 
 class DoubtLedger:
-    """``path``: its file. ``runtime``: the name of the runtime."""
+    """The ledger. ``path``: its file. ``runtime``: the name of the runtime."""
 
     def __init__(self, path: Path, runtime: str, clock: Clock) -> None:
         self._path = path
@@ -54,8 +53,8 @@ class DoubtLedger:
         listed: bool = False,
         until: float = 0.0,
     ) -> None:
-        """There is a doubt, since now or since it was first noted. ``job_id``: "" while it is
-        unknown."""
+        """Note a doubt, which exists since now or since it was first noted. ``job_id``: "" while it
+        is unknown."""
         before = self._entries.get((name, job_id))
         since = before.job.since if before is not None else self._clock.now().timestamp()
         job = DoubtfulJob(
@@ -70,19 +69,20 @@ class DoubtLedger:
         return (name, job_id) in self._entries
 
     def settle(self, name: str, job_id: str | None = None) -> None:
-        """``job_id`` None: all jobs of this name."""
+        """Settle a doubt. ``job_id`` None: all jobs of this name."""
         for key in [k for k in self._entries if k[0] == name and job_id in (None, k[1])]:
             del self._entries[key]
             log.info("a job is not in doubt any more", job=name, id=key[1])
 
     def settle_unlisted(self, active: Collection[str]) -> None:
-        """``active``: the ids of all jobs that the site lists as waiting or running."""
+        """Settle doubts about listed jobs. ``active``: the ids of all jobs that the site lists as
+        waiting or running."""
         for (name, job_id), entry in list(self._entries.items()):
             if entry.listed and job_id not in active:
                 self.settle(name, job_id)
 
     def jobs(self) -> tuple[DoubtfulJob, ...]:
-        """The oldest first."""
+        """The doubtful jobs, oldest first."""
         now = self._clock.now().timestamp()
         for (name, job_id), entry in list(self._entries.items()):
             if entry.until and now > entry.until:
@@ -98,7 +98,7 @@ class DoubtLedger:
             await asyncio.to_thread(self._write, dict(self._entries))
 
     def _write(self, entries: dict[tuple[str, str], DoubtEntry]) -> None:
-        # a write that was given up goes on
+        # a write that was given up continues
         new = self._path.with_suffix(f".{threading.get_ident()}.new")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -115,7 +115,8 @@ class DoubtLedger:
 
 
 def _read(path: Path) -> dict[tuple[str, str], DoubtEntry]:
-    """A file that cannot be read counts as empty: what is still in doubt is found again."""
+    """Read the file. An unreadable file counts as empty, because jobs still in doubt are found
+    again."""
     try:
         rows = json.loads(path.read_text())
         found = [replace(DoubtEntry(**row), job=DoubtfulJob(**row["job"])) for row in rows]

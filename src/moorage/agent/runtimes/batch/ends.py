@@ -1,4 +1,4 @@
-"""End of a job's program, as its launcher saw it. Pure."""
+"""End of a job's program, from its launcher. Pure."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ SIGTERM = 15
 
 
 def program_end(code: int | None, terminated: bool) -> tuple[int | None, str]:
-    """The exit code that counts, and a detail. ``terminated``: the job had got SIGTERM before, and
-    not for its walltime. A program that then exits with 0 has been ended, such as by scancel: it
-    may not have finished, so that is no success."""
+    """The effective exit code, and a detail. ``terminated``: the job had received SIGTERM before,
+    but not for its walltime. A program that then exits with 0 was ended, for example by scancel: it
+    may not have finished, so this is not a success."""
     if terminated and code == 0:
-        return -SIGTERM, "its job was asked to end, and it exited with 0"
+        return -SIGTERM, "its job was asked to end, and then it exited with 0"
     return code, ""

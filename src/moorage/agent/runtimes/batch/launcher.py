@@ -1,15 +1,15 @@
-"""Launcher of a kernel inside a batch job: a program of its own, which runs on the site's node.
+"""Launcher of a kernel inside a batch job: a standalone program that runs on the site's node.
 
     python3 launcher.py DIRECTORY
 
-DIRECTORY is on a file system that the node shares with the agent. ``spec.json`` there has what to
-run. The launcher picks free ports and writes them to ``started.json``, the output into the files of
-a log, and the end to ``exit.json``. It ends the program on SIGTERM, with the grace period in
-``grace`` if that file exists, and when the heartbeat file of the agent has not changed for too
-long: nobody is left to cancel the job.
+DIRECTORY is on a file system that the node shares with the agent. ``spec.json`` there specifies the
+program. The launcher chooses free ports and writes them to ``started.json``, the output to the
+files of a log, and the end to ``exit.json``. It ends the program on SIGTERM, with the grace period
+in ``grace`` if that file exists, and when the heartbeat file of the agent has not changed for too
+long, because then nobody is left to cancel the job.
 
-Standard library only, Python 3.7 or later: the site's node need not have what the agent has. Beside
-it is ``kernel_log.py``, a copy of ``agent/state/log_writer.py``.
+It uses only the standard library and supports Python 3.7 or later, because the site's node may lack
+the agent's packages. ``kernel_log.py`` beside it is a copy of ``agent/state/log_writer.py``.
 """
 
 from __future__ import annotations
@@ -32,12 +32,13 @@ else:
 
 _TICK_S = 0.5
 _PORT_TOKEN = "@MOORAGE_PORT@"
-# After the program has exited, what a background process may still write is not waited for.
+# After the program has exited, further output of background processes is not awaited.
 _DRAIN_S = 1.0
 
 
 class Heartbeat:
-    """Watches a file that the agent changes. Clocks of the nodes may differ: only changes count."""
+    """A watch on a file that the agent changes. Only changes count, because clocks of the nodes may
+    differ."""
 
     def __init__(self, path: str, timeout_s: float) -> None:
         self.path = path
@@ -80,7 +81,7 @@ class Program:
         ports = {name: free.pop() for name in tokens}
         values = {_PORT_TOKEN: port}
         values.update({token: ports[name] for name, token in tokens.items()})
-        for mark in ("started.json", "exit.json"):  # of a run before the site requeued the job
+        for mark in ("started.json", "exit.json"):  # left by a run before the site requeued the job
             if os.path.exists(os.path.join(self.folder, mark)):
                 os.unlink(os.path.join(self.folder, mark))
 
@@ -115,7 +116,7 @@ class Program:
         started["ports"] = ports
         self.write("started.json", started)
         code = self.watch(process, wakeup)
-        kill(process.pid, signal.SIGKILL)  # what it left running
+        kill(process.pid, signal.SIGKILL)  # remaining processes of the program
         self.end(code, self.reason, oom=oom_kills() > ooms)
 
         return code if code >= 0 else 128 - code
@@ -184,8 +185,8 @@ class Program:
 
 
 def oom_kills() -> int:
-    """Processes that Linux has killed for want of memory in the control group of the job so far. 0
-    where the site has none."""
+    """The number of processes in the job's control group that Linux has killed for lack of memory.
+    0 if the site has no control groups."""
     for line in read("/proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers == "":
@@ -212,7 +213,7 @@ def read(path: str) -> str:
 
 
 def write_private(path: str, text: str, mode: int) -> None:
-    """Whole or not at all: a reader on another node never sees a part."""
+    """Write a file atomically, so that a reader on another node never sees a part of it."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     temporary = f"{path}.{os.getpid()}.{threading.get_ident()}.tmp"
     with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "w") as file:
@@ -229,7 +230,7 @@ def fill(text: str, values: dict[str, int]) -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of this node that nobody listens on, each another one."""
+    """Distinct ports of this node that nobody listens on."""
     probes = [socket.socket() for _ in range(count)]
     try:
         for probe in probes:
@@ -241,7 +242,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def own_address(peer: str) -> str:
-    """The address of this node that faces the agent's. Nothing is sent."""
+    """The address of this node on the route to the agent. Nothing is sent."""
     try:
         family, kind, proto, _, address = socket.getaddrinfo(peer, 9, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind, proto) as probe:

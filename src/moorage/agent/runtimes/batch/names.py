@@ -1,4 +1,4 @@
-"""Name of a job at a site, by which a kernel is found again without a record of it. Pure."""
+"""Name of a job at a site, which identifies its kernel without a record of it. Pure."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ class JobName:
 
     @classmethod
     def parse(cls, text: str) -> JobName | None:
-        """None: it is no job of ours."""
+        """Parse a job's name. None if it is not one of our jobs."""
         match = _FORM.fullmatch(text)
         return cls(match[1], match[2], int(match[3])) if match else None
 
 
 def agent_part(identity: str) -> str:
-    """``identity``: of the agent's state directory. Agents that share an account of a site differ
-    in it."""
+    """The agent's part of a name. ``identity``: of the agent's state directory. It differs between
+    agents that share an account of a site."""
     return hashlib.sha256(identity.encode()).hexdigest()[:8]
 
 
 def kernel_part(kernel_id: KernelId) -> str:
-    """The random end of a UUIDv7; its beginning is the time."""
+    """The kernel's part of a name: the random end of a UUIDv7, whose beginning is the time."""
     match = _RANDOM_PART.fullmatch(kernel_id)
     return match[1] if match else hashlib.sha256(kernel_id.encode()).hexdigest()[:12]

@@ -1,4 +1,4 @@
-"""Nodes of a site, asked for now and then: how many are in use, by jobs of anybody."""
+"""Use of a site's nodes by all jobs, queried periodically."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from moorage.common.aio.clock import Clock
 from moorage.common.model.kernel import SiteNodes
 
 log = structlog.get_logger("moorage.agent.nodes")
-# HEAppE keeps its own answer for as long.
+# HEAppE caches its own answer for as long.
 ASK_EVERY_S = 120.0
-# Older than this, an answer says nothing about the site now.
+# An older answer says nothing about the current state of the site.
 _FORGET_AFTER_S = 600.0
 
 
 class NodeUsage:
-    """``ask``: the site. Raises ``RuntimeFailed`` without an answer."""
+    """The use of nodes. ``ask`` queries the site, and raises ``RuntimeFailed`` without an
+    answer."""
 
     def __init__(self, ask: Callable[[], Awaitable[tuple[SiteNodes, ...]]], clock: Clock) -> None:
         self._ask = ask
@@ -32,7 +33,8 @@ class NodeUsage:
         return () if is_old else self._nodes
 
     async def refresh(self) -> None:
-        """Ask if it is time. A site without an answer is asked again when it is time again."""
+        """Query the site if it is due. A site that did not answer is queried again when it is due
+        again."""
         now = self._clock.monotonic()
         if now - self._asked_at < ASK_EVERY_S:
             return
@@ -41,6 +43,8 @@ class NodeUsage:
         try:
             self._nodes = await self._ask()
         except RuntimeFailed as error:
-            log.debug("the site does not say how many of its nodes are in use", why=error.message)
+            log.debug(
+                "the site does not report how many of its nodes are in use", why=error.message
+            )
         else:
             self._answered_at = now

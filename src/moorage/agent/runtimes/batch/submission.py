@@ -1,9 +1,9 @@
 """Resolution of submissions: which of the jobs with a kernel's name is its job, and which are
-doubles. Pure.
+duplicates. Pure.
 
-A submission whose answer was lost is never repeated: the job may exist. It is watched until it
-shows, or until the site has answered long enough without it. A site may also double a job by
-itself.
+A submission whose answer was lost is never repeated, because the job may exist. It is watched until
+it appears, or until the site has answered long enough without it. A site may also duplicate a job
+by itself.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-# A job that was accepted shows within seconds; sites with a lagging view take a minute.
+# An accepted job appears within seconds; sites with a lagging view take a minute.
 DOUBT_S = 180.0
 
 
 @dataclass(frozen=True, slots=True)
 class JobCandidate:
-    """A job with the kernel's name. ``active``: it waits or runs. ``running``: it runs."""
+    """A job with the kernel's name. ``active``: it is waiting or running. ``running``: it is
+    running."""
 
     job_id: str
     active: bool
@@ -26,8 +27,8 @@ class JobCandidate:
 
 @dataclass(frozen=True, slots=True)
 class SubmissionVerdict:
-    """``job_id``: the job to follow, "" if none is known. ``doubles``: jobs to cancel. ``never``:
-    the site did not take it."""
+    """The verdict. ``job_id``: the job to follow, "" if none is known. ``doubles``: duplicates to
+    cancel. ``never``: the site did not accept the job."""
 
     job_id: str = ""
     doubles: tuple[str, ...] = ()
@@ -41,12 +42,12 @@ def resolve(
     doubt_s: float | None = None,
     limit_s: float = DOUBT_S,
 ) -> SubmissionVerdict:
-    """``known``: the id that the site returned at submission, or "". ``found``: what the site lists
-    now, all of it. ``doubt_s``: how long the site has answered since a submission without an
-    answer; None: none is in doubt.
+    """Resolve a submission. ``known``: the id that the site returned at submission, or "".
+    ``found``: all jobs that the site lists now. ``doubt_s``: how long the site has answered since a
+    submission without an answer; None: no submission is in doubt.
 
-    The known job is followed. Without one it is the job that runs, else one that waits, else one
-    that has ended, the oldest first. All others that are active are doubles.
+    The known job is followed. Without a known job, it is the running job, or else a waiting one, or
+    else an ended one, oldest first. All other active jobs are duplicates.
     """
     ranked = sorted(found, key=lambda one: (not one.running, not one.active, _age(one.job_id)))
     job_id = known or (ranked[0].job_id if ranked else "")

@@ -1,10 +1,9 @@
-"""Runtime ``celery``: calls a task for each kernel, with a worker of its own that has the planned
-devices.
+"""Runtime ``celery``: calls a task for each kernel, in a separate worker with the planned devices.
 
-A kernel is a process of the node, with the supervisor of the process runtime: it outlives the
-agent, and its stop, its log and its usage are those of a process. The program is
-``task_runner.py``, which needs Celery and the application, but not Moorage: it submits the task
-under the kernel's id, runs a prefork worker for its queue, and ends with the task.
+A kernel is a process of the node with the supervisor of the process runtime, so it outlives the
+agent, and its stop, log and usage are those of a process. The program is ``task_runner.py``, which
+needs Celery and the application, but not Moorage: it submits the task under the kernel's id, runs a
+prefork worker for its queue, and ends with the task.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ _CONNECT_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """``name``: as of ``celery -A``. ``workdir``: is added to the import path. ``python``: an
-    interpreter that has Celery and what the application imports."""
+    """A Celery application. ``name``: as in ``celery -A``. ``workdir``: added to the import path.
+    ``python``: an interpreter with Celery and the application's imports."""
 
     name: str
     workdir: str = ""
@@ -52,8 +51,8 @@ class Application:
 
 
 class CeleryRuntime(ProcessRuntime):
-    """``state``: a directory of its own, so that it does not take kernels of the process runtime
-    for its own."""
+    """The runtime. ``state``: a separate directory, so that it does not mistake kernels of the
+    process runtime for its own."""
 
     name = NAME
     capabilities = replace(ProcessRuntime.capabilities, signals=False)
@@ -118,8 +117,8 @@ class CeleryRuntime(ProcessRuntime):
         return replace(handle, runtime=self.name)
 
     async def _load(self) -> list[tuple[str, int]]:
-        """Hosts and ports of the application's brokers. Raises ``RuntimeFailed`` if it cannot be
-        loaded."""
+        """Load the application; return hosts and ports of its brokers. Raises ``RuntimeFailed`` if
+        it cannot be loaded."""
         env = {"PATH": os.environ.get("PATH", os.defpath)} | self._app.env
         try:
             process = await asyncio.create_subprocess_exec(
@@ -134,7 +133,7 @@ class CeleryRuntime(ProcessRuntime):
         except OSError as error:
             raise RuntimeFailed(
                 f"agent.celery_python = {self._app.python}: {error.strerror}",
-                next_step="name an interpreter that has Celery and what the application imports",
+                next_step="name an interpreter that has Celery and the application's imports",
             ) from error
 
         try:

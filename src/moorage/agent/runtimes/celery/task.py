@@ -19,7 +19,7 @@ _OPTIONS = ("--args", "--kwargs", "--queue")
 
 @dataclass(frozen=True, slots=True)
 class CeleryTask:
-    """``args`` and ``kwargs``: of the task, as JSON has them."""
+    """A call of a task. ``args`` and ``kwargs``: decoded from JSON."""
 
     name: str
     args: list[Any]
@@ -28,7 +28,7 @@ class CeleryTask:
 
 
 def parse_task(command: Sequence[str]) -> CeleryTask:
-    """Raises ``InvalidInput`` with what is wrong with the command."""
+    """Parse a command. Raises ``InvalidInput``, which says what is wrong with it."""
     name, *rest = command or ("",)
     if not _NAME.fullmatch(name):
         raise _wrong(f"{name!r} is not the name of a task")

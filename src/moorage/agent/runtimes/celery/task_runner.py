@@ -3,19 +3,18 @@
     task_runner.py TASK ARGS KWARGS QUEUE ID      submit the task, and end with it
     task_runner.py --check                        print the brokers of the application as JSON
 
-It needs Celery and the application (``MOORAGE_CELERY_APP``), and nothing of Moorage: the
-application may have an environment of its own.
+It needs Celery and the application (``MOORAGE_CELERY_APP``) but nothing of Moorage, because the
+application may have its own environment.
 
-The queue is the task's own, so the task runs once and in this worker, which has the environment of
-the kernel: its devices, too. Of the state of the task there are two sources. The result back end
-has it for everybody; the worker notes the start and the end of the task in files, which say how it
-ended also when the broker and the back end are gone, or when the result was forgotten. No result is
-waited for without end: a worker that has ended, or that has ended the task, is given a moment until
-the back end has the result.
+The queue is only for this task, so the task runs once and in this worker, which has the environment
+and the devices of the kernel. The state of the task has two sources. The result back end has it for
+everybody. The worker notes the start and the end of the task in files, which show the outcome even
+if the broker and the back end are unavailable or the result was forgotten. No wait for a result is
+unlimited: once the worker or the task has ended, the back end has a moment to receive the result.
 
-The output is that of the task, its result if it has one, and the cause of a failure. ``worker.log``
-has the log of the worker. Exit status: 0 of a success; that of a task that exits its process; 1 of
-a failure. A stopped task ends the program by SIGTERM.
+The output contains the task's output, its result if any, and the cause of a failure. ``worker.log``
+is the log of the worker. The exit status is 0 for a success, that of the process if the task exits
+it, and 1 for a failure. A stopped task ends the program by SIGTERM.
 """
 
 from __future__ import annotations
@@ -34,16 +33,16 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 _POLL_S = 0.1
-_REVOKE_S = 0.5  # between two revokes: workers keep them in memory only
-_RESULT_S = 5.0  # for the back end, once the worker says that the task has ended
-_RESTARTS = 5  # of a worker that ends before its task begins
-_NO_START = "no worker starts the task: worker.log in the working directory says why"
+_REVOKE_S = 0.5  # between two revokes, which workers keep only in memory
+_RESULT_S = 5.0  # for the back end, once the worker reports the end of the task
+_RESTARTS = 5  # of a worker that ends before its task starts
+_NO_START = "no worker starts the task: see worker.log in the working directory"
 _STARTED = ".celery-started"
 _ENDED = ".celery-ended"
 _EXIT = re.compile(r"exitcode (\d+)")
 _FINAL = ("SUCCESS", "FAILURE", "REVOKED")
-# Progress of the task, as ``update_state`` has it by convention, and as ``MOORAGE_PROGRESS`` takes
-# it.
+# Progress of the task: ``update_state``'s conventional keys, and their names for
+# ``MOORAGE_PROGRESS``.
 _PROGRESS = {"current": "step", "total": "of", "fraction": "fraction", "message": "message"}
 
 
@@ -73,7 +72,7 @@ def check() -> int:
 
 
 def work(app: Any, queue: str, task_id: str) -> NoReturn:
-    """Be the worker. It notes the start and the end of the task in the working directory."""
+    """Run as the worker, which notes the start and the end of the task in the working directory."""
     signals = importlib.import_module("celery.signals")
     app.conf.update(task_track_started=True, worker_redirect_stdouts=False)
 
@@ -86,7 +85,7 @@ def work(app: Any, queue: str, task_id: str) -> NoReturn:
 
     signals.task_prerun.connect(started, weak=False)
     signals.task_postrun.connect(ended, weak=False)
-    warnings.simplefilter("ignore")  # of a worker whose user is root
+    warnings.simplefilter("ignore")  # for a worker that runs as root
     app.worker_main(
         [
             "--quiet",
@@ -120,7 +119,7 @@ def _noted(name: str) -> dict[str, Any] | None:
 
 
 def _is_alive() -> bool:
-    """Whether the process of the task lives. A task is REVOKED at once, and may take its time to
+    """Whether the process of the task is alive. A task is REVOKED immediately, but may take time to
     end."""
     started = _noted(_STARTED)
     try:
@@ -133,8 +132,8 @@ def _is_alive() -> bool:
 class Worker:
     """A fork of this process, which has already imported Celery and the application.
 
-    It has a process group of its own: a worker that is told to stop waits for its task, and no
-    longer hears of revokes.
+    It has its own process group, because a worker that is asked to stop waits for its task and
+    ignores revokes.
     """
 
     def __init__(self, app: Any, queue: str, task_id: str) -> None:
@@ -201,13 +200,13 @@ class Runner:
         self._stopped = True
 
     def _submit(self) -> None:
-        """Until the queue has the task. A submission in doubt is looked up, not repeated
+        """Submit the task until the queue has it. A submission in doubt is looked up, not repeated
         blindly."""
         pause_s = 0.5
         while not self._stopped:
             try:
-                # Connections of its own: those of Celery's pool would be shared with the worker, a
-                # fork.
+                # Separate connections, because those of Celery's pool would be shared with the
+                # worker, a fork.
                 with self._app.connection_for_write() as connection:
                     if not self._is_queued(connection):
                         self._app.send_task(
@@ -220,7 +219,9 @@ class Runner:
                             connection=connection,
                         )
             except Exception as error:  # noqa: BLE001  a transport may raise anything
-                print(f"the broker does not take the task: {error!r}", file=sys.stderr, flush=True)
+                print(
+                    f"the broker does not accept the task: {error!r}", file=sys.stderr, flush=True
+                )
                 time.sleep(pause_s)
                 pause_s = min(10.0, pause_s * 2)
             else:
@@ -231,16 +232,17 @@ class Runner:
             try:
                 return bool(channel.queue_declare(queue=self._queue, passive=True).message_count)
             except connection.channel_errors:
-                return False  # there is no such queue yet
+                return False  # the queue does not exist yet
 
     def _follow(self, worker: Worker) -> tuple[str, Any] | None:
-        """The final state and the result. None if the worker has ended before the task began."""
+        """Return the final state and the result. None if the worker has ended before the task
+        started."""
         ended_at = 0.0
         while True:
             state, result = self._seen()
             noted = _noted(_ENDED)
             if state in _FINAL and not (self._stopped and _is_alive()):
-                # A worker that could not store a result at once calls that a failure of the task.
+                # A worker that could not store a result immediately reports a failure of the task.
                 if noted is not None and noted["state"] == "SUCCESS":
                     return "SUCCESS", noted["result"]
                 return state, result
@@ -267,7 +269,8 @@ class Runner:
             time.sleep(_POLL_S)
 
     def _seen(self) -> tuple[str, Any]:
-        """What the result back end says; "" if it does not answer. PENDING also means: unknown."""
+        """The state in the result back end; "" if it does not answer. PENDING can also mean
+        unknown."""
         try:
             meta = self._app.backend.get_task_meta(self._id, cache=False)
         except Exception:  # noqa: BLE001  a back end may raise anything
@@ -291,7 +294,7 @@ class Runner:
     def _revoke(self) -> None:
         if time.monotonic() - self._revoked_at >= _REVOKE_S:
             self._revoked_at = time.monotonic()
-            # What is left after the grace period is killed by the supervisor.
+            # The supervisor kills any remains after the grace period.
             with contextlib.suppress(Exception), self._app.connection_for_write() as connection:
                 self._app.control.revoke(
                     self._id, terminate=True, signal="SIGTERM", connection=connection
@@ -300,11 +303,11 @@ class Runner:
     def _delete_queue(self) -> None:
         with contextlib.suppress(Exception), self._app.connection_for_write() as connection:
             queue = self._app.amqp.queues.new_missing(self._queue)(connection.channel())
-            queue.declare()  # a connection deletes the bindings that it knows
+            queue.declare()  # a connection deletes only the bindings that it knows
             queue.delete()
 
     def _finish(self, state: str, result: Any) -> int:
-        """Print the result, forget it at the back end, and return the exit status."""
+        """Print the result, delete it in the back end, and return the exit status."""
         with contextlib.suppress(Exception):
             self._app.AsyncResult(self._id).forget()
 

@@ -32,8 +32,8 @@ log = structlog.get_logger("moorage.agent.docker")
 def docker_runtime(
     settings: AgentSettings, state: Path, logs: LogStore, clock: Clock
 ) -> DockerRuntime | None:
-    """None if the runtime is off. The engine need not answer: kernels of an unavailable engine are
-    kept. Blocks. Raises ``OSError``, ``StartupError``."""
+    """The runtime, or None if it is off. The engine need not answer, because kernels of an
+    unavailable engine are kept. Blocks. Raises ``OSError`` and ``StartupError``."""
     socket = engine_socket(settings.docker)
     if socket is None:
         return None
@@ -85,7 +85,7 @@ def _make_model_cache(settings: AgentSettings) -> None:
 
 
 async def collect_images(runtime: DockerRuntime | None) -> None:
-    """One pass of the image garbage collection. A failure is left to the next pass."""
+    """Run one pass of the image garbage collection. After a failure, the next pass tries again."""
     try:
         if runtime is not None:
             await runtime.collect_images()

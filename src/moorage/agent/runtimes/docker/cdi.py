@@ -1,6 +1,6 @@
 """GPUs by the Container Device Interface (CDI): the name by which a container asks for each. Pure.
 
-A specification names its devices as its author likes: NVIDIA's tool by index, by UUID, or by both.
+A specification can name its devices freely: NVIDIA's tool uses the index, the UUID, or both.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ CdiDevices = Mapping[str, frozenset[str] | None]
 
 
 def device_name(device: str, place: DevicePlace | None, known: CdiDevices) -> str:
-    """The name by which a container asks for a GPU: its UUID, or the index of the device with its
-    node.
+    """The name that a container uses to request a GPU: its UUID, or the index of the device with
+    its node.
 
-    A GPU that none of them is keeps its UUID, which the engine refuses: after a GPU was lost, the
-    driver gives its index to another one, and a container must not get that.
+    A GPU without a match keeps its UUID, which the engine refuses: after a GPU is lost, the driver
+    gives its index to another GPU, which a container must not get.
     """
     if device not in known and place is not None:
         nodes = known.get(place.index, frozenset())

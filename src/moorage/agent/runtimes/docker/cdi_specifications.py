@@ -1,5 +1,5 @@
-"""Specifications of the Container Device Interface (CDI): which NVIDIA GPUs an engine knows by
-it."""
+"""Specifications of the Container Device Interface (CDI), with the NVIDIA GPUs that an engine
+knows."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ log = structlog.get_logger("moorage.agent.docker")
 def known_devices(info: Mapping[str, Any]) -> CdiDevices:
     """The NVIDIA GPUs that an engine knows by CDI. ``info``: as in ``docker info``.
 
-    Engines from 28.2 on list them; of earlier ones the specifications say it, in the directories
-    that the engine reads. Reads files: call it in a thread. A file that cannot be read counts as
-    one without GPUs.
+    Engines from version 28.2 list them; for earlier ones, they are in the specifications in the
+    directories that the engine reads. This reads files: call it in a thread. An unreadable file
+    counts as having no GPUs.
     """
     described: dict[str, frozenset[str] | None] = {}
     for folder in info.get("CDISpecDirs") or ():

@@ -22,13 +22,13 @@ from moorage.common.model.status import ObservedState
 # The minimum that the engine accepts.
 _MIN_MEMORY = 6 * 1024**2
 _MIN_NANO_CPUS = 10_000_000
-# Exit codes above 128 stand for signals, a convention of shells that the engine and its init share.
+# Exit codes above 128 mean signals, a convention of shells that the engine and its init follow.
 _SIGNAL_BASE = 128
 _MAX_SIGNAL = 31
 # Value of ``ContainerRules.network``: a network of the agent on which containers cannot reach each
 # other.
 ISOLATED = "isolated"
-# Runs before the program of the kernel, since a container has to run before it can get an
+# Runs before the program of the kernel, because a container must run before it can get an
 # interface. An interface that is not up has no readable carrier.
 _WAIT = (
     f"n=0; until {{ read up < /sys/class/net/{OVERLAY_INTERFACE}/carrier; }} 2> /dev/null; do "
@@ -66,7 +66,7 @@ def is_image_allowed(image: str, patterns: tuple[str, ...]) -> bool:
 
 
 def full_name(image: str) -> str:
-    """``docker.io/library/python:3`` for ``python:3``."""
+    """The full name of an image: ``docker.io/library/python:3`` for ``python:3``."""
     first, slash, _ = image.partition("/")
     if slash and ("." in first or ":" in first or first == "localhost"):
         return image
@@ -114,7 +114,7 @@ def host_config(
     if launch.port:
         published[launch.port] = launch.port
     if not launch.network:
-        # Outside a network of the cluster the engine does not resolve its hostnames.
+        # Outside of the cluster's network, the engine does not resolve its hostnames.
         config["extra_hosts"] = dict(launch.hosts)
 
     if published and network != "host":
@@ -129,8 +129,8 @@ def host_config(
         config["nano_cpus"] = max(cpu * 1_000_000, _MIN_NANO_CPUS)
 
     if launch.model_folder:
-        # Of the cache nothing but this model: others may be for somebody else, and beside them are
-        # tokens.
+        # Mount only this model from the cache: others may belong to somebody else, and tokens lie
+        # beside them.
         target = f"{MODELS}/{launch.model_folder.rpartition('/')[2]}"
         mount = {"Type": "bind", "Source": launch.model_folder, "Target": target}
         config["mounts"].append(mount | {"ReadOnly": True})
@@ -184,8 +184,8 @@ def container_config(
     config: dict[str, Any] = {
         "image": launch.image,
         "name": container_name(launch.kernel_id),
-        # The command replaces the entry point: it must not become an argument of the image's own
-        # program.
+        # The command replaces the entry point, so that it does not become an argument of the
+        # image's program.
         "entrypoint": list(launch.argv)
         if launch.overlay is None
         else _awaiting_overlay(launch.argv),
@@ -196,8 +196,8 @@ def container_config(
             {*([launch.port] if launch.port else []), *(app.inner for app in launch.apps)}
         ),
         "user": launch.user or rules.user or None,
-        # Off: the agent probes readiness itself, and each health check of the image would start a
-        # program.
+        # Off, because the agent probes readiness itself, and each health check of the image would
+        # start a program.
         "healthcheck": {"Test": ["NONE"]},
     }
     if launch.workspace:
@@ -211,17 +211,18 @@ def container_config(
 
 
 def _awaiting_overlay(argv: Sequence[str]) -> list[str]:
-    """``argv`` as a command that waits for the interface first."""
+    """``argv`` as a command that first waits for the interface."""
     return ["sh", "-c", _WAIT, "sh", *argv]
 
 
 def container_name(kernel_id: str) -> str:
-    """Names are unique per engine, so a kernel cannot be started twice (decision 9)."""
+    """The name of a kernel's container. Names are unique per engine, so a kernel cannot be started
+    twice (decision 9)."""
     return f"moorage-{kernel_id}"
 
 
 def parse_state(state: Mapping[str, Any]) -> RuntimeObservation:
-    """From the field ``State`` of an inspected container."""
+    """Parse the field ``State`` of an inspected container."""
     status = state.get("Status", "")
     if status in ("running", "paused", "restarting"):
         return RuntimeObservation(ObservedState.RUNNING)

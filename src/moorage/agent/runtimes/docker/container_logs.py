@@ -1,11 +1,11 @@
 """Logs of containers: copied from the engine into the log store while they are written.
 
-What the engine says of an output is not the output. A stream that follows it ends when the engine
-rotates its file or restarts, and the engine of many installations (20.10) leaves out a whole file
-when it rotates twice while a reader is busy. So a stream only tells that there is something new.
-What is copied comes from readings of the last messages, which are whole: each is read back to the
-last message that was copied, which shows that nothing is missing, doubled or in another order.
-Where that message is no longer kept, bytes are lost, and the number of the next one says so.
+A stream that follows the output is incomplete: it ends when the engine rotates its file or
+restarts, and the engine of many installations (20.10) skips a whole file when it rotates twice
+while a reader is busy. So a stream only signals that there is new output. The copied data comes
+from readings of the last messages, which are complete: each reaches back to the last copied
+message, which proves that nothing is missing, duplicated or reordered. If that message is no longer
+kept, bytes were lost, and the number of the next byte shows it.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from moorage.common.link.log_request import LogPiece
 from moorage.common.model.ids import KernelId
 
 log = structlog.get_logger("moorage.agent.docker")
-# Of a container that writes all the time, so often its output is copied; of any other it is looked
-# for again, should a stream be silent that ought not to be.
+# How often the output of a busy container is copied; and how often that of others is checked, in
+# case a stream is silent by mistake.
 _PAUSE_S = 0.1
 _LOOK_AGAIN_S = 10.0
 _FIRST_RETRY_S = 0.2
 _LONGEST_RETRY_S = 10.0
-# A reading has some more messages than were counted since the last one.
+# Messages that a reading includes beyond those counted since the last one.
 _SPARE = 16
 _LARGER = 16
 _ALL = 0
@@ -51,16 +51,16 @@ _LOCKED_S = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a copy is. ``end``: the number of the byte behind it. ``channel``: of the last message
-    that was copied; 0: none was. ``runs``: of each channel the last time, and how many messages
-    with it were copied, for the pieces of a long line share one."""
+    """The position of a copy. ``end``: the number of the next byte. ``channel``: of the last copied
+    message; 0: none was copied. ``runs``: for each channel, the last time and the number of copied
+    messages with it, because the pieces of a long line share a time."""
 
     end: int = 0
     channel: int = 0
     runs: Mapping[str, tuple[str, int]] = field(default_factory=dict)
 
     def behind(self, message: OutputLine) -> Position:
-        """The position behind the next message."""
+        """The position after the next message."""
         time, count = self.runs.get(str(message.channel), ("", 0))
         run = message.time, (count + 1 if time == message.time else 1)
         runs = {**self.runs, str(message.channel): run}
@@ -68,10 +68,10 @@ class Position:
 
 
 class NewMessages:
-    """Those of a reading of the last messages that are behind ``position``. Pure.
+    """The messages of a reading that come after ``position``. Pure.
 
-    ``is_whole``: the reading begins at the first message that is kept. ``is_found``: the place was
-    found; before that, no message is new.
+    ``is_whole``: the reading begins at the first kept message. ``is_found``: the position was
+    found; until then, no message is new.
     """
 
     def __init__(self, position: Position, *, is_whole: bool) -> None:
@@ -93,14 +93,15 @@ class NewMessages:
             self._left -= 1
             self.is_found = self._is_sure and self._left == 0
         elif message.channel == self._channel:
-            # Messages that share a time are counted from the first one, which is behind another.
+            # Messages that share a time are counted from the first one that follows a different
+            # time.
             self._is_sure = True
 
         return False
 
 
 def time_ms(stamp: str) -> int:
-    """Unix time in milliseconds; 0 if there is none, as of a log driver that knows no times."""
+    """Unix time in milliseconds; 0 if there is none, as with a log driver without times."""
     try:
         time = datetime.fromisoformat(stamp)
     except ValueError:
@@ -110,7 +111,7 @@ def time_ms(stamp: str) -> int:
 
 class LogCopy:
     """The copy of the output of one container. ``is_over``: nothing more will be copied.
-    ``is_gone``: for now there is no such container."""
+    ``is_gone``: the container does not exist at the moment."""
 
     def __init__(
         self, engine: DockerEngine, store: LogStore, kernel_id: KernelId, container: str
@@ -137,12 +138,12 @@ class LogCopy:
                 self._writer.close()
 
     def look(self) -> None:
-        """The container may have ended."""
+        """Check whether the container has ended."""
         self._may_have_ended = True
         self._changed.set()
 
     async def catch_up(self) -> None:
-        """Copy what the engine has by now. Raises ``RuntimeFailed`` and ``OSError``."""
+        """Copy the output that the engine has now. Raises ``RuntimeFailed`` and ``OSError``."""
         async with self._lock:
             if self.is_over:
                 return
@@ -158,7 +159,7 @@ class LogCopy:
                     tail *= _LARGER
 
     async def finish(self) -> None:
-        """Copy all that a container that has ended has written."""
+        """Copy all remaining output of an ended container."""
         await self.catch_up()
         self.is_over = True
 
@@ -189,8 +190,8 @@ class LogCopy:
                     await asyncio.sleep(pause_s)
                     pause_s = min(2 * pause_s, _LONGEST_RETRY_S)
         finally:
-            # Also of a task that fails: its readers must not wait for ever, and the next one begins
-            # anew.
+            # Even if the task fails, so that its readers do not wait endlessly and the next task
+            # starts over.
             self.is_gone = self.is_gone or not self.is_over
             self.is_over = True
             await cancel_and_wait(watching)
@@ -198,14 +199,14 @@ class LogCopy:
     async def _step(self) -> None:
         has_ended = False
         if self._may_have_ended:
-            # Asked before the reading: one of a container that has ended is complete.
+            # Checked before the reading, because a reading of an ended container is complete.
             has_ended = await self._engine.has_ended(self._container)
             self._may_have_ended = False
         await self.catch_up()
         self.is_over = self.is_over or has_ended
 
     async def _watch(self) -> None:
-        """Wake the copy when there is output. That of the streams is counted only."""
+        """Wake the copy when there is output. The output of the streams is only counted."""
         while not self.is_over:
             with suppress(RuntimeFailed):
                 async with aclosing(self._engine.count_messages(self._container)) as counts:
@@ -216,8 +217,8 @@ class LogCopy:
             await asyncio.sleep(_FIRST_RETRY_S)
 
     async def _read(self, tail: int) -> bool:
-        """Copy what is new in the last ``tail`` messages. False: they do not reach back to what was
-        copied."""
+        """Copy the new ones of the last ``tail`` messages. Returns False if they do not reach back
+        to the last copied message."""
         new = NewMessages(self._position, is_whole=tail == _ALL)
         async with aclosing(self._engine.messages(self._container, tail)) as pieces:
             async for messages in pieces:
@@ -231,21 +232,21 @@ class LogCopy:
         if tail != _ALL:
             return await self._read(_ALL)
 
-        # The engine has rotated it away. How much was lost is not known: one byte stands for it.
+        # The engine has rotated it away. The lost amount is unknown and counts as one byte.
         log.warning("output of a container was lost", kernel=self.kernel_id)
         assert self._writer is not None
         self._position = Position(max(self._position.end, self._writer.end) + 1)
         return await self._read(_ALL)
 
     def _open(self) -> bool:
-        """Continue where this copy, or that of another agent, has ended. False: an older release
-        has made a whole one."""
+        """Continue where this copy, or that of another agent, has ended. Returns False if an older
+        release has made a complete copy."""
         folder = self._store.folder(self.kernel_id)
         position = _load(folder / _POSITION)
         if self._writer is not None:
             if position == self._saved:
                 return True
-            self._writer.close()  # another one has copied meanwhile
+            self._writer.close()  # another agent has copied in the meantime
         elif any(is_renamed(path) for path, _ in log_paths(folder)):
             return False
 
@@ -258,7 +259,7 @@ class LogCopy:
         writer = self._writer
         position = self._position
         assert writer is not None
-        writer.skip_to(position.end)  # what a full disk has refused
+        writer.skip_to(position.end)  # bytes that a full disk has refused
         time = ""
         piece = list[bytes]()
         size = 0
@@ -269,7 +270,7 @@ class LogCopy:
                 size = 0
 
             time = message.time
-            # An agent that was killed at this place has written it, and not that it has.
+            # An agent killed here has written the data, but not the position.
             data = message.data[max(writer.end + size - position.end, 0) :]
             piece.append(data)
             size += len(data)
@@ -293,8 +294,9 @@ def _open_lock(folder: Path) -> int:
 
 @asynccontextmanager
 async def _only_copy(folder: Path) -> AsyncIterator[None]:
-    """Wait until no other copy is made of the log in ``folder``. One agent makes one; nothing but
-    this keeps a second agent of the same state from writing each message again."""
+    """Wait until no other copy of the log in ``folder`` is being made. One agent makes a single
+    copy, but only this prevents a second agent with the same state from writing each message
+    again."""
     lock = _open_lock(folder)
     try:
         while True:
@@ -328,7 +330,7 @@ def _save(path: Path, position: Position) -> None:
 
 
 class ContainerLogs:
-    """Copies the logs of the containers that it is told of, until ``close``."""
+    """Copies of the logs of containers, made until ``close``."""
 
     def __init__(self, engine: DockerEngine, store: LogStore) -> None:
         self._engine = engine
@@ -336,7 +338,7 @@ class ContainerLogs:
         self._copies: dict[KernelId, LogCopy] = {}
 
     def begin(self, kernel_id: KernelId, container: str) -> LogCopy:
-        """Copy the log of a container, unless that is being done."""
+        """Copy the log of a container, unless it is being copied."""
         copy = self._copies.get(kernel_id)
         if copy is None or copy.is_gone:
             copy = self._copies[kernel_id] = LogCopy(
@@ -350,7 +352,7 @@ class ContainerLogs:
     async def read(
         self, kernel_id: KernelId, container: str, wanted: LogRange
     ) -> AsyncGenerator[LogPiece, None]:
-        """As ``LogStore.read_range``."""
+        """Read a log like ``LogStore.read_range``."""
         copy = await self._caught_up(kernel_id, container)
         source = self._store.read_range(kernel_id, wanted, lambda: not copy.is_over)
         async with aclosing(source) as pieces:
@@ -358,12 +360,12 @@ class ContainerLogs:
                 yield piece
 
     async def tail(self, kernel_id: KernelId, container: str, max_bytes: int) -> str:
-        """The end of the log, as ``Runtime.log_tail``."""
+        """The end of the log, like ``Runtime.log_tail``."""
         await self._caught_up(kernel_id, container)
         return await asyncio.to_thread(self._store.tail, kernel_id, max_bytes)
 
     async def save(self, kernel_id: KernelId, container: str) -> None:
-        """Copy what the container, which has ended, has written: the engine deletes it with the
+        """Copy the output of an ended container, because the engine deletes it with the
         container."""
         copy = self.begin(kernel_id, container)
         try:
@@ -374,7 +376,7 @@ class ContainerLogs:
         await self.forget(kernel_id)
 
     async def forget(self, kernel_id: KernelId) -> None:
-        """The container is no more."""
+        """Forget a container that no longer exists."""
         if copy := self._copies.pop(kernel_id, None):
             copy.is_over = True
             await copy.close()
@@ -387,7 +389,7 @@ class ContainerLogs:
             copy.is_over = True
             copy.is_gone = True
         except (RuntimeFailed, OSError) as error:
-            # What was copied is there.
+            # The copied part remains.
             log.warning("cannot read the log of a container", kernel=kernel_id, error=str(error))
 
         return copy

@@ -1,7 +1,7 @@
 """Usage of containers, read from their control groups.
 
-The engine is queried once per container for the location. Where the control groups are not visible,
-as for an agent that itself runs in a container, the engine is queried at each measurement.
+The engine is queried once per container for the location. If the control groups are not visible,
+for example to an agent in a container, the engine is queried at each measurement.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _CALL_TIMEOUT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class _Cgroups:
-    """``cpu`` and ``memory``: directories of the control group; with cgroup v2 (``unified``) the
-    same one."""
+    """Control groups of a container. ``cpu`` and ``memory``: their directories, which are the same
+    with cgroup v2 (``unified``)."""
 
     pid: int
     cpu: Path
@@ -32,7 +32,7 @@ class _Cgroups:
 
 
 class ContainerMeter:
-    """``root``: the directory with /proc and /sys."""
+    """The meter. ``root``: the directory with /proc and /sys."""
 
     def __init__(self, engine: DockerEngine, root: Path = Path("/")) -> None:
         self._engine = engine
@@ -40,7 +40,7 @@ class ContainerMeter:
         self._cgroups: dict[str, _Cgroups | None] = {}  # by container; None: not visible
 
     async def measure(self, containers: Mapping[KernelId, str]) -> dict[KernelId, Counters]:
-        """``containers``: container ids. Containers that have exited are left out. Raises
+        """Measure containers by id. Exited containers are left out. Raises
         ``EngineUnavailable``."""
         self._cgroups = {c: g for c, g in self._cgroups.items() if c in set(containers.values())}
         for container in containers.values():
@@ -74,7 +74,7 @@ class ContainerMeter:
             try:
                 counters[kernel_id] = read_cgroups(cgroups, self._root)
             except (OSError, ValueError, KeyError):
-                del self._cgroups[container]  # exited; otherwise it is located again next time
+                del self._cgroups[container]  # it has exited, or is located again next time
 
         return counters
 
@@ -113,8 +113,8 @@ def find_cgroups(pid: int, root: Path) -> _Cgroups | None:
 
 
 def _visible(mount: Path, path: str | None) -> Path | None:
-    """The directory for ``path``. The mount may show only a lower part of the hierarchy, so leading
-    components of ``path`` are dropped until a directory is found."""
+    """The visible directory for ``path``. The mount may show only a lower part of the hierarchy, so
+    leading components of ``path`` are dropped until a directory is found."""
     parts = [part for part in (path or "").split("/") if part]
     for depth in range(len(parts)):
         folder = mount.joinpath(*parts[depth:])
@@ -124,7 +124,8 @@ def _visible(mount: Path, path: str | None) -> Path | None:
 
 
 def read_cgroups(cgroups: _Cgroups, root: Path) -> Counters:
-    """Raises ``OSError``, ``ValueError`` or ``KeyError`` if the control group no longer exists."""
+    """Read the control group. Raises ``OSError``, ``ValueError`` or ``KeyError`` if it no longer
+    exists."""
     pids = tuple(map(int, (cgroups.memory / "cgroup.procs").read_text().split()))
     if not pids:
         raise ValueError("the control group has no processes")
@@ -143,7 +144,7 @@ def read_cgroups(cgroups: _Cgroups, root: Path) -> Counters:
     if cgroups.pid in pids:
         rx, tx = _network((root / f"proc/{cgroups.pid}/net/dev").read_text())
 
-    # Inactive page cache is not counted: the kernel reclaims it under memory pressure.
+    # Inactive page cache is not counted, because Linux reclaims it under memory pressure.
     return Counters(cpu_us, max(0, memory - inactive), rx=rx, tx=tx, pids=pids)
 
 
@@ -154,7 +155,7 @@ def _table(text: str) -> dict[str, int]:
 
 
 def _network(text: str) -> tuple[int, int]:
-    """Bytes received and sent on all interfaces but the loopback."""
+    """Bytes received and sent on all interfaces except loopback."""
     rx = tx = 0
     for line in text.splitlines()[2:]:
         name, _, rest = line.partition(":")
@@ -166,7 +167,8 @@ def _network(text: str) -> tuple[int, int]:
 
 
 def from_engine_stats(stats: Mapping[str, Any]) -> Counters:
-    """From the engine's ``stats``. Raises ``KeyError`` for a container that is not running."""
+    """Counters from the engine's ``stats``. Raises ``KeyError`` for a container that is not
+    running."""
     memory = stats["memory_stats"]
     stat = memory.get("stats", {})
     inactive = stat.get("inactive_file", stat.get("total_inactive_file", 0))  # cgroup v2, v1

@@ -31,8 +31,7 @@ _HTTP_TIMEOUT_S = 40
 _PULL_TIMEOUT_S = 300
 _BATCH_BYTES = 64 * 1024
 _TIME = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
-# Longest silence within a response that does not wait for anything. Followed logs may be silent for
-# weeks.
+# Longest silence within a response that waits for nothing. Followed logs may be silent for weeks.
 _STREAM_IDLE_S = 20.0
 
 
@@ -45,8 +44,8 @@ def engine_socket(setting: str) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class OutputLine:
-    """A line of output, or a piece of a long one. ``time``: in RFC 3339; "" from a log driver
-    without."""
+    """A line of output, or a piece of a long line. ``time``: in RFC 3339; "" from a log driver
+    without times."""
 
     channel: int
     time: str
@@ -61,13 +60,13 @@ class OutputLine:
 
 
 class DockerEngine:
-    """``socket``: the Unix socket of the engine. Connects at the first request, and again after
-    each failure, so that the API version is negotiated anew after an upgrade of the engine."""
+    """A Docker Engine. ``socket``: its Unix socket. It connects at the first request, and again
+    after each failure, so that the API version is renegotiated after an upgrade of the engine."""
 
     def __init__(self, socket: Path) -> None:
         self.socket = socket
         self.id = ""
-        """Identity of the engine that answered last."""
+        """Identity of the last engine that answered."""
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="docker")
         self._pull_threads = ThreadPoolExecutor(_PULL_THREADS, thread_name_prefix="docker-pull")
         self._api: Any = None
@@ -106,14 +105,14 @@ class DockerEngine:
             throttled.close()
 
     async def messages(self, container: str, tail: int) -> AsyncGenerator[list[OutputLine], None]:
-        """Both outputs of a container, in order: the last ``tail`` messages, 0: all that are
+        """Yield both outputs of a container in order: the last ``tail`` messages, 0: all that are
         kept."""
         query = {"stdout": "1", "stderr": "1", "timestamps": "1", "tail": str(tail or "all")}
         demultiplexer = StreamDemultiplexer()
         messages = list[OutputLine]()
         size = 0
         async for data in self._stream(f"/containers/{container}/logs", query, _STREAM_IDLE_S):
-            # The engine sends each message by itself.
+            # The engine sends each message separately.
             messages += [
                 OutputLine.parse(channel, payload) for channel, payload in demultiplexer.feed(data)
             ]
@@ -127,7 +126,7 @@ class DockerEngine:
             yield messages
 
     async def count_messages(self, container: str) -> AsyncGenerator[int, None]:
-        """Counts of the messages that a container writes from now on; 0 as soon as the engine
+        """Yield the number of messages that a container writes from now on; 0 as soon as the engine
         listens."""
         query = {"stdout": "1", "stderr": "1", "follow": "1", "tail": "0"}
         demultiplexer = StreamDemultiplexer()
@@ -139,7 +138,7 @@ class DockerEngine:
         return state["Status"] in ("exited", "dead")
 
     async def events(self, filters: dict[str, list[str]]) -> AsyncGenerator[dict[str, Any], None]:
-        """An empty event as soon as the engine listens, then each event."""
+        """Yield an empty event as soon as the engine listens, then each event."""
         rest = b""
         async for data in self._stream("/events", {"filters": json.dumps(filters)}):
             *lines, rest = (rest + data).split(b"\n")
@@ -147,7 +146,7 @@ class DockerEngine:
                 yield json.loads(line) if line.strip() else {}
 
     def close(self) -> None:
-        """Returns at once; a request that hangs ends by its own time limit."""
+        """Close the client. Returns immediately; a hanging request ends at its own time limit."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._pull_threads.shutdown(wait=False, cancel_futures=True)
         self._disconnect()
@@ -155,7 +154,7 @@ class DockerEngine:
     def _stream(
         self, path: str, query: dict[str, str], idle_s: float | None = None
     ) -> AsyncGenerator[bytes, None]:
-        # Imported late: h11 is needed only on nodes with an engine.
+        # Imported late because only nodes with an engine need h11.
         from moorage.agent.runtimes.docker.streams import stream
 
         return stream(self.socket, path, query, idle_s)
@@ -247,14 +246,14 @@ class DockerEngine:
 
 
 class StreamDemultiplexer:
-    """Splits the engine's multiplexed output stream. Each frame has a header of 8 bytes: the
-    channel, three zeros, and the length of the payload (big endian)."""
+    """A splitter for the engine's multiplexed output stream. Each frame has a header of 8 bytes:
+    the channel, three zeros, and the length of the payload (big endian)."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, data: bytes) -> list[tuple[int, bytes]]:
-        """The payloads of all complete frames, each with its channel."""
+        """Return the payloads of all complete frames, each with its channel."""
         buffer = self._rest + data
         at = 0
         frames = list[tuple[int, bytes]]()

@@ -53,12 +53,12 @@ _EXPLANATIONS: tuple[tuple[str, Reason, str], ...] = (
     (
         "no space left on device",
         Reason.DISK_FULL,
-        "free space in the data directory of Docker on that node",
+        "free some space in the data directory of Docker on that node",
     ),
     (
         "disk quota exceeded",
         Reason.DISK_FULL,
-        "free space in the data directory of Docker on that node",
+        "free some space in the data directory of Docker on that node",
     ),
     ("executable file not found", Reason.CREATE_FAILED, "use a program that is in the image"),
     ("invalid mount config", Reason.CREATE_FAILED, "check agent.docker_mounts on that node"),
@@ -111,7 +111,7 @@ def explain(message: str) -> tuple[Reason, str]:
 
 @contextmanager
 def as_create_failed() -> Iterator[None]:
-    """Translates errors of the engine into ``CreateFailed``."""
+    """A context that translates errors of the engine into ``CreateFailed``."""
     try:
         yield
     except RequestRefused as error:

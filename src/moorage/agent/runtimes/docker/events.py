@@ -21,12 +21,12 @@ from moorage.common.aio.supervisor import SupervisedTask
 log = structlog.get_logger("moorage.agent.docker")
 POLL_S = 30.0
 _RETRY_S = 1.0
-# Without `exec_*`: each health check of an image causes three of these events.
+# Without `exec_*`, because each health check of an image causes three of these events.
 _EVENTS = ["start", "die", "oom", "destroy", "pause", "unpause"]
 
 
 class ContainerEvents:
-    """Listens from the first ``subscribe`` until ``close``."""
+    """The events of containers. It listens from the first ``subscribe`` until ``close``."""
 
     def __init__(self, engine: DockerEngine, owner: str) -> None:
         self._engine = engine
@@ -42,7 +42,8 @@ class ContainerEvents:
 
     @asynccontextmanager
     async def subscribe(self, container: str) -> AsyncIterator[asyncio.Event]:
-        """An event that is set when the state of ``container`` may have changed since the call."""
+        """Return an event that is set when the state of ``container`` may have changed since the
+        call."""
         if self._task is None:
             self._task = SupervisedTask("docker.events", self._run)
 
@@ -86,7 +87,7 @@ class ContainerEvents:
     def _on_event(self, container: str) -> None:
         if not self._listening.is_set():
             self._listening.set()
-            self._wake_all()  # events before this moment were missed
+            self._wake_all()  # earlier events may have been missed
         for changed in self._subscribers.get(container, ()):
             changed.set()
 

@@ -1,7 +1,7 @@
 """Commands in containers, through the exec API of the engine.
 
-The engine upgrades the HTTP connection to a raw byte stream, which the SDK offers only with a
-blocking socket, so the request is written by hand. The engine has no call to end a command; its
+The engine upgrades the HTTP connection to a raw byte stream. The SDK supports this only with a
+blocking socket, so the request is written by hand. The engine has no call to end a command, so its
 process is signalled by pid.
 """
 
@@ -170,9 +170,10 @@ class DockerExecution:
 
 
 async def execute(engine: DockerEngine, container: str, command: Command) -> DockerExecution:
-    """Raises ``ExecFailed``, and ``RuntimeFailed`` without an answer."""
-    # A task of its own, shielded: a cancelled caller may leave a started command, which must be
-    # disconnected.
+    """Execute a command. Raises ``ExecFailed``, and ``RuntimeFailed`` if the engine does not
+    answer."""
+    # In a separate, shielded task, because a cancelled caller may leave a started command, which
+    # must be disconnected.
     starting = spawn("docker.exec.start", _try_start(engine, container, command))
     try:
         execution = await asyncio.shield(starting)
@@ -196,7 +197,8 @@ def _disconnect_started(
 async def _try_start(
     engine: DockerEngine, container: str, command: Command
 ) -> DockerExecution | RuntimeFailed | ExecFailed:
-    """Returns expected errors, because an exception would be logged as a failed task."""
+    """Try to start the command. Returns expected errors, because an exception would be logged as a
+    failed task."""
     try:
         return await _start(engine, container, command)
     except NoSuchObject:
@@ -283,7 +285,7 @@ def _open_pidfd(pid: int, container: str) -> int:
 
 
 def _send_signal(pid: int, number: signal.Signals, container: str) -> bool:
-    """False if this agent cannot see or signal the process."""
+    """Send a signal. Returns False if this agent cannot see or signal the process."""
     pidfd = _open_pidfd(pid, container)
     if pidfd < 0:
         return False

@@ -12,12 +12,13 @@ from typing import Any
 from moorage.agent.runtimes.base import File
 
 _PASSWD = "/etc/passwd"
-# The image decides how large its file is.
+# Limit, because the image decides the size of its file.
 _PASSWD_MAX_BYTES = 1024 * 1024
 
 
 def copy_into_container(api: Any, container: str, files: Iterable[File]) -> None:
-    """The container must not have been started. Call it in a thread; raises errors of the SDK."""
+    """Copy files into a container that has not been started. Call it in a thread. Raises errors of
+    the SDK."""
     user = str(api.inspect_container(container)["Config"].get("User") or "")
     passwd = ""
     if needs_passwd(user):
@@ -43,7 +44,7 @@ def owner_of(user: str, passwd: str) -> tuple[int, int]:
 
 
 def _is_id(text: str) -> bool:
-    """Images may say anything, such as digits of other scripts."""
+    """Whether it is a numeric id. Images may contain anything, such as digits of other scripts."""
     return text.isascii() and text.isdigit() and len(text) <= 10
 
 
@@ -78,8 +79,8 @@ def archive(files: Iterable[File], uid: int, gid: int) -> bytes:
 
 
 def first_file_text(pieces: Iterable[bytes]) -> str:
-    """The text of the file that a tar archive begins with; "" if that is none, or larger than a
-    MiB."""
+    """The text of the first file of a tar archive; "" if the first entry is not a file, or is
+    larger than a MiB."""
     start = bytearray()
     for piece in pieces:
         start += piece[: _PASSWD_MAX_BYTES - len(start)]

@@ -31,8 +31,9 @@ MIN_AGE_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class ImageGcRules:
-    """``high``, ``low``: watermarks in percent of the disk in use. ``owners``: collect only images
-    that Moorage has pulled, or any. ``min_free``: bytes below which no new container starts."""
+    """The rules of collection. ``high``, ``low``: watermarks in percent of the disk in use.
+    ``owners``: collect only images pulled by Moorage, or any. ``min_free``: bytes below which no
+    new container starts."""
 
     mode: Literal["on", "dry-run", "off"] = "on"
     high: int = 85
@@ -43,7 +44,7 @@ class ImageGcRules:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """``free``: bytes that may still be written."""
+    """The usage of a disk. ``free``: bytes that may still be written."""
 
     total: int
     free: int
@@ -55,7 +56,7 @@ class Disk:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """``used_at``: unix seconds, 0 if unknown. ``pulled``: Moorage has pulled the image."""
+    """An image. ``used_at``: unix seconds, 0 if unknown. ``pulled``: Moorage has pulled it."""
 
     id: str
     names: tuple[str, ...] = ()
@@ -76,7 +77,7 @@ def gc_candidates(
     images: Sequence[Image], in_use: Collection[str], rules: ImageGcRules, now: float
 ) -> tuple[Image, ...]:
     """Images that may be removed, the least recently used first and, among equals, the largest
-    first. ``in_use``: image ids of all containers in any state, also of containers that are not
+    first. ``in_use``: image ids of all containers in any state, including containers that are not
     ours. ``now``: unix seconds."""
     candidates = [
         image
@@ -90,7 +91,7 @@ def gc_candidates(
 
 class PulledImages:
     """Registry of the images that this agent has pulled, with the time of their last use. It is
-    stored in ``path``, so that a restarted agent still knows them. All methods but ``touch``
+    stored in ``path``, so that a restarted agent still knows them. All methods except ``touch``
     block."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
@@ -111,7 +112,7 @@ class PulledImages:
             )
 
     def touch(self, name: str, image_id: str = "") -> None:
-        """Record that an image was requested now, and with ``image_id`` that it was pulled."""
+        """Record that an image was requested now and, with ``image_id``, that it was pulled."""
         now = self._clock.now().timestamp()
         self._requested_at[name] = now
         if image_id:
@@ -119,7 +120,7 @@ class PulledImages:
             self._unsaved = True
 
     def image(self, row: dict[str, Any]) -> Image:
-        """From a row of the engine's image list."""
+        """The image from a row of the engine's image list."""
         names = tuple(
             name
             for name in (*(row["RepoTags"] or ()), *(row["RepoDigests"] or ()))
@@ -148,7 +149,7 @@ class PulledImages:
 
 
 def read_disk(directory: str) -> Disk:
-    """Blocks. Raises ``OSError``."""
+    """Read the usage of a disk. Blocks. Raises ``OSError``."""
     stat = os.statvfs(directory)
     return Disk(stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize)
 
@@ -158,7 +159,7 @@ def _remove_image(name: str, api: Any) -> None:
 
 
 class ImageGarbageCollector:
-    """``read_disk``: usage of the disk with a directory; may raise ``OSError``."""
+    """The collector. ``read_disk``: usage of the disk with a directory; may raise ``OSError``."""
 
     def __init__(
         self,
@@ -178,14 +179,14 @@ class ImageGarbageCollector:
         self._last_warning = ""
 
     async def check_free_space(self) -> None:
-        """Raises ``DiskFull``, and at the first call errors of the engine."""
+        """Check the free space. Raises ``DiskFull``, and errors of the engine at the first call."""
         disk = await self._disk()
         if disk is not None and disk.free < self._rules.min_free:
             raise DiskFull(
                 f"{disk.free >> 20} MiB are free in {self._data_dir}; agent.docker_min_free there "
                 "is "
                 f"{self._rules.min_free >> 20} MiB",
-                next_step="free space in the data directory of Docker on that node",
+                next_step="free some space in the data directory of Docker on that node",
             )
 
     async def collect(self) -> None:
@@ -195,7 +196,7 @@ class ImageGarbageCollector:
         images = [self.pulled.image(row) for row in rows]
         with suppress(
             OSError
-        ):  # the list cannot be saved on a full disk, and that must not stop the collection
+        ):  # the list cannot be saved on a full disk, which must not stop the collection
             await asyncio.to_thread(self.pulled.retain, {image.id for image in images})
 
         if disk is None:
@@ -231,8 +232,8 @@ class ImageGarbageCollector:
                 "the disk of Docker is full, and no other image may be removed",
                 percent=round(disk.used_percent),
                 next_step=(
-                    "free space there; agent.docker_gc_images = any allows the removal of "
-                    "all images"
+                    "free some space there; agent.docker_gc_images = any allows the removal of all "
+                    "images"
                 ),
             )
 
@@ -254,7 +255,8 @@ class ImageGarbageCollector:
         )
 
     async def _disk(self) -> Disk | None:
-        """None if the agent has no access to the data directory of the engine."""
+        """The usage of the engine's disk, or None if the agent has no access to the engine's data
+        directory."""
         if not self._data_dir:
             self._data_dir = str((await self._engine.call(lambda api: api.info()))["DockerRootDir"])
 

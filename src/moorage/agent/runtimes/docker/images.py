@@ -1,5 +1,4 @@
-"""Images of the node's engine: pulls them as ``agent.docker_pull`` demands, and reads their
-labels."""
+"""Images of the node's engine, pulled according to ``agent.docker_pull``, and their labels."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ log = structlog.get_logger("moorage.agent.docker")
 
 
 class ImageStore:
-    """Pulls each image once at a time, for all kernels that wait for it."""
+    """A store of images. It pulls each image once at a time, for all kernels that wait for it."""
 
     def __init__(self, engine: DockerEngine, rules: ContainerRules, pulled: PulledImages) -> None:
         self._engine = engine
@@ -39,11 +38,12 @@ class ImageStore:
         self, image: str, on_progress: OnProgress, *, guarded: bool = False
     ) -> tuple[ServicePort, ...]:
         """Make the image available, and return the service ports that its label declares.
-        ``on_progress`` follows a pull that another kernel has started, too. ``guarded``: not from
-        every registry. Raises ``CreateFailed`` and errors of the engine."""
+        ``on_progress`` also follows a pull started by another kernel. ``guarded``: registries are
+        restricted. Raises ``CreateFailed`` and errors of the engine."""
         self._pulled.touch(image)
         if image in self._service_ports and self._rules.pull != "always":
-            # If it was removed since, the creation of the container fails and calls ``forget``.
+            # If it has been removed since, the creation of the container fails and calls
+            # ``forget``.
             return self._service_ports[image]
 
         listeners = self._listeners[image]
@@ -58,11 +58,11 @@ class ImageStore:
             listeners.discard(on_progress)
 
     def forget(self, image: str) -> None:
-        """The image was found to be missing."""
+        """Forget an image that was found to be missing."""
         self._service_ports.pop(image, None)
 
     async def _ensure(self, image: str, guarded: bool) -> Mapping[str, str]:
-        """Returns the labels of the image."""
+        """Ensure the image; return its labels."""
         try:
             if self._rules.pull != "always":
                 return _labels(await self._engine.call(lambda api: api.inspect_image(image)))
@@ -111,7 +111,7 @@ def _service_ports(image: str, labels: Mapping[str, str]) -> tuple[ServicePort, 
     try:
         return parse_label(labels.get(IMAGE_LABEL, ""))
     except InvalidInput as error:
-        # The user of an image cannot correct its label, so the session runs without these service
+        # The user of an image cannot correct its label, so the session runs without the service
         # ports.
         log.warning("an image declares invalid service ports", image=image, reason=str(error))
         return ()

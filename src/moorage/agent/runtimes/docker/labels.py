@@ -1,7 +1,7 @@
-"""Signed labels by which an agent recognises its containers and networks.
+"""Signed labels that identify an agent's containers and networks.
 
-Labels alone prove nothing: images bring labels of their own, and every user of the engine can set
-any label. So the agent signs its labels with an HMAC that covers the name of the container, which
+Labels alone prove nothing, because images have labels, too, and every user of the engine can set
+any label. So the agent signs its labels with an HMAC that includes the name of the container, which
 is unique per engine.
 """
 
@@ -35,8 +35,8 @@ class ContainerIdentity:
 
 
 class LabelSigner:
-    """``key``: the secret of the agent. ``owner`` identifies the agent without revealing the
-    key."""
+    """A signer of labels. ``key``: the secret of the agent. ``owner`` identifies the agent without
+    revealing the key."""
 
     def __init__(self, key: str) -> None:
         self._key = key.encode()
@@ -77,7 +77,7 @@ def _is_signed(labels: Mapping[str, str], signature: str) -> bool:
 
 
 def load_label_signer(path: Path, clock: Clock) -> LabelSigner:
-    """Reads the key from ``path``, and creates it with mode 0600 if it is missing. Blocks. Raises
+    """Read the key from ``path``, or create it with mode 0600 if it is missing. Blocks. Raises
     ``OSError``."""
     if not path.exists():
         temporary = path.with_name(f"{path.name}.{clock.new_id()}")

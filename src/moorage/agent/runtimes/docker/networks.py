@@ -1,10 +1,10 @@
 """Docker networks of an agent: one shared by all kernels without a cluster, and one per cluster.
 
-On the shared network inter-container traffic is off (``enable_icc``): containers reach the outside,
-and are reached through their published ports. The kernels of a cluster on this node share a bridge
-of their own, on which they resolve each other by hostname. It is removed with its last container.
-The kernels of a cluster over several nodes are on the shared network, and have an interface of
-their own for each other.
+On the shared network, traffic between containers is off (``enable_icc``): containers reach the
+outside, and are reached through their published ports. The kernels of a cluster on this node share
+a separate bridge, where they resolve each other by hostname. It is removed with its last container.
+The kernels of a cluster over several nodes are on the shared network, with an additional interface
+for each other.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def cluster_network(names: Collection[str]) -> str:
 
 
 class Networks:
-    """Creates and removes the networks of this agent."""
+    """The networks of this agent, which it creates and removes."""
 
     def __init__(self, engine: DockerEngine, signer: LabelSigner, rules: ContainerRules) -> None:
         self._engine = engine
@@ -51,9 +51,9 @@ class Networks:
 
     @asynccontextmanager
     async def joined(self, launch: Launch) -> AsyncIterator[str]:
-        """The network for this container, which is not removed inside the block. Raises
-        ``CreateFailed`` for a cluster that is not permitted here, ``RequestRefused`` and
-        ``EngineUnavailable``."""
+        """A context with the network for this container, which keeps the network from being
+        removed. Raises ``CreateFailed`` for a cluster that is not permitted here,
+        ``RequestRefused`` and ``EngineUnavailable``."""
         name = self._name(launch)
         self._joining[name] += 1
 
@@ -64,8 +64,8 @@ class Networks:
             self._joining[name] -= 1
 
     def has_changed(self, name: str, message: str) -> bool:
-        """Return whether an error message of the engine says that another client removed this
-        network, or has created one of the same name. Then it is looked at again before the next
+        """Return whether an error message of the engine shows that another client has removed this
+        network or created one of the same name. Then it is inspected again before the next
         container."""
         changed = "network" in message and ("not found" in message or _AMBIGUOUS in message)
         if changed := changed and name in self._existing:
@@ -73,8 +73,8 @@ class Networks:
         return changed
 
     async def release(self, name: str) -> None:
-        """A container has left the network: remove it, unless the engine refuses because others use
-        it."""
+        """Remove the network after a container has left it, unless the engine refuses because
+        others use it."""
         if not name.startswith(_CLUSTER) or self._joining[name]:
             return
 
@@ -93,7 +93,7 @@ class Networks:
             self._existing.discard(name)
 
     async def collect_garbage(self, used: Collection[str]) -> None:
-        """Remove unused networks that an agent left when it was killed."""
+        """Remove unused networks left by a killed agent."""
         query = {"label": f"{OWNER}={self._signer.owner}"}
         for row in await self._engine.call(lambda api: api.networks(filters=query)):
             name = row["Name"]
@@ -132,7 +132,7 @@ class Networks:
 
     async def _create(self, name: str) -> None:
         shared = name == SHARED
-        # The shared network has no owner: all agents on this engine use it.
+        # The shared network has no owner, because all agents on this engine use it.
         labels = {} if shared else self._signer.network_labels(name)
         options = {_ICC: "false"} if shared else {}
         try:
@@ -156,16 +156,16 @@ class Networks:
         )
         if not usable:
             raise CreateFailed(
-                f"a network called {name} exists, but this agent has not created it",
+                f"a network called {name} exists, but this agent did not create it",
                 reason=Reason.NO_NETWORK,
                 clean=True,
                 next_step=f"remove it on that node: docker network rm {name}",
             )
 
     async def _remove_duplicates(self) -> None:
-        """Agents that start at once can create several shared networks, since the engine compares
-        names before it creates: all of them keep the oldest. A younger one has no containers, since
-        its name is ambiguous."""
+        """Remove duplicate shared networks. Agents that start simultaneously can create several,
+        because the engine compares names before it creates. All agents keep the oldest; a younger
+        one has no containers, because its name is ambiguous."""
         rows = await self._engine.call(lambda api: api.networks(names=[SHARED]))
         same = sorted((row["Created"], row["Id"]) for row in rows if row["Name"] == SHARED)
         for _, network_id in same[1:]:

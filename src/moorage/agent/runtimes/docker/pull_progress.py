@@ -23,15 +23,16 @@ class _Layer:
 
 
 class PullProgress:
-    """Thread-safe for one writer and one reader. ``image`` as given by the user. The engine reports
-    the size of a layer when its download begins."""
+    """The progress of a pull, thread-safe for one writer and one reader. ``image``: as given by the
+    user. The engine reports the size of a layer when its download begins."""
 
     def __init__(self, image: str) -> None:
         self._image = image
         self._layers: dict[str, _Layer] = {}
 
     def feed(self, message: Mapping[str, Any]) -> None:
-        """One message of the engine's stream; messages that are not about a layer are ignored."""
+        """Process one message of the engine's stream; messages that are not about a layer are
+        ignored."""
         name = str(message.get("id", ""))
         status = str(message.get("status", ""))
         detail = message.get("progressDetail") or {}
@@ -53,7 +54,7 @@ class PullProgress:
             layer.complete = True
 
     def text(self) -> str:
-        """Like ``pulling repo/image:1: 412 of 980 MB, 3 of 7 layers``."""
+        """The progress as text, like ``pulling repo/image:1: 412 of 980 MB, 3 of 7 layers``."""
         layers = tuple(self._layers.values())
         downloaded = sum(layer.downloaded for layer in layers)
         total = sum(layer.total for layer in layers)
@@ -71,8 +72,8 @@ class PullProgress:
 
 
 class ThrottledCallback:
-    """Calls ``callback`` in ``loop`` after each ``trigger``, at most once a second. ``trigger`` may
-    be called from any thread."""
+    """A throttle that calls ``callback`` in ``loop`` after each ``trigger``, at most once a second.
+    ``trigger`` may be called from any thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
         self._loop = loop
@@ -88,7 +89,7 @@ class ThrottledCallback:
             self._loop.call_soon_threadsafe(self._schedule)
 
     def close(self) -> None:
-        """Must be called in the loop."""
+        """Close it. Must be called in the loop."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()

@@ -1,8 +1,8 @@
-"""Registries of images: which ones the engine may be sent to for a user of the platform.
+"""Registries of images that the engine may contact for a user of the platform.
 
 The name of an image contains the address of its registry, and the engine connects to it from the
-node. So it passes the guard for URLs that users give, unless a pattern of ``agent.docker_images``
-names the registry.
+node. So the address must pass the guard for URLs from users, unless a pattern of
+``agent.docker_images`` names the registry.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ async def check_registry(
 ) -> None:
     """Raises ``CreateFailed`` if the registry of ``image`` has an address that is not public.
     ``patterns``: ``agent.docker_images``. A host that cannot be resolved here is left to the
-    engine, which may know it by a mirror or a proxy."""
-    # Imported late: most agents pull few images or none.
+    engine, which may reach it through a mirror or a proxy."""
+    # Imported late because most agents pull few images or none.
     from moorage.common.model.destinations import DestinationPolicy, decide, parse
 
     name = full_name(image)

@@ -1,6 +1,6 @@
 """Docker runtime: each kernel is a container.
 
-The engine is the only source of the state; nothing is remembered (decision 9). An engine that does
+The engine is the only source of the state, and nothing is stored (decision 9). An engine that does
 not answer makes a kernel UNKNOWN, never GONE.
 """
 
@@ -72,7 +72,7 @@ _ENDED = (ObservedState.EXITED, ObservedState.GONE)
 
 
 class DockerRuntime:
-    """``address``: the address on which the ports of kernels are published. Must be closed."""
+    """The runtime. ``address``: where the ports of kernels are published. It must be closed."""
 
     name = "docker"
     silence_grace_s = 0.0
@@ -269,7 +269,7 @@ class DockerRuntime:
         labels = self._signer.labels(launch.kernel_id, launch.port, launch.apps)
 
         def create(api: Any) -> str:
-            # Asked each time: specifications come and go with the driver.
+            # Queried each time, because specifications come and go with the driver.
             cdi = known_devices(api.info()) if launch.devices else None
             config = container_config(launch, self._rules, labels=labels, network=network, cdi=cdi)
             host = host_config(launch, self._rules, address=address, network=network, cdi=cdi)
@@ -289,7 +289,7 @@ class DockerRuntime:
             try:
                 container = await self._engine.call(create, _ACTION_TIMEOUT_S)
             except NoSuchObject:
-                # The image was removed since it was prepared.
+                # The image has been removed since it was prepared.
                 self._images.forget(launch.image)
                 await self._images.ensure(launch.image, ignore_progress, guarded=launch.isolated)
                 container = await self._engine.call(create, _ACTION_TIMEOUT_S)
@@ -304,7 +304,7 @@ class DockerRuntime:
             error.note_effect()  # the container exists, started or not
             raise
         except (RequestRefused, CreateFailed):
-            # It would stay in the state Created for ever, or wait for its network.
+            # It would stay in the state Created forever, or wait for its network.
             await self._remove(container)
             raise
 
@@ -313,13 +313,13 @@ class DockerRuntime:
         return replace(self._handle(identity, container, cluster_network([network])), started=True)
 
     async def _existing(self, kernel_id: KernelId) -> Handle:
-        """The kernel whose container has the name of ``kernel_id``."""
+        """The existing kernel whose container has the name of ``kernel_id``."""
         name = container_name(kernel_id)
         details = await self._engine.call(lambda api: api.inspect_container(name))
         identity = self._signer.read(name, details["Config"]["Labels"] or {})
         if identity is None:
             raise CreateFailed(
-                f"a container called {name} exists, but this agent has not created it",
+                f"a container called {name} exists, but this agent did not create it",
                 clean=True,
                 next_step=f"check `docker inspect {name}` on that node",
             )
@@ -328,9 +328,9 @@ class DockerRuntime:
         return self._handle(identity, details["Id"], network)
 
     async def _remove_unstarted(self, kernel_id: KernelId, container: str) -> bool:
-        """Remove a container whose agent was killed before it started it. Returns False if the
-        container is being started: by this agent, or by a request of the killed one, in which case
-        the engine refuses the removal."""
+        """Remove a container whose agent was killed before starting it. Returns False if the
+        container is being started by this agent, or by a request of the killed one, when the engine
+        refuses the removal."""
         if kernel_id in self._creating:
             return False
 
@@ -378,8 +378,9 @@ class DockerRuntime:
         self._kills.pop(_kernel_id(handle), None)
 
     def _missing(self, handle: Handle) -> RuntimeObservation:
-        """The observation for a container unknown to the engine. The kernel is GONE only if it is
-        the same engine, or if the node has been rebooted since, which no container survives."""
+        """The observation for a container that is unknown to the engine. The kernel is GONE only if
+        it is the same engine, or if the node has been rebooted since, which no container
+        survives."""
         same_boot = handle.state["boot_id"] == self._boot_id
         if same_boot and handle.state["engine"] != self._engine.id:
             return RuntimeObservation(

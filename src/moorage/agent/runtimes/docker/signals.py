@@ -13,7 +13,7 @@ _PS = "-eo pid,ppid,caught,blocked"
 
 
 async def deliver(engine: DockerEngine, container: str, name: str) -> None:
-    """The init passes the signal on. Returns once the engine has sent it. Raises
+    """Send the signal, which the init forwards. Returns once the engine has sent it. Raises
     ``SignalRefused``."""
 
     def send(api: Any) -> None:
@@ -27,23 +27,24 @@ async def deliver(engine: DockerEngine, container: str, name: str) -> None:
     try:
         await engine.call(send)
     except (NoSuchObject, RequestRefused) as error:
-        raise SignalRefused(f"the engine sends it no signal: {error}") from None
+        raise SignalRefused(f"the engine cannot signal it: {error}") from None
 
 
 def _handles(api: Any, container: str, init: int, number: int) -> bool:
-    """Whether the main program catches a signal, or waits for it. True if the engine cannot
-    tell."""
+    """Whether the main program catches a signal or waits for it. True if the engine does not
+    know."""
     from docker.errors import APIError
 
     try:
         rows = api.top(container, ps_args=_PS)["Processes"]
     except APIError:
-        return True  # the node of the engine has no ps with such columns
+        return True  # the ps of the engine's node lacks these columns
     return handles(rows, init, number)
 
 
 def handles(rows: list[list[str]], init: int, number: int) -> bool:
-    """``rows``: PID, PPID, and the signals caught and blocked, in hexadecimal, of each process."""
+    """Whether the program handles a signal. ``rows``: PID, PPID, and the caught and blocked signals
+    in hexadecimal, of each process."""
     children = sorted((int(pid), sets) for pid, ppid, *sets in rows if int(ppid) == init)
     if not children:
         return True

@@ -1,7 +1,7 @@
 """Streamed responses of a Docker Engine, read on the event loop with h11.
 
-h11 parses HTTP and does nothing else; an HTTP client such as aiohttp would take another 10 MB of
-memory in every agent (decision 17).
+h11 only parses HTTP; an HTTP client such as aiohttp would take another 10 MB of memory in every
+agent (decision 17).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _MAX_ERROR_BYTES = 500
 async def stream(
     socket: Path, path: str, query: dict[str, str], idle_s: float | None = None
 ) -> AsyncGenerator[bytes, None]:
-    """The body of a GET response in pieces. The first piece is empty and marks the start of the
-    response. ``idle_s``: the longest silence of the engine; None: no limit.
+    """Yield the body of a GET response in pieces. The first piece is empty and marks the start of
+    the response. ``idle_s``: the longest silence of the engine; None: no limit.
 
     Raises ``EngineUnavailable`` if the engine cannot be reached or closes the connection early,
     ``NoSuchObject`` and ``RequestRefused`` with the engine's message."""
@@ -53,7 +53,7 @@ async def stream(
         raise EngineUnavailable(str(error) or type(error).__name__) from None
     finally:
         if writer is not None:
-            # Abort instead of close: nothing is left to send, and a close would wait for unread
+            # Abort instead of close: nothing is left to send, and closing would wait for unread
             # data.
             writer.transport.abort()
 

@@ -15,8 +15,8 @@ from moorage.common.model.reasons import Reason
 
 
 def validate(launch: Launch, rules: ContainerRules, address: str) -> str:
-    """Returns the IP address for published ports, to which ``address`` resolves. Blocks. Raises
-    ``CreateFailed``."""
+    """Validate a launch. Returns the IP address that ``address`` resolves to, for published ports.
+    Blocks. Raises ``CreateFailed``."""
     if not is_image_allowed(launch.image, rules.images):
         raise CreateFailed(
             f"image {launch.image!r} is not allowed on this node",

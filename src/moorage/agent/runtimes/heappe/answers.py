@@ -16,7 +16,8 @@ class SiteRefused(Exception):
 
 
 def cut_off(request: web.BaseRequest) -> None:
-    """Break the connection: the client must not take what it has for the whole answer."""
+    """Break the connection, so that the client does not take the received part for the whole
+    answer."""
     if request.transport is not None:
         request.transport.abort()
 

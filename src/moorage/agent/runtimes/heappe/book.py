@@ -1,4 +1,4 @@
-"""Book of jobs: one list of the site for all of them, and what follows from it for each."""
+"""Book of jobs: one list from the site for all of them, and the consequences for each."""
 
 from __future__ import annotations
 
@@ -40,20 +40,21 @@ from moorage.common.model.kernel import DoubtfulJob
 from moorage.common.model.status import ObservedState
 
 log = structlog.get_logger("moorage.agent.heappe")
-# With many jobs each is asked less often: calls are shared out.
+# With many jobs, each is queried less often, because they share the calls.
 _PROBE_S = 60.0
 _PROBE_PER_JOB_S = 3.0
 _LONGEST_PROBE_S = 240.0
-# How often the last words of a job are looked for before it counts as ended without them.
+# Attempts to read a job's final record before it counts as ended without one.
 _END_ATTEMPTS = 3
 _AT_ONCE = 16
-# Tunnels that are opened again at one time.
+# Tunnels that are reopened concurrently.
 _RENEWALS = 4
 _KILLED = -9
 
 
 class JobBook:
-    """``listing``: what the site says. All other methods keep to the jobs of this agent."""
+    """The jobs of an agent. ``listing``: the site's list. All other methods cover only the jobs of
+    this agent."""
 
     def __init__(
         self,
@@ -100,7 +101,7 @@ class JobBook:
 
     @property
     def is_starting(self) -> bool:
-        """A job runs whose engine was not reached yet."""
+        """Whether a job is running whose engine has not been reached yet."""
         return any(
             job.record.serves
             and job.record.running_at
@@ -114,7 +115,7 @@ class JobBook:
         return min(max(_PROBE_S, _PROBE_PER_JOB_S * len(self._jobs)), _LONGEST_PROBE_S)
 
     async def job(self, kernel_id: KernelId) -> TrackedJob | None:
-        """None: there is no record of it."""
+        """The job; None if there is no record of it."""
         if (job := self._jobs.get(kernel_id)) is not None:
             return job
         record = await asyncio.to_thread(self._records.read, kernel_id)
@@ -141,8 +142,8 @@ class JobBook:
         return self._doubts.jobs()
 
     async def sync(self, only: TrackedJob | None = None) -> None:
-        """List the jobs, and act on what has changed. ``only``: what is known need not be new, but
-        must have this job; then nothing is raised. Raises ``HeappeFailed`` without a list."""
+        """List the jobs, and act on changes. ``only``: an older list suffices if it includes this
+        job; then nothing is raised. Raises ``HeappeFailed`` without a list."""
         async with self._syncing:
             jobs = [only] if only is not None else list(self._jobs.values())
             watched = {job.record.job_id for job in jobs if not job.end_read}
@@ -169,13 +170,13 @@ class JobBook:
         await self._doubts.save()
 
     async def end(self, job: TrackedJob) -> None:
-        """Cancel a job; again if that has no effect. Raises ``HeappeFailed``."""
+        """Cancel a job, repeatedly if that has no effect. Raises ``HeappeFailed``."""
         await self._note_stop(job)
         await self._cancel(job)
 
     async def remove(self, job: TrackedJob) -> bool:
-        """End a job, and remove all of it but the log. False: it has not ended yet. Raises
-        ``HeappeFailed``."""
+        """End a job, and remove everything except the log. Returns False if it has not ended yet.
+        Raises ``HeappeFailed``."""
         await self._note_stop(job)
         async with self._syncing:
             await self.listing.look_at([job.record.job_id])
@@ -219,16 +220,16 @@ class JobBook:
         return True
 
     async def note_unended(self, job: TrackedJob) -> None:
-        """It was cancelled, and the site has not ended it in time."""
+        """Note that the site has not ended a cancelled job in time."""
         job.doubt = job.doubt or Doubt(
-            "it was to end, and the site has not ended it", "cancelled repeatedly"
+            "it should have ended, but the site has not ended it", "cancelled repeatedly"
         )
         self.interpret(job)
         await self._doubts.save()
 
     async def sweep(self, records: Mapping[KernelId, HeappeRecord]) -> set[KernelId]:
-        """Cancel doubles and delete leftovers. Returns kernels whose jobs the site has and that
-        have no record. Raises ``HeappeFailed``."""
+        """Cancel duplicates and delete leftovers. Returns kernels that have a job at the site but
+        no record. Raises ``HeappeFailed``."""
         found = set[KernelId]()
         known = {record.job_id for record in records.values()}
         names = {record.name: record for record in records.values()}
@@ -240,17 +241,17 @@ class JobBook:
 
             record = names.get(job.name)
             if record is not None and not record.job_id:
-                continue  # it is just being created
+                continue  # it is being created
 
             if job.state is JobState.CONFIGURING:
                 await self._discard(job, "it was never submitted")
             elif record is not None:
-                await self._discard(job, f"it doubles job {record.job_id}")
+                await self._discard(job, f"it duplicates job {record.job_id}")
             elif kernel_id := kernel_of(job):
-                why = f"the site shows it as {job.state.name}, and no kernel is known to run in it"
+                why = f"the site shows it as {job.state.name}, but no kernel is known to run in it"
                 tried = (
-                    "it was reported as a kernel of this agent, and is cancelled unless a "
-                    "session has it"
+                    "it was reported as a kernel of this agent, and is cancelled unless it belongs "
+                    "to a session"
                 )
                 self._doubts.note(job.name, str(job.id), why, tried, listed=True)
                 found.add(kernel_id)
@@ -261,7 +262,7 @@ class JobBook:
     # Parts.
 
     async def _update(self, job: TrackedJob) -> None:
-        """Take over what the site says about one job. Raises nothing: what fails is done again."""
+        """Apply the site's report about one job. Never raises; failures are retried."""
         seen = self.listing.get(job.record.job_id)
         if seen is None:
             return
@@ -280,17 +281,21 @@ class JobBook:
             if job.record.stopping and seen.job.state in ACTIVE:
                 await self._cancel(job)
         except HeappeFailed as error:
-            log.info("a job could not be looked after", job=job.record.name, why=error.message)
+            log.info("a job could not be updated", job=job.record.name, why=error.message)
         except OSError as error:
             log.error("cannot write the record of a job", job=job.record.name, error=str(error))
 
     async def _note(self, job: TrackedJob, seen: Seen) -> None:
-        """Write down what has become certain."""
+        """Record facts that have become certain."""
         record = job.record
         state = seen.job.state
 
         if state is not JobState.CONFIGURING and not record.submitted:
-            log.info("a submit that was in doubt has shown", job=record.name, state=state.name)
+            log.info(
+                "a job whose submission was in doubt has appeared",
+                job=record.name,
+                state=state.name,
+            )
             record = replace(record, submitted=True)
         if state is JobState.RUNNING and not record.running_at:
             record = replace(record, running_at=seen.at)
@@ -300,7 +305,8 @@ class JobBook:
             await self._save(job, record)
 
     async def _read_end(self, job: TrackedJob, seen: Seen) -> bool:
-        """The exit code, which the job writes itself. False: ask again, and nothing has changed."""
+        """Read the exit code, which the job writes itself. Returns False if nothing has changed and
+        it must be read again."""
         now = self._clock.monotonic()
         is_answered = True
         job.attempts += 1
@@ -316,14 +322,14 @@ class JobBook:
 
         if _may_run(job, seen, told=told, now=now, is_answered=is_answered):
             if (told.ours or told.port) and not job.record.running_at:
-                log.warning("a job that its site shows as ended has begun", job=job.record.name)
+                log.warning("a job that its site shows as ended has started", job=job.record.name)
                 job.begun_late = True
                 await self._save(job, replace(job.record, running_at=seen.at))
 
             return True
 
         job.end_read = True
-        # Our program writes how the kernel ended, unless it was killed as well.
+        # Our program writes the outcome of the kernel, unless it was killed as well.
         code = (
             _KILLED
             if told.ours and told.exit_code is None and job.record.stopping
@@ -337,7 +343,7 @@ class JobBook:
         return True
 
     async def _reach(self, job: TrackedJob) -> None:
-        """Open the way to the engine once the job says where it listens."""
+        """Open the tunnel to the engine once the job has reported where it listens."""
         target = await target_of(self._client, job, await progress_of(self._client, job))
         if target is None or (job.relay is None and not await self._open_relay(job)):
             return
@@ -351,10 +357,10 @@ class JobBook:
             renewals=self._renewals,
             on_change=lambda: self._notify([job]),
         )
-        job.changed.set()  # it runs already, and its state stays what it is
+        job.changed.set()  # it is already running, and its state stays
 
     async def _open_relay(self, job: TrackedJob) -> bool:
-        """False: no port is free, now."""
+        """Open the relay. Returns False if no port is free now."""
         relay = Relay(self._client, lambda: job.keeper)
         port = 0
         try:
@@ -372,7 +378,7 @@ class JobBook:
         return True
 
     async def _check_tunnels(self, jobs: list[TrackedJob]) -> None:
-        # One that the database shows as failed is asked for as long as it answers.
+        # A job that the database shows as failed is queried for as long as it answers.
         keepers = [
             (job, job.keeper)
             for job in jobs
@@ -388,7 +394,7 @@ class JobBook:
         await asyncio.gather(*(check(job, keeper) for job, keeper in keepers))
         for job, keeper in keepers:
             if keeper.broken and not job.record.stopping:
-                log.warning("replacing a job whose tunnel does not heal", job=job.record.name)
+                log.warning("replacing a job whose tunnel cannot be repaired", job=job.record.name)
                 try:
                     await self.end(job)
                 except HeappeFailed as error:
@@ -397,8 +403,8 @@ class JobBook:
                     )
 
     async def _cancel(self, job: TrackedJob) -> None:
-        """A job that was not submitted, or has ended, is left as it is: 6.3 does not save its
-        cancel."""
+        """Cancel a job. A job that was not submitted or has ended is left alone, because HEAppE 6.3
+        does not save its cancellation."""
         seen = self.listing.get(job.record.job_id)
         now = self._clock.monotonic()
         state = JobState.UNKNOWN if seen is None else seen.job.state
@@ -412,14 +418,14 @@ class JobBook:
         job.cancelled = state, now
 
     async def _end_program(self, job: TrackedJob) -> None:
-        """The site takes a job for ended, and cancels it no more: its own program ends it, if it
-        runs."""
+        """Ask a job's own program to end, because the site considers the job as ended and no longer
+        cancels it."""
         if (
             job.keeper is not None
             and job.record.exit_code is None
             and await job.keeper.end_program()
         ):
-            log.info("a job that its site takes for ended was asked to end", job=job.record.name)
+            log.info("a job that its site considers as ended was asked to end", job=job.record.name)
 
     async def _discard(self, job: HeappeJob, why: str) -> None:
         log.warning("removing a job", job=job.name, id=job.id, why=why)
@@ -433,15 +439,15 @@ class JobBook:
             self._doubts.note(job.name, str(job.id), why, tried, listed=True)
 
     async def _note_stop(self, job: TrackedJob) -> None:
-        """Our intent explains a failure that is seen from now on, but none that was seen before."""
+        """Note our intent to stop. It explains failures from now on, but not earlier ones."""
         if not job.record.stopping:
             doubt = self.interpret(job).doubt
             job.doubt = doubt if doubt is not None and doubt.until else None
             try:
                 await self._save(job, replace(job.record, stopping=True))
-            except OSError as error:  # such as a full disk: the job is to end all the same
+            except OSError as error:  # such as a full disk; the job must end anyway
                 log.warning(
-                    "the stop of a job was not noted", job=job.record.name, error=str(error)
+                    "the stop of a job was not recorded", job=job.record.name, error=str(error)
                 )
 
     async def _save(self, job: TrackedJob, record: HeappeRecord) -> None:
@@ -449,7 +455,8 @@ class JobBook:
         await asyncio.to_thread(self._write, job, record)
 
     def _write(self, job: TrackedJob, record: HeappeRecord) -> None:
-        """A list that was asked for before a job was removed may be acted on after it."""
+        """Write the record. A list requested before the removal of a job may be processed after
+        it."""
         with job.writing:
             if not job.removed:
                 self._records.save(record)
@@ -472,8 +479,8 @@ class JobBook:
 
 
 def _may_run(job: TrackedJob, seen: Seen, told: Told, now: float, *, is_answered: bool) -> bool:
-    """Whether a job that the site shows as ended may wait on, or has begun since. ``told``: what it
-    has written; ``is_answered``: that could be read."""
+    """Whether a job that the site shows as ended may still be waiting, or has started since.
+    ``told``: the text that it has written; ``is_answered``: it could be read."""
     record = job.record
     if (
         seen.job.state is JobState.FINISHED
@@ -488,7 +495,7 @@ def _may_run(job: TrackedJob, seen: Seen, told: Told, now: float, *, is_answered
     if record.running_at or seen.job.task.nodes:
         return False
     if told.ours or told.port:
-        # A model is of no use: the site opens no way to it.
+        # A model would be useless, because the site opens no tunnel to it.
         return job.was_silent and not record.serves
 
     job.was_silent = job.was_silent or is_answered

@@ -1,8 +1,8 @@
-"""Circuit breakers, one per cluster: after failures in a row no calls go to a cluster that does not
-work.
+"""Circuit breakers, one per cluster: after several failures in a row, no calls go to a failing
+cluster.
 
 HEAppE's health stays green while a cluster is in maintenance. A breaker lets one attempt through
-after each pause; the pauses double. Tunnels that are open do not ask it.
+after each pause; the pauses double. Open tunnels bypass it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LONGEST_PAUSE_S = 600.0
 
 @dataclass(slots=True)
 class Circuit:
-    """Times are seconds on the caller's monotonic clock."""
+    """The breaker of a cluster. Times are seconds on the caller's monotonic clock."""
 
     name: str
     failures: int = 0
@@ -26,7 +26,7 @@ class Circuit:
     last_error: str = ""
 
     def problem(self, now: float) -> str:
-        """Why no call may be made at present; "" if one may."""
+        """Why no call may be made at present; "" if calls may be made."""
         if self.failures < FAILURES or now >= self.opens_again_at:
             return ""
         return (
@@ -36,7 +36,7 @@ class Circuit:
 
     def check(self, now: float, call: str = "") -> None:
         """Raises ``HeappeFailed`` with ``BUSY`` while the circuit is open, so the call certainly
-        had no effect. The caller whom it lets through is the only one until its result is known."""
+        had no effect. It lets a single caller through until the result is known."""
         if problem := self.problem(now):
             raise HeappeFailed(SiteFault.BUSY, problem, call=call)
         if self.failures >= FAILURES:
@@ -47,7 +47,7 @@ class Circuit:
         self.last_error = ""
 
     def failed(self, now: float, error: str, jitter: float = 1.0) -> None:
-        """``jitter``: a random factor near 1."""
+        """Record a failure. ``jitter``: a random factor near 1."""
         self.failures += 1
         self.last_error = error
         doublings = min(max(0, self.failures - FAILURES), 20)

@@ -1,4 +1,4 @@
-"""Client for a HEAppE server: its calls with typed arguments and answers."""
+"""Client for a HEAppE server, with typed arguments and answers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ANY = [{"Name": "Accept", "Value": "*/*"}]
 
 
 class HeappeClient:
-    """Raises ``HeappeFailed`` only."""
+    """The client. It raises only ``HeappeFailed``."""
 
     def __init__(self, account: Account, clock: Clock) -> None:
         self.transport = HeappeTransport(account, clock)
@@ -50,7 +50,7 @@ class HeappeClient:
         return wire.parse_node_types(await self.transport.call(wire.CLUSTERS, query=query))
 
     async def used_nodes(self, node_type: wire.NodeType, project_id: int) -> tuple[int, int]:
-        """Nodes in use, and all nodes."""
+        """The number of nodes in use, and of all nodes."""
         query = {"ClusterNodeId": str(node_type.id), "ProjectId": str(project_id)}
         answer = await self.transport.call(
             wire.NODE_USAGE, query=query, cluster_id=node_type.cluster_id
@@ -61,7 +61,7 @@ class HeappeClient:
     # Jobs.
 
     async def create_job(self, specification: dict[str, Any]) -> wire.HeappeJob:
-        """Slow: the server makes a directory on the cluster."""
+        """Create a job. This is slow, because the server creates a directory on the cluster."""
         body = {"JobSpecification": specification}
         cluster_id = int(specification["ClusterId"])
         return wire.parse_job(
@@ -69,14 +69,14 @@ class HeappeClient:
         )
 
     async def submit_job(self, job_id: int, cluster_id: int) -> wire.HeappeJob:
-        """Not idempotent, and after a failure the job may run all the same."""
+        """Submit a job. This is not idempotent, and the job may run despite a failure."""
         body = {"CreatedJobInfoId": job_id}
         return wire.parse_job(
             _object(await self.transport.call(wire.SUBMIT_JOB, body, cluster_id=cluster_id))
         )
 
     async def cancel_job(self, job_id: int) -> None:
-        """A job that has ended already is no error."""
+        """Cancel a job. An already ended job is not an error."""
         try:
             await self.transport.call(wire.CANCEL_JOB, {"SubmittedJobInfoId": job_id})
         except HeappeFailed as error:
@@ -94,13 +94,14 @@ class HeappeClient:
         return wire.parse_job(_object(await self.transport.call(wire.JOB_INFO, query=query)))
 
     async def jobs(self, states: Sequence[wire.JobState]) -> list[wire.HeappeJob]:
-        """The jobs of this user in these states. A manager of the project gets those of others as
-        well."""
+        """The jobs of this user in these states. A manager of the project also gets those of other
+        users."""
         query = {"JobStates": ",".join(str(int(state)) for state in states)}
         return wire.parse_jobs(await self.transport.call(wire.LIST_JOBS, query=query))
 
     async def node_ips(self, task_id: int) -> list[str]:
-        """As the server says it: host names, addresses, or the error of a resolver."""
+        """The server's answer about node addresses: host names, addresses, or the error of a
+        resolver."""
         answer = await self.transport.call(
             wire.NODE_IPS, query={"SubmittedTaskInfoId": str(task_id)}
         )
@@ -133,7 +134,7 @@ class HeappeClient:
         return [str(one.get("FileName") or "") for one in answer or () if isinstance(one, dict)]
 
     async def upload(self, job_id: int, task_id: int, name: str, data: bytes) -> None:
-        """Put a file into the directory of a job that was not submitted yet."""
+        """Upload a file to the directory of a job that has not been submitted yet."""
         form = aiohttp.FormData()
         form.add_field("files", data, filename=name, content_type="application/octet-stream")
         query = {"JobId": str(job_id), "TaskId": str(task_id)}
@@ -150,13 +151,13 @@ class HeappeClient:
     # Tunnels.
 
     async def request_tunnel(self, task_id: int, node_ip: str, port: int) -> wire.Tunnel:
-        """The tunnel of this user to the task: an old one, if there is one, whatever ``port``
-        says."""
+        """The tunnel of this user to the task. An existing tunnel is returned regardless of
+        ``port``."""
         body = {"SubmittedTaskInfoId": task_id, "IpAddress": node_ip, "Port": port}
         return wire.parse_tunnel(_object(await self.transport.call(wire.REQUEST_TUNNEL, body)))
 
     async def close_tunnel(self, tunnel: wire.Tunnel) -> None:
-        """Closes the tunnels of all users to this task."""
+        """Close the tunnels of all users to this task."""
         method = {
             "SubmittedTaskId": tunnel.task_id,
             "Port": tunnel.port,
@@ -168,22 +169,22 @@ class HeappeClient:
     async def get(
         self, tunnel: wire.Tunnel, path: str, headers: dict[str, str] | None = None
     ) -> str:
-        """The body of a page of the engine. Anything but 200 raises ``UPSTREAM``."""
+        """The body of a page of the engine. Any status except 200 raises ``UPSTREAM``."""
         body = _node_request(tunnel, path, headers) | {"HttpHeaders": _headers(headers) or _ANY}
         return _text(await self.transport.call(wire.NODE_GET, body))
 
     async def post(
         self, tunnel: wire.Tunnel, path: str, headers: dict[str, str], payload: str
     ) -> str:
-        """A POST of at most ten seconds. Anything but 200 raises ``UPSTREAM`` with the engine's
-        body."""
+        """Send a POST of at most ten seconds. Any status except 200 raises ``UPSTREAM`` with the
+        engine's body."""
         body = _node_request(tunnel, path, headers) | {"HttpPayload": payload}
         return _text(await self.transport.call(wire.NODE_POST, body))
 
     def stream(
         self, tunnel: wire.Tunnel, path: str, headers: dict[str, str], payload: str
     ) -> AbstractAsyncContextManager[aiohttp.StreamReader]:
-        """A POST of any length. The answer is what the server passes on, its errors included.
+        """Send a POST of any duration. The answer is forwarded by the server, including its errors.
         Leaving the context cancels the request at the engine."""
         body = _node_request(tunnel, path, headers) | {"HttpPayload": payload}
         return self.transport.stream(wire.NODE_STREAM, body)

@@ -25,7 +25,7 @@ def account_of(settings: AgentSettings) -> Account:
     if missing := [f"agent.{name}" for name in missing_for_heappe(settings)]:
         raise ConfigError(
             f"the runtime heappe needs {', '.join(missing)}",
-            next_step="docs/hpc.md says what to ask the site for",
+            next_step="see docs/hpc.md for what to request from the site",
         )
 
     return Account(
@@ -50,7 +50,7 @@ def wanted_of(settings: AgentSettings) -> SiteChoice:
 def heappe_runtime(
     settings: AgentSettings, state: Path, logs: LogStore, clock: Clock, *, identity: str
 ) -> HeappeRuntime:
-    """The site need not answer: its jobs are kept, and found once it does. Raises
+    """The runtime. The site need not answer: its jobs are kept, and found once it does. Raises
     ``ConfigError``."""
     rules = HeappeRules(
         max_jobs=settings.heappe_max_jobs,
@@ -73,6 +73,6 @@ def heappe_runtime(
         host=settings.address,
         allocate=ports.allocate,
         release=ports.release,
-        # With a token the server asks the cluster for one job at a time, and may do so only then.
+        # With a token, the server can query the cluster only for single jobs during a request.
         per_job=settings.heappe_auth == "bearer",
     )

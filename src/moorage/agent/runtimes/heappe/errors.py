@@ -1,7 +1,7 @@
 """Errors of a HEAppE server, and their classification. Pure.
 
-HEAppE's status alone says little: 404 may be a failed validation, 401 the job of another user, and
-502 a wrong password. ``classify`` reads the title and the detail as well, and knows the profiles of
+HEAppE's status alone is ambiguous: 404 may be a failed validation, 401 the job of another user, and
+502 a wrong password. ``classify`` also reads the title and the detail, and knows the profiles of
 6.3 and 6.5.
 """
 
@@ -18,19 +18,19 @@ _MAX_DETAIL = 500
 
 
 class SiteFault(StrEnum):
-    """What an answer means to the caller."""
+    """The meaning of an answer for the caller."""
 
     SESSION = "session"  # log in again, once
     CREDENTIALS = "credentials"  # user name, password, key or token are refused
-    FORBIDDEN = "forbidden"  # no role in the project, or a job of somebody else
+    FORBIDDEN = "forbidden"  # no role in the project, or somebody else's job
     ACCOUNT = "account"  # the cluster accounts of the project are not initialised
     INVALID = "invalid"  # refused by a validation, or an id is unknown
     NOT_FOUND = "not-found"  # the task or project does not exist, or the project has ended
     NO_ROUTE = "no-route"  # this version has no such call
-    STATE = "state"  # not in this state of the job
+    STATE = "state"  # not possible in this state of the job
     NOT_RUNNING = "not-running"  # the database does not show the task as running
     NO_TUNNEL = "no-tunnel"  # the server has no tunnel to this task for this user
-    # the engine, or the way to it, did not answer 200; ``detail`` is its body
+    # the engine, or the path to it, did not answer 200; ``detail`` is its body
     UPSTREAM = "upstream"
     TUNNEL = "tunnel"  # the tunnel cannot be opened or closed
     NO_TUNNELS_LEFT = "no-tunnels-left"  # all local ports of the server are taken
@@ -39,12 +39,12 @@ class SiteFault(StrEnum):
     SSH = "ssh"  # no connection to the login node, or a command failed there
     BUSY = "busy"  # rate limit, or no free connection
     TOO_LARGE = "too-large"
-    GATEWAY = "gateway"  # an answer of something in front of the server
+    GATEWAY = "gateway"  # an answer from something in front of the server
     INTERNAL = "internal"
     UNREACHABLE = "unreachable"  # no answer
 
 
-# The cluster or the server does not work at present. These open the circuit.
+# The cluster or the server is failing. These open the circuit.
 OUTAGES = frozenset(
     {
         SiteFault.SCHEDULER,
@@ -55,7 +55,7 @@ OUTAGES = frozenset(
         SiteFault.UNREACHABLE,
     }
 )
-# The server answers, and takes no job of this agent until somebody changes something.
+# The server answers, but accepts no job of this agent until somebody changes something.
 REFUSALS = frozenset(
     {
         SiteFault.CREDENTIALS,
@@ -65,7 +65,7 @@ REFUSALS = frozenset(
         SiteFault.UNSUPPORTED,
     }
 )
-# After these it is unknown whether the call took effect.
+# After these, it is unknown whether the call took effect.
 IN_DOUBT = frozenset(
     {
         SiteFault.SCHEDULER,
@@ -92,7 +92,7 @@ _NEXT_STEPS = {
 
 class HeappeFailed(RuntimeFailed):
     """The HEAppE server refused a call or did not answer it. ``status`` is 0 without an answer.
-    ``unsent``: it certainly never got the call."""
+    ``unsent``: it certainly never received the call."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ _TITLES: tuple[tuple[str, str, SiteFault], ...] = (
     ("ssh command problem", r"", SiteFault.SSH),
     ("resource not found", r"", SiteFault.NOT_FOUND),
 )
-# These titles stand for many things, which only the detail tells apart.
+# These titles have many meanings, which only the detail distinguishes.
 _DETAILS: tuple[tuple[str, SiteFault], ...] = (
     (
         r"not a currently running task|only for running task|NotCurrentlyRunning",
@@ -169,18 +169,18 @@ _SUFFIXED = re.compile(r"(.*) \(Request ID: [^)]*\)", re.DOTALL)
 def classify(
     status: int, content_type: str, body: bytes, *, call: str = "", login: bool = False
 ) -> HeappeFailed:
-    """The meaning of an answer that is no success. ``login``: the call sent a user name and a
+    """The meaning of an answer that is not a success. ``login``: the call sent a user name and a
     password."""
     media_type = content_type.partition(";")[0].strip().lower()
     text = body.decode(errors="replace").strip()
     title, detail = _title_and_detail(text)
     problem = _problem(status, media_type, title=title, detail=detail, text=text, login=login)
     if problem is SiteFault.GATEWAY:
-        detail = f"the answer came as {media_type or 'unknown type'}"
+        detail = f"the answer has {media_type or 'an unknown type'}"
     elif problem is SiteFault.TOO_LARGE:
         detail = detail or "the body is larger than the server allows"
 
-    # The body of an engine may be long, and is passed on.
+    # The body of an engine may be long, and is forwarded.
     shown = detail if problem is SiteFault.UPSTREAM else detail[:_MAX_DETAIL]
     return HeappeFailed(problem, shown, call=call, status=status)
 
@@ -223,7 +223,7 @@ def _titled(status: int, lower: str, detail: str) -> SiteFault:
     if status in (401, 403):
         return SiteFault.FORBIDDEN
 
-    # "Problem" is what 6.3 says for a command that failed on the login node, among others.
+    # 6.3 says "Problem" for a command that failed on the login node, among other things.
     return (
         SiteFault.SSH
         if lower == "problem" and re.search(r"ssh|command", detail, re.I)
@@ -278,7 +278,7 @@ def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-# The stream call answers 200 and tells of a failure in its body.
+# The stream call answers 200 and reports a failure in its body.
 STREAM_ERROR = b"data: Error: "
 STREAM_INVALID = b"Validation failed: "
 _STREAM_KEYS: tuple[tuple[str, SiteFault], ...] = (
@@ -302,6 +302,6 @@ def stream_failure(text: str, *, call: str = "") -> HeappeFailed:
 
 
 def upstream_body(detail: str) -> str:
-    """The body that an engine answered, from the detail of ``SiteFault.UPSTREAM``; "" for none."""
+    """The body of an engine's answer, from the detail of ``SiteFault.UPSTREAM``; "" for none."""
     found = re.fullmatch(r"'(.*)'", detail.strip(), re.DOTALL)
     return found.group(1) if found else ""

@@ -1,8 +1,8 @@
 """Files in and out of a HEAppE job, within what its REST calls allow.
 
-Out: files that the job has written, each as a whole and through HEAppE's memory. In: single files
-into the directory of the job. Paths are checked here; which files a job's links lead to is known at
-the site only.
+Out: files that the job has written, each completely through HEAppE's memory. In: single files into
+the directory of the job. Paths are checked here; only the site knows which files a job's links lead
+to.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from moorage.agent.runtimes.heappe.records import HeappeRecord
 from moorage.common.archive import ROOT
 from moorage.common.model.errors import InvalidInput, MoorageError, NotFound
 
-# Ours in the directory of the job: they have its secrets, or what we know of it.
+# Our files in the directory of the job, which contain its secrets or our records.
 _OURS = frozenset({"launch.json", "progress.txt", "log.txt", "stdout.txt", "stderr.txt"})
 _SECRET = frozenset({"launch.json", "progress.txt"})
 # HEAppE passes names to a shell of the site.
@@ -32,16 +32,16 @@ _PATH_MAX = 255
 _FILES_MAX = 500
 _FIRST = 4096
 _PACK = "pack the files in the job, and copy the archive"
-_LARGE = "HEAppE gives out files of up to 48 MB; copy larger ones with the site's own tools"
+_LARGE = "HEAppE returns files of up to 48 MB; copy larger ones with the site's own tools"
 
 
 def selected(listed: list[str], path: str) -> dict[str, str]:
-    """Of the listed files those at and below ``path``: the entry in the copy, and the listed name.
-    Raises ``MoorageError``."""
+    """The listed files at and below ``path``: the entry in the copy, and the listed name. Raises
+    ``MoorageError``."""
     wanted = parts_of(path)
     found = dict[str, str]()
 
-    # The directory of the task, in which the program runs: it has the progress file.
+    # The directory of the task, where the program runs, which has the progress file.
     folders = {name.removeprefix("/").partition("/")[0] for name in listed}
     ours = {folder for folder in folders if f"/{folder}/progress.txt" in listed}
     for name in listed:
@@ -60,12 +60,12 @@ def selected(listed: list[str], path: str) -> dict[str, str]:
     if not found:
         raise NotFound(
             f"the job has written no {path}" if wanted else "the job has written no files yet",
-            next_step="HEAppE lists files that have changed since the job began",
+            next_step="HEAppE lists files that have changed since the job started",
         )
 
     if len(found) > _FILES_MAX:
         raise InvalidInput(
-            f"{path!r} has {len(found)} files; HEAppE gives them out one by one, at most "
+            f"{path!r} has {len(found)} files; HEAppE returns them one by one, at most "
             f"{_FILES_MAX}",
             next_step=_PACK,
         )
@@ -110,20 +110,21 @@ def _header(entry: str, kind: bytes, size: int = 0) -> bytes:
 
 
 def upload_name(copy: Copy) -> str:
-    """The name that a file gets in the directory of the job. Raises ``InvalidInput``."""
+    """The name of an uploaded file in the directory of the job. Raises ``InvalidInput``."""
     parts = parts_of(copy.path)
     name = parts[-1] if parts else copy.name
 
     if len(parts) > 1 or (parts and copy.path.endswith("/")):
         raise InvalidInput(
-            f"HEAppE puts files into the directory of the job only, and not to {copy.path!r}",
+            f"HEAppE can put files only into the directory of the job, not to {copy.path!r}",
             next_step="name no directory",
         )
 
     if not _NAME.fullmatch(name) or name in _OURS:
         raise InvalidInput(
             f"a file cannot be called {name!r} in the directory of the job",
-            next_step="use letters, digits, dots, _ and -, and no name of the job's own files",
+            next_step="use letters, digits, '.', '_' and '-'; the job's own file names are "
+            "reserved",
         )
 
     return name
@@ -148,11 +149,11 @@ class SiteDownload:
         return 0
 
     def disconnect(self) -> None:
-        """No call is under way: those of ``read`` end with their reader."""
+        """Do nothing: no call is running, because calls of ``read`` end with their reader."""
 
 
 class SiteUpload:
-    """Collects one file, and uploads it when it has come completely."""
+    """An upload, which collects one file and uploads it when it is complete."""
 
     def __init__(self, client: HeappeClient, record: HeappeRecord, copy: Copy) -> None:
         self._client = client
@@ -214,11 +215,11 @@ def one_file(data: bytes) -> bytes:
 
             return content
     except (tarfile.TarError, ValueError) as error:
-        raise ExecFailed(f"the copy is no tar stream: {error}") from None
+        raise ExecFailed(f"the copy is not a tar stream: {error}") from None
 
 
 def check_first(data: bytes) -> None:
-    """The beginning of an archive may show that it is refused. Raises ``MoorageError``."""
+    """Check the beginning of an archive for reasons to refuse it. Raises ``MoorageError``."""
     with (
         suppress(tarfile.TarError, ValueError),
         tarfile.open(fileobj=io.BytesIO(data), mode="r|") as tar,
@@ -233,7 +234,7 @@ def _check(entry: tarfile.TarInfo | None) -> None:
         raise ExecFailed("the copy has no file")
     if not entry.isreg():
         raise InvalidInput(
-            "HEAppE takes single files only, and no directories",
+            "HEAppE accepts only single files, no directories",
             next_step="pack the directory, copy the archive, and unpack it in the job",
         )
     if entry.size > wire.UPLOAD.limit:
@@ -242,6 +243,6 @@ def _check(entry: tarfile.TarInfo | None) -> None:
 
 def _too_large() -> InvalidInput:
     return InvalidInput(
-        f"HEAppE takes files of up to {wire.UPLOAD.limit // 1_000_000} MB",
+        f"HEAppE accepts files of up to {wire.UPLOAD.limit // 1_000_000} MB",
         next_step="copy larger files with the site's own tools",
     )

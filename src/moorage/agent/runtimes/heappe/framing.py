@@ -2,7 +2,7 @@
 
 HEAppE answers 200 and drops the status and the headers of the engine, so both travel in the body.
 The other side is ``deploy/heappe/moorage_job.py``. A body that ends without its last frame was cut
-off; text that HEAppE adds after a failure is no frame, and cuts it off as well.
+off; text that HEAppE adds after a failure is not a frame, and cuts it off as well.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MAX_LINE = 64 * 1024
 
 
 class NotFramed(Exception):
-    """The body is no answer of the relay in the job. ``text``: what it begins with."""
+    """The body is not an answer of the relay in the job. ``text``: its beginning."""
 
     def __init__(self, data: bytes) -> None:
         self.text = data[:2000].decode(errors="replace")
@@ -29,7 +29,8 @@ class NotFramed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """``status`` is 0 if the engine did not answer; ``error`` says why."""
+    """The head of an answer. ``status`` is 0 if the engine did not answer, for the reason
+    ``error``."""
 
     status: int
     headers: tuple[tuple[str, str], ...] = ()
@@ -49,7 +50,7 @@ def request(
 
 
 def ending(key: str) -> str:
-    """Asks the program in the job to end."""
+    """A request that asks the program in the job to end."""
     return f"{_MAGIC.decode()}{json.dumps({'key': key, 'end': True}, separators=(',', ':'))}\n"
 
 
@@ -73,7 +74,7 @@ class AnswerDecoder:
         self._left = 0
 
     def feed(self, data: bytes) -> bytes:
-        """The bytes of the engine's body in this piece. Raises ``NotFramed``."""
+        """Return the bytes of the engine's body in this piece. Raises ``NotFramed``."""
         body = []
         at = 0
         while at < len(data) and not self.complete:
@@ -98,8 +99,8 @@ class AnswerDecoder:
         return body[0] if len(body) == 1 else b"".join(body)
 
     def _check_start(self) -> None:
-        """Refuse what cannot become a line of ours before it is complete: HEAppE's errors end
-        without one."""
+        """Refuse text that cannot become one of our lines before it is complete, because HEAppE's
+        errors end without a line break."""
         start = self._line[: len(_MAGIC)]
         is_start = self.head is None and _MAGIC.startswith(start)
         is_length = self.head is not None and _is_length(self._line)
@@ -133,7 +134,7 @@ def _is_length(line: bytes) -> bool:
 
 
 def failure_in(text: str) -> str | None:
-    """HEAppE's own error at the beginning of a body; None if it is none."""
+    """HEAppE's own error at the beginning of a body, or None."""
     for start in (STREAM_ERROR, STREAM_INVALID):
         if text.startswith(start.decode()):
             return text.removeprefix(STREAM_ERROR.decode()).partition("\n")[0].strip()
@@ -141,9 +142,9 @@ def failure_in(text: str) -> str | None:
 
 
 class PlainBody:
-    """Body of an engine that HEAppE passes on as it is: HEAppE's errors are lines within it.
-    ``failure`` is set by the first; what follows it is dropped. Lines that may become one are held
-    back."""
+    """The body of an engine that HEAppE forwards unchanged, with HEAppE's errors as lines within
+    it. The first error sets ``failure``, and everything after it is dropped. Lines that may become
+    an error are held back."""
 
     def __init__(self) -> None:
         self.failure: str | None = None
@@ -180,7 +181,7 @@ class PlainBody:
         return self._passed(data)
 
     def end(self) -> bytes:
-        """What was held back, at the end of the body."""
+        """Return the held-back data at the end of the body."""
         held = self._held
         self._held = b""
         if held.startswith((STREAM_ERROR, STREAM_INVALID)):
@@ -190,7 +191,7 @@ class PlainBody:
 
     @property
     def tail(self) -> bytes:
-        """The end of what was passed on."""
+        """The end of the forwarded data."""
         return self._tail
 
     def _passed(self, data: bytes) -> bytes:
@@ -203,6 +204,6 @@ class PlainBody:
 
 
 def _next_line(data: bytes, at: int) -> int:
-    """Where the next line begins; -1 if none does."""
+    """Index of the beginning of the next line; -1 if there is none."""
     end = data.find(b"\n", at)
     return end + 1 if end >= 0 else -1

@@ -1,10 +1,9 @@
-"""Interpretation of what is known about a job: the state of its kernel, and whether it may still
-cost. Pure.
+"""Interpretation of the facts about a job: the state of its kernel, and whether it may still be
+billed. Pure.
 
-HEAppE's database lags behind the cluster by 30 to 60 seconds, on some sites for ever, and reports
-jobs as failed that run on. So no single source decides: the state in the database, the probe of the
-engine through the tunnel, what the job wrote itself, our own intent, and the walltime count
-together.
+HEAppE's database lags behind the cluster by 30 to 60 seconds, on some sites forever, and reports
+running jobs as failed. So no single source decides: the state in the database, the probe of the
+engine through the tunnel, the job's own files, our intent, and the walltime are combined.
 """
 
 from __future__ import annotations
@@ -17,33 +16,33 @@ from moorage.agent.runtimes.batch import program_end
 from moorage.agent.runtimes.heappe.wire import JobState
 from moorage.common.model.status import ObservedState
 
-# A listing older than this says nothing about now.
+# A listing older than this says nothing about the present.
 STALE_S = 120.0
-# How late the database may show that a job runs or has ended, with a margin.
+# The delay with which the database may show that a job is running or has ended, with a margin.
 LAG_S = 90.0
-# A probe that succeeded within this time shows that the engine lives.
+# A probe that succeeded within this time shows that the engine is alive.
 PROBE_S = 300.0
-# A job whose submit is in doubt and that never shows is given up after this time: it may run,
-# though the database never says so. One that serves is replaced sooner, since two of them do no
+# A job whose submission is in doubt and that never appears is given up after this time: it may run
+# although the database never shows it. A serving job is replaced sooner, because two of them do no
 # harm.
 DOUBT_S = 600.0
 SERVING_DOUBT_S = 60.0
-# A job that was created and certainly never submitted: whoever created it has gone.
+# Age of a job that was created but certainly never submitted, whose creator has gone.
 UNSUBMITTED_S = 60.0
-# An end that shows before the job was seen running is believed if the job itself still says nothing
-# after this time, and after ``DOUBT_S`` if it cannot be asked.
+# An end that is shown before the job was seen running is believed if the job itself reports nothing
+# within this time, or within ``DOUBT_S`` if it cannot be queried.
 SETTLE_S = 120.0
-# A cancel that had no effect is repeated after this time.
+# A cancellation without effect is repeated after this time.
 CANCEL_AGAIN_S = 60.0
 # Offsets of time zones are multiples of this.
 _ZONE_S = 900.0
 _SIGTERM = -15
-# What is tried with a job in doubt.
+# Attempts to resolve a job in doubt, in words.
 _FOLLOWED = "it is followed for as long as it answers"
-_WATCHED = "it is not submitted again; if it shows, it is followed or cancelled"
+_WATCHED = "it is not submitted again; if it appears, it is followed or cancelled"
 _WALLTIME_OVER = "its walltime is over"
-_NOT_CANCELLED = "HEAppE cancels no job that it does not show as submitted"
-_LOOKED_AT = "it is looked at for a while before the end is believed"
+_NOT_CANCELLED = "HEAppE cannot cancel a job that it does not show as submitted"
+_LOOKED_AT = "it is observed for a while before the end is believed"
 _DELETED = f"{_NOT_CANCELLED}; its files are deleted, so that it finds nothing to run"
 _QUEUED = frozenset({JobState.SUBMITTED, JobState.QUEUED, JobState.WAITING_FOR_ACCOUNT})
 _SUBMITTED = frozenset({JobState.SUBMITTED, JobState.QUEUED, JobState.RUNNING})
@@ -51,19 +50,19 @@ _SUBMITTED = frozenset({JobState.SUBMITTED, JobState.QUEUED, JobState.RUNNING})
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known about one job. Times are Unix seconds by the clock of the agent, None if it
+    """The facts about one job. Times are Unix seconds by the clock of the agent, None if the event
     never happened.
 
-    ``state``, ``reason``, ``started``: as the database shows them; ``seen_at``: when it was read.
-    ``refusal``: why the site says nothing, if it does say that. ``created_at``: when we created it;
-    ``created``: what the server says about that. ``doubted_at``: when the answer to its submit was
-    lost. ``running_at``: when it was first seen running. ``answered_at``, ``silent_at``: the last
-    request or probe that reached the engine, and that certainly did not. ``gone_at``: since when
-    its way is gone, and ``gone_why``. ``exit_code``: as the job wrote it; ``terminated``: it wrote
-    that it had got SIGTERM; ``ended_at``: when that was first read. ``confirmed``: what the job
-    itself says was looked for long enough since the database shows its end. ``begun_late``: its
-    program has begun since then. ``stopping``: we cancelled it. ``deleted``: we deleted it, and
-    that was confirmed. ``serves``: a model.
+    ``state``, ``reason``, ``started``: from the database; ``seen_at``: when they were read.
+    ``refusal``: why the site refuses to answer, if it gave a reason. ``created_at``: when we
+    created it; ``created``: the server's time of that. ``doubted_at``: when the answer to its
+    submission was lost. ``running_at``: when it was first seen running. ``answered_at``,
+    ``silent_at``: the last request or probe that reached the engine, and that certainly did not.
+    ``gone_at``: since when its tunnel is gone, for the reason ``gone_why``. ``exit_code``: written
+    by the job; ``terminated``: the job wrote that it had received SIGTERM; ``ended_at``: when that
+    was first read. ``confirmed``: since the database shows its end, the job's own report was
+    awaited long enough. ``begun_late``: its program has started since then. ``stopping``: we
+    cancelled it. ``deleted``: we deleted it, which was confirmed. ``serves``: it serves a model.
     """
 
     now: float
@@ -92,7 +91,7 @@ class Facts:
 
     @property
     def answers(self) -> bool:
-        """The engine was reached lately, and not missed since."""
+        """Whether the engine was reached recently, without a failure since."""
         return (
             self.answered_at is not None
             and self.now - self.answered_at <= PROBE_S
@@ -102,9 +101,9 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """``why`` the job may run and cost although its kernel counts as ended or cannot be reached,
-    and what was ``tried``. ``until``: unix seconds after which it cannot run any more; 0:
-    unknown."""
+    """A doubt about a job: ``why`` it may run and be billed although its kernel counts as ended or
+    unreachable, and what was ``tried``. ``until``: unix seconds after which it cannot run any more;
+    0: unknown."""
 
     why: str
     tried: str
@@ -113,15 +112,16 @@ class Doubt:
 
 @dataclass(frozen=True, slots=True)
 class Interpretation:
-    """``doubt``: None if there is no sign that the job may cost without a kernel."""
+    """An interpretation. ``doubt``: None if there is no sign that the job may be billed without a
+    kernel."""
 
     observation: RuntimeObservation
     doubt: Doubt | None = None
 
 
 def interpret(facts: Facts, unreachable_timeout_s: float = 0.0) -> Interpretation:
-    """``unreachable_timeout_s``: how long a job is kept whose engine cannot be reached, while its
-    walltime lasts."""
+    """Interpret the facts. ``unreachable_timeout_s``: how long a job with an unreachable engine is
+    kept while its walltime lasts."""
     ends_at = end_of_walltime(facts)
     found = _interpret(facts, ends_at)
     seen = found.observation
@@ -162,7 +162,7 @@ def _interpret(facts: Facts, ends_at: float | None) -> Interpretation:
 
     if facts.state is JobState.RUNNING:
         if ends_at is not None and facts.now > ends_at + LAG_S and not facts.answers:
-            # The database of some sites is never brought up to date.
+            # The database of some sites is never updated.
             return Interpretation(_ended_by_walltime())
 
         return Interpretation(RuntimeObservation(ObservedState.RUNNING))
@@ -176,7 +176,8 @@ def _interpret(facts: Facts, ends_at: float | None) -> Interpretation:
 
 
 def _silent(facts: Facts) -> Interpretation:
-    """The site does not say. A job that answers runs; of any other nothing is known."""
+    """The state while the site is silent. A job that answers is running; the state of any other is
+    unknown."""
     if facts.answers:
         return Interpretation(RuntimeObservation(ObservedState.RUNNING))
     detail = facts.refusal or "the site does not answer"
@@ -184,10 +185,10 @@ def _silent(facts: Facts) -> Interpretation:
 
 
 def _configuring(facts: Facts) -> Interpretation:
-    """Not submitted, or submitted by a call whose answer was lost: a job that runs reads the
-    same."""
+    """The state of a job that is not submitted, or whose submission's answer was lost. A running
+    job looks the same."""
     if facts.answers:
-        why = "the site shows it as not submitted, and its engine answers"
+        why = "the site shows it as not submitted, but its engine answers"
         return Interpretation(RuntimeObservation(ObservedState.RUNNING), Doubt(why, _FOLLOWED))
 
     if facts.stopping:
@@ -197,7 +198,7 @@ def _configuring(facts: Facts) -> Interpretation:
 
         until = facts.doubted_at + facts.walltime_s
         return Interpretation(
-            never, Doubt("it was stopped while its submit was in doubt", _NOT_CANCELLED, until)
+            never, Doubt("it was stopped while its submission was in doubt", _NOT_CANCELLED, until)
         )
 
     if facts.doubted_at is None:
@@ -211,13 +212,13 @@ def _configuring(facts: Facts) -> Interpretation:
         return Interpretation(RuntimeObservation(ObservedState.QUEUED, detail=detail))
 
     if facts.now - facts.doubted_at <= (SERVING_DOUBT_S if facts.serves else DOUBT_S):
-        detail = "the answer to the submit was lost: waiting for the job to show"
+        detail = "the answer to the submission was lost: waiting for the job to appear"
         return Interpretation(
             RuntimeObservation(ObservedState.QUEUED, detail=detail),
-            Doubt("the answer to the submit was lost", _WATCHED),
+            Doubt("the answer to the submission was lost", _WATCHED),
         )
 
-    detail = "the answer to the submit was lost, and the job never showed"
+    detail = "the answer to the submission was lost, and the job never appeared"
     until = facts.doubted_at
     until += facts.walltime_s
     return Interpretation(
@@ -227,9 +228,9 @@ def _configuring(facts: Facts) -> Interpretation:
 
 
 def cancel_due(last: tuple[JobState, float] | None, state: JobState, now: float) -> bool:
-    """Whether to cancel a job that is to end. ``last``: its state at the cancel before, and when
-    that was.
-    6.3 does not save the cancel of a job that it has not submitted, and submits it later."""
+    """Whether to cancel a job that must end. ``last``: its state at the previous cancellation, and
+    its time. HEAppE 6.3 does not save the cancellation of a job that it has not submitted, and
+    submits it later."""
     if last is None:
         return True
     was_lost = last[0] not in _SUBMITTED and state in _SUBMITTED
@@ -237,9 +238,10 @@ def cancel_due(last: tuple[JobState, float] | None, state: JobState, now: float)
 
 
 def _failed(facts: Facts, ends_at: float | None) -> Interpretation:
-    """FAILED or CANCELED. A cancelled job reads either; a job that runs may read both."""
+    """The state of a job shown as FAILED or CANCELED. A cancelled job may be shown as either, and
+    so may a running job."""
     if facts.answers:
-        detail = f"the site shows it as {_shown(facts.state)}, and its engine answers"
+        detail = f"the site shows it as {_shown(facts.state)}, but its engine answers"
         return Interpretation(
             RuntimeObservation(ObservedState.UNKNOWN, detail=detail),
             Doubt(detail, _FOLLOWED, ends_at or 0.0),
@@ -253,10 +255,10 @@ def _failed(facts: Facts, ends_at: float | None) -> Interpretation:
         return _failed_in_the_queue(facts)
 
     if facts.begun_late:
-        detail = "the site shows it as ended, and its program has begun since then"
+        detail = "the site shows it as ended, but its program has started since then"
         unknown = RuntimeObservation(ObservedState.UNKNOWN, detail=detail)
         return Interpretation(
-            unknown, Doubt(detail, "it is followed by what it writes", ends_at or 0.0)
+            unknown, Doubt(detail, "it is followed through its output", ends_at or 0.0)
         )
 
     if facts.state is JobState.CANCELED:
@@ -264,8 +266,8 @@ def _failed(facts: Facts, ends_at: float | None) -> Interpretation:
         return Interpretation(RuntimeObservation(ObservedState.EXITED, detail=detail))
 
     detail = f"the site shows it as failed{': ' if facts.reason else ''}{facts.reason}"
-    # Nothing but the database says so: the job wrote no exit code.
-    doubt = Doubt(f"{detail}; the job did not say how it ended", _NOT_CANCELLED, ends_at or 0.0)
+    # Only the database says so: the job wrote no exit code.
+    doubt = Doubt(f"{detail}; the job did not report how it ended", _NOT_CANCELLED, ends_at or 0.0)
     return Interpretation(RuntimeObservation(ObservedState.EXITED, detail=detail), doubt)
 
 
@@ -274,13 +276,13 @@ def _shown(state: JobState) -> str:
 
 
 def _failed_in_the_queue(facts: Facts) -> Interpretation:
-    """HEAppE takes all jobs of a poll for failed whose answer it does not understand, and asks for
-    them no more: they wait on, and run."""
-    why = f"the site shows it as {_shown(facts.state)}, and it was not seen running"
+    """The state of a job that failed in the queue. HEAppE considers all jobs of a poll as failed if
+    it does not understand the answer, and stops querying them, but they keep waiting and run."""
+    why = f"the site shows it as {_shown(facts.state)}, but it was not seen running"
     waited_s = 0.0 if facts.created_at is None else max(0.0, facts.now - facts.created_at)
-    until = facts.now + waited_s + facts.walltime_s  # if it waits as long again
+    until = facts.now + waited_s + facts.walltime_s  # if it waits as long a second time
     if not facts.confirmed:
-        detail = f"{why}: it may wait on"
+        detail = f"{why}: it may still be waiting"
         unknown = RuntimeObservation(ObservedState.UNKNOWN, detail=detail)
         return Interpretation(unknown, Doubt(why, _LOOKED_AT, until))
 
@@ -290,18 +292,17 @@ def _failed_in_the_queue(facts: Facts) -> Interpretation:
         return Interpretation(never)
 
     if waited_s >= 3 * facts.walltime_s:
-        # Clusters that call back are not polled.
+        # Clusters with callbacks are not polled.
         why = (
-            "it waited for three times its walltime, after which sites that call back only guess "
-            "that it "
-            "failed"
+            "it waited for three times its walltime, after which sites with callbacks only guess "
+            "that it failed"
         )
 
     return Interpretation(never, Doubt(why, _DELETED, until))
 
 
 def _exited(facts: Facts, code: int, ends_at: float | None) -> RuntimeObservation:
-    """The job has written how its program ended."""
+    """The state of a job that has written the outcome of its program."""
     if _ended_at_walltime(facts, ends_at):
         return RuntimeObservation(
             ObservedState.EXITED, code, detail=_WALLTIME_OVER, walltime_over=True
@@ -311,8 +312,9 @@ def _exited(facts: Facts, code: int, ends_at: float | None) -> RuntimeObservatio
 
 
 def _ended_at_walltime(facts: Facts, ends_at: float | None) -> bool:
-    """Many engines take the SIGTERM of the walltime as an orderly end, and exit with 0. A program
-    that ends without it has ended by itself, at its last moment, too."""
+    """Whether the walltime ended it. Many engines treat the SIGTERM of the walltime as an orderly
+    end and exit with 0. A program that ends without SIGTERM has ended by itself, even at its last
+    moment."""
     return (
         facts.terminated
         and not facts.stopping
@@ -326,15 +328,14 @@ def _ended_by_walltime() -> RuntimeObservation:
 
 
 def end_of_walltime(facts: Facts) -> float | None:
-    """The end of the walltime, at the earliest that is plausible; None until the job was seen
-    running."""
+    """The earliest plausible end of the walltime; None until the job was seen running."""
     if facts.running_at is None or facts.walltime_s <= 0:
         return None
     return _start(facts, facts.running_at) + facts.walltime_s
 
 
 def _start(facts: Facts, running_at: float) -> float:
-    """When the job started. The server's time counts only if it fits to when we saw it running."""
+    """The start of the job. The server's time counts only if it agrees with our observation."""
     if facts.started is not None:
         started = _corrected(facts.started.timestamp(), running_at)
         if running_at - LAG_S <= started <= running_at + 10:
@@ -343,13 +344,13 @@ def _start(facts: Facts, running_at: float) -> float:
 
 
 def _corrected(reported: float, known: float) -> float:
-    """A time of the server in our zone: it is shifted by the offset that brings it next to
+    """A time of the server in our zone: it is shifted by the offset that brings it closest to
     ``known``."""
     return reported + round((known - reported) / _ZONE_S) * _ZONE_S
 
 
 def expected_start(facts: Facts) -> float | None:
-    """The scheduler's estimate for a job that waits, by the clock of the agent; None if there is
+    """The scheduler's estimated start of a waiting job, by the clock of the agent; None if there is
     none."""
     if facts.started is None:
         return None

@@ -1,5 +1,4 @@
-"""Listing of the jobs of one account: one call for all, and one more for each that is missing in
-it."""
+"""Listing of the jobs of one account: one call for all, and another for each missing job."""
 
 from __future__ import annotations
 
@@ -20,17 +19,17 @@ _AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """``at``: unix seconds by the clock of the agent, before the server was asked."""
+    """An observed job. ``at``: unix seconds by the clock of the agent, before the server was
+    queried."""
 
     job: HeappeJob
     at: float
 
 
 class HeappeListing:
-    """``agent``: the part of the names that is this agent's; other jobs of the account are not
-    ours. ``others``: the names of jobs of other agents. ``per_job``: the server brings a job up to
-    date only when it is asked for by itself. ``refusal``: why the server refuses the list; "": it
-    does not."""
+    """The listing. ``agent``: this agent's part of the names; other jobs of the account are not
+    ours. ``others``: the names of jobs of other agents. ``per_job``: the server updates a job only
+    when that job is queried. ``refusal``: why the server refuses the list; "" if it does not."""
 
     def __init__(
         self,
@@ -47,7 +46,7 @@ class HeappeListing:
         self._lock = asyncio.Lock()
         self._begun_at: float | None = None  # the last listing that succeeded, monotonic
 
-        # listings that were begun; the last one that succeeded
+        # number of listings that were started; of the last that succeeded
         self._begun = 0
         self._number = 0
         self.others = frozenset[str]()
@@ -68,8 +67,8 @@ class HeappeListing:
         return [seen.job for seen in self._active.values()]
 
     def remove(self, job_id: int) -> None:
-        """This job has ended for good. The server may list it as active for a while, from a
-        cache."""
+        """Remove a job that has ended for good. The server may list it as active for a while, from
+        a cache."""
         self.forget(job_id)
         self._removed.add(job_id)
 
@@ -78,11 +77,11 @@ class HeappeListing:
         self._ended.pop(job_id, None)
 
     async def refresh(self, watched: Collection[int] = (), since: float | None = None) -> None:
-        """List the jobs, and look at those of ``watched`` that are not active any more. ``since``:
-        a listing that was begun later is new enough. Raises ``HeappeFailed``."""
+        """List the jobs, and query those of ``watched`` that are not active any more. ``since``: a
+        listing that was started later is new enough. Raises ``HeappeFailed``."""
         begun = self._begun
         async with self._lock:
-            is_newer = self._number > begun  # it was begun after this call
+            is_newer = self._number > begun  # it was started after this call
             if is_newer or (
                 since is not None and self._begun_at is not None and self._begun_at >= since
             ):
@@ -113,8 +112,8 @@ class HeappeListing:
             await self.look_at([job_id for job_id in (*missing, *stale) if job_id])
 
     async def look_at(self, job_ids: Collection[int]) -> None:
-        """Ask for these jobs one by one. What is not answered keeps its last state, and grows
-        old."""
+        """Query these jobs one by one. A job without an answer keeps its last state, which becomes
+        outdated."""
         limit = asyncio.Semaphore(_AT_ONCE)
 
         async def one(job_id: int) -> None:
@@ -134,5 +133,5 @@ class HeappeListing:
 
 
 def kernel_of(job: HeappeJob) -> KernelId:
-    """The kernel whose job it is: the name of its task."""
+    """The kernel of a job, which is the name of its task."""
     return KernelId(job.task.name)

@@ -1,8 +1,8 @@
 """Relay to an engine that HEAppE reaches without our relay in the job.
 
-HEAppE drops the status and the headers of the engine. A GET gives the body of a 200, or the body of
-an error; a POST is a stream of unknown status. So the status of an error is read from its body, and
-a failed POST is sent once more, without a stream, by a call that returns the body.
+HEAppE drops the status and the headers of the engine. A GET returns the body of a 200 or of an
+error; a POST is a stream of unknown status. So the status of an error is read from its body, and a
+failed POST is repeated without a stream, by a call that returns the body.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _EVENTS = "text/event-stream"
 async def relay_plain(
     client: HeappeClient, request: web.BaseRequest, body: str, way: Way, *, keeper: TunnelKeeper
 ) -> web.StreamResponse:
-    """Raises ``HeappeFailed`` before the first byte of the answer."""
+    """Relay a request. Raises ``HeappeFailed`` before the first byte of the answer."""
     headers = _headers(request)
     if request.method == "GET":
         return await _get(client, request, headers=headers, way=way, keeper=keeper)
     if request.method != "POST":
-        return error_response(501, f"{request.method} cannot pass HEAppE, only GET and POST")
+        return error_response(501, f"HEAppE passes only GET and POST, not {request.method}")
 
     streams = _is_stream(body)
     async with client.stream(way.tunnel, request.path_qs, headers, body) as content:
@@ -143,7 +143,7 @@ async def _explain(
 
 
 def status_of(body: str, otherwise: int) -> int:
-    """The status that the body of an error names, as OpenAI's and vLLM's do."""
+    """The status in the body of an error, as in OpenAI's and vLLM's."""
     try:
         value: Any = json.loads(body)
     except ValueError:
@@ -168,7 +168,7 @@ def _is_stream(body: str) -> bool:
 
 
 def _without_stream(body: str) -> str | None:
-    """The same request without a stream; None if it is no JSON object."""
+    """The same request without a stream; None if it is not a JSON object."""
     value = _object(body)
     if value is None:
         return None
@@ -187,7 +187,7 @@ def _object(body: str) -> dict[str, Any] | None:
 def _headers(request: web.BaseRequest) -> dict[str, str]:
     headers = {name.title(): request.headers[name] for name in _PASSED if name in request.headers}
     if "Content-Type" in headers:
-        # With a parameter, such as a charset, the server fails.
+        # A parameter, such as a charset, makes the server fail.
         headers["Content-Type"] = headers["Content-Type"].partition(";")[0].strip()
     for name, value in headers.items():
         if len(value) > _MAX_HEADER:

@@ -1,7 +1,7 @@
-"""Reach of one engine: since when its way is gone, and when the way may be opened again. Pure.
+"""Reachability of one engine: since when its tunnel is gone, and when it may be reopened. Pure.
 
-Requests and probes tell what they met. A way that is *gone* says nothing about the job: its engine
-is kept for a while (``agent.heappe_unreachable_timeout_s``), and only then given up. Times are
+Requests and probes report their results. A tunnel that is *gone* says nothing about the job, so its
+engine is kept for a while (``agent.heappe_unreachable_timeout_s``) before it is given up. Times are
 monotonic seconds.
 """
 
@@ -11,20 +11,20 @@ from dataclasses import dataclass
 
 from moorage.agent.runtimes.heappe.errors import HeappeFailed, SiteFault
 
-# A way is gone after this many failures in a row over this time: one that is opened again at once
-# was not.
+# A tunnel is gone after this many failures in a row over this time. A tunnel that is reopened
+# immediately was not gone.
 MISSES = 2
 GONE_S = 3.0
-# Without so many attempts to open it again nothing is given up.
+# Nothing is given up before this many attempts to reopen it.
 RENEWALS = 3
-# Between two attempts: requests wait meanwhile. What is gone for long is tried after a tenth of
-# that time.
+# Pauses between attempts, while requests wait. A tunnel that has been gone for long is retried
+# after a tenth of that time.
 FIRST_PAUSE_S = 5.0
 HURRIED_PAUSE_S = 10.0
 LONGEST_PAUSE_S = 120.0
 # The tunnel is gone, or its listener does not answer. The engine never saw the request.
 DEAD = frozenset({SiteFault.NO_TUNNEL, SiteFault.TUNNEL})
-# The site, or the way through it, does not work. What an engine answers is none of these.
+# The site, or the path through it, does not work. An engine's own answer is none of these.
 OUT_OF_REACH = DEAD | {
     SiteFault.NO_TUNNELS_LEFT,
     SiteFault.NOT_RUNNING,
@@ -34,15 +34,15 @@ OUT_OF_REACH = DEAD | {
     SiteFault.INTERNAL,
     SiteFault.UNREACHABLE,
 }
-# These show that the engine is not reached, whatever the site says about its job.
+# These show that the engine is not reached, whatever the site reports about its job.
 _SILENT = DEAD | {SiteFault.NOT_RUNNING}
 
 
 @dataclass(slots=True)
 class EngineReach:
-    """``answered_at``, ``silent_at``: when the engine was reached last, and when it was certain
-    that it is not. ``missed_at``: of the first failure of its way since it was reached.
-    ``failure``: the last one."""
+    """The reachability. ``answered_at``, ``silent_at``: when the engine was last reached, and last
+    certainly not reached. ``missed_at``: the first failure since it was reached. ``failure``: the
+    last failure."""
 
     answered_at: float | None = None
     silent_at: float | None = None
@@ -53,7 +53,7 @@ class EngineReach:
     failure: HeappeFailed | None = None
 
     def answered(self, now: float) -> None:
-        """The engine was reached."""
+        """Record that the engine was reached."""
         self.answered_at = now
         self.missed_at = None
         self.failure = None
@@ -66,7 +66,7 @@ class EngineReach:
         self.silent_at = now
 
     def missed(self, now: float, error: HeappeFailed) -> None:
-        """A request or a probe did not get to the engine."""
+        """Record that a request or a probe did not reach the engine."""
         self.failure = error
         if error.problem in _SILENT:
             self.silent(now)
@@ -75,7 +75,7 @@ class EngineReach:
             self.missed_at = now if self.missed_at is None else self.missed_at
 
     def gone_since(self, now: float) -> float | None:
-        """Since when the way to an engine is gone that was reached before; None: it is not."""
+        """Since when the tunnel to a previously reached engine is gone; None if it is not."""
         if self.answered_at is None or self.missed_at is None or self.misses < MISSES:
             return None
         return self.missed_at if now - self.missed_at >= GONE_S else None
@@ -84,14 +84,15 @@ class EngineReach:
         return now >= self.renew_at
 
     def renewing(self, now: float, jitter: float) -> None:
-        """The way is opened, or opened again. ``jitter``: a random factor near 1."""
+        """Record that the tunnel is being opened or reopened. ``jitter``: a random factor near
+        1."""
         gone_s = 0.0 if self.missed_at is None else now - self.missed_at
         hurried_s = min(FIRST_PAUSE_S * 2.0 ** min(self.renewals, 10), HURRIED_PAUSE_S)
         self.renewals += 1
         self.renew_at = now + min(max(hurried_s, gone_s / 10), LONGEST_PAUSE_S) * jitter
 
     def is_given_up(self, now: float, timeout_s: float) -> bool:
-        """Whether it is time to end the job: its tunnel is certainly dead, and does not heal."""
+        """Whether to end the job, because its tunnel is certainly dead and cannot be repaired."""
         is_dead = self.failure is not None and self.failure.problem in DEAD
         if not is_dead or self.missed_at is None or self.renewals < RENEWALS:
             return False

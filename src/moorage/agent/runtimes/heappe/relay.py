@@ -1,12 +1,12 @@
 """Relay: gives the engine of each job an ordinary URL on the agent.
 
 The proxy talks to it as to any replica: it gets the engine's status, headers and body, a stream
-arrives as it is made, and hanging up cancels the request at the engine. What cannot pass HEAppE is
-refused with a reason.
+arrives as it is produced, and a disconnect cancels the request at the engine. Requests that HEAppE
+cannot pass are refused with a reason.
 
-While HEAppE, the tunnel or the engine cannot be reached, requests wait. One that the engine
-certainly never saw is sent then. One that it may have seen is cut off: the proxy decides whether it
-is sent again.
+While HEAppE, the tunnel or the engine cannot be reached, requests wait. A request that the engine
+certainly never saw is sent afterwards. A request that it may have seen is cut off, and the proxy
+decides whether to send it again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from moorage.agent.runtimes.heappe.tunnel import TunnelKeeper, Way
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 
 log = structlog.get_logger("moorage.agent.heappe")
-# HEAppE takes 5,000,000 bytes, the escapes of JSON included.
+# HEAppE accepts 5,000,000 bytes, including the escapes of JSON.
 MAX_UPLOAD = 4_900_000
 _HOP = frozenset(
     {
@@ -55,20 +55,20 @@ _UNAVAILABLE = frozenset(
         SiteFault.CREDENTIALS,
     }
 )
-# It may have seen these, but has not begun to answer.
+# It may have seen these, but has not started to answer.
 _IN_DOUBT = frozenset(
     {SiteFault.UNREACHABLE, SiteFault.GATEWAY, SiteFault.INTERNAL, SiteFault.UPSTREAM}
 )
-# How long a request waits until the engine can be reached: longer than a login node takes to start
-# again, and shorter than the silence of a replica that proxies bear.
+# How long a request waits for the engine: longer than a login node takes to restart, and shorter
+# than the silence that proxies tolerate from a replica.
 PATIENCE_S = 240.0
-# The pauses between two attempts to reach it, for all requests that wait.
+# The pauses between two attempts to reach it, shared by all waiting requests.
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 5.0
 
 
 class Relay:
-    """``keeper``: the tunnel of the job, None until it runs."""
+    """The relay of a job. ``keeper``: the tunnel of the job, None until it runs."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Relay:
     async def _relay(self, request: web.BaseRequest, body: str) -> web.StreamResponse:
         keeper = self._keeper()
         if keeper is None:
-            raise SiteRefused(503, "the job of this engine does not run yet")
+            raise SiteRefused(503, "the job of this engine is not running yet")
 
         until = asyncio.get_running_loop().time() + self._patience_s
         attempt = 0
@@ -146,7 +146,7 @@ class Relay:
             attempt += 1
 
     async def _renew(self, keeper: TunnelKeeper, way: Way, why: HeappeFailed) -> bool:
-        """False: the tunnel cannot be opened again now."""
+        """Reopen the tunnel. Returns False if it cannot be reopened now."""
         try:
             await keeper.renew(way, why.message)
         except HeappeFailed as error:
@@ -157,8 +157,7 @@ class Relay:
         return True
 
     async def _wait(self, keeper: TunnelKeeper, until: float, why: HeappeFailed) -> None:
-        """Wait until the engine has answered. Raises ``why`` once the patience of the request is
-        over."""
+        """Wait until the engine has answered. Raises ``why`` once the request's time is over."""
         if self._reaching is None or self._reaching.done():
             self._reaching = spawn("heappe.relay.reach", _reach(keeper))
         left = until - asyncio.get_running_loop().time()
@@ -207,9 +206,9 @@ class Relay:
 
 
 def _is_unseen(error: HeappeFailed) -> bool:
-    """Whether the engine certainly never saw the request. HEAppE answers 200 once it has passed one
-    on: any other status is of the gateway in front of it, or of HEAppE before that. 504 is of a
-    gateway that has waited for the answer."""
+    """Whether the engine certainly never saw the request. HEAppE answers 200 once it has forwarded
+    a request: any other status comes from the gateway in front of it, or from HEAppE before that. A
+    504 comes from a gateway that has waited for the answer."""
     if error.problem in _UNAVAILABLE or error.unsent:
         return True
 
@@ -221,7 +220,7 @@ def _is_unseen(error: HeappeFailed) -> bool:
 
 
 async def _reach(keeper: TunnelKeeper) -> None:
-    """One for all requests that wait: the server is not asked for each of them."""
+    """Reach the engine. Shared by all waiting requests, so the server is asked once."""
     before = keeper.reach.answered_at
     pause_s = _FIRST_PAUSE_S
     while True:
@@ -249,7 +248,7 @@ async def _pass_on(
 
 
 async def _until_head(answer: framing.AnswerDecoder, content: aiohttp.StreamReader) -> bytes:
-    """Read until the status is known. Returns what came of the body with it."""
+    """Read until the status is known. Returns the part of the body that came with it."""
     first = b""
     try:
         while answer.head is None:
@@ -267,7 +266,7 @@ async def _until_head(answer: framing.AnswerDecoder, content: aiohttp.StreamRead
 
 
 async def _read(request: web.BaseRequest) -> str:
-    """The body as text. Raises ``SiteRefused`` for what cannot pass."""
+    """The body as text. Raises ``SiteRefused`` for a request that HEAppE cannot pass."""
     if request.headers.get("Upgrade"):
         raise SiteRefused(
             501, "WebSockets cannot pass HEAppE; use an agent of another kind for this model"
@@ -294,11 +293,11 @@ async def _read(request: web.BaseRequest) -> str:
 def _failed(error: HeappeFailed) -> web.Response:
     if error.problem is SiteFault.TOO_LARGE:
         return error_response(
-            413, "the body is larger than HEAppE lets pass: 5,000,000 bytes as JSON"
+            413, "the body is larger than HEAppE's limit of 5,000,000 bytes as JSON"
         )
 
-    # What the site says is for its operators: it names addresses and ports of theirs.
-    log.info("a request did not get to its engine", why=error.message)
+    # The site's message is for its operators, because it contains their addresses and ports.
+    log.info("a request did not reach its engine", why=error.message)
     if error.problem in OUT_OF_REACH:
         status = 503 if error.problem in _UNAVAILABLE or error.unsent else 502
         text = "the engine of this model cannot be reached through its site at present"

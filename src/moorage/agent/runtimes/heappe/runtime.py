@@ -1,9 +1,9 @@
 """HEAppE runtime: one kernel is one job with one task, from a command template that the site has
 registered.
 
-HEAppE is asked on a schedule, one call for all jobs; what is known is interpreted without asking.
-Its silence is UNKNOWN. A job is recovered by its name, which says whose it is, and its task, whose
-name is the kernel id.
+HEAppE is queried on a schedule, with one call for all jobs; the known facts are interpreted without
+further queries. Silence means UNKNOWN. A job is recovered by its name, which identifies its agent,
+and by its task, whose name is the kernel id.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ _ENDED = (ObservedState.EXITED, ObservedState.GONE)
 
 @dataclass(frozen=True, slots=True)
 class HeappeRules:
-    """``defaults``: where jobs run that do not say. ``heartbeat_s``: a job that serves ends itself
-    after so long without a request; 0: never. ``poll_s``: between two lists of jobs;
-    ``hurried_poll_s``: for a while after something was asked of the site. ``shared_account``: other
-    agents may have jobs there. ``unreachable_timeout_s``: how long a job is kept whose engine
-    cannot be reached, and how long one waits to be submitted."""
+    """The rules of an agent. ``defaults``: where jobs run by default. ``heartbeat_s``: a serving
+    job ends itself after this long without a request; 0: never. ``poll_s``: between two lists of
+    jobs; ``hurried_poll_s``: for a while after a request to the site. ``shared_account``: other
+    agents may have jobs there. ``unreachable_timeout_s``: how long a job with an unreachable engine
+    is kept, and how long a job waits to be submitted."""
 
     max_jobs: int
     defaults: SiteChoice
@@ -78,8 +78,8 @@ class HeappeRules:
 
 
 class HeappeRuntime:
-    """``identity``: of the agent's state directory. ``host``, ``allocate``, ``release``: where
-    relays listen. Must be closed."""
+    """The runtime. ``identity``: of the agent's state directory. ``host``, ``allocate``,
+    ``release``: where relays listen. It must be closed."""
 
     name = NAME
     silence_grace_s = _SILENCE_GRACE_S
@@ -156,7 +156,7 @@ class HeappeRuntime:
         if listing.others and not self._rules.shared_account:
             raise RuntimeFailed(
                 f"other agents have jobs under this HEAppE account, such as {min(listing.others)}",
-                next_step="use an account of its own, or set agent.heappe_shared_account",
+                next_step="use a separate account, or set agent.heappe_shared_account",
             )
         await self._nodes.refresh()
         return Isolation()
@@ -215,7 +215,7 @@ class HeappeRuntime:
         await job.changed.wait()
 
     async def stop(self, handle: Handle, grace_s: float) -> None:
-        """The site sends the signals: the grace period is its own."""
+        """Stop a job. The site sends the signals with its own grace period."""
         kernel_id, _ = _ids(handle)
         job = await self.book.job(kernel_id)
         if job is not None:
@@ -292,7 +292,7 @@ class HeappeRuntime:
         kernel_id, _ = _ids(handle)
         job = await self.book.job(kernel_id)
         if job is not None:
-            # While an engine loads, its log is read each second to say how far it is.
+            # While an engine loads, its log is read every second for its progress.
             await self._logs.pull_quietly(job, older_than_s=2 * self._rules.hurried_poll_s)
             if self.book.interpret(job).observation.state in _ENDED:
                 try:
@@ -305,7 +305,9 @@ class HeappeRuntime:
         return await asyncio.to_thread(self._store.tail, kernel_id, max_bytes)
 
     async def exec(self, handle: Handle, command: Command) -> Execution:
-        raise ExecFailed("runtime heappe runs no commands inside jobs: HEAppE has no call for it")
+        raise ExecFailed(
+            "runtime heappe cannot run commands inside jobs: HEAppE has no call for it"
+        )
 
     async def copy(self, handle: Handle, copy: Copy) -> Execution:
         job = await self.book.job(_ids(handle)[0])
@@ -341,7 +343,7 @@ class HeappeRuntime:
 
         if job.options:
             raise CreateFailed(
-                "HEAppE takes no options for a job, and the resource group has "
+                f"HEAppE accepts no options for a job, but the resource group has "
                 f"{', '.join(job.options)}",
                 clean=True,
                 next_step="unset them: `moorage groups set GROUP hpc.options=none`",
@@ -356,7 +358,7 @@ class HeappeRuntime:
         )
 
     async def _created_elsewhere(self, handle: Handle) -> Handle:
-        """Another call creates the job, or has."""
+        """Handle a job that another call creates or has created."""
         kernel_id, name = _ids(handle)
         until = self._clock.monotonic() + _CREATED_ELSEWHERE_S
         while self._clock.monotonic() < until:
@@ -369,11 +371,11 @@ class HeappeRuntime:
             await asyncio.sleep(0.1)
 
         raise CreateFailed(
-            f"job {name} was begun by an earlier run of the agent, and never created"
+            f"job {name} was started by an earlier run of the agent, but never created"
         )
 
     async def _observe_unknown(self, name: str) -> RuntimeObservation:
-        """There is no record: GONE only by the word of the site."""
+        """Observe a kernel without a record. It is GONE only if the site says so."""
         try:
             await self.book.listing.refresh()
         except HeappeFailed as error:
@@ -381,13 +383,13 @@ class HeappeRuntime:
 
         if self.book.listing.of(name):
             return RuntimeObservation(
-                ObservedState.UNKNOWN, detail="the site has it, the agent has no record"
+                ObservedState.UNKNOWN, detail="the site has it, but the agent has no record"
             )
 
         return RuntimeObservation(ObservedState.GONE)
 
     async def _adopt(self, kernel_id: KernelId, name: str) -> TrackedJob | None:
-        """The job of a kernel whose record was lost."""
+        """Adopt the job of a kernel whose record was lost."""
         await self.book.listing.refresh()
         found = self.book.listing.of(name)
         if not found:
@@ -397,7 +399,7 @@ class HeappeRuntime:
         return self.book.track(record)
 
     async def _keep_pulling(self, job: TrackedJob) -> None:
-        """Until the job has ended and its last output was read."""
+        """Pull the log until the job has ended and its last output was read."""
         while True:
             ended = self.book.interpret(job).observation.state in _ENDED
             await self._logs.pull_quietly(job)
@@ -437,8 +439,8 @@ class HeappeRuntime:
 
 
 def poll_pause_s(rules: HeappeRules, hurried: bool, failures: int) -> float:
-    """The time until the next list. ``failures``: of the last ones in a row. A server that is down
-    is asked less and less often."""
+    """The time until the next list. ``failures``: the number of recent failures in a row. A server
+    that is down is queried less and less often."""
     usual_s = min(rules.poll_s, rules.hurried_poll_s) if hurried else rules.poll_s
     longest_s = max(rules.poll_s, _LONGEST_POLL_S)
     return min(usual_s * 2.0 ** min(failures, 10), longest_s)

@@ -1,5 +1,4 @@
-"""Site of a HEAppE server: its clusters, node types and templates, and what a job sends there.
-Pure."""
+"""Site of a HEAppE server: its clusters, node types and templates, and the data of a job. Pure."""
 
 from __future__ import annotations
 
@@ -16,13 +15,13 @@ from moorage.agent.runtimes.heappe.wire import NodeType, Project, Template
 
 _MAX_VALUE = 1000
 _WHOLE_DEVICE = 1000
-# For parameters without a value: the server wants one for each.
+# Value for parameters without one, because the server requires a value for each.
 _NO_VALUE = "-"
 
 
 @dataclass(frozen=True, slots=True)
 class SiteChoice:
-    """By the site's own names; "" for the only one there is. ``walltime_s``: 0 for the longest."""
+    """A choice by the site's own names; "" for the only one. ``walltime_s``: 0 for the longest."""
 
     project: str
     cluster: str = ""
@@ -33,7 +32,7 @@ class SiteChoice:
 
 @dataclass(frozen=True, slots=True)
 class JobPlace:
-    """Where a job runs, and what starts it."""
+    """The place of a job, and the template that starts it."""
 
     node_type: NodeType
     project: Project
@@ -42,14 +41,15 @@ class JobPlace:
 
 
 def find_place(wanted: SiteChoice, node_types: Sequence[NodeType]) -> JobPlace:
-    """Raises ``CreateFailed`` with the names that there are."""
+    """Find the place of a job. Raises ``CreateFailed`` with the existing names."""
     offered = [one for one in node_types if wanted.project in one.projects]
     if not offered:
         raise CreateFailed(
             f"the site offers this user no cluster in project {wanted.project!r}",
             clean=True,
             next_step=(
-                "name another one in hpc.project of the resource group, or in agent.heappe_project"
+                "name another project in hpc.project of the resource group, or in "
+                "agent.heappe_project"
             ),
         )
 
@@ -57,7 +57,7 @@ def find_place(wanted: SiteChoice, node_types: Sequence[NodeType]) -> JobPlace:
     cluster = _choose("cluster", wanted.cluster, clusters)
     in_cluster = [one for one in offered if one.cluster == cluster]
 
-    # A template belongs to one node type: it may decide.
+    # A template belongs to one node type, which it can determine.
     names = [one.name for one in in_cluster if _has_template(one, wanted)]
     name = _choose("node type", wanted.node_type, names or [one.name for one in in_cluster])
     node_type = next(one for one in in_cluster if one.name == name)
@@ -102,8 +102,8 @@ def _choose(what: str, wanted: str, names: Sequence[str]) -> str:
 
 
 def launch_file(launch: Launch, heartbeat_s: float) -> bytes:
-    """What the program in the job runs. It has the secrets of the kernel: it goes by file, never in
-    parameters, unless the server takes no files."""
+    """The launch file for the program in the job. It has the secrets of the kernel, so it is sent
+    as a file and never in parameters, unless the server accepts no files."""
     value = {
         "argv": launch.argv,
         "env": launch.env,
@@ -116,9 +116,9 @@ def launch_file(launch: Launch, heartbeat_s: float) -> bytes:
 
 
 def parameters(template: Template, blob: bytes = b"") -> list[dict[str, str]]:
-    """A value for each parameter of the template: the blob, in pieces. Letters, digits, - and _
-    only, because values are not quoted on the way to the job. Raises ``CreateFailed`` if it does
-    not fit."""
+    """A value for each parameter of the template: the blob in pieces. They contain only letters,
+    digits, - and _, because values are not quoted on the way to the job. Raises ``CreateFailed`` if
+    the blob does not fit."""
     text = base64.urlsafe_b64encode(zlib.compress(blob, 9)).decode().rstrip("=") if blob else ""
     names = template.parameters
     if len(text) > _MAX_VALUE * len(names):
@@ -127,7 +127,7 @@ def parameters(template: Template, blob: bytes = b"") -> list[dict[str, str]]:
             "template "
             f"{template.name!r} hold {_MAX_VALUE * len(names)}",
             clean=True,
-            next_step="ask the site for HEAppE 6.2 or newer, which takes files",
+            next_step="ask the site for HEAppE 6.2 or newer, which accepts files",
         )
 
     pieces = [text[at : at + _MAX_VALUE] for at in range(0, _MAX_VALUE * len(names), _MAX_VALUE)]
@@ -145,8 +145,7 @@ def specification(
     *,
     values: list[dict[str, str]],
 ) -> dict[str, Any]:
-    """The body of CreateJob. The name of the task is the whole kernel id, by which it is found
-    again."""
+    """The body of CreateJob. The name of the task is the whole kernel id, which identifies it."""
     node_type = place.node_type
     cores = _cores(node_type, slots)
     task = {
@@ -175,7 +174,7 @@ def specification(
 
 
 def _cores(node_type: NodeType, slots: Mapping[str, int]) -> int:
-    """On GPU queues cores are GPUs."""
+    """The number of cores. On GPU queues, cores are GPUs."""
     gpus = sum(amount for slot, amount in slots.items() if slot.startswith(("cuda.", "cuda-")))
     wanted = gpus if node_type.by_gpu else slots.get("cpu", 0)
     return max(1, math.ceil(wanted / _WHOLE_DEVICE)) if wanted else max(1, node_type.cores)

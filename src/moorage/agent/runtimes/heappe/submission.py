@@ -1,7 +1,8 @@
-"""Submission of a job: found, created, given its launch file, and submitted, once.
+"""Submission of a job, which is found or created, given its launch file, and submitted once.
 
-A create whose answer was lost leaves at most a row that runs nothing: the job is looked for by its
-name. A submit whose answer was lost may run: it is never repeated, and the job is watched.
+A creation whose answer was lost leaves at most a row that runs nothing, so the job is searched by
+its name. A job whose submission's answer was lost may run, so the submission is never repeated, and
+the job is watched.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ from moorage.common.model.reasons import Reason
 
 log = structlog.get_logger("moorage.agent.heappe")
 _LAUNCH = "launch.json"
-# What `sbatch` prints only when it has accepted nothing.
+# Text that `sbatch` prints only when it has accepted nothing.
 _REFUSED = "batch job submission failed"
-# Then by itself, without a controller that has judged the job.
+# It then failed by itself, without a controller's judgement of the job.
 _UNHEARD = "unable to contact"
 _PLACES_S = 600.0
 
 
 class Submitter:
-    """``heartbeat_s``: a job that serves ends itself after so long without a request."""
+    """A submitter. ``heartbeat_s``: a serving job ends itself after this long without a request."""
 
     def __init__(
         self, client: HeappeClient, listing: HeappeListing, clock: Clock, heartbeat_s: float
@@ -57,17 +58,17 @@ class Submitter:
         wanted: SiteChoice,
         save: Callable[[HeappeRecord], Awaitable[None]],
     ) -> HeappeRecord:
-        """``save`` is called before each step that may take effect. Raises ``CreateFailed`` only if
-        the job certainly does not run."""
+        """Submit a job. ``save`` is called before each step that may take effect. Raises
+        ``CreateFailed`` only if the job certainly does not run."""
         try:
             await self._listing.refresh()
             found = self._listing.of(record.name)
             if submitted := [job for job in found if job.state is not wire.JobState.CONFIGURING]:
-                # Of an earlier run of this agent, which lost its record.
+                # A job of an earlier run of this agent, which lost its record.
                 return _of_job(record, submitted[0], submitted=True)
 
             for job in found:
-                # A create whose answer was lost: a submit would have left a record.
+                # A creation whose answer was lost: a submission would have left a record.
                 await self._drop(job.id)
 
             place = await self.place(wanted)
@@ -85,14 +86,15 @@ class Submitter:
         return await self._submit(record, save)
 
     async def place(self, wanted: SiteChoice) -> JobPlace:
-        """Raises ``CreateFailed`` if there is no such place, ``HeappeFailed`` without an answer."""
+        """The place of the job. Raises ``CreateFailed`` if there is no such place, and
+        ``HeappeFailed`` without an answer."""
         now = self._clock.monotonic()
         known = self._places.get(wanted.project)
         if known is not None and now - known[0] < _PLACES_S:
             try:
                 return find_place(wanted, known[1])
             except CreateFailed:
-                pass  # a template may be new
+                pass  # the template may be new
 
         node_types = await self._client.node_types(wanted.project, refresh=True)
         self._places[wanted.project] = now, node_types
@@ -119,7 +121,7 @@ class Submitter:
                     raise
 
                 log.warning(
-                    "the server takes no files: commands and secrets go in parameters",
+                    "the server accepts no files: commands and secrets go in parameters",
                     why=str(error),
                 )
                 self._takes_files = False
@@ -133,8 +135,7 @@ class Submitter:
             if not error.in_doubt:
                 raise
 
-            # A row that was left behind runs nothing: it is used if it is there, and else nothing
-            # was made.
+            # A leftover row runs nothing. It is used if it exists; otherwise nothing was created.
             await self._listing.refresh()
             found = [job for job in self._listing.of(name) if job.task.id]
             if not found:
@@ -145,7 +146,7 @@ class Submitter:
     async def _submit(
         self, record: HeappeRecord, save: Callable[[HeappeRecord], Awaitable[None]]
     ) -> HeappeRecord:
-        # An agent that dies in between finds a submit in doubt.
+        # An agent that dies in between finds a submission in doubt.
         record = replace(record, submitting_at=self._clock.now().timestamp())
         await save(record)
         try:
@@ -153,14 +154,14 @@ class Submitter:
         except HeappeFailed as error:
             if error.in_doubt and _REFUSED not in error.detail.lower():
                 log.warning(
-                    "a submit was not answered; watching the job",
+                    "a submission was not answered; watching the job",
                     job=record.name,
                     why=error.message,
                 )
                 # The call may have taken long.
                 return replace(record, submitting_at=self._clock.now().timestamp())
 
-            if error.problem is not SiteFault.STATE:  # it was submitted before
+            if error.problem is not SiteFault.STATE:  # it was already submitted
                 await self._drop(record.job_id)
                 raise _create_failed(error) from None
 
@@ -169,7 +170,7 @@ class Submitter:
         return record
 
     async def _drop(self, job_id: int) -> None:
-        """Delete a job that was not submitted. One that stays is deleted by the next sweep."""
+        """Delete a job that was not submitted. If that fails, the next sweep deletes it."""
         try:
             await self._client.delete_job(job_id)
         except HeappeFailed as error:

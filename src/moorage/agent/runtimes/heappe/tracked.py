@@ -1,4 +1,5 @@
-"""Tracked job: what the agent knows of one kernel's job, with the way to its engine and its log."""
+"""Tracked job: the agent's knowledge of one kernel's job, with the tunnel to its engine and its
+log."""
 
 from __future__ import annotations
 
@@ -22,23 +23,23 @@ from moorage.agent.state.logs import LogStore
 from moorage.common.aio.clock import Clock
 from moorage.common.model.status import ObservedState
 
-# The resolver on the login node may answer with its error, such as 3(NXDOMAIN).
+# The resolver on the login node may answer with an error, such as 3(NXDOMAIN).
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?")
 _REPLACEMENT = "\ufffd"
 _PIECE = 65_536
-# Bytes of a character without its last one.
+# Incomplete bytes of a character.
 _LONGEST_CUT = 3
 Shown = tuple[ObservedState, str, float | None, bool]
 
 
 @dataclass(eq=False)
 class TrackedJob:
-    """``seen``: its last listing; ``end_read``: what the job wrote at its end was looked for.
-    ``attempts``: how often. ``ended_at``: since when the site shows an end, monotonic;
-    ``was_silent``: the job itself said nothing then; ``begun_late``: and has begun since. ``last``:
-    what was last observed of it. ``address``: of its relay. ``removed``: its record is gone, and
-    stays gone; changes under ``writing``, in a thread. ``doubt``: one that what is known of it now
-    does not show. ``cancelled``: its state when it was cancelled last, and when that was."""
+    """A job. ``seen``: its last listing; ``end_read``: its final record was searched; ``attempts``:
+    how often. ``ended_at``: since when the site shows an end, monotonic; ``was_silent``: the job
+    itself reported nothing then; ``begun_late``: it has started since. ``last``: the last
+    observation. ``address``: of its relay. ``removed``: its record is removed for good; changes
+    under ``writing``, in a thread. ``doubt``: a doubt that the current facts do not show.
+    ``cancelled``: its state at the last cancellation, and the time."""
 
     record: HeappeRecord
     seen: Seen | None = None
@@ -60,7 +61,8 @@ class TrackedJob:
     writing: threading.Lock = field(default_factory=threading.Lock)
 
     def facts(self, clock: Clock, refusal: str = "") -> Facts:
-        """``refusal``: why the site does not list its jobs, if it says so."""
+        """The facts about the job. ``refusal``: why the site does not list its jobs, if it gave a
+        reason."""
         record = self.record
         now = clock.now().timestamp()
         mono = clock.monotonic()
@@ -99,15 +101,15 @@ class TrackedJob:
 
 
 def shown(seen: RuntimeObservation) -> Shown:
-    """What is worth another observation: also why a job waits, and until when, and whether its
-    engine can be reached."""
+    """The part of an observation that is worth reporting, including why a job waits and until when,
+    and whether its engine can be reached."""
     return seen.state, seen.detail, seen.expected_start, bool(seen.unreachable)
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a job wrote into its progress file. ``ours``: it runs our program. ``port`` is 0 until
-    it listens. ``terminated``: the job got SIGTERM."""
+    """The contents of a job's progress file. ``ours``: it runs our program. ``port`` is 0 until it
+    listens. ``terminated``: the job received SIGTERM."""
 
     ours: bool = False
     port: int = 0
@@ -118,8 +120,8 @@ class Told:
 
 
 def read_progress(text: str) -> Told:
-    """Lines of JSON from our program in the job; a plain number is the port of an engine without
-    it."""
+    """Parse lines of JSON from our program in the job; a plain number is the port of an engine
+    without our program."""
     ours = False
     port = 0
     key = ""
@@ -153,7 +155,7 @@ async def progress_of(client: HeappeClient, job: TrackedJob) -> Told:
 
 
 async def target_of(client: HeappeClient, job: TrackedJob, told: Told) -> TunnelTarget | None:
-    """Where the job listens; None if that cannot be told yet. Raises ``HeappeFailed``."""
+    """Where the job listens; None if that is not known yet. Raises ``HeappeFailed``."""
     if not told.port:
         return None
     named = job.seen.job.task.nodes if job.seen is not None else ()
@@ -164,7 +166,7 @@ async def target_of(client: HeappeClient, job: TrackedJob, told: Told) -> Tunnel
 
 
 class JobLogs:
-    """Copies the output of jobs into the log store of the agent, where it outlives them."""
+    """The logs of jobs, copied into the log store of the agent, where they outlive the jobs."""
 
     def __init__(self, client: HeappeClient, logs: LogStore) -> None:
         self._client = client
@@ -172,7 +174,7 @@ class JobLogs:
         self._offsets: dict[str, int] = {}
 
     async def pull(self, job: TrackedJob) -> None:
-        """Fetch what is new. Raises ``HeappeFailed`` and ``OSError``."""
+        """Fetch new output. Raises ``HeappeFailed`` and ``OSError``."""
         record = job.record
         if not record.job_id or not record.running_at:
             return
@@ -192,8 +194,8 @@ class JobLogs:
             self._offsets[record.kernel_id] = offset + size
 
     async def pull_errors(self, job: TrackedJob) -> None:
-        """What was printed outside our program, such as by the shell, of a job without any other
-        output."""
+        """Fetch the output from outside of our program, such as the shell's, for a job without any
+        other output."""
         record = job.record
         if self._logs.exists(record.kernel_id):
             return
@@ -205,7 +207,7 @@ class JobLogs:
             await asyncio.to_thread(_append, self._logs, record, parts[0].content.encode())
 
     async def pull_quietly(self, job: TrackedJob, older_than_s: float = 0.0) -> None:
-        """Fetch what is new, unless that was done lately; a failure leaves what there is."""
+        """Fetch new output unless that was done recently. A failure leaves the log unchanged."""
         now = asyncio.get_running_loop().time()
         if now - job.pulled_at < older_than_s:
             return
@@ -217,11 +219,11 @@ class JobLogs:
 
 
 def whole_characters(content: str) -> tuple[bytes, int]:
-    """The text without a character that was cut in two at its end, and the bytes of the file that
-    it takes: the server returns the offset that was asked for, not the next one."""
+    """The text without an incomplete character at its end, and its length in bytes of the file,
+    because the server returns the requested offset, not the next one."""
     whole = content.rstrip(_REPLACEMENT)
     if len(content) - len(whole) > _LONGEST_CUT:
-        whole = content  # no character that was cut, but bytes that are no text
+        whole = content  # not an incomplete character, but bytes that are not text
     return whole.encode(), len(whole.encode())
 
 

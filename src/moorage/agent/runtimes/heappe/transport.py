@@ -1,7 +1,7 @@
 """Transport to a HEAppE server: authentication with one login at a time, time limits, and circuits.
 
-A call that may have taken effect is never repeated here: neither by us nor by aiohttp, which
-repeats PUT and DELETE after a connection was reset.
+A call that may have taken effect is never repeated here, neither by us nor by aiohttp, which
+repeats PUT and DELETE after a connection reset.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ log = structlog.get_logger("moorage.agent.heappe")
 _MAX_ANSWER = 64 * 1024 * 1024
 _CONNECT_S = 10.0
 _KEEP_ALIVE_S = 15.0
-# After refused credentials nothing is sent for this time, and eight times as long after each
-# further refusal: sites lock accounts.
+# After refused credentials, nothing is sent for this time, and eight times as long after each
+# further refusal, because sites lock accounts.
 FIRST_REFUSED_S = 30.0
 LONGEST_REFUSED_S = 960.0
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """``auth``: how calls authenticate. ``secret``: the password, or the token for ``bearer``.
-    ``secret_file``: where it was read from, and is read again once it is refused."""
+    """An account. ``auth``: how calls authenticate. ``secret``: the password, or the token for
+    ``bearer``. ``secret_file``: its file, which is read again once the secret is refused."""
 
     url: str
     user: str = ""
@@ -46,7 +46,7 @@ class Account:
 
 
 class _Interrupted(aiohttp.ClientError):
-    """The connection broke during a call. Not of the kinds after which aiohttp repeats the
+    """The connection broke during a call. This is not an error after which aiohttp repeats the
     request."""
 
 
@@ -62,7 +62,7 @@ async def _never_repeat(
 
 
 class HeappeTransport:
-    """``calls`` counts the calls by name. Raises ``HeappeFailed`` only."""
+    """The transport. ``calls`` counts the calls by name. It raises only ``HeappeFailed``."""
 
     def __init__(self, account: Account, clock: Clock) -> None:
         self._account = account
@@ -89,8 +89,8 @@ class HeappeTransport:
     async def stream(
         self, call: wire.HeappeCall, body: dict[str, Any]
     ) -> AsyncIterator[aiohttp.StreamReader]:
-        """A call without a limit of time. Leaving the context cancels it. An expired session is
-        told in the answer: the caller renews it."""
+        """Make a call without a time limit. Leaving the context cancels it. The answer reports an
+        expired session, which the caller renews."""
         await self._check_refusal()
         code = await self._session_code()
         data = wire.encode(call, body | ({"SessionCode": code} if code else {}))
@@ -107,9 +107,9 @@ class HeappeTransport:
     # Authentication.
 
     async def renew_session(self, used: str) -> bool:
-        """Log in again after the code ``used`` was refused. False: it would not help. One login
-        serves all callers; a server that gives the same code again had another reason to refuse.
-        Without sessions the secret itself is read again."""
+        """Log in again after the code ``used`` was refused. Returns False if it would not help. One
+        login serves all callers; a server that returns the same code had another reason to refuse.
+        Without sessions, the secret itself is read again."""
         if self._account.auth != "session":
             return await self._read_secret()
 
@@ -152,14 +152,14 @@ class HeappeTransport:
 
         if not isinstance(code, str) or code == "HEADER-AUTH-NEEDED":
             raise HeappeFailed(
-                SiteFault.CREDENTIALS, "this server wants a bearer token", call="login"
+                SiteFault.CREDENTIALS, "this server requires a bearer token", call="login"
             )
 
         return code
 
     async def _check_refusal(self) -> None:
-        """Raises ``HeappeFailed`` while the credentials count as refused, unless there are new
-        ones."""
+        """Check for refused credentials. Raises ``HeappeFailed`` while they count as refused,
+        unless there are new ones."""
         if (refused := self._refused) is None:
             return
         until, said = refused
@@ -169,7 +169,7 @@ class HeappeTransport:
             )
 
     async def _read_secret(self) -> bool:
-        """Read the file of the secret again. True: it has another one than the one in use."""
+        """Read the file of the secret again. Returns True if the secret has changed."""
         path = self._account.secret_file
         if path is None:
             return False
@@ -217,7 +217,7 @@ class HeappeTransport:
         cluster_id: int | None = None,
         anonymous: bool = False,
     ) -> Any:
-        """One call, and a second one after a login. With ``cluster_id`` under its circuit."""
+        """Make a call, and repeat it after a login. With ``cluster_id``, its circuit applies."""
         if anonymous:
             return await self._send(call, None, {}, {})
 
@@ -273,7 +273,7 @@ class HeappeTransport:
         raise AssertionError("unreachable")
 
     def _refusal(self, error: HeappeFailed) -> HeappeFailed:
-        """The meaning of an answer that asks for a login, once no login helps."""
+        """The meaning of an answer that asks for a login when no login helps."""
         problem = SiteFault.FORBIDDEN if self._account.auth == "session" else SiteFault.CREDENTIALS
         meant = HeappeFailed(problem, error.detail, call=error.call, status=error.status)
         self._note_refusal(meant)
@@ -304,7 +304,7 @@ class HeappeTransport:
             except ValueError:
                 raise HeappeFailed(
                     SiteFault.GATEWAY,
-                    f"the answer is no JSON: {body[:100].decode(errors='replace')}",
+                    f"the answer is not JSON: {body[:100].decode(errors='replace')}",
                     call=call.name,
                     status=response.status,
                 ) from None
@@ -349,7 +349,8 @@ class HeappeTransport:
             raise HeappeFailed(SiteFault.UNREACHABLE, why, call=call.name, unsent=unsent) from None
 
     def _open(self) -> tuple[aiohttp.ClientSession, aiohttp.ClientSession]:
-        """A session with a fresh connection for each call, and one that keeps connections."""
+        """Open a session with a fresh connection for each call, and another that keeps
+        connections."""
         if self._sessions is None:
             fresh = aiohttp.TCPConnector(force_close=True, limit=0)
             kept = aiohttp.TCPConnector(keepalive_timeout=_KEEP_ALIVE_S, limit=0)

@@ -1,8 +1,8 @@
-"""Tunnel keeper: the way to the engine of one job, opened, probed, healed and kept alive.
+"""Tunnel keeper: opens, probes, repairs and keeps alive the tunnel to the engine of one job.
 
-HEAppE has one tunnel for each task and user, and hands out a dead one as if it were alive. So the
-engine's health is asked through it. What does not answer is closed and requested again: by one at a
-time, and paced for all requests and probes. That does not always heal, and then the job has to be
+HEAppE has one tunnel for each task and user, and returns a dead one as if it were alive. So the
+engine's health is queried through it. A tunnel that does not answer is closed and requested again,
+once at a time, and paced for all requests and probes. If this does not repair it, the job has to be
 replaced (``broken``). Silence of HEAppE itself says nothing about the tunnel.
 """
 
@@ -29,11 +29,9 @@ from moorage.agent.runtimes.heappe.wire import Tunnel
 from moorage.common.aio.clock import Clock
 
 log = structlog.get_logger("moorage.agent.heappe")
-# Any call that uses the connection of the job's account keeps it from being reaped after 30
-# minutes.
+# Any call that uses the connection of the job's account prevents its removal after 30 minutes.
 KEEP_ALIVE_S = 480.0
-# Probes that fail before a tunnel is opened again for them; a request does not wait for a second
-# one.
+# Failed probes before a tunnel is reopened for them; a request does not wait for a second probe.
 FAILURES = 2
 UNREACHABLE_TIMEOUT_S = 1800.0
 _PROBE_S = 15.0
@@ -41,8 +39,8 @@ _PROBE_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class TunnelTarget:
-    """Where a job listens. ``key``: of the relay in the job, "" if an engine listens there
-    itself."""
+    """Where a job listens. ``key``: of the relay in the job, "" if the engine itself listens
+    there."""
 
     node: str
     port: int
@@ -59,14 +57,14 @@ class Way:
 
 
 class Paced(HeappeFailed):
-    """The way is opened again a little later: the last failure, which this one repeats, is not a
-    new one."""
+    """The tunnel is reopened a little later. This error repeats the last failure and is not a new
+    one."""
 
 
 class TunnelKeeper:
-    """``timeout_s``: how long a tunnel may be dead before the job is given up. ``renewals``: limits
-    those of all jobs of the site at one time. ``on_change`` is called when the way may be gone, or
-    there again. ``problem``: what is wrong now, "" for nothing."""
+    """The keeper. ``timeout_s``: how long a tunnel may be dead before the job is given up.
+    ``renewals``: limits concurrent renewals of all jobs of the site. ``on_change`` is called when
+    the tunnel may be gone or back. ``problem``: the current problem, "" for none."""
 
     def __init__(
         self,
@@ -88,24 +86,24 @@ class TunnelKeeper:
         self._lock = asyncio.Lock()
         self._renewals = renewals or asyncio.Semaphore(1)
         self._way: Way | None = None
-        self._failures = 0  # of probes
+        self._failures = 0  # failed probes
         self._kept_at = float("-inf")
         self.reach = EngineReach()
         self.problem = ""
 
     @property
     def broken(self) -> bool:
-        """Closing and requesting the tunnel has not healed it in time."""
+        """Whether closing and requesting the tunnel again has not repaired it in time."""
         return self.reach.is_given_up(self._clock.monotonic(), self._timeout_s)
 
     @property
     def gone_since(self) -> float | None:
-        """Since when an engine that was reached before is out of reach, monotonic; None: it is
-        not."""
+        """Since when a previously reached engine is out of reach, monotonic; None if it is not."""
         return self.reach.gone_since(self._clock.monotonic())
 
     async def way(self) -> Way:
-        """The way to the engine; opens the tunnel if there is none. Raises ``HeappeFailed``."""
+        """Return the way to the engine; open the tunnel if there is none. Raises
+        ``HeappeFailed``."""
         if self._way is not None:
             return self._way
         async with self._lock:
@@ -115,7 +113,7 @@ class TunnelKeeper:
             return self._way
 
     def answered(self) -> None:
-        """The engine has answered a request."""
+        """Record that the engine has answered a request."""
         was_missed = self.reach.missed_at is not None
         self.reach.answered(self._clock.monotonic())
         self._failures = 0
@@ -124,7 +122,7 @@ class TunnelKeeper:
             self._on_change()
 
     def missed(self, error: HeappeFailed) -> None:
-        """A request or a probe did not get to the engine."""
+        """Record that a request or a probe did not reach the engine."""
         if isinstance(error, Paced):
             return
         self.problem = error.message
@@ -133,8 +131,8 @@ class TunnelKeeper:
             self._on_change()
 
     async def renew(self, used: Way, why: str) -> None:
-        """Close the tunnel and open it again, unless somebody has done so meanwhile, or just
-        before. Raises ``HeappeFailed``."""
+        """Close and reopen the tunnel, unless somebody has done so in the meantime or just before.
+        Raises ``HeappeFailed``."""
         async with self._lock:
             if self._way is not used:
                 return
@@ -147,7 +145,7 @@ class TunnelKeeper:
                 self._way = await self._open()
 
     async def check(self, period_s: float) -> None:
-        """Probe the engine unless it has answered lately, and heal the tunnel. Raises nothing."""
+        """Probe the engine unless it has answered recently, and repair the tunnel. Never raises."""
         now = self._clock.monotonic()
         if self.reach.answered_at is not None and now - self.reach.answered_at < period_s:
             await self._keep_alive(now)
@@ -166,7 +164,7 @@ class TunnelKeeper:
                 self.reach.silent(self._clock.monotonic())
                 self.problem = "the engine does not answer"
 
-                # An engine that never answered may just be loading.
+                # An engine that has never answered may still be loading.
                 if self.reach.answered_at is not None:
                     await self._heal(way, self.problem)
         except HeappeFailed as error:
@@ -179,7 +177,8 @@ class TunnelKeeper:
             )
 
     async def end_program(self) -> bool:
-        """Ask our program in the job to end. False: it cannot be asked, or does not answer."""
+        """Ask our program in the job to end. Returns False if it cannot be asked or does not
+        answer."""
         way = self._way
         if way is None or not way.framed:
             return False
@@ -213,17 +212,18 @@ class TunnelKeeper:
             self._failures = 0
 
     def _pace(self) -> None:
-        """One attempt at a time for all who need the way. Raises ``Paced`` until the next one is
-        due."""
+        """Allow one attempt at a time for all users of the tunnel. Raises ``Paced`` until the next
+        one is due."""
         now = self._clock.monotonic()
         last = self.reach.failure
         if not self.reach.may_renew(now):
-            said = last or HeappeFailed(SiteFault.TUNNEL, "it is being opened again")
+            said = last or HeappeFailed(SiteFault.TUNNEL, "it is being reopened")
             raise Paced(said.problem, said.detail, call=said.call, status=said.status, unsent=True)
         self.reach.renewing(now, self._clock.jitter(0.2))
 
     async def _open(self) -> Way:
-        """A tunnel to the target. The server returns an old one whatever port is asked for."""
+        """Open a tunnel to the target. The server returns an old one regardless of the requested
+        port."""
         target = self._target
         tunnel = await self._client.request_tunnel(self._task_id, target.node, target.port)
         if (tunnel.node_ip, tunnel.node_port) != (target.node, target.port):
@@ -241,7 +241,7 @@ class TunnelKeeper:
         try:
             await self._client.close_tunnel(tunnel)
         except HeappeFailed as error:
-            # An empty 500 if it is gone already; 502 for ever if another user has closed it.
+            # An empty 500 if it is already gone; 502 forever if another user has closed it.
             log.info("a tunnel was not closed", task=self._task_id, why=error.message)
 
     async def _probe(self, way: Way) -> bool:
@@ -253,15 +253,15 @@ class TunnelKeeper:
             if error.problem is not SiteFault.UPSTREAM:
                 raise
             if error.detail.strip() not in ("", "''"):
-                return True  # it answered something else than 200
+                return True  # it answered something other than 200
 
             return await self._listens(way)
 
         return is_relay(page) if way.framed else True
 
     async def _listens(self, way: Way) -> bool:
-        """Tell a dead tunnel from an engine that does not listen: only the stream call says
-        which."""
+        """Distinguish a dead tunnel from an engine that is not listening, which only the stream
+        call shows."""
         path = RELAY_PATH if way.framed else "/health"
         async with self._client.stream(
             way.tunnel, path, {"Content-Type": "text/plain"}, ""

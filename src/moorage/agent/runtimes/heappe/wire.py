@@ -16,7 +16,8 @@ from moorage.agent.runtimes.heappe.errors import HeappeFailed, SiteFault
 
 
 class JobState(IntEnum):
-    """Neither ordered nor complete: compare with the sets below only."""
+    """State of a job. The values are neither ordered nor complete: compare only with the sets
+    below."""
 
     UNKNOWN = 0
     CONFIGURING = 1
@@ -49,8 +50,8 @@ STDOUT_FILE = 3
 
 @dataclass(frozen=True, slots=True)
 class HeappeCall:
-    """``limit``: the largest body in bytes. ``timeout_s``: of the whole call. ``repeatable``: a
-    second one does no harm, so it may use a connection that may be dead."""
+    """A call. ``limit``: the largest body in bytes. ``timeout_s``: of the whole call.
+    ``repeatable``: a second call does no harm, so it may use a connection that may be dead."""
 
     method: str
     path: str
@@ -97,8 +98,8 @@ UPLOAD = HeappeCall("POST", f"{_FILES}/UploadFilesToJobExecutionDir", 100_000_00
 
 
 def encode(call: HeappeCall, body: dict[str, Any]) -> bytes:
-    """Compact JSON. Raises ``HeappeFailed`` with ``TOO_LARGE`` if the server would refuse its
-    size."""
+    """Encode as compact JSON. Raises ``HeappeFailed`` with ``TOO_LARGE`` if the server would refuse
+    its size."""
     data = json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
     if len(data) > call.limit:
         raise HeappeFailed(
@@ -123,8 +124,8 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class HeappeJob:
-    """``project``: the accounting string, "" if unknown. Times are as the server gave them: without
-    a zone, or in one of its own."""
+    """A job. ``project``: the accounting string, "" if unknown. Times are unchanged from the
+    server: without a zone, or in its own."""
 
     id: int
     name: str
@@ -137,7 +138,7 @@ class HeappeJob:
 
 @dataclass(frozen=True, slots=True)
 class Tunnel:
-    """``port``: on the server's own loopback; needed to close the tunnel."""
+    """A tunnel. ``port``: on the server's own loopback, needed to close the tunnel."""
 
     task_id: int
     port: int
@@ -155,8 +156,8 @@ class Template:
 
 @dataclass(frozen=True, slots=True)
 class NodeType:
-    """``accounting``: project ids and templates by accounting string. ``by_gpu``: cores are
-    GPUs."""
+    """A node type. ``accounting``: project ids and templates by accounting string. ``by_gpu``:
+    cores are GPUs."""
 
     id: int
     name: str
@@ -186,8 +187,8 @@ class FilePart:
 
 
 def parse_time(value: Any) -> datetime | None:
-    """A time of the server. Without an offset it means UTC, in 6.3 at least. At most six digits of
-    fractions are read."""
+    """Parse a time of the server. Without an offset, it means UTC, at least in 6.3. At most six
+    digits of fractions are read."""
     if not isinstance(value, str) or value.startswith("0001-"):
         return None
 

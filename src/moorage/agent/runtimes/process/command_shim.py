@@ -5,8 +5,8 @@ Run by the process runtime as ``python -I -S command_shim.py SHIM_PID SHIM_START
 SANDBOX TTY DIRECTORY PROGRAM [ARG ...]``. Descriptors 0 to 2 are the input and outputs of the
 command. It writes one line ``exit STATUS`` (a waitpid status) to descriptor 3. Descriptor 4 is a
 pipe that is closed when the client disconnects. Descriptor 6 holds the environment of the command,
-which may not be that of this process: the dynamic linker would obey it. It uses little of the
-standard library, because every import delays every command.
+which must not be the environment of this process, because the dynamic linker would obey it. The
+program uses little of the standard library, because every import delays every command.
 
 * It is a child subreaper, so no process of the command can escape it. Background processes of the
   command live on until the supervisor of the kernel exits; then all of them are killed.
@@ -20,7 +20,7 @@ standard library, because every import delays every command.
 
 from __future__ import annotations
 
-# The C modules directly: importing ``ctypes`` and ``signal`` takes 4 ms and 5 ms.
+# Imports the C modules directly, because importing ``ctypes`` and ``signal`` takes 4 ms and 5 ms.
 import _ctypes
 import _signal as signal  # type: ignore[import-not-found]
 import errno
@@ -40,7 +40,7 @@ if __name__ != "__main__":
         join,
     )
 elif sys.argv[5]:
-    # Beside this program, in the state directory. Only kernels in a sandbox pay for the import.
+    # Lies beside this program in the state directory. Only kernels in a sandbox pay for the import.
     sys.path.insert(0, os.path.dirname(sys.argv[0]))
     from process_sandbox import (  # type: ignore[import-not-found,no-redef]
         CLONE_NEWIPC,
@@ -81,7 +81,7 @@ def _stat_fields(pid: str) -> list[str]:
 
 
 def _open_pidfd(pid: int, start: int) -> int:
-    """A pidfd of this very process, readable once it has exited; -1 if it has exited already."""
+    """A pidfd of exactly this process, readable once it has exited; -1 if it has already exited."""
     try:
         pidfd = os.pidfd_open(pid)
     except OSError:
@@ -96,15 +96,15 @@ def _open_pidfd(pid: int, start: int) -> int:
 
 
 class Supervisor:
-    """``sandbox``: None for none; ``kernel_main``: a pidfd of the kernel's main program, whose
-    sandbox it is."""
+    """The supervisor. ``sandbox``: the sandbox of the kernel's main program, or None;
+    ``kernel_main``: a pidfd of that program."""
 
     def __init__(self, kernel_pidfd: int, sandbox: Sandbox | None, kernel_main: int) -> None:
         self.kernel_pidfd = kernel_pidfd
         self.sandbox = sandbox
         self.kernel_main = kernel_main
         self.main = 0
-        self.status: int | None = None  # of the command, as waitpid gives it
+        self.status: int | None = None  # the command's status from waitpid
         self.wake_r, self.wake_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self.poll = select.poll()
         for fd in (kernel_pidfd, CONTROL_FD, self.wake_r):
@@ -133,8 +133,8 @@ class Supervisor:
             self._exec_child(argv, env, directory=directory, tty=tty, parent=own_pid)
 
         os.close(exec_w)
-        # Wait for the exec. Before it, a SIGHUP would find no process group, or one that ignores
-        # it.
+        # Wait for the exec. Before it, a SIGHUP would find no process group, or a group that
+        # ignores it.
         exec_poll = select.poll()
         exec_poll.register(exec_r)
         exec_poll.poll(EXEC_TIMEOUT_MS)
@@ -185,7 +185,7 @@ class Supervisor:
         sandbox.drop_privileges()
 
     def reap(self) -> bool:
-        """Reap all exited children. False: no child is left."""
+        """Reap all exited children. Returns False if no child is left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -262,8 +262,8 @@ def main() -> None:
         os.set_inheritable(fd, False)
 
     pid, start, main_pid, main_start, encoded, tty, directory, *argv = sys.argv[1:]
-    # The lock is held already: the removal of the kernel ends its supervisor first and takes the
-    # lock after.
+    # The lock is already held: the removal of the kernel first ends its supervisor and then takes
+    # the lock.
     kernel_pidfd = _open_pidfd(int(pid), int(start))
     if kernel_pidfd < 0:
         return

@@ -1,8 +1,8 @@
 """Control groups of sandboxed kernels: limits of memory, CPU and processes, on cgroup v2 or v1.
 
-ROOT/moorage/<agent>/<number>. They lie outside of the agent's own group, because in v2 a group has
-either processes or groups with limits. The group of the agent bounds all its kernels together, so
-that kernels without a limit of memory leave the node what is reserved for it.
+Their paths are ROOT/moorage/<agent>/<number>. They lie outside of the agent's own group, because a
+v2 group has either processes or groups with limits. The agent's group for kernels limits all of
+them together, so that kernels without a memory limit leave the node its reserved memory.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Hierarchy:
 
 
 def parse_mounts(mountinfo: str, unified_controllers: str) -> tuple[Hierarchy, ...]:
-    """The hierarchies to use: v2 if it has all controllers, else v1; empty if some have no
+    """The hierarchies to use: v2 if it has all controllers, else v1; empty if a controller has no
     hierarchy.
 
     ``mountinfo``: of /proc/self. ``unified_controllers``: the file ``cgroup.controllers`` at the
@@ -94,8 +94,8 @@ def limits(
 
 
 class ControlGroups:
-    """``agent``: name of the group of all kernels; ``memory``: its limit in bytes, 0 for none;
-    ``pids``: the limit of each kernel. All methods block."""
+    """The control groups of an agent. ``agent``: name of the group of all kernels; ``memory``: its
+    limit in bytes, 0 for none; ``pids``: the limit of each kernel. All methods block."""
 
     def __init__(self, agent: str, *, memory: int, pids: int) -> None:
         self._agent = agent
@@ -104,8 +104,8 @@ class ControlGroups:
         self._hierarchies: tuple[Hierarchy, ...] = ()
 
     def prepare(self) -> None:
-        """Create the group of the agent. Raises ``RuntimeFailed`` where there are no control groups
-        to use."""
+        """Create the group of the agent. Raises ``RuntimeFailed`` if no control groups can be
+        used."""
         mountinfo = Path("/proc/self/mountinfo").read_text()
         unified = [line.split()[4] for line in mountinfo.splitlines() if " - cgroup2 " in line]
         controllers = _read(Path(unified[0]) / "cgroup.controllers") if unified else ""
@@ -137,15 +137,16 @@ class ControlGroups:
             name = "memory.max" if hierarchy.unified else "memory.limit_in_bytes"
             try:
                 _write(group / name, str(self._memory))
-            except OSError as error:  # the kernels that run use more already
+            except OSError as error:  # running kernels already use more
                 log.warning("cannot limit the memory of all kernels together", error=str(error))
 
     def create(self) -> tuple[str, ...]:
-        """Create the groups of a kernel, without limits yet. Returns the files by which a process
-        joins them; empty without control groups. Raises ``OSError``."""
+        """Create the groups of a kernel, without limits yet. Returns the files that a process
+        writes to join them; empty without control groups. Raises ``OSError``."""
         files: list[str] = []
         while len(files) < len(self._hierarchies):
-            # Groups of another agent process with this pid, whose kernels run on, keep their names.
+            # Groups of another agent process with this pid whose kernels keep running keep their
+            # names.
             name = f"{os.getpid()}-{next(_numbers)}"
             with suppress(FileExistsError):
                 for hierarchy in self._hierarchies[len(files) :]:
@@ -182,7 +183,7 @@ class ControlGroups:
         return memory
 
     def remove_others(self, used: Collection[str]) -> None:
-        """Remove the groups that no process is in, except those with a file in ``used``."""
+        """Remove the groups without a process, except those with a file in ``used``."""
         for hierarchy in self._hierarchies:
             with suppress(FileNotFoundError):
                 for group in self._parent(hierarchy).iterdir():
@@ -201,7 +202,8 @@ class ControlGroups:
 
     @staticmethod
     def remove(files: Sequence[str]) -> None:
-        """Remove the groups of a kernel. Kills what is left in them. Raises ``RuntimeFailed``."""
+        """Remove the groups of a kernel, killing its remaining processes. Raises
+        ``RuntimeFailed``."""
         for file in files:
             group = Path(file).parent
             for attempt in range(_REMOVE_ATTEMPTS + 1):

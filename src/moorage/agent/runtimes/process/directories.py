@@ -36,8 +36,8 @@ def kernel_id_of(handle: Handle) -> KernelId:
 
 
 class KernelDirectories:
-    """``state``: the state directory of the agent. It identifies the agent's kernels among all
-    processes. ``uids``: of isolated kernels."""
+    """The directories. ``state``: the state directory of the agent, which identifies the agent's
+    kernels among all processes. ``uids``: of isolated kernels."""
 
     def __init__(self, state: Path, uids: range = range(0)) -> None:
         self._uids = uids
@@ -52,7 +52,7 @@ class KernelDirectories:
         return self.path(kernel_id_of(handle))
 
     def shim_of(self, handle: Handle) -> tuple[int, int]:
-        """Pid and start time of the supervisor; (0, 0) if it is from before the last boot."""
+        """Pid and start time of the supervisor; (0, 0) if it was started before the last boot."""
         if handle.state["boot_id"] != self.boot_id:
             return 0, 0
         return handle.state["shim_pid"], handle.state["shim_start"]
@@ -64,7 +64,8 @@ class KernelDirectories:
         engine: tuple[int, int] = (0, 0),
         boot_id: str | None = None,
     ) -> Handle:
-        """``shim`` and ``engine``: pid and start time. ``boot_id``: the current boot by default."""
+        """A handle. ``shim`` and ``engine``: pid and start time. ``boot_id``: the current boot by
+        default."""
         state: dict[str, str | int] = {"kernel_id": kernel_id, "boot_id": boot_id or self.boot_id}
         state |= {
             "shim_pid": shim[0],
@@ -75,8 +76,7 @@ class KernelDirectories:
         return Handle(NAME, state)
 
     def load(self, kernel_id: KernelId) -> Handle | None:
-        """The handle of a kernel according to its directory; None if there is no record of a
-        start."""
+        """The handle of a kernel from its directory; None if there is no record of a start."""
         try:
             fields = (self.path(kernel_id) / "pids").read_text().split()
             shim_pid, shim_start, engine_pid, engine_start = map(int, fields[:4])
@@ -111,7 +111,7 @@ class KernelDirectories:
                 detail=f"cannot run the program: {os.strerror(status['exec'])}",
             )
 
-        # A shim of an earlier release knows no leases.
+        # A shim of an earlier release does not know leases.
         expired = bool(status.get("lease"))
         oom = bool(status["oom"])
         return RuntimeObservation(
@@ -129,7 +129,7 @@ class KernelDirectories:
             if not env or env.get(OWNER_VAR) != self.owner or KERNEL_ID_VAR not in env:
                 continue
             if procfs.uid(pid) in self._uids:
-                continue  # it may have invented its environment; its supervisor did not
+                continue  # its environment may be forged, but not its supervisor's
 
             kernel_id = KernelId(env[KERNEL_ID_VAR])
             stat = procfs.stat(pid)

@@ -1,10 +1,10 @@
-"""Disks of sandboxed kernels: a limit on what each stores in its working directory.
+"""Disks of sandboxed kernels: a limit on the data of each in its working directory.
 
-Where the file system of the agent's state enforces quotas of users, the uid of a session gets one.
-Elsewhere a kernel has a file system of its own: ext4 in a sparse file STATE/disks/NAME.img, mounted
-on its working directory or on the kept workspace of its session. Its name says whose it is, so
-there is no other record. One more is kept ready, since making one takes longer than the start of a
-kernel.
+If the file system of the agent's state enforces user quotas, the uid of a session gets one.
+Otherwise a kernel has its own file system: ext4 in a sparse file STATE/disks/NAME.img, mounted on
+its working directory or on the kept workspace of its session. Its name identifies the owner, so
+there is no other record. A spare one is kept ready, because creating it takes longer than starting
+a kernel.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = structlog.get_logger("moorage.agent.process")
 _MS_BIND = 4096
 _MNT_DETACH = 2
 _TRIAL_BYTES = 64 << 20
-# Without the zeros for tables that nothing uses yet: the file stays as small as what is in it.
+# Without zeros for unused tables, so that the file stays as small as its contents.
 _FORMAT = (
     "-q",
     "-F",
@@ -58,8 +58,8 @@ def workspace_disk(session_id: str) -> str:
 
 
 class KernelDisks:
-    """``state``: the state directory of the agent. ``limit``: bytes of each kernel; 0: no limit.
-    All methods block."""
+    """The disks. ``state``: the state directory of the agent. ``limit``: bytes of each kernel; 0:
+    no limit. All methods block."""
 
     def __init__(self, state: Path, limit: int) -> None:
         self._state = state
@@ -75,8 +75,8 @@ class KernelDisks:
         self._providing = threading.Lock()
 
     def prepare(self) -> None:
-        """Find out how kernels can be limited, and take up those of earlier runs. Raises
-        ``RuntimeFailed`` if there is no way."""
+        """Find out how kernels can be limited, and adopt the disks of earlier runs. Raises
+        ``RuntimeFailed`` if it is impossible."""
         with self._lock:
             self._spare = None
             self._taken = []
@@ -96,10 +96,9 @@ class KernelDisks:
     def _impossible(self, error: OSError | RuntimeFailed) -> RuntimeFailed:
         why = error.message if isinstance(error, RuntimeFailed) else str(error)
         return RuntimeFailed(
-            f"agent.process_disk = {format_amount('mem', self._limit)} cannot be kept: the file "
-            "system of "
-            f"{self._state} enforces no quotas of users, and a file there cannot be mounted "
-            f"({why})",
+            f"agent.process_disk = {format_amount('mem', self._limit)} cannot be enforced: the "
+            f"file system of {self._state} enforces no user quotas, and a file there cannot be "
+            f"mounted ({why})",
             next_step="mount that file system with usrquota, or let the agent use loop devices, "
             "mount and "
             'mkfs.ext4; agent.process_disk = "0" gives up the limit; or use containers (runtime '
@@ -107,11 +106,11 @@ class KernelDisks:
         )
 
     def provide(self, folder: Path, name: str) -> None:
-        """Give a working directory that is still empty its file system, unless quotas limit it.
-        Raises ``CreateFailed`` or ``OSError``."""
+        """Mount a file system on an empty working directory, unless quotas limit it. Raises
+        ``CreateFailed`` or ``OSError``."""
         if not self._limit or self._by_quota:
             return
-        # Kernels of one session may begin at once, and share its kept workspace.
+        # Kernels of one session may start simultaneously and share its kept workspace.
         with self._providing if name.startswith(_OF_SESSION) else nullcontext():
             self._provide(folder, name)
 
@@ -142,16 +141,16 @@ class KernelDisks:
             self._taken.append(spare)
 
     def limit_user(self, uid: int) -> None:
-        """Limit all files of a session, where quotas do it. Raises ``OSError``."""
+        """Limit all files of a session, if quotas are used. Raises ``OSError``."""
         if self._by_quota:
             quotas.limit_user(self._state, uid, self._limit)
 
     def remove(self, folder: Path, name: str) -> None:
-        """Remove what ``provide`` made, and what is in it."""
+        """Remove the file system from ``provide``, with its contents."""
         remove_disk(folder, self._images / f"{name}.img")
 
     def replenish(self) -> None:
-        """Make the next file system, once one was needed."""
+        """Create the next file system, once one has been needed."""
         with self._lock:
             self._release_taken()
             if not self._wanted or self._spare is not None or self._closed:
@@ -170,7 +169,7 @@ class KernelDisks:
                 )
 
     def close(self) -> None:
-        """Those of kernels and workspaces stay."""
+        """Remove the spare file system. Those of kernels and workspaces stay."""
         with self._lock:
             self._closed = True
             self._release_taken()
@@ -186,14 +185,16 @@ class KernelDisks:
             return spare
 
     def _release_taken(self) -> None:
-        """Not by the start of a kernel: Linux waits for all CPUs then."""
+        """Release the taken spare. The start of a kernel does not do this, because Linux then waits
+        for all CPUs."""
         while self._taken:
             spare = self._taken.pop()
             _unmount(spare)
             spare.rmdir()
 
     def _make(self, folder: Path, image: Path, size: int) -> None:
-        """Raises ``RuntimeFailed`` or ``OSError``; then nothing of it is left."""
+        """Create a file system. Raises ``RuntimeFailed`` or ``OSError``; then nothing of it is
+        left."""
         self._images.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
         image.unlink(missing_ok=True)
@@ -214,8 +215,7 @@ class KernelDisks:
             raise
 
     def _take_up(self) -> None:
-        """Mount the kept workspaces again after a boot, and remove what belongs to nothing any
-        more."""
+        """Mount the kept workspaces again after a boot, and remove orphaned file systems."""
         for image in sorted(self._images.glob("*.img")):
             kernel = self._state / "kernels" / image.stem.removeprefix(_OF_KERNEL)
             kept = self._state / "workspaces" / "kept" / image.stem.removeprefix(_OF_SESSION)
@@ -224,7 +224,7 @@ class KernelDisks:
             elif not (image.stem.startswith(_OF_KERNEL) and kernel.is_dir()):
                 remove_disk(self._images / image.stem, image)
 
-        for folder in self._images.glob("*/"):  # a spare one that was mounted elsewhere already
+        for folder in self._images.glob("*/"):  # a spare one that was already mounted elsewhere
             _unmount(folder)
             folder.rmdir()
 
@@ -239,11 +239,11 @@ class KernelDisks:
 
 
 def remove_disk(folder: Path, image: Path) -> None:
-    """Remove the file system of ``image`` from ``folder`` with all that is in it, and a folder
-    beside the image. Does nothing where there is none.
+    """Remove the file system of ``image`` from ``folder`` with its contents, and a folder beside
+    the image. Does nothing if there is none.
 
-    Kernels that started meanwhile have it in their mounts, unseen, until the folder is removed:
-    Linux then unmounts it there as well.
+    Kernels that started in the meantime have it in their mounts, invisibly, until the folder is
+    removed, when Linux unmounts it there as well.
     """
     _unmount(folder)
     image.unlink(missing_ok=True)
@@ -274,7 +274,7 @@ def _run(program: str, *arguments: str) -> None:
 
 
 def _mount(source: Path, target: Path) -> None:
-    """Mount what is at ``source`` at ``target`` as well. Raises ``OSError``."""
+    """Bind-mount ``source`` at ``target``. Raises ``OSError``."""
     if (
         _libc.mount(
             os.fsencode(source), os.fsencode(target), b"none", ctypes.c_ulong(_MS_BIND), None
@@ -286,8 +286,8 @@ def _mount(source: Path, target: Path) -> None:
 
 
 def _unmount(folder: Path) -> None:
-    """Does nothing where nothing is mounted. Linux ends the file system when nobody uses it any
-    more, at last a thread: it waits until all of it is written."""
+    """Unmount a folder. Does nothing if nothing is mounted. Linux ends the file system when nobody
+    uses it any more. The last user is a thread, which waits until all of it is written."""
     if not os.path.ismount(folder):
         return
     last = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -1,5 +1,4 @@
-"""Commands in process kernels, each under a supervisor of its own (``command_shim.py``, decision
-12)."""
+"""Commands in process kernels, each under its own supervisor (``command_shim.py``, decision 12)."""
 
 from __future__ import annotations
 
@@ -37,9 +36,9 @@ _EOF_KEY = b"\x04"  # ^D
 
 @dataclass
 class _Descriptors:
-    """``outputs``, ``stdin``, ``terminal``, ``status`` and ``control`` are the agent's ends;
-    ``inherited`` are passed to the supervisor as descriptors 0 to 6. All are closed by
-    ``close``."""
+    """The descriptors of a command. ``outputs``, ``stdin``, ``terminal``, ``status`` and
+    ``control`` are the agent's ends; ``inherited`` are passed to the supervisor as descriptors 0 to
+    6. All are closed by ``close``."""
 
     outputs: dict[int, int] = field(default_factory=dict)
     stdin: int = -1
@@ -49,7 +48,8 @@ class _Descriptors:
     inherited: list[int] = field(default_factory=list)
 
     def close(self) -> None:
-        """Must be called only once: closed numbers may be reused for other files."""
+        """Close all descriptors. Must be called only once, because closed numbers may be reused for
+        other files."""
         for fd in {
             *self.outputs,
             self.stdin,
@@ -73,7 +73,7 @@ class ProcessExecution:
         asyncio.get_running_loop().add_reader(self._pidfd, self._reap)
 
     def _reap(self) -> None:
-        """The supervisor has exited: with the command, or later with its last background
+        """Reap the supervisor, which exits with the command or later with its last background
         process."""
         asyncio.get_running_loop().remove_reader(self._pidfd)
         os.close(self._pidfd)
@@ -83,8 +83,8 @@ class ProcessExecution:
     async def read(self) -> tuple[int, bytes] | None:
         outputs = self._fds.outputs
         while not self._finished:
-            # Checked before the outputs are read: all output written before the exit is available
-            # then.
+            # Checked before the outputs are read, so that all output written before the exit is
+            # available.
             exited = self._check_exit()
             for fd, channel in list(outputs.items()):
                 data = read_now(fd)
@@ -155,9 +155,9 @@ class ProcessExecution:
 
 
 def save_environment(folder: Path, env: Mapping[str, str]) -> None:
-    """Save what commands inside a kernel need, so that they run on a disk that is full by then: its
-    environment, for which /proc is no substitute, because programs overwrite it, and their lock.
-    Raises ``OSError``."""
+    """Save the files that commands inside a kernel need, so that they run even when the disk is
+    full: the kernel's environment, because programs overwrite that in /proc, and the commands'
+    lock. Raises ``OSError``."""
     os.close(_open_lock(folder / _LOCK))
     fd = os.open(folder / _ENVIRON, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with open(fd, "wb") as file:
@@ -181,8 +181,8 @@ class Supervisors(NamedTuple):
 
 
 def start(shim: Path, folder: Path, kernel: Supervisors, command: Command) -> ProcessExecution:
-    """``folder``: the directory of the kernel. Must be called in the thread of the event loop,
-    which watches the descriptors. Raises ``ExecFailed``."""
+    """Start a command. ``folder``: the directory of the kernel. Must be called in the thread of the
+    event loop, which watches the descriptors. Raises ``ExecFailed``."""
     try:
         env = _load_environment(folder)
         sandbox = load(folder)

@@ -1,7 +1,7 @@
 """Files in the working directory of a process kernel, written by the agent.
 
-A kept workspace holds what an earlier kernel of the session left there, links included. They are
-replaced, never followed: the agent may be root, and the owner of the workspace is not.
+A kept workspace holds the files of earlier kernels of the session, including links. Links are
+replaced, never followed, because the agent may be root, but the owner of the workspace is not.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ _NO_INPUTS: Mapping[str, str] = {}
 
 
 def write_files(work: Path, files: Iterable[File], inputs: Mapping[str, str] = _NO_INPUTS) -> None:
-    """Write ``files``, whose paths are below ``work``, and make links at the paths ``inputs`` below
-    it to directories of the node. Raises ``OSError``; ``ValueError`` for paths that are not."""
+    """Write ``files``, whose paths are below ``work``, and create links at the paths ``inputs``
+    below it to directories of the node. Raises ``OSError``, and ``ValueError`` for paths outside of
+    it."""
     for file in files:
         with _parent(work, Path(file.path).relative_to(work).parts) as (at, name):
             with suppress(FileNotFoundError):
@@ -39,7 +40,7 @@ def write_files(work: Path, files: Iterable[File], inputs: Mapping[str, str] = _
 
 
 def make_directories(work: Path, paths: Iterable[str]) -> None:
-    """Make directories below ``work``, unless they are there. Raises ``OSError``."""
+    """Create directories below ``work`` unless they exist. Raises ``OSError``."""
     for path in paths:
         with _parent(work, (*Path(path).parts, ".")):
             pass
@@ -47,7 +48,7 @@ def make_directories(work: Path, paths: Iterable[str]) -> None:
 
 @contextmanager
 def _parent(work: Path, parts: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """The open directory of a path below ``work``, which is made, and the name there."""
+    """Create and open the directory of a path below ``work``; return it with the name there."""
     *folders, name = parts
     at = os.open(work, _DIRECTORY)
     try:

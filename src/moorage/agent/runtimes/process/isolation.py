@@ -1,8 +1,8 @@
-"""Isolation of process kernels: whether this agent can give it, and the sandbox of each kernel.
+"""Isolation of process kernels: whether this agent can provide it, and the sandbox of each kernel.
 
-Kernels of members run only in a sandbox (``docs/security.md``). It takes root, control groups,
-nftables and namespaces, of the network too; ``prepare`` finds out by trying all of it once, and
-says what is missing.
+Kernels of members run only in a sandbox (``docs/security.md``). It requires root, control groups,
+nftables and namespaces, including network namespaces; ``prepare`` tries all of it once and reports
+what is missing.
 """
 
 from __future__ import annotations
@@ -47,22 +47,21 @@ if TYPE_CHECKING:
 log = structlog.get_logger("moorage.agent.process")
 _FILE = "sandbox"
 _NETWORK_FILE = "network"
-# What other users of the node, its services and the agent leave there is not for kernels. Sockets
-# of services are in /run; that of Docker is one of them.
+# Kernels must not see the files that other users of the node, its services and the agent leave
+# there. /run has sockets of services, including Docker's.
 _PRIVATE = ("/tmp", "/var/tmp", "/dev/shm", "/run")
-# From the address block that is shared by carriers (RFC 6598), which the networks of sites rarely
-# use.
+# From the address block shared by carriers (RFC 6598), which the networks of sites rarely use.
 _ADDRESSES = IPv4Network("100.80.0.0/12")
 _CONTAINERS = "or use containers (runtime docker)"
 
 
 @dataclass(frozen=True, slots=True)
 class IsolationRules:
-    """``of``: whose kernels are isolated. ``uids``: for kernels. ``ports``: of the node that
-    kernels may reach. ``pids``: limit per kernel. ``memory``: bytes for all kernels together,
-    ``disk``: of each kernel; 0 for no limit. ``hidden``: directories of the installation.
-    ``needed``: paths that programs of kernels read. ``addresses``: for kernels, on their node only.
-    ``address``: of the node, at which others reach them."""
+    """The rules of isolation. ``of``: whose kernels are isolated. ``uids``: for kernels. ``ports``:
+    ports of the node that kernels may reach. ``pids``: limit per kernel. ``memory``: bytes for all
+    kernels together, ``disk``: of each kernel; 0 for no limit. ``hidden``: directories of the
+    installation. ``needed``: paths that programs of kernels read. ``addresses``: for kernels, used
+    only on their node. ``address``: of the node, where others reach them."""
 
     of: Literal["members", "all"] = "members"
     uids: range = range(1_900_000_000, 1_900_001_000)
@@ -77,7 +76,7 @@ class IsolationRules:
 
 
 def rules_of(settings: AgentSettings, home: Path) -> IsolationRules:
-    """``home``: the state directory of the installation."""
+    """The rules from the settings. ``home``: the state directory of the installation."""
     low, _, high = settings.process_uids.partition("-")
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     vllm = shutil.which(shlex.split(settings.vllm_command)[0]) if settings.vllm_command else None
@@ -100,8 +99,8 @@ def rules_of(settings: AgentSettings, home: Path) -> IsolationRules:
 
 
 def describe(settings: AgentSettings, problem: str) -> str:
-    """Whose processes run how, in one line; "" if the agent offers none. ``problem``: why it cannot
-    isolate them, "" if it can."""
+    """How processes of which users run, in one line; "" if the agent offers none. ``problem``: why
+    it cannot isolate them, "" if it can."""
     if "process" not in settings.runtimes:
         return ""
 
@@ -115,13 +114,13 @@ def describe(settings: AgentSettings, problem: str) -> str:
 
 
 class KernelIsolation:
-    """``state``: the state directory of the agent. ``problem``: why it cannot isolate kernels, ""
-    if it can; ``cure``: what to do about that."""
+    """The isolation by an agent. ``state``: its state directory. ``problem``: why it cannot isolate
+    kernels, "" if it can; ``cure``: the next step."""
 
     def __init__(self, state: Path, rules: IsolationRules) -> None:
         self._state = state
         self._rules = rules
-        self.problem = "it was not tried yet"
+        self.problem = "it has not been tried yet"
         self.cure = ""
         name = f"{crc32(os.fsencode(state.resolve())):08x}"
         self._groups = ControlGroups(name, memory=rules.memory, pids=rules.pids)
@@ -132,10 +131,10 @@ class KernelIsolation:
         self._filter = b""
         self._lock = threading.Lock()
 
-    # All methods below but ``applies`` block.
+    # All methods below except ``applies`` block.
 
     def applies(self, isolated: bool) -> bool:
-        """Whether a kernel runs in a sandbox. ``isolated``: it must."""
+        """Whether a kernel runs in a sandbox. ``isolated``: the kernel requires it."""
         return not self.problem and (isolated or self._rules.of == "all")
 
     def refuses(self, isolated: bool) -> bool:
@@ -156,8 +155,8 @@ class KernelIsolation:
     def _prepare(self, attempt: Callable[[Sandbox, KernelNetwork], None]) -> None:
         if os.geteuid() != 0:
             raise RuntimeFailed(
-                f"the agent runs as {user_name()}, not as root, so it cannot give kernels a uid "
-                "of their own",
+                f"the agent runs as {user_name()}, not as root, so it cannot give kernels separate "
+                "uids",
                 next_step=(
                     f"run the agent as root (deploy/systemd/moorage-agent.service), {_CONTAINERS}"
                 ),
@@ -207,7 +206,7 @@ class KernelIsolation:
             shutil.rmtree(trial, ignore_errors=True)
 
     def ensure(self) -> None:
-        """Restore what other programs may have removed from the node; notes a failure as
+        """Restore state of the node that other programs may have removed; note a failure as
         ``problem``."""
         with self._lock:
             if self.problem:
@@ -226,8 +225,8 @@ class KernelIsolation:
         uid = self.uids.acquire(launch.kernel_id, launch.session_id)
         self.disks.limit_user(uid)
 
-        # Files of the node that only root may read are for administrators, who could read them
-        # anyway.
+        # Files of the node that only root may read are available to administrators, who could read
+        # them anyway.
         needed = () if launch.isolated else launch.paths
         needed = (*needed, *launch.inputs.values())
         work = folder / "work"
@@ -241,8 +240,8 @@ class KernelIsolation:
         return sandbox
 
     def enter_network(self, launch: Launch, folder: Path) -> KernelNetwork:
-        """The network namespace of a kernel with this directory. Raises ``CreateFailed``, and then
-        nothing of it exists."""
+        """Enter a kernel with this directory into a network namespace, and return it. Raises
+        ``CreateFailed``; then nothing of it exists."""
         if launch.overlay is None and any(address != LOOPBACK for address in launch.hosts.values()):
             raise CreateFailed(
                 "processes of this node cannot join a cluster on several nodes: the manager sent "
@@ -253,7 +252,8 @@ class KernelIsolation:
                 next_step="use --cluster-mode single-node, or start the session again",
             )
 
-        # Kernels of a cluster over several nodes have an interface each, also those of one node.
+        # Each kernel of a cluster over several nodes has its own interface, even several on one
+        # node.
         group = launch.kernel_id if launch.overlay else launch.session_id
         try:
             endpoints = wireguard.check_now(launch)
@@ -272,27 +272,27 @@ class KernelIsolation:
         return attachment.network
 
     def publish(self, launch: Launch) -> None:
-        """Let connections reach the ports of a kernel. Raises ``RuntimeFailed``."""
+        """Publish the ports of a kernel. Raises ``RuntimeFailed``."""
         self._networks.publish(launch.kernel_id, _ports(launch))
 
     def replenish(self) -> None:
-        """Prepare what the next kernels take. Returns at once."""
+        """Prepare resources for the next kernels. Returns immediately."""
         if not self.problem:
             self._networks.replenish()
 
     def release(self, folder: Path) -> None:
-        """Remove what ``create`` and ``enter_network`` made on the node. Raises
+        """Remove the node's resources from ``create`` and ``enter_network``. Raises
         ``RuntimeFailed``."""
         self._networks.release(KernelId(folder.name))
         try:
             sandbox = load(folder)
         except ValueError:
-            return  # the next start of the agent removes its groups
+            return  # the agent's next start removes its groups
         if sandbox is not None:
             ControlGroups.remove(sandbox.groups)
 
     def close(self) -> None:
-        """No kernel will be created any more. What kernels need stays."""
+        """Close after the last creation. Resources of existing kernels stay."""
         self._networks.close()
         self._groups.close()
         self.disks.close()
@@ -307,7 +307,7 @@ class KernelIsolation:
         needed: tuple[str, ...],
         hosts: str = "",
     ) -> Sandbox:
-        """``limits``: the groups, and the slots that bound them."""
+        """Build the sandbox. ``limits``: the groups, and the slots that limit them."""
         groups = limits[0]
         memory = self._groups.limit(*limits)
         hidden = (*_PRIVATE, str(self._state), *self._rules.hidden)
@@ -354,14 +354,15 @@ class KernelIsolation:
 
 
 def _check_address(address: str) -> None:
-    """Raises ``RuntimeFailed`` unless ports of kernels can be published at ``address``: at each
-    IPv4 address, and at IPv6 addresses that are neither loopback nor link-local."""
+    """Check the address. Raises ``RuntimeFailed`` unless ports of kernels can be published at
+    ``address``, which holds for IPv4 addresses, and for IPv6 addresses that are neither loopback
+    nor link-local."""
     if ":" not in address:
         try:
             socket.getaddrinfo(address, None, socket.AF_INET, socket.SOCK_STREAM)
         except OSError:
             raise RuntimeFailed(
-                f"agent.address = {address} stands for no IPv4 address",
+                f"agent.address = {address} does not resolve to an IPv4 address",
                 next_step=(
                     "set agent.address to an IPv4 or IPv6 address of this node itself, "
                     f"{_CONTAINERS}"
@@ -373,9 +374,8 @@ def _check_address(address: str) -> None:
     parsed = ip_address(address.strip("[]"))
     if parsed.is_loopback or parsed.is_link_local:
         raise RuntimeFailed(
-            f"agent.address = {address} is not for sandboxed processes: Linux leads no connection "
-            "from this "
-            "IPv6 address into a network namespace",
+            f"agent.address = {address} cannot be used for sandboxed processes: Linux forwards no "
+            "connection from this IPv6 address into a network namespace",
             next_step=(
                 "set agent.address to another address of this node, such as 127.0.0.1, "
                 f"{_CONTAINERS}"
@@ -384,7 +384,7 @@ def _check_address(address: str) -> None:
 
 
 def _ports(launch: Launch) -> dict[int, int]:
-    """Those of the node, by the ports at which the kernel listens."""
+    """Ports of the node, by the ports where the kernel listens."""
     apps = {app.inner or app.port: app.port for app in launch.apps if app.port}
     return apps | ({launch.port: launch.port} if launch.port else {})
 
@@ -401,8 +401,8 @@ def _decode(text: str) -> Attachment:
 
 
 def load(folder: Path) -> Sandbox | None:
-    """The sandbox of the kernel with this directory; None if it has none. Raises ``ValueError`` if
-    the record of it is damaged."""
+    """Load the sandbox of the kernel with this directory; None if it has none. Raises
+    ``ValueError`` if its record is damaged."""
     try:
         return Sandbox.decode((folder / _FILE).read_text())
     except FileNotFoundError:
@@ -412,10 +412,10 @@ def load(folder: Path) -> Sandbox | None:
 
 
 def runtime_paths() -> tuple[str, ...]:
-    """What the engines of this agent read: its Python with all packages, and its own code."""
+    """Paths that the agent's engines read: its Python with all packages, and its own code."""
     package = os.path.dirname(os.path.dirname(sys.modules["moorage"].__file__ or ""))
     own = (sys.prefix, sys.base_prefix, os.path.dirname(os.path.realpath(sys.executable)), package)
-    # DNS: often a file of a service in /run.
+    # DNS configuration is often a service's file in /run.
     user_site = site.getusersitepackages()
     return (*own, *([user_site] if user_site in sys.path else []), "/etc/resolv.conf")
 
@@ -423,11 +423,11 @@ def runtime_paths() -> tuple[str, ...]:
 def mount_plan(
     hidden: Iterable[str], needed: Iterable[str], is_closed: Callable[[str], bool]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The directories to replace by empty ones, and the paths in them to mount again; parents
+    """The directories to replace with empty ones, and the paths in them to mount again; parents
     first.
 
-    A needed path below a directory that is closed to other users is mounted again in an empty one,
-    so that nothing else of that directory appears. Paths that do not exist are left out.
+    A needed path below a directory that is closed to other users is mounted in an empty one, so
+    that nothing else of that directory appears. Missing paths are left out.
     """
     paths = {os.path.realpath(path) for path in needed if os.path.exists(path)}
     closed = {parent for path in paths for parent in _parents(path) if is_closed(parent)}
@@ -440,7 +440,7 @@ def mount_plan(
 
 
 def _parents(path: str) -> list[str]:
-    """Without the root."""
+    """The parents of a path, without the root."""
     return [str(parent) for parent in Path(path).parents][:-1]
 
 
@@ -449,7 +449,7 @@ def _is_closed(path: str) -> bool:
 
 
 def user_name() -> str:
-    """Of the user of this process."""
+    """The name of this process's user."""
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
@@ -457,9 +457,9 @@ def user_name() -> str:
 
 
 def _write_hosts(folder: Path, hosts: Mapping[str, str]) -> str:
-    """Write the hosts file of a kernel of a cluster into its directory, and return its path; "" for
-    one that needs none, and on a node without a hosts file, where there is nothing to mount it on.
-    Raises ``CreateFailed``."""
+    """Write the hosts file of a cluster's kernel into its directory, and return its path; "" if the
+    kernel needs none, or on a node without a hosts file, where it cannot be mounted. Raises
+    ``CreateFailed``."""
     if not hosts:
         return ""
 
@@ -476,7 +476,7 @@ def _write_hosts(folder: Path, hosts: Mapping[str, str]) -> str:
 
 
 def _write_private(path: Path, text: str) -> None:
-    """Atomic: a full disk leaves no part of it."""
+    """Write atomically, so that a full disk leaves no partial file."""
     new = path.with_suffix(".new")
     with open(
         os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w"
@@ -486,12 +486,12 @@ def _write_private(path: Path, text: str) -> None:
 
 
 def _give(work: str, uid: int) -> None:
-    """Make ``uid`` the owner of a working directory and all that is in it. Follows no links."""
+    """Make ``uid`` the owner of a working directory and its contents, without following links."""
     if os.stat(work).st_uid == uid:
         return
     for _, directories, files, folder in os.fwalk(work):
         for name in (*directories, *files):
             with suppress(FileNotFoundError):
                 os.chown(name, uid, uid, dir_fd=folder, follow_symlinks=False)
-    # Last: it says that the work is done.
+    # Last, because it marks the work as done.
     os.chown(work, uid, uid)

@@ -10,21 +10,21 @@ GATEWAY = "169.254.77.1"
 """The address of the node at each veth pair."""
 _NETWORK6 = int(IPv6Address("fd6d:6f6f:7261:6765::"))
 GATEWAY6 = str(IPv6Address(_NETWORK6 + 1))
-"""The same, where kernels have IPv6."""
+"""The same for kernels with IPv6."""
 PUBLISHED = "published"
 PUBLISHED6 = "published6"
 INTERFACES = "mk"
-"""All interfaces of kernels begin with it, whatever their agent."""
+"""Prefix of all interfaces of kernels, regardless of their agent."""
 _DNS = 53
-# Where clouds have their metadata beside 169.254.169.254: AWS, Google Cloud, Oracle Cloud, and
+# Further addresses of cloud metadata besides 169.254.169.254: AWS, Google Cloud, Oracle Cloud, and
 # 169.254.0.0/16 through NAT64.
 _METADATA6 = ("fd00:ec2::/32", "fd20:ce::/32", "fd00:c1::/32", "64:ff9b::a9fe:0/112")
-# Linux takes no packets from the net for the former, and forwards none of the latter.
+# Linux accepts no packets from the network for the former, and does not forward the latter.
 _NOT_PUBLISHED6 = "{ ::1, fe80::/10 }"
 
 
 def address6_of(address: str) -> str:
-    """The IPv6 address of the kernel that has this IPv4 address. Both are used on its node only."""
+    """The IPv6 address of the kernel with this IPv4 address. Both are used only on its node."""
     return str(IPv6Address(_NETWORK6 + (1 << 32) + int(IPv4Address(address))))
 
 
@@ -40,7 +40,7 @@ def node_rules(
     """The nftables table of the node. ``interfaces``: prefix of those of the agent's kernels.
     ``allowed``: ports of the node that kernels may reach. ``uplinks``: interfaces to other hosts,
     which may be bridges. ``published``: port of the node, address of the kernel, port of the
-    kernel. ``ipv6``: kernels have that, too."""
+    kernel. ``ipv6``: kernels also have IPv6."""
     kernels = f'"{interfaces}*"'
     return f"""
 table inet {table}
@@ -130,18 +130,18 @@ def _filters(kernels: str, allowed: Sequence[int], uplinks: Sequence[str], ipv6:
 
 
 def element(port: int, address: str, inner: int) -> str:
-    """Of the map ``PUBLISHED``."""
+    """An element of the map ``PUBLISHED``."""
     return f"{port} : {address} . {inner}"
 
 
 def element6(port: int, address: str, inner: int) -> str:
-    """Of the map ``PUBLISHED6``."""
+    """An element of the map ``PUBLISHED6``."""
     return element(port, address6_of(address), inner)
 
 
 def inner_rules(address: str, allowed: Sequence[int], resolver: str) -> str:
-    """The nftables table in the namespace of the kernel with this address. ``resolver``: where its
-    queries to a resolver on loopback go."""
+    """The nftables table in the namespace of the kernel with this address. ``resolver``: the target
+    of its queries to a resolver on loopback."""
     others = [port for port in allowed if port != _DNS]
     loopback = "ip daddr 127.0.0.0/8 th dport"
     to_node = f"{loopback} {_numbers(others)} dnat ip to {GATEWAY}" if others else ""
@@ -167,14 +167,14 @@ table inet moorage {{
 
 
 def _numbers(ports: Iterable[int]) -> str:
-    """A set of nftables."""
+    """A set in nftables' syntax."""
     return f"{{ {', '.join(str(port) for port in sorted(ports))} }}"
 
 
 def resolver_of(resolver: str, upstream: str) -> str:
-    """Where a kernel's queries to a resolver on loopback go: to the one behind it if
-    systemd-resolved knows one, because it answers on loopback only, else to the node. ``resolver``
-    and ``upstream``: texts of resolv.conf."""
+    """The target of a kernel's queries to a resolver on loopback: the upstream resolver if
+    systemd-resolved knows one, because systemd-resolved answers only on loopback, else the node.
+    ``resolver`` and ``upstream``: texts of resolv.conf."""
     if all(ip_address(server).is_loopback for server in _name_servers(resolver)):
         for server in _name_servers(upstream):
             if not ip_address(server).is_loopback and ":" not in server:

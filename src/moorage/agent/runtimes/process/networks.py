@@ -1,19 +1,19 @@
 """Network namespaces of sandboxed kernels.
 
-The kernels of a session on one node share a network namespace, as the containers of a pod in
-Kubernetes do: what they listen on is theirs, and no port of the node can be taken by them. A veth
-pair connects the namespace with the node. The node translates connections to the published ports of
-a kernel, at any of its addresses, and connections of the kernel to other hosts. nftables drops what
-else goes between a kernel and the node, other kernels, the bridges of the node, and link-local
-addresses, at which clouds have their metadata.
+The kernels of a session on one node share a network namespace, like the containers of a pod in
+Kubernetes: they can listen on any port without taking ports of the node. A veth pair connects the
+namespace with the node. The node translates connections to the published ports of a kernel, at any
+of its addresses, and connections of the kernel to other hosts. nftables drops all other traffic
+between a kernel and the node, other kernels, the bridges of the node, and link-local addresses,
+where clouds have their metadata.
 
-Inside, a connection to a published port arrives at 127.0.0.1, so that a program may listen on that
-address only, and a connection to 127.0.0.1 at one of ``agent.process_ports`` goes to the node.
-Linux has neither for IPv6, which kernels have where their node is reached by it: there a program
+Inside, a connection to a published port arrives at 127.0.0.1, so that a program may listen only on
+that address, and a connection to 127.0.0.1 at one of ``agent.process_ports`` goes to the node.
+Linux supports neither for IPv6, which kernels have if their node is reached by it: then a program
 listens on ``::``.
 
-Namespaces are made ahead of their kernels. The records of kernels are the state: ``load`` makes the
-rules anew from them, and removes the namespaces that no kernel uses.
+Namespaces are created ahead of their kernels. The records of kernels are the state: ``load``
+rebuilds the rules from them, and removes unused namespaces.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ class KernelNetwork:
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A kernel in a namespace. ``group``: whose namespace it is. ``ports``: of the node, by the
-    port at which the kernel listens."""
+    """A kernel in a namespace. ``group``: the owner of the namespace. ``ports``: of the node, by
+    the port where the kernel listens."""
 
     group: str
     network: KernelNetwork
@@ -86,9 +86,9 @@ class Attachment:
 
 
 class KernelNetworks:
-    """``name``: of the agent, unique on its node, 8 characters. ``allowed``: ports of the node that
-    kernels may reach. ``addresses``: of kernels; taken ones are left out. ``ipv6``: kernels have an
-    IPv6 address, too. All methods block."""
+    """The networks of an agent. ``name``: of the agent, unique on its node, 8 characters.
+    ``allowed``: ports of the node that kernels may reach. ``addresses``: for kernels, without those
+    in use. ``ipv6``: kernels also have an IPv6 address. All methods block."""
 
     def __init__(
         self, name: str, allowed: Sequence[int], addresses: IPv4Network, *, ipv6: bool = False
@@ -108,7 +108,7 @@ class KernelNetworks:
         self._closed = False
 
     def load(self, attached: Mapping[KernelId, Attachment]) -> None:
-        """Begin with the kernels that exist. Raises ``RuntimeFailed``."""
+        """Load the existing kernels. Raises ``RuntimeFailed``."""
         with self._lock:
             self._attached = dict(attached)
             self._ready = []
@@ -125,7 +125,7 @@ class KernelNetworks:
                         )
 
     def ensure(self) -> None:
-        """Restore what other programs have removed. Raises ``RuntimeFailed``."""
+        """Restore state that other programs have removed. Raises ``RuntimeFailed``."""
         with self._lock:
             if _run("nft", "list", "chain", "inet", self._table, "forward"):
                 self._load_rules()
@@ -137,8 +137,8 @@ class KernelNetworks:
             _permit_forwarding6(self._interfaces)
 
     def try_out(self) -> KernelNetwork:
-        """Connect to a published port. Returns the namespace, which is ready for a kernel. Raises
-        ``RuntimeFailed``."""
+        """Test a connection to a published port. Returns the namespace, which is ready for a
+        kernel. Raises ``RuntimeFailed``."""
         network = self._make()
         hosts = ["127.0.0.1", *([_own_address6()] if self._ipv6 else [])]
         with (
@@ -169,7 +169,8 @@ class KernelNetworks:
         return network
 
     def acquire(self, kernel_id: KernelId, group: str) -> Attachment:
-        """The namespace of the group, which a kernel enters. Raises ``RuntimeFailed``."""
+        """Attach a kernel to the namespace of its group, and return the namespace. Raises
+        ``RuntimeFailed``."""
         if (attachment := self._attach(kernel_id, group)) is not None:
             return attachment
         network = self._make()
@@ -180,7 +181,7 @@ class KernelNetworks:
         return attachment
 
     def _attach(self, kernel_id: KernelId, group: str) -> Attachment | None:
-        """None if it takes another namespace and none is ready."""
+        """Attach a kernel. None if it needs another namespace and none is ready."""
         with self._lock:
             if kernel_id not in self._attached:
                 networks = [
@@ -196,15 +197,15 @@ class KernelNetworks:
             return self._attached[kernel_id]
 
     def publish(self, kernel_id: KernelId, ports: Mapping[int, int]) -> None:
-        """Let connections to ports of the node reach the kernel. ``ports``: of the node, by the
-        ports at which it listens. Raises ``RuntimeFailed``."""
+        """Publish ports of the kernel. ``ports``: of the node, by the ports where it listens.
+        Raises ``RuntimeFailed``."""
         with self._lock:
             before = self._attached[kernel_id]
             self._attached[kernel_id] = Attachment(before.group, before.network, dict(ports))
             self._publish([(port, before.network.address, inner) for inner, port in ports.items()])
 
     def release(self, kernel_id: KernelId) -> None:
-        """A kernel has ended. The namespace of the last of its group ends."""
+        """Detach an ended kernel. The namespace ends with the last kernel of its group."""
         with self._lock:
             gone = self._attached.pop(kernel_id, None)
             if gone is None:
@@ -214,8 +215,8 @@ class KernelNetworks:
                 _remove(gone.network)
 
     def replenish(self) -> None:
-        """Make namespaces ready, in a thread: several once kernels use them, which most agents
-        never run."""
+        """Prepare namespaces in a thread. Several are prepared only once kernels use them, because
+        most agents never run such kernels."""
         with self._lock:
             if self._attached and not self._closed and len(self._ready) < _READY:
                 self._maker.submit(self._replenish)
@@ -233,7 +234,7 @@ class KernelNetworks:
             )
 
     def close(self) -> None:
-        """No kernel will be created any more. Those that run keep their networks."""
+        """Close after the last creation. Running kernels keep their networks."""
         with self._lock:
             self._closed = True
 
@@ -248,11 +249,11 @@ class KernelNetworks:
 
     @staticmethod
     def remove_table(name: str) -> None:
-        """Remove rules of nftables, if they are there."""
+        """Remove rules of nftables, if they exist."""
         _run("nft", "delete", "table", "inet", name)
 
     def _publish(self, published: Collection[tuple[int, str, int]]) -> None:
-        """Port of the node, address of the kernel, port of the kernel."""
+        """Publish entries of: port of the node, address of the kernel, port of the kernel."""
         if not published:
             return
         command = ("nft", "add", "element", "inet", self._table)
@@ -286,7 +287,7 @@ class KernelNetworks:
         _must("nft", "-f", "-", text=text)
 
     def _make(self) -> KernelNetwork:
-        """A new namespace. Raises ``RuntimeFailed``."""
+        """Create a namespace. Raises ``RuntimeFailed``."""
         network = self._connected()
         resolver = resolver_of(_read(_RESOLVER), _read(_UPSTREAM))
         rules = inner_rules(network.address, self._allowed, resolver)
@@ -306,12 +307,11 @@ class KernelNetworks:
         return network
 
     def _connected(self) -> KernelNetwork:
-        """A new namespace with an address that nobody has on this node. Raises
-        ``RuntimeFailed``."""
+        """Create a namespace with an unused address on this node. Raises ``RuntimeFailed``."""
         for _ in range(_ATTEMPTS):
             network = self._next()
-            # Exclusive: an address that another agent has, or that is used on this node, has a
-            # route already.
+            # Exclusive, because an address of another agent, or one in use on this node, already
+            # has a route.
             problem = _run("ip", "-batch", "-", text=_outside(network, _mtu(), self._ipv6))
             if not problem:
                 return network
@@ -381,19 +381,20 @@ def _inside(network: KernelNetwork, ipv6: bool) -> str:
 
 
 def _remove(network: KernelNetwork) -> None:
-    """Its processes have ended. Linux ends the veth pair with the namespace, but not at once."""
+    """Remove a namespace whose processes have ended. Linux ends the veth pair with the namespace,
+    but with a delay."""
     _run("ip", "link", "delete", network.interface)
     _run("ip", "netns", "delete", network.name)
 
 
 def _listener_in(network: KernelNetwork, host: str) -> closing[socket.socket]:
-    """A socket that listens in a namespace, and stays there. Raises ``RuntimeFailed``."""
+    """A socket that listens in a namespace and stays there. Raises ``RuntimeFailed``."""
     made: list[socket.socket] = []
     failures: list[OSError] = []
 
     def enter_and_listen() -> None:
         try:
-            enter_network(network.path)  # this thread only
+            enter_network(network.path)  # only this thread
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
             made.append(socket.create_server((host, 0), family=family, dualstack_ipv6=":" in host))
         except OSError as error:
@@ -422,13 +423,13 @@ def _uplinks6() -> list[str]:
 
 
 def _own_address6() -> str:
-    """One at which others reach this node. Raises ``RuntimeFailed``."""
+    """An IPv6 address where others reach this node. Raises ``RuntimeFailed``."""
     for line in _read(Path("/proc/net/if_inet6")).splitlines():
         digits, _, _, scope, _, interface = line.split()
         if scope == "00" and not interface.startswith(INTERFACES):
             return str(IPv6Address(int(digits, 16)))
     raise _failed(
-        "no interface of this node has an IPv6 address beside loopback and link-local ones"
+        "no interface of this node has an IPv6 address other than loopback and link-local ones"
     )
 
 
@@ -438,9 +439,8 @@ def _mtu() -> int:
 
 
 def _permit_forwarding(interfaces: str) -> None:
-    """Let Linux forward packets, and the rules of iptables let those of kernels pass: Docker and
-    firewalls drop what they do not know. What kernels may do is in the rules of Moorage. Raises
-    ``RuntimeFailed``."""
+    """Let Linux forward packets, and let iptables accept those of kernels, because Docker and
+    firewalls drop unknown ones. Moorage's own rules restrict kernels. Raises ``RuntimeFailed``."""
     forwarding = Path("/proc/sys/net/ipv4/ip_forward")
     try:
         if forwarding.read_text().strip() != "1":
@@ -452,9 +452,8 @@ def _permit_forwarding(interfaces: str) -> None:
 
 
 def _permit_forwarding6(interfaces: str) -> None:
-    """The same of IPv6. A node that forwards takes no more routes from the advertisements of
-    routers, unless it is told to, and would lose the way to other hosts. Raises
-    ``RuntimeFailed``."""
+    """Permit forwarding for IPv6. A forwarding node ignores router advertisements unless it is
+    configured otherwise, and would lose its routes to other hosts. Raises ``RuntimeFailed``."""
     settings = Path("/proc/sys/net/ipv6/conf")
     forwarding = settings / "all" / "forwarding"
     try:
@@ -494,7 +493,7 @@ def _read(path: Path) -> str:
 
 
 def _path() -> str:
-    """Programs of administrators may be missing in the PATH of an agent."""
+    """PATH with the directories of administrators' programs, which the agent's PATH may lack."""
     return f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 
 
@@ -505,7 +504,7 @@ def _must(*argv: str, text: str = "") -> None:
 
 
 def _run(*argv: str, text: str = "") -> str:
-    """Returns what the program says of its failure; "" if it succeeds."""
+    """Run a program. Returns its error message; "" if it succeeds."""
     done = _execute(argv, text)
     if isinstance(done, str):
         return done

@@ -1,9 +1,9 @@
 """Process tree of a kernel whose supervisor is dead: finds its processes and kills them through
 pidfds.
 
-A process belongs to a kernel if its environment says so, or if it is in the session (setsid) of the
-kernel's main process. The second rule covers programs that overwrite their environment to rename
-themselves, such as the workers of vLLM.
+A process belongs to a kernel if its environment names the kernel, or if it is in the session
+(setsid) of the kernel's main process. The second rule covers programs that overwrite their
+environment to rename themselves, such as the workers of vLLM.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ _KILL_INTERVAL_MS = 50
 
 
 class ProcessTree:
-    """``engine``: pid and start time of the kernel's main process, (0, 0) if unknown."""
+    """The processes of a kernel. ``engine``: pid and start time of its main process, (0, 0) if
+    unknown."""
 
     def __init__(self, kernel_id: KernelId, owner: str, engine: tuple[int, int]) -> None:
         self.kernel_id = kernel_id

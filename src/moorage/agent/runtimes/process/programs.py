@@ -1,6 +1,7 @@
 """Programs of the supervisors, compiled into the state directory.
 
-Once per start of the agent: Python compiles a script at each run, which takes 4 ms.
+This happens once per start of the agent, because Python compiles a script at each run, which takes
+4 ms.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from pathlib import Path
 SHIM = "process_shim"
 COMMAND_SHIM = "command_shim"
 # Modules by the name of the compiled file, in the order of compilation. The programs import the
-# others from their own directory, so they come last: the runtime takes the shim as the sign that
-# all are there.
+# others from their own directory, so they come last: the shim's existence tells the runtime that
+# all exist.
 _MODULES = {
     "process_init": "shim_init",
     "process_log": "../../state/log_writer",
@@ -28,7 +29,7 @@ def program(folder: Path, name: str) -> Path:
 
 
 def compile_programs(folder: Path) -> None:
-    """Raises ``OSError`` or ``py_compile.PyCompileError``."""
+    """Compile the programs. Raises ``OSError`` or ``py_compile.PyCompileError``."""
     for name, module in _MODULES.items():
         source = (Path(__file__).parent / f"{module}.py").resolve()
         py_compile.compile(str(source), cfile=str(program(folder, name)), doraise=True)

@@ -1,8 +1,8 @@
-"""Quotas of users on a file system: whether Linux enforces them, and that of one uid.
+"""User quotas on a file system: whether Linux enforces them, and setting the quota of a uid.
 
-By the uid and not by a project: the owner of a file may move it to another project
-(FS_IOC_FSSETXATTR), but cannot give it to another user. ext4 and XFS have both, where they are
-mounted with ``usrquota``.
+Quotas are by uid and not by project, because the owner of a file may move it to another project
+(FS_IOC_FSSETXATTR), but cannot give it to another user. ext4 and XFS support them if mounted with
+``usrquota``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _STATE_BYTES = 256
 _BLOCK_LIMITS = 1
 _FILE_LIMITS = 4
 _BLOCK = 1024
-# A file takes a block at least; a file system has about one file for so many bytes.
+# A file takes at least a block; a file system has about one file for this many bytes.
 _BYTES_PER_FILE = 16 * 1024
 _LEAST_FILES = 10_000
 
@@ -32,25 +32,25 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def is_enforced(folder: Path) -> bool:
-    """Whether the file system of ``folder`` has quotas of users that are enforced, not only
-    counted."""
+    """Whether the file system of ``folder`` enforces user quotas, instead of only counting
+    usage."""
     state = ctypes.create_string_buffer(_STATE_BYTES)
     try:
         _quotactl(folder, _Q_XGETQSTAT, 0, state)
     except OSError:
-        return False  # it has none, or Linux is older
+        return False  # it has no quotas, or Linux is older
     (flags,) = struct.unpack_from("=H", state.raw, _FLAGS_AT)
     return bool(flags & _LIMITS_ENFORCED)
 
 
 def limit_user(folder: Path, uid: int, size: int) -> None:
-    """Limit what ``uid`` has on that file system to ``size`` bytes, and its files accordingly.
-    Raises ``OSError``."""
+    """Limit the usage of ``uid`` on that file system to ``size`` bytes, and its number of files
+    accordingly. Raises ``OSError``."""
     _quotactl(folder, _Q_SETQUOTA, uid, ctypes.create_string_buffer(quota(size)))
 
 
 def quota(size: int) -> bytes:
-    """``struct if_dqblk`` with hard limits alone."""
+    """``struct if_dqblk`` with only hard limits."""
     files = max(_LEAST_FILES, size // _BYTES_PER_FILE)
     return struct.pack(
         "=8QI4x", size // _BLOCK, 0, 0, files, 0, 0, 0, 0, _BLOCK_LIMITS | _FILE_LIMITS

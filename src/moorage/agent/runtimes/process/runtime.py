@@ -60,14 +60,14 @@ from moorage.common.model.status import ObservedState
 log = structlog.get_logger("moorage.agent.process")
 _SHIM_EXIT_S = 3.0
 _NO_LEASE = KernelLease(0, 0, "")
-# Not at once, because it would compete for the CPU with the kernel that has just started.
+# Delayed, because it would compete for the CPU with the kernel that has just started.
 _REPLENISH_DELAY_S = 0.2
 _RULES = IsolationRules()
 
 
 class ProcessRuntime:
-    """``state``: the state directory of the agent. It identifies the agent's kernels among all
-    processes."""
+    """The runtime. ``state``: the state directory of the agent, which identifies the agent's
+    kernels among all processes."""
 
     name = NAME
     silence_grace_s = 0.0
@@ -96,7 +96,7 @@ class ProcessRuntime:
         self._publisher = ThreadPoolExecutor(4, thread_name_prefix="kernel-ports")
 
     def close(self) -> None:
-        """Remove what was prepared for further kernels. Kernels keep running."""
+        """Remove resources prepared for further kernels. Kernels keep running."""
         self._publisher.shutdown()
         self._isolation.close()
 
@@ -115,7 +115,8 @@ class ProcessRuntime:
         return Isolation.of(self._isolation.problem, self._isolation.cure)
 
     async def check(self) -> Isolation:
-        """What ``probe`` would return now. Restores what other programs may have removed."""
+        """Return the current result of ``probe``. Restores state that other programs may have
+        removed."""
         await asyncio.to_thread(self._isolation.ensure)
         return self._isolation_state()
 
@@ -164,8 +165,8 @@ class ProcessRuntime:
 
             loop.add_reader(pidfd, exited.set)
             try:
-                # An adopted supervisor that has not started its program yet gives no signal when it
-                # does: poll.
+                # An adopted supervisor that has not started its program yet does not signal the
+                # start, so poll.
                 async with asyncio.timeout(0.02 if last_state is ObservedState.CREATING else None):
                     await exited.wait()
             except TimeoutError:
@@ -214,8 +215,8 @@ class ProcessRuntime:
         await deliver(*self._main_of(handle), name)
 
     def _observe(self, handle: Handle) -> RuntimeObservation:
-        # The supervisor writes the exit file before it exits. So: the file, the supervisor, the
-        # file again.
+        # The supervisor writes the exit file before it exits, so check the file, the supervisor,
+        # and the file again.
         if exited := self._directories.exit_status(handle):
             return exited
 
@@ -244,7 +245,7 @@ class ProcessRuntime:
 
     @staticmethod
     def _reap(pid: int) -> None:
-        # Fails for an adopted shim, which is not a child of this agent and is reaped by init.
+        # This fails for an adopted shim, which is not a child of this agent and is reaped by init.
         if pid > 0:
             with suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
@@ -281,7 +282,7 @@ class ProcessRuntime:
             raise RuntimeFailed(
                 f"a program in a sandbox of this node fails: {output or failure or outcome}",
                 next_step=(
-                    "it takes Linux 5.12, and an agent outside of a container; or use containers"
+                    "it requires Linux 5.12 and an agent outside of a container; or use containers"
                 ),
             )
 
@@ -325,7 +326,7 @@ class ProcessRuntime:
             if published is not None:
                 published.result()
         except RuntimeFailed as error:
-            # The kernel runs perhaps, and nobody reaches it.
+            # The kernel may be running, but nobody can reach it.
             raise CreateFailed(
                 error.message, reason=Reason.NO_NETWORK, next_step=error.next_step
             ) from None
@@ -355,7 +356,7 @@ class ProcessRuntime:
         raise CreateFailed(f"the supervisor did not start its program. {detail}".strip())
 
     def _make_work_dir(self, launch: Launch) -> None:
-        """Raises ``CreateFailed`` or ``OSError``."""
+        """Create the working directory. Raises ``CreateFailed`` or ``OSError``."""
         work = self.work_dir(launch.kernel_id)
         work.mkdir(parents=True, exist_ok=True, mode=0o700)
         if self._isolation.applies(launch.isolated):
@@ -365,7 +366,8 @@ class ProcessRuntime:
         write_files(work, launch.files, launch.inputs)
 
     def _refusal(self, launch: Launch, keyword: str, values: list[str]) -> CreateFailed | None:
-        """From the status line of a supervisor that has started nothing; None for another one."""
+        """The error in the status line of a supervisor that has started nothing; None for another
+        line."""
         if keyword == "exec":
             return CreateFailed(
                 f"cannot run {launch.argv[0]!r}: {os.strerror(int(values[0]))}",
@@ -378,7 +380,8 @@ class ProcessRuntime:
                 f"the agent's node has no space for the state of a kernel: {os.strerror(number)}",
                 reason=failed_write(number),
                 next_step=(
-                    f"free space on the disk of {self._directories.path(launch.kernel_id).parent}"
+                    f"free some space on the disk of "
+                    f"{self._directories.path(launch.kernel_id).parent}"
                 ),
             )
 
@@ -393,7 +396,7 @@ class ProcessRuntime:
             return CreateFailed(
                 f"cannot isolate the kernel: {' '.join(values)}",
                 reason=Reason.NOT_ISOLATED,
-                next_step="restart the agent on that node: it says what is missing",
+                next_step="restart the agent on that node: it reports what is missing",
             )
 
         return None
@@ -408,7 +411,7 @@ class ProcessRuntime:
             raise
 
     def _remove_folder(self, kernel_id: KernelId) -> None:
-        """Remove the directory of a kernel, but not the kept workspace of its session."""
+        """Remove the directory of a kernel except the kept workspace of its session."""
         work = self.work_dir(kernel_id)
         if not work.is_symlink():
             self._isolation.disks.remove(work, kernel_disk(kernel_id))
@@ -451,8 +454,8 @@ class ProcessRuntime:
             temporary.write_text(str(grace_s))
             temporary.replace(temporary.with_name("grace"))
         except OSError as error:
-            # The directory was deleted, or its disk is full: the shim uses the grace period of its
-            # start.
+            # The directory was deleted or its disk is full, so the shim uses the grace period from
+            # its start.
             if not isinstance(error, FileNotFoundError):
                 log.warning(
                     "a grace period was not written", kernel=kernel_id_of(handle), error=str(error)
@@ -463,7 +466,8 @@ class ProcessRuntime:
     def _destroy(self, handle: Handle) -> None:
         pid, start = self._directories.shim_of(handle)
         if procfs.alive(pid, start):
-            # The supervisor is a subreaper and knows its tree exactly: let it do the killing.
+            # The supervisor is a subreaper and knows its tree exactly, so let it kill the
+            # processes.
             self._stop(handle, 0)
             procfs.await_exit(pid, start, _SHIM_EXIT_S)
             if procfs.alive(pid, start):
@@ -483,6 +487,6 @@ class ProcessRuntime:
 
 
 def _await_exit_of_child(pid: int) -> None:
-    """For a shim that exits right after its status line."""
+    """Wait for the exit of a shim that exits right after its status line."""
     with suppress(ChildProcessError):
         os.waitpid(pid, 0)

@@ -2,17 +2,17 @@
 23).
 
 ``isolation.py`` decides what a sandbox contains. The supervisors of kernels and of commands apply
-it between fork and exec. So this module does what bubblewrap does, but without another program: the
-exit status, the error of exec and the signals of the kernel stay exactly what they are without a
+it between fork and exec. This module does the work of bubblewrap without another program, so that
+the exit status, the error of exec and the signals of the kernel stay exactly the same as without a
 sandbox.
 
-* The kernel runs under a uid of its session, without capabilities, and cannot gain any:
+* The kernel runs under its session's uid without capabilities, and cannot gain any:
   no-new-privileges is set, the bounding set is empty, and the system call filter refuses new user
   namespaces.
-* It has namespaces of its own for mounts, pids and IPC, and its session has one for the network.
-  ``/`` is read-only. Private directories in memory replace those of ``empty``; of what they hide,
+* It has its own namespaces for mounts, pids and IPC, and its session has one for the network.
+  ``/`` is read-only. Private directories in memory replace those of ``empty``; of their hidden contents,
   ``visible`` is mounted read-only, and ``writable`` writable.
-* It starts in its control groups, so that no process of it escapes their limits.
+* It starts in its control groups, so that none of its processes escapes their limits.
 
 It uses little of the standard library, because every import delays the start of every kernel
 (decision 15).
@@ -96,7 +96,7 @@ def join(pidfd: int, flags: int) -> None:
 
 
 def enter_network(path: str) -> None:
-    """Join the network namespace of this file. Needs to be root, and to see the files of the
+    """Join the network namespace of this file. This requires root and access to the files of the
     node."""
     namespace = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -126,11 +126,11 @@ def _mount(source: str, target: str, kind: str, flags: int, *, options: str = ""
 
 
 class Sandbox:
-    """``session``: owner of ``uid``. ``groups``: the ``cgroup.procs`` files to join. ``memory``:
-    the file that counts OOM kills. ``empty`` and ``visible``: absolute paths without symbolic
-    links, parents first. ``writable``: path on the node and path inside. ``system_calls``: the
-    filter, a program for seccomp(2). ``hosts``: file on the node that replaces /etc/hosts; "" for
-    none."""
+    """A sandbox. ``session``: owner of ``uid``. ``groups``: the ``cgroup.procs`` files to join.
+    ``memory``: the file that counts OOM kills. ``empty`` and ``visible``: absolute paths without
+    symbolic links, parents first. ``writable``: path on the node and path inside. ``system_calls``:
+    the filter, a program for seccomp(2). ``hosts``: file on the node that replaces /etc/hosts; ""
+    for none."""
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class Sandbox:
             self.visible,
             self.writable,
         )
-        # Without hosts as an agent of the previous release reads it.
+        # Without hosts, in the format of the previous release.
         return marshal.dumps((*fields, self.system_calls, *filter(None, [self.hosts]))).hex()
 
     @classmethod
@@ -186,15 +186,15 @@ class Sandbox:
         )
 
     def join_groups(self) -> None:
-        """Move this process. Needs to be root."""
+        """Move this process into the groups. This requires root."""
         for path in self.groups:
             fd = os.open(path, os.O_WRONLY)
             os.write(fd, b"0")
             os.close(fd)
 
     def mount(self) -> None:
-        """Enter new mount and IPC namespaces, and mount what the kernel sees. Must run as root, and
-        as process 1 of a new pid namespace."""
+        """Enter new mount and IPC namespaces, and mount the kernel's view of the files. Must run as
+        root, and as process 1 of a new pid namespace."""
         unshare(CLONE_NEWNS | CLONE_NEWIPC)
         umask = os.umask(0o022)
         try:
@@ -209,8 +209,7 @@ class Sandbox:
         _set_attributes("/", _ATTR_RDONLY | _ATTR_NOSUID, recursive=True)
 
         for path in self.empty:
-            # Shared memory and /tmp are for everybody; the others only lead to what is mounted
-            # below.
+            # Shared memory and /tmp are for everybody; the others only lead to the mounts below.
             mode = "1777" if path in ("/tmp", "/var/tmp", "/dev/shm") else "755"
             _mount(
                 "tmpfs", path, kind="tmpfs", flags=_MS_NOSUID | _MS_NODEV, options=f"mode={mode}"
@@ -232,14 +231,14 @@ class Sandbox:
             os.close(fd)
 
     def give_outputs(self) -> None:
-        """Let the uid open its standard streams again by name (/dev/stdout)."""
+        """Let the uid reopen its standard streams by name (/dev/stdout)."""
         for fd in (0, 1, 2):
             mode = os.fstat(fd).st_mode
             if stat.S_ISFIFO(mode) or (stat.S_ISCHR(mode) and os.isatty(fd)):
                 os.fchown(fd, self.uid, self.uid)
 
     def drop_privileges(self) -> None:
-        """Become the uid, for good."""
+        """Become the uid permanently."""
         for capability in range(64):
             try:
                 _call("prctl", _PR_CAPBSET_DROP, capability, 0, 0, 0)
@@ -264,7 +263,7 @@ class Sandbox:
         _call("prctl", _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, _ctypes.byref(program), 0, 0)
 
     def oom_kills(self) -> int:
-        """Processes of the kernel that Linux has killed for want of memory."""
+        """The number of the kernel's processes that Linux has killed for lack of memory."""
         try:
             with open(self.memory, encoding="ascii") as file:
                 events = dict(line.split() for line in file)
@@ -274,7 +273,7 @@ class Sandbox:
 
 
 def _bind(fd: int, target: str) -> None:
-    """Mount what ``fd`` refers to on ``target``, which is created."""
+    """Mount the file of ``fd`` on ``target``, which is created."""
     if stat.S_ISDIR(os.fstat(fd).st_mode):
         os.makedirs(target, exist_ok=True)
     else:

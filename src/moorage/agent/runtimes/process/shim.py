@@ -1,5 +1,5 @@
-"""Shim: supervisor process of one process kernel. Outlives the agent, writes the log, records the
-exit.
+"""Shim: the supervisor process of one process kernel, which outlives the agent, writes the log and
+records the exit.
 
 Run by the process runtime as ``python -I -S process_shim.pyc``. It reads its arguments and the
 environment of the kernel from descriptor 4 (``shim_start.py``). The arguments are STATE_DIR LOG_DIR
@@ -7,8 +7,8 @@ LOG_MAX_BYTES LOG_KEEP GRACE_S LEASE_S CONTACT LEASE_FILE SANDBOX NETWORK PORTS 
 It writes one status line to descriptor 3: ``started PID START``, ``exec ERRNO``, ``sandbox ERROR``,
 ``state ERRNO``, ``port PORT ERRNO`` or ``busy``.
 
-It takes the place of systemd-run, supervisord or tini (decision 3). It uses little of the standard
-library, because every import delays the start of every kernel (decision 15).
+It replaces systemd-run, supervisord or tini (decision 3). It uses little of the standard library,
+because every import delays the start of every kernel (decision 15).
 
 * It is a child subreaper, so no process of the kernel can escape it. When the main program exits,
   all other processes are killed before the exit is recorded.
@@ -32,7 +32,7 @@ library, because every import delays the start of every kernel (decision 15).
 
 from __future__ import annotations
 
-# The C module directly: importing ``signal`` takes 5 ms.
+# Imports the C module directly, because importing ``signal`` takes 5 ms.
 import _signal as signal  # type: ignore[import-not-found]
 import errno
 import fcntl
@@ -43,7 +43,8 @@ import sys
 import time
 
 if __name__ == "__main__":
-    # Beside this program, in the state directory: the packages of Moorage take too long to import.
+    # Lies beside this program in the state directory, because the packages of Moorage take too long
+    # to import.
     sys.path.insert(0, os.path.dirname(sys.argv[0]))
     import process_system as system  # type: ignore[import-not-found]
     from process_init import Init  # type: ignore[import-not-found]
@@ -83,7 +84,7 @@ def _oom_kills() -> int:
 
 
 class Shim:
-    """``child``: the process that all others descend from, and whose end is the end of the kernel:
+    """The shim. ``child``: the ancestor of all other processes, whose end is the end of the kernel:
     the main program, or process 1 (``init``) of its ``sandbox``."""
 
     def __init__(
@@ -104,7 +105,7 @@ class Shim:
         self.main = 0
         self.child = 0
         self.main_pidfd = -1
-        self.status: int | None = None  # of the main program, as waitpid gives it
+        self.status: int | None = None  # the main program's status from waitpid
         self.terminate = False
         self.expired = False
         self.stopping = False
@@ -198,7 +199,9 @@ class Shim:
 
     def copy_output(self) -> None:
         """Copy the available output into the log, without waiting for more."""
-        piece = min(65_536, self.log.max_bytes)  # one write must not exceed the size of a log file
+        piece = min(
+            65_536, self.log.max_bytes
+        )  # a single write must not exceed the size of a log file
         while True:
             try:
                 data = os.read(self.log_r, piece)
@@ -223,14 +226,14 @@ class Shim:
                 os.read(self.wake_r, 512)
 
     def reap(self) -> bool:
-        """Reap all exited children. False: no child is left."""
+        """Reap all exited children. Returns False if no child is left."""
         while True:
             try:
                 exited = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
                 if exited is None:
                     return True
                 if exited.si_pid == self.child:
-                    # Before it is reaped, while its process group id cannot be reused.
+                    # Done before it is reaped, while its process group id cannot be reused.
                     self.kill_group()
 
                 _, status = os.waitpid(exited.si_pid, 0)
@@ -250,8 +253,8 @@ class Shim:
             pass
 
     def kill_children(self) -> None:
-        """Send SIGKILL to every child. Orphans are reparented here: repeated calls kill the whole
-        tree."""
+        """Send SIGKILL to every child. Orphans are reparented to this process, so repeated calls
+        kill the whole tree."""
         own_pid = str(os.getpid())
         for name in os.listdir("/proc"):
             if name.isdigit() and system.read(f"/proc/{name}/stat").rpartition(")")[2].split()[
@@ -275,12 +278,11 @@ class Shim:
                 pass
 
         grace = system.number_in(f"{self.state}/grace", self.grace_s)
-        # Repeated, because a signal that arrives between the check of the flag and the poll would
-        # be lost.
+        # Repeated, because a signal between the check of the flag and the poll would be lost.
         signal.setitimer(signal.ITIMER_REAL, max(grace, 0.0001), 0.1)
 
     def check_lease(self) -> int | None:
-        """End the program if its lease has run out. Returns the milliseconds until the next
+        """End the program if its lease has expired. Returns the milliseconds until the next
         check."""
         if not self.lease_s or self.stopping:
             return None
@@ -293,7 +295,7 @@ class Shim:
             self.lease_expired = True
             self.terminate = True
 
-        # The poll does not count suspended time: look again before long.
+        # The poll does not count suspended time, so check again soon.
         return max(0, int(min(left, LEASE_POLL_S) * 1000) + 1)
 
     def watch(self) -> None:
@@ -323,7 +325,7 @@ class Shim:
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
         code = -number if number else os.WEXITSTATUS(status)
         if self.sandbox:
-            # Linux may have killed another process than the main program, which then fails in its
+            # Linux may have killed a process other than the main program, which then fails in its
             # own way.
             oom = code != 0 and not self.killed and Sandbox.decode(self.sandbox).oom_kills() > 0
         else:
@@ -336,7 +338,7 @@ class Shim:
 
 def _take_port(port: int) -> None:
     """Hold a port of the node at all its addresses, without listening, until this process ends."""
-    # The C module directly, and only here: most kernels have no port.
+    # Imports the C module directly, and only here, because most kernels have no port.
     import _socket
 
     try:
@@ -347,8 +349,8 @@ def _take_port(port: int) -> None:
         holder = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
         address = ""
 
-    # Lingering connections of an earlier program do not count. Afterwards without the option, which
-    # would let others that have it listen there.
+    # Lingering connections of an earlier program do not count. Afterwards, the option is removed,
+    # because it would let other programs with the option listen there.
     holder.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 1)
     holder.bind((address, port))
     holder.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 0)
@@ -360,7 +362,7 @@ def _report(text: str) -> None:
         os.write(STATUS_FD, text.encode())
         os.close(STATUS_FD)
     except OSError:
-        pass  # the agent has died; the next one reads the files
+        pass  # the agent has died; the next agent reads the files
 
 
 def _read_order() -> tuple[list[str], dict[str, str]]:
@@ -386,7 +388,7 @@ def main() -> None:
         return _report("busy\n")
 
     if os.path.exists(f"{state}/exit") or os.path.exists(f"{state}/pids"):
-        return _report("busy\n")  # it was started before; a kernel is never started twice
+        return _report("busy\n")  # it was already started; a kernel is never started twice
 
     try:
         for name in ("pids", "exit"):

@@ -25,9 +25,9 @@ else:
 
 
 class Init:
-    """Process 1 of a kernel, from the point of view of the shim. ``encoded``: the sandbox.
-    ``network``: file of its network namespace. ``state``: the directory of the kernel. ``argv`` and
-    ``env``: of the main program, whose output goes to ``log_w``. Raises ``OSError``."""
+    """Process 1 of a kernel, from the shim's point of view. ``encoded``: the sandbox. ``network``:
+    file of its network namespace. ``state``: the directory of the kernel. ``argv`` and ``env``: of
+    the main program, whose output goes to ``log_w``. Raises ``OSError``."""
 
     def __init__(
         self,
@@ -58,8 +58,8 @@ class Init:
         return report.decode()
 
     def main_status(self) -> int:
-        """How the main program ended, as waitpid gives it, once process 1 has ended: SIGKILL if it
-        did not say."""
+        """The main program's status from waitpid, once process 1 has ended: SIGKILL if it did not
+        report one."""
         os.set_blocking(self._status_r, False)
         try:
             return int(os.read(self._status_r, 16) or 9)
@@ -91,7 +91,7 @@ class _Child:
         reset = system.ignored_signals()
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGALRM):
-            signal.signal(number, signal.SIG_DFL)  # process 1 ignores them
+            signal.signal(number, signal.SIG_DFL)  # process 1 ignores these signals
 
         system.clear_environ()
         self._close_all_but(0, 1, 2, self.report_w, self.status_w, self.log_w)
@@ -120,13 +120,13 @@ class _Child:
         reader = select.poll()
         reader.register(self.log_w, 0)
         if reader.poll(0):
-            os._exit(127)  # nobody reads the log: the shim died before that
+            os._exit(127)  # nobody reads the log because the shim has died
 
     @staticmethod
     def _close_all_but(*kept: int) -> None:
         first = 0
         for fd in sorted(kept):
-            if first < fd:  # an empty range from 0 would be the range of all
+            if first < fd:  # an empty range from 0 would mean all numbers
                 os.closerange(first, fd)
             first = fd + 1
         os.closerange(first, os.sysconf("SC_OPEN_MAX"))
@@ -143,7 +143,7 @@ class _Child:
     ) -> None:
         code = 0
         try:
-            # The pid that this process has outside, where its /proc was mounted.
+            # The pid of this process outside, where its /proc was mounted.
             os.write(self.report_w, os.fsencode(os.readlink("self", dir_fd=node_proc)) + b" ")
             os.setsid()
             os.dup2(self.log_w, 1)

@@ -1,8 +1,8 @@
 """Start of shims (``shim.py``), each the supervisor process of one kernel.
 
-No supervisor starts with the environment of its kernel. The dynamic linker obeys variables such as
-LD_PRELOAD, and a supervisor has the rights of the agent. Its own environment has only the variables
-that identify the kernel, by which ``find`` recognizes it.
+A supervisor never starts with the environment of its kernel, because the dynamic linker obeys
+variables such as LD_PRELOAD, and a supervisor has the rights of the agent. Its own environment has
+only the variables that identify the kernel, which ``find`` uses.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def start_shim(
     ``env``: of the program. ``variables``: those that identify the kernel. ``log``: the file for
     the output of the shim itself.
 
-    posix_spawn shares the memory of the agent, so it takes less than 1 ms whatever the size of the
-    agent.
+    posix_spawn shares the memory of the agent, so it takes less than 1 ms regardless of the agent's
+    size.
     """
     order = _order(arguments, env)
     status_r, status_w = os.pipe2(os.O_CLOEXEC)
@@ -66,13 +66,14 @@ def start_shim(
 
 
 def supervisor_environment() -> dict[str, str]:
-    """What the interpreter of a supervisor inherits from the agent: where its libraries are."""
+    """The variables that a supervisor's interpreter inherits from the agent: the paths of its
+    libraries."""
     return {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
 
 
 def _order(arguments: Sequence[str], env: Mapping[str, str]) -> int:
-    """A file in memory from which a shim reads its order, so that it is complete whenever the agent
-    dies."""
+    """A file in memory from which a shim reads its order, so that the order is complete even if the
+    agent dies."""
     order = os.memfd_create("order")
     try:
         with open(order, "wb", closefd=False) as file:

@@ -1,6 +1,6 @@
-"""Processes, signals and small files of the node, as the shim uses them (``shim.py``).
+"""Processes, signals and small files of the node, for the shim (``shim.py``).
 
-The C modules directly: importing ``ctypes`` and ``signal`` takes 4 ms and 5 ms.
+It imports the C modules directly, because importing ``ctypes`` and ``signal`` takes 4 ms and 5 ms.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ def prctl_set(option: int, value: int | bytes) -> None:
     _ctypes.call_function(_prctl, (option, value, 0, 0, 0))
 
 
-# More than anything that is written by ``replace``: one block of most file systems.
+# More than ``replace`` ever writes: one block of most file systems.
 RESERVED_BYTES = 4096
 
 
 def reserve(path: str) -> None:
-    """Take the space that ``replace`` needs later, when the disk may be full. Raises
+    """Reserve the space that ``replace`` needs later, when the disk may be full. Raises
     ``OSError``."""
     fd = os.open(f"{path}.reserved", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
@@ -37,7 +37,7 @@ def reserve(path: str) -> None:
 
 
 def replace(path: str, text: str) -> None:
-    """Into the space that is reserved for it, if it is, and then by rename."""
+    """Replace a file: write it into its reserved space, if any, and then rename it."""
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
     temporary = f"{path}.reserved"
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT, 0o600)
@@ -48,7 +48,8 @@ def replace(path: str, text: str) -> None:
 
 
 def exec_program(argv: list[str], env: dict[str, str]) -> None:
-    """Like ``os.execvpe``, which first imports ``warnings`` and takes 0.8 ms longer."""
+    """Execute a program like ``os.execvpe``, which first imports ``warnings`` and takes 0.8 ms
+    longer."""
     name = argv[0]
     first_error = None
     if "/" in name:
@@ -66,7 +67,8 @@ def exec_program(argv: list[str], env: dict[str, str]) -> None:
 
 
 def read(path: str) -> str:
-    """Content of a file, "" if unreadable. Without ``open``, which takes several times as long."""
+    """The content of a file, "" if unreadable. It does not use ``open``, which takes several times
+    as long."""
     pieces = []
     try:
         fd = os.open(path, os.O_RDONLY)
@@ -91,8 +93,7 @@ def number_in(path: str, default: float) -> float:
 
 
 def ignored_signals() -> list[int]:
-    """The signals that a program would inherit as ignored. Exec itself resets those with a
-    handler."""
+    """The signals that a program would inherit as ignored. Exec itself resets handlers."""
     candidates = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, 32, 33}
     return [number for number in candidates if signal.getsignal(number) == signal.SIG_IGN]
 

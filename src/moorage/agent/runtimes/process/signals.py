@@ -1,8 +1,8 @@
 """Signals to the main program of a process kernel.
 
-A program whose signal is neither pending nor held back by its handler has handled it. One that
-keeps the signal blocked all the time takes it when it waits for signals, and has handled it once it
-is not pending.
+A program has handled a signal that is neither pending nor blocked by its running handler. A program
+that always blocks the signal receives it when it waits for signals, and has handled it once it is
+not pending.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ENDED = "the program has ended"
 
 
 async def deliver(pid: int, start: int, name: str) -> None:
-    """Send the signal to this very process, and wait until it is handled. Raises
+    """Send the signal to exactly this process, and wait until it is handled. Raises
     ``SignalRefused``."""
     number = Signals[f"SIG{name}"]
     sets = procfs.signal_sets(pid) if procfs.alive(pid, start) else None

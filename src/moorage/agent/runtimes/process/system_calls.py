@@ -1,9 +1,9 @@
 """System call filter of sandboxed kernels: a deny list as a program for seccomp(2). Pure.
 
-It refuses what would lead out of the sandbox or is reachable without privileges and has a history
+It refuses calls that would lead out of the sandbox, or that need no privileges and have a history
 of faults in Linux: new user namespaces, mounts, keyrings, BPF, performance events, userfaultfd and
-io_uring. Everything else works as without it; debuggers reach processes of the same session only.
-The list follows the default profile of Docker for containers without capabilities.
+io_uring. Everything else works as without the filter; debuggers reach only processes of the same
+session. The list follows the default profile of Docker for containers without capabilities.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _X32 = 0x40000000  # the second system call table of x86-64
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _CLONE = {"x86_64": 56, "aarch64": 220}
 _CLONE3 = 435
-# Equal on all architectures since Linux 5.0.
+# Same numbers on all architectures since Linux 5.0.
 _NEWER = (425, 426, 427, 428, 429, 430, 431, 432, 433, 442)
 _DENIED = {
     # unshare setns mount umount2 pivot_root bpf add_key request_key keyctl perf_event_open

@@ -1,8 +1,8 @@
-"""Slurm's commands: runs ``sbatch``, ``squeue``, ``scancel`` and ``sacct``, and reads what they
-print.
+"""Slurm's commands: runs ``sbatch``, ``squeue``, ``scancel`` and ``sacct``, and parses their
+output.
 
-A command that fails or does not answer raises ``RuntimeFailed``; ``Rejected`` if Slurm has said no,
-so that nothing was created.
+A command that fails or does not answer raises ``RuntimeFailed``, or ``Rejected`` if Slurm has
+refused it, so that nothing was created.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from moorage.agent.runtimes.base import RuntimeFailed
 from moorage.agent.runtimes.slurm.interpretation import SlurmJob
 from moorage.common.model.kernel import SiteNodes
 
-# A slurmctld that is down makes its clients fail after about 9 s; one under load answers late.
+# If slurmctld is down, its clients fail after about 9 s; under load, it answers late.
 TIMEOUT_S = 30.0
 _FIELDS = ("JobID", "State", "Reason", "StartTime", "EndTime", "exit_code", "Comment", "Name")
 _COMMENT = "moorage:"
-# scancel exits with the lowest byte of the error, and keeps silent about ESLURM_ALREADY_DONE
+# scancel exits with the lowest byte of the error, and prints nothing for ESLURM_ALREADY_DONE
 # (2021).
 _ALREADY_DONE = 2021 & 0xFF
 _ACCOUNTED = "--format=JobIDRaw,State,ExitCode,Start,End"
-# Answers that leave open whether slurmctld has taken a job. Everything else that sbatch prints is a
+# Answers that leave open whether slurmctld has accepted a job. Every other output of sbatch is a
 # refusal.
 _IN_DOUBT = re.compile(
     r"timed out|unable to contact|zero bytes|connection (refused|reset)|communication|socket|"
@@ -51,8 +51,8 @@ class Rejected(RuntimeFailed):
 
 
 class Slurm:
-    """``folder``: where the commands are; "" for those of PATH. ``conf``: the configuration of the
-    cluster; "" for that of the node. ``calls``: how often one was run."""
+    """Slurm's commands. ``folder``: their directory; "" for PATH. ``conf``: the configuration of
+    the cluster; "" for that of the node. ``calls``: the number of calls by command."""
 
     def __init__(self, folder: str = "", *, conf: str = "", timeout_s: float = TIMEOUT_S) -> None:
         self._folder = folder
@@ -61,8 +61,8 @@ class Slurm:
         self.calls = 0
 
     async def submit(self, options: Sequence[str], script: Path) -> str:
-        """The id of the new job, which runs the file ``script``. Raises ``Rejected``, or
-        ``RuntimeFailed`` if it may exist all the same."""
+        """Submit a job that runs the file ``script``, and return its id. Raises ``Rejected``, or
+        ``RuntimeFailed`` if the job may exist anyway."""
         code, output, error = await self._run("sbatch", "--parsable", *options, str(script))
         job_id = output.strip().partition(";")[0]
         if code == 0 and job_id.isdigit():
@@ -77,8 +77,8 @@ class Slurm:
         raise RuntimeFailed(message)
 
     async def test(self, options: Sequence[str]) -> str:
-        """What Slurm would do with a job with these options. Raises ``RuntimeFailed`` if it would
-        refuse it."""
+        """Test what Slurm would do with a job with these options. Raises ``RuntimeFailed`` if Slurm
+        would refuse it."""
         code, _, error = await self._run("sbatch", "--test-only", *options, "--wrap=true")
         if code != 0:
             raise RuntimeFailed(_last_line(error) or f"sbatch exited with {code}")
@@ -94,8 +94,9 @@ class Slurm:
         return parse_jobs(output)
 
     async def accounted(self, job_id: str) -> SlurmJob | None:
-        """A job that may have left the queue, as the accounting of the site knows it; None: it does
-        not. Raises ``NoAccounting`` if there is none, and ``RuntimeFailed`` without an answer."""
+        """A job that may have left the queue, from the accounting of the site; None if it is
+        unknown there. Raises ``NoAccounting`` if there is none, and ``RuntimeFailed`` without an
+        answer."""
         arguments = ("--noheader", "--parsable2", "--allocations", f"--jobs={job_id}", _ACCOUNTED)
         try:
             code, output, error = await self._run("sacct", *arguments)
@@ -111,7 +112,7 @@ class Slurm:
         return parse_accounted(output, job_id)
 
     async def cancel(self, job_ids: Iterable[str], *options: str) -> None:
-        """Jobs that have ended or are unknown do not count as failures."""
+        """Cancel jobs. Ended or unknown jobs do not count as failures."""
         ids = sorted(job_ids)
         if not ids:
             return
@@ -128,8 +129,7 @@ class Slurm:
         return output.strip()
 
     async def partitions(self) -> list[tuple[str, str, str]]:
-        """Name, availability and walltime limit of each partition; the default one is marked with
-        *."""
+        """Name, availability and walltime limit of each partition; the default is marked with *."""
         code, output, error = await self._run(
             "sinfo", "--noheader", "--summarize", "--format=%P|%a|%l"
         )
@@ -175,8 +175,8 @@ class Slurm:
             if process.returncode is None:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
-                # Killed, it ends at once. Else its transport would be left to the garbage
-                # collector.
+                # A killed process ends immediately. Without this, its transport would be left to
+                # the garbage collector.
                 await asyncio.shield(process.wait())
 
         return (
@@ -187,8 +187,8 @@ class Slurm:
 
 
 def parse_nodes(output: str, partition: str) -> tuple[SiteNodes, ...]:
-    """From lines such as ``gpu*|3/4/1/8``: allocated, idle, other and all nodes; the default
-    partition has a star. Those that are neither allocated nor idle take no jobs."""
+    """Parse lines such as ``gpu*|3/4/1/8``: allocated, idle, other and all nodes; the default
+    partition has a star. Nodes that are neither allocated nor idle accept no jobs."""
     rows = [line.strip().partition("|") for line in output.splitlines()]
     counts = {
         name: numbers.split("/")
@@ -206,7 +206,8 @@ def parse_nodes(output: str, partition: str) -> tuple[SiteNodes, ...]:
 
 
 def parse_jobs(output: str) -> list[SlurmJob]:
-    """Rows that cannot be read are left out: the user may have any jobs beside ours."""
+    """Parse jobs. Unreadable rows are left out, because the user may have other jobs besides
+    ours."""
     jobs = []
     for line in output.splitlines():
         fields = [field.strip() for field in line.split("|", len(_FIELDS) - 1)]
@@ -232,8 +233,8 @@ def parse_jobs(output: str) -> list[SlurmJob]:
 
 
 def parse_accounted(output: str, job_id: str) -> SlurmJob | None:
-    """Rows of ``sacct``: a state such as ``CANCELLED by 1000``, and an exit code and a signal as
-    ``0:9``."""
+    """Parse rows of ``sacct``: a state such as ``CANCELLED by 1000``, and an exit code and a signal
+    as ``0:9``."""
     for line in output.splitlines():
         fields = [field.strip() for field in line.split("|")]
         if len(fields) != 5 or fields[0] != job_id or not fields[1]:
@@ -262,13 +263,14 @@ def comment(kernel_id: str) -> str:
 
 
 def script(python: str, launcher: str, folder: str, setup: str) -> str:
-    """The job script. A login shell: it has what the site gives to its users, such as modules."""
+    """The job script. It uses a login shell, which has the site's setup for users, such as
+    modules."""
     command = " ".join(shlex.quote(word) for word in (python, launcher, folder))
     return f"#!/bin/bash -l\n{setup.rstrip()}\nexec {command}\n"
 
 
 def _format() -> str:
-    # Without a width a field is cut at 20 characters.
+    # Without a width, a field is cut at 20 characters.
     return "--Format=" + ",".join(f"{field}:100|" for field in _FIELDS)
 
 

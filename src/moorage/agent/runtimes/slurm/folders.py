@@ -1,9 +1,9 @@
 """Directories of kernels on the file system that the login node shares with the nodes of the site.
 
-``WORK/<kernel id>/`` holds ``job.json`` (what the agent knows of the job), ``spec.json`` (what the
-launcher runs; it has the kernel's secret), ``job.sh`` (which starts the launcher), ``work`` (its
+``WORK/<kernel id>/`` holds ``job.json`` (the agent's record of the job), ``spec.json`` (the
+launcher's input, with the kernel's secret), ``job.sh`` (which starts the launcher), ``work`` (its
 working directory), the launcher's marks ``started.json`` and ``exit.json``, the log, and
-``slurm.out`` (what Slurm and the launcher print).
+``slurm.out`` (the output of Slurm and the launcher).
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ _HOST = re.compile(r"[A-Za-z0-9_.:%-]{1,255}")
 
 @dataclass(frozen=True, slots=True)
 class SlurmRecord:
-    """``job_id``: "" until the site has told or shown it. ``doubt_since``: unix seconds of a
-    submission without an answer, 0 for none. ``ends_at``: the last known end of the walltime, 0 if
-    unknown."""
+    """A record. ``job_id``: "" until the site has returned or listed it. ``doubt_since``: unix
+    seconds of a submission without an answer, 0 for none. ``ends_at``: the last known end of the
+    walltime, 0 if unknown."""
 
     kernel_id: KernelId
     name: str
@@ -57,7 +57,8 @@ class SlurmRecord:
 
 
 class JobFolders:
-    """All methods block: the file system may be a network's. ``logs``: where logs go in the end."""
+    """The directories. All methods block, because the file system may be remote. ``logs``: the
+    final place of logs."""
 
     def __init__(self, work: Path, logs: LogStore) -> None:
         self.work = work
@@ -65,7 +66,7 @@ class JobFolders:
         self.logs = LogStore(work)
 
     def prepare(self) -> Path:
-        """Returns the path of the launcher for jobs. Raises ``OSError``."""
+        """Prepare the directory; return the path of the launcher for jobs. Raises ``OSError``."""
         self.work.mkdir(parents=True, exist_ok=True, mode=0o700)
         for module, name in ((log_writer, "kernel_log.py"), (launcher, "launcher.py")):
             path = self.work / name
@@ -91,8 +92,8 @@ class JobFolders:
         return self.path(kernel_id) / _SCRIPT
 
     def create(self, record: SlurmRecord, spec: Mapping[str, Any], script: str) -> bool:
-        """False: the kernel has a directory, so that somebody else submits its job, or has. Raises
-        ``OSError``."""
+        """Create the directory of a kernel. Returns False if it exists, so that somebody else
+        submits or has submitted its job. Raises ``OSError``."""
         folder = self.path(record.kernel_id)
         try:
             folder.mkdir(mode=0o700)
@@ -135,7 +136,8 @@ class JobFolders:
         )
 
     def note_stop(self, kernel_id: KernelId, grace_s: float) -> None:
-        """What cannot be written, as on a full disk, keeps no job from being ended."""
+        """Record a stop. A failure to write, as on a full disk, does not prevent the end of a
+        job."""
         folder = self.path(kernel_id)
         if not folder.is_dir():
             return
@@ -143,10 +145,11 @@ class JobFolders:
             (folder / _STOPPED).touch()
             launcher.write_private(str(folder / _GRACE), str(grace_s), 0o600)
         except OSError as error:
-            log.warning("the stop of a job was not noted", kernel=kernel_id, error=str(error))
+            log.warning("the stop of a job was not recorded", kernel=kernel_id, error=str(error))
 
     def remove(self, kernel_id: KernelId) -> None:
-        """Everything but the log, which moves to where logs outlive their kernels."""
+        """Remove everything except the log, which moves to the place where logs outlive their
+        kernels."""
         folder = self.path(kernel_id)
         target = self._final.folder(kernel_id)
         for path, times in log_paths(folder):
@@ -165,7 +168,8 @@ class JobFolders:
         return (folder / _EXIT).exists() or not folder.exists()
 
     def log_tail(self, kernel_id: KernelId, max_bytes: int) -> str:
-        """Of a job that never had a log: what Slurm and the launcher have printed."""
+        """The end of the log; for a job that never had a log, the output of Slurm and the
+        launcher."""
         text = self.log_store(kernel_id).tail(kernel_id, max_bytes)
         return text or _tail(self.path(kernel_id) / _OUTPUT)[-max_bytes:]
 
@@ -181,8 +185,8 @@ class JobFolders:
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:
-    """None if there is none. Files are replaced as a whole, but a network's file system may show an
-    old one."""
+    """Read a JSON file, or None. Files are replaced atomically, but a network file system may show
+    an old version."""
     try:
         found = json.loads(path.read_text())
     except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -191,8 +195,8 @@ def _read_json(path: Path) -> dict[str, Any] | None:
 
 
 def _listens(started: Mapping[str, Any]) -> tuple[tuple[str, int] | None, Mapping[str, int]]:
-    """Where the program listens. The program may write this file as well: what the launcher would
-    not write counts as nothing, since it would go into the report of the agent."""
+    """Where the program listens. The program can also write this file, so values that the launcher
+    would not write are ignored, because they would enter the agent's report."""
     host = started.get("host")
     port = started.get("port")
     ports = started.get("ports", {})
@@ -219,7 +223,7 @@ def _exit(end: Mapping[str, Any]) -> Exit | None:
     if isinstance(at, bool) or not isinstance(at, int | float) or not 0 <= at < _LATEST:
         return None
 
-    # The launcher of an older release does not tell whether memory ran out.
+    # The launcher of an older release does not report whether memory ran out.
     return Exit(
         code,
         reason[:_OUTPUT_BYTES],

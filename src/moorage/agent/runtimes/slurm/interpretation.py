@@ -1,4 +1,5 @@
-"""Interpretation of a Slurm job: what its state, reason and launcher say of the kernel. Pure."""
+"""Interpretation of a Slurm job: the state of its kernel, from the job's state, reason and
+launcher. Pure."""
 
 from __future__ import annotations
 
@@ -9,8 +10,7 @@ from moorage.agent.runtimes.base import RuntimeObservation
 from moorage.agent.runtimes.batch import JobCandidate, program_end
 from moorage.common.model.status import ObservedState
 
-# States of Slurm in which a job waits, holds a node, or has left it. Any other one is unknown to
-# us.
+# States of Slurm in which a job waits, holds a node, or has left it. Any other state is unknown.
 WAITING = frozenset(
     {
         "PENDING",
@@ -39,9 +39,9 @@ ENDED = frozenset(
         "REVOKED",
     }
 )
-# What Slurm's most frequent reasons mean. Others are shown as they are.
+# Meanings of Slurm's most frequent reasons. Others are shown unchanged.
 _REASONS = {
-    "Priority": "jobs of a higher priority are before it",
+    "Priority": "jobs with a higher priority are ahead of it",
     "Resources": "waits for resources to become free",
     "Dependency": "waits for a dependency",
     "QOSMaxJobsPerUserLimit": "the QOS runs no more jobs of this user",
@@ -49,9 +49,9 @@ _REASONS = {
     "AssocGrpBillingMinutes": "the project has used up its hours",
     "AssocGrpCPUMinutesLimit": "the project has used up its hours",
     "PartitionConfig": (
-        "the partition cannot run it: it asks for more than a node has, or than is allowed"
+        "the partition cannot run it: it requests more than a node has or than is allowed"
     ),
-    "PartitionTimeLimit": "it asks for more walltime than the partition allows",
+    "PartitionTimeLimit": "it requests more walltime than the partition allows",
     "PartitionDown": "the partition is down",
     "PartitionInactive": "the partition is inactive",
     "ReqNodeNotAvail": "nodes that it needs are reserved or down, often for maintenance",
@@ -63,14 +63,14 @@ _REASONS = {
 }
 _SIGTERM = 15
 _SIGKILL = 9
-# Slurm kills a little after the walltime, and clocks of nodes differ.
+# Slurm kills slightly after the walltime, and clocks of nodes differ.
 _WALLTIME_MARGIN_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
 class SlurmJob:
-    """One row of ``squeue``. Times are unix seconds, None where Slurm does not say. ``status``: as
-    of wait(2)."""
+    """One row of ``squeue``. Times are unix seconds, None if Slurm does not report them.
+    ``status``: as in wait(2)."""
 
     job_id: str
     name: str
@@ -83,13 +83,13 @@ class SlurmJob:
 
     @property
     def is_active(self) -> bool:
-        """It waits or holds a node. An unknown state counts: a job is never forgotten for its
-        state."""
+        """Whether it waits or holds a node. An unknown state counts, so that a job is never
+        forgotten because of its state."""
         return self.state not in ENDED
 
     @property
     def is_ending(self) -> bool:
-        """It has ended but for what Slurm cleans up, and never runs again."""
+        """Whether it has ended except for Slurm's cleanup, and never runs again."""
         return self.state == "COMPLETING" or not self.is_active
 
     def candidate(self) -> JobCandidate:
@@ -98,9 +98,9 @@ class SlurmJob:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """The end of the program as its launcher saw it. ``reason``: ``terminated`` if the job had got
-    SIGTERM. ``at``: unix seconds of the job's node. ``oom``: Linux has killed a process of the job
-    for want of memory."""
+    """The end of the program, from its launcher. ``reason``: ``terminated`` if the job had received
+    SIGTERM. ``at``: unix seconds by the clock of the job's node. ``oom``: Linux has killed a
+    process of the job for lack of memory."""
 
     code: int | None
     reason: str = ""
@@ -111,10 +111,10 @@ class Exit:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What is known of the job beside Slurm's view. ``address``: set once the program was started;
-    its port is 0 if it has none but ``app_ports``. ``ends_at``: the last known end of the walltime.
-    ``stopped``: the agent has asked for its end. ``output``: what Slurm and the launcher themselves
-    have printed."""
+    """Facts about the job besides Slurm's view. ``address``: set once the program is started; its
+    port is 0 if it has only ``app_ports``. ``ends_at``: the last known end of the walltime.
+    ``stopped``: the agent has requested its end. ``output``: the output of Slurm and the launcher
+    themselves."""
 
     address: tuple[str, int] | None = None
     exit: Exit | None = None
@@ -127,8 +127,9 @@ class Marks:
 def interpret(
     job: SlurmJob | None, marks: Marks, *, submitted: bool = True, never: bool = False
 ) -> RuntimeObservation:
-    """``job``: None if the site does not list it. ``submitted``: the site has confirmed it.
-    ``never``: it was watched for long enough, and the site did not take it."""
+    """Interpret a job. ``job``: None if the site does not list it. ``submitted``: the site has
+    confirmed it. ``never``: it was watched long enough to conclude that the site did not accept
+    it."""
     if job is not None and job.state in WAITING:
         return RuntimeObservation(
             ObservedState.QUEUED, detail=explain(job), expected_start=job.start
@@ -154,14 +155,14 @@ def interpret(
 
 
 def explain(job: SlurmJob) -> str:
-    """Why the job waits."""
+    """The reason why the job waits."""
     if job.state != "PENDING":
         return {"CONFIGURING": "its nodes are being prepared"}.get(
             job.state, f"its job is {job.state}"
         )
 
     if job.reason in ("", "None"):
-        return "the site has not looked at it yet"
+        return "the site has not considered it yet"
 
     # Such as "ReqNodeNotAvail, UnavailableNodes:cn1".
     word = job.reason.partition(",")[0]
@@ -177,7 +178,7 @@ def _unlisted(marks: Marks, submitted: bool, never: bool) -> RuntimeObservation:
     if not submitted:
         return RuntimeObservation(
             ObservedState.QUEUED,
-            detail="its submission was not answered; watching whether the job shows",
+            detail="its submission was not answered; watching for the job to appear",
         )
 
     started = marks.address is not None
@@ -189,7 +190,7 @@ def _unlisted(marks: Marks, submitted: bool, never: bool) -> RuntimeObservation:
 
 def _exited(end: Exit, marks: Marks, *, oom: bool, all_exited: bool) -> RuntimeObservation:
     over = marks.ends_at is not None and end.at >= marks.ends_at - _WALLTIME_MARGIN_S
-    # Many engines take SIGTERM as an orderly end, and exit with 0.
+    # Many engines treat SIGTERM as an orderly end and exit with 0.
     ended = end.code is not None and (end.code < 0 or end.reason == "terminated")
     over = over and not marks.stopped and ended
     code, detail = program_end(end.code, end.reason == "terminated" and not over)
@@ -207,7 +208,8 @@ def _exited(end: Exit, marks: Marks, *, oom: bool, all_exited: bool) -> RuntimeO
 
 
 def _ended(job: SlurmJob, marks: Marks) -> RuntimeObservation:
-    """The job has left its node, and its launcher did not say how the program ended."""
+    """The outcome of a job that has left its node, and whose launcher did not report the end of the
+    program."""
     state = job.state
     exited = ObservedState.EXITED
     if state in ("TIMEOUT", "DEADLINE"):
@@ -249,5 +251,5 @@ def _ended(job: SlurmJob, marks: Marks) -> RuntimeObservation:
 
 
 def exit_code(status: int) -> int:
-    """Negative for a signal."""
+    """The exit code, negative for a signal."""
     return -(status & 127) if status & 127 else status >> 8

@@ -11,7 +11,7 @@ from moorage.agent.runtimes.base import CreateFailed, Launch
 from moorage.agent.runtimes.slurm.commands import comment
 from moorage.common.model.kernel import HpcJob
 
-# What the agent itself sets, or what would take the job out of its hands.
+# Options that the agent sets itself, or that would take the job out of its control.
 _RESERVED = frozenset(
     {
         *(
@@ -35,7 +35,7 @@ _GPU_SLOTS = re.compile(r"cuda(-[a-z0-9]+)*\.device")
 
 @dataclass(frozen=True, slots=True)
 class JobDefaults:
-    """Of the agent; what a resource group asks for overrides it. ``walltime_s``: 0 for the
+    """The agent's defaults, which a resource group overrides. ``walltime_s``: 0 for the
     partition's."""
 
     partition: str = ""
@@ -48,7 +48,7 @@ class JobDefaults:
 def sbatch_options(
     launch: Launch, name: str, folder: Path, output: Path, *, defaults: JobDefaults
 ) -> list[str]:
-    """Raises ``CreateFailed`` for an option that is not allowed."""
+    """The options for a kernel. Raises ``CreateFailed`` for an option that is not allowed."""
     asked = launch.hpc or HpcJob()
     options = [
         *(

@@ -1,4 +1,4 @@
-"""Listing of the agent's jobs: one ``squeue`` for all of them, and who is told of which change."""
+"""Listing of the agent's jobs: one ``squeue`` for all of them, and callbacks for changes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from moorage.common.aio.clock import Clock
 
 
 class SlurmListing:
-    """``agent``: the part of job names that is this agent's. ``on_change`` is called with the name
-    of each job that differs from the last listing. ``failure``: why the site did not answer last,
-    "" if it did."""
+    """The listing. ``agent``: this agent's part of job names. ``on_change`` is called with the name
+    of each job that differs from the last listing. ``failure``: why the site did not answer the
+    last query, "" if it did."""
 
     def __init__(
         self, slurm: Slurm, agent: str, clock: Clock, on_change: Callable[[str], None]
@@ -27,7 +27,7 @@ class SlurmListing:
         self._jobs: dict[str, tuple[SlurmJob, ...]] = {}
         self._lock = asyncio.Lock()
         self._began_at = float("-inf")
-        self.failure = "the site was not asked yet"
+        self.failure = "the site has not been queried yet"
 
     def jobs(self, name: str) -> tuple[SlurmJob, ...]:
         return self._jobs.get(name, ())
@@ -36,8 +36,8 @@ class SlurmListing:
         return self._jobs
 
     async def refresh(self, since: float | None = None) -> None:
-        """Ask the site; callers share one answer. ``since``: an answer to a question asked at this
-        monotonic time or later will do; None: only a new one. Raises ``RuntimeFailed``."""
+        """Query the site; callers share one answer. ``since``: an answer to a query from this
+        monotonic time or later suffices; None: only a new query. Raises ``RuntimeFailed``."""
         since = self._clock.monotonic() if since is None else since
         async with self._lock:
             if self._began_at >= since and not self.failure:

@@ -1,9 +1,9 @@
 """Slurm runtime: one kernel is one batch job, submitted on a login node with Slurm's own commands.
 
 The agent and the nodes of the site share a file system, where the launcher of each job leaves its
-marks. A job is recovered by its name, which says whose it is, and by its comment, which has the
-whole kernel id. A submission without an answer is never repeated: the job is watched until it
-shows.
+marks. A job is recovered by its name, which identifies its agent, and by its comment, which has the
+whole kernel id. A submission without an answer is never repeated; the job is watched until it
+appears.
 """
 
 from __future__ import annotations
@@ -50,27 +50,27 @@ log = structlog.get_logger("moorage.agent.slurm")
 NAME = "slurm"
 # Jobs outlive a silent agent, up to their walltime; sites allow days.
 _SILENCE_GRACE_S = 7 * 86_400.0
-# A slurmctld that is restarted answers again within a minute: until then the last answer counts.
+# A restarted slurmctld answers again within a minute; until then, the last answer counts.
 _SILENCE_OF_SITE_S = 120.0
-# After something was asked of the site, it is looked at more often for a while.
+# After a request, the site is queried more often for a while.
 _HURRY_S = 20.0
 _HURRIED_POLL_S = 1.0
 _DESTROY_S = 30.0
 _DESTROY_POLL_S = 0.3
 _NO_DEFAULTS = JobDefaults()
 _ENDED = (ObservedState.EXITED, ObservedState.GONE)
-# What is tried with jobs in doubt.
-_WATCHED = "it is not submitted again; if it shows, it is followed or cancelled"
+# Attempts to resolve jobs in doubt, in words.
+_WATCHED = "it is not submitted again; if it appears, it is followed or cancelled"
 _CANCELLED_UNLESS_ORDERED = (
-    "it was reported as a kernel of this agent, and is cancelled unless a session has it"
+    "it was reported as a kernel of this agent, and is cancelled unless it belongs to a session"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class SlurmRules:
-    """``address``: of the agent, which a job's node looks for to find its own. ``setup``: shell
-    lines that run in the job first. ``heartbeat_s``: after how long without a sign of the agent a
-    job ends itself; 0: never. ``poll_s``: between two looks at the queue."""
+    """The rules of an agent. ``address``: of the agent, from which a job's node derives its own.
+    ``setup``: shell lines that run first in the job. ``heartbeat_s``: a job ends itself after this
+    long without a sign of the agent; 0: never. ``poll_s``: between two queries of the queue."""
 
     max_jobs: int
     python: str
@@ -84,7 +84,7 @@ class SlurmRules:
 
 
 class SlurmRuntime:
-    """``identity``: of the agent's state directory. Must be closed."""
+    """The runtime. ``identity``: of the agent's state directory. It must be closed."""
 
     name = NAME
     silence_grace_s = _SILENCE_GRACE_S
@@ -109,7 +109,7 @@ class SlurmRuntime:
         self._listing = SlurmListing(slurm, self._agent, clock, self._on_job_change)
         self._changed: dict[str, asyncio.Event] = {}  # by the name of the job, while somebody waits
         self._last: dict[str, ObservedState] = {}
-        self._has_accounting = True  # until it says that it has none
+        self._has_accounting = True  # until the site answers that it has none
         self._hurried = asyncio.Event()
         self._poll: asyncio.Task[None] | None = None
         self._hurry_until = float("-inf")
@@ -125,7 +125,7 @@ class SlurmRuntime:
         return self._doubts.jobs()
 
     async def probe(self) -> Isolation:
-        """Also tells the jobs that the agent lives."""
+        """Probe the site. This also shows the jobs that the agent is alive."""
         try:
             await asyncio.to_thread(self._folders.prepare)
             await asyncio.to_thread(self._folders.beat, str(self._clock.now().timestamp()))
@@ -153,8 +153,8 @@ class SlurmRuntime:
             launch, name, folder=folder, output=output, defaults=self._rules.defaults
         )
 
-        # Written first: an agent that dies in between finds a submission in doubt, and does not
-        # repeat it.
+        # Written first, so that an agent that dies in between finds a submission in doubt and does
+        # not repeat it.
         record = SlurmRecord(launch.kernel_id, name, doubt_since=self._now())
         try:
             launcher = await asyncio.to_thread(self._folders.prepare)
@@ -204,8 +204,8 @@ class SlurmRuntime:
         failure = await self._ask(self._clock.monotonic() - 2 * self._rules.poll_s)
         record, marks = await asyncio.to_thread(self._read, kernel_id)
         if not failure and not self._listing.jobs(name) and marks.exit is None:
-            # An answer may be older than the job; and marks that were read before it may be older
-            # than its end.
+            # An answer may be older than the job, and marks read before it may be older than the
+            # job's end.
             failure = await self._ask()
             record, marks = await asyncio.to_thread(self._read, kernel_id)
 
@@ -263,7 +263,7 @@ class SlurmRuntime:
             if self._clock.monotonic() >= until:
                 ids = ", ".join(job.job_id for job in left)
                 for job in left:
-                    why = f"it was to end, and the site shows it as {job.state}"
+                    why = f"it should have ended, but the site shows it as {job.state}"
                     self._doubts.note(name, job.job_id, why, "cancelled repeatedly", listed=True)
 
                 await self._doubts.save()
@@ -273,7 +273,8 @@ class SlurmRuntime:
 
             await asyncio.sleep(_DESTROY_POLL_S)
 
-        # A job whose submission is in doubt may still show: `find` then lists it as one of nobody.
+        # A job whose submission is in doubt may still appear: `find` then lists it without an
+        # owner.
         await asyncio.to_thread(self._folders.remove, kernel_id)
         self._doubts.settle(name)
         await self._doubts.save()
@@ -304,7 +305,7 @@ class SlurmRuntime:
             ids = ", ".join(job.job_id for job in active)
             for job in active:
                 why = (
-                    f"the site shows it as {job.state}, and no kernel of this agent is known to "
+                    f"the site shows it as {job.state}, but no kernel of this agent is known to "
                     "run in it"
                 )
                 self._doubts.note(name, job.job_id, why, _CANCELLED_UNLESS_ORDERED, listed=True)
@@ -313,7 +314,7 @@ class SlurmRuntime:
             if kernel_id and str(JobName(self._agent, kernel_part(kernel_id))) == name:
                 names[name] = kernel_id
             else:
-                log.warning("cancelling a job whose kernel cannot be told", job=name, ids=ids)
+                log.warning("cancelling a job whose kernel cannot be identified", job=name, ids=ids)
                 await self._slurm.cancel(job.job_id for job in active)
 
         await self._doubts.save()
@@ -336,7 +337,7 @@ class SlurmRuntime:
 
     async def exec(self, handle: Handle, command: Command) -> Execution:
         raise ExecFailed(
-            "runtime slurm runs no commands inside jobs",
+            "runtime slurm cannot run commands inside jobs",
             next_step=(
                 "use `srun --jobid=ID --overlap` on the site; the id is in `moorage describe`"
             ),
@@ -373,7 +374,7 @@ class SlurmRuntime:
     async def _settle(
         self, record: SlurmRecord, job: SlurmJob | None, job_id: str, doubles: tuple[str, ...]
     ) -> None:
-        """Write down what has become certain, and cancel doubles."""
+        """Record facts that have become certain, and cancel duplicates."""
         ends_at = record.ends_at
         if job is not None and job.state == "RUNNING" and job.end is not None:
             ends_at = job.end
@@ -395,12 +396,12 @@ class SlurmRuntime:
         await self._doubts.save()
         if doubles:
             log.warning(
-                "cancelling doubles of a job", job=record.name, follows=job_id, doubles=doubles
+                "cancelling duplicates of a job", job=record.name, follows=job_id, doubles=doubles
             )
             await self._slurm.cancel(doubles)
 
     async def _accounted(self, job_id: str) -> SlurmJob | None:
-        """The end of a job that the queue has forgotten, where the site keeps accounting."""
+        """The end of a job that the queue has forgotten, if the site keeps accounting."""
         if not self._has_accounting:
             return None
 
@@ -409,7 +410,7 @@ class SlurmRuntime:
         except NoAccounting as error:
             self._has_accounting = False
             log.info(
-                "the site keeps no accounting: how forgotten jobs ended is not known",
+                "the site keeps no accounting: the outcome of forgotten jobs is unknown",
                 why=error.message,
             )
             return None
@@ -420,7 +421,7 @@ class SlurmRuntime:
         return job if job is not None and not job.is_active else None
 
     async def _ask(self, since: float | None = None) -> str:
-        """Why the site does not answer; "" if it does."""
+        """Query the site. Returns why it does not answer; "" if it does."""
         try:
             await self._listing.refresh(since)
         except RuntimeFailed as error:
@@ -444,7 +445,7 @@ class SlurmRuntime:
         self._hurried.set()
 
     async def _poll_queue(self) -> None:
-        """Look at the queue for those who wait for a change of a job."""
+        """Poll the queue for tasks that wait for a change of a job."""
         while True:
             hurried = self._clock.monotonic() < self._hurry_until
             pause = min(self._rules.poll_s, _HURRIED_POLL_S) if hurried else self._rules.poll_s
@@ -459,7 +460,7 @@ class SlurmRuntime:
 
             failure = await self._ask()
             for name, changed in self._changed.items():
-                # Marks of launchers, doubts and silence are no changes of the queue.
+                # Marks of launchers, doubts and silence are not changes of the queue.
                 if failure or self._last.get(name) is not ObservedState.RUNNING:
                     changed.set()
 
