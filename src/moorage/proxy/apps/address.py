@@ -1,4 +1,4 @@
-"""Addresses of apps: parses which app a request is for, and the credentials it carries. Pure.
+"""Addresses of apps: parses the app that a request is for, and its credentials. Pure.
 
 An app has the path ``/apps/SESSION/APP/…`` and, with a domain, the host name
 ``APP--SESSION.DOMAIN``. A TCP tunnel to it is at ``/tunnel/SESSION/APP``.
@@ -19,7 +19,7 @@ TUNNEL = "/tunnel/"
 
 _BY_PATH = re.compile(r"/(apps|tunnel)/([^/?#]*)/?([^/?#]*)(/[^?#]*)?")
 _LABEL = re.compile(r"([a-z][a-z0-9-]*?)--([0-9a-f-]{36})")
-# API keys, join tokens and access tokens, wherever they stand.
+# API keys, join tokens and access tokens anywhere in a text.
 _SECRET = re.compile(r"\bmg[a-z]?-[A-Za-z0-9_-]{20,}")
 
 
@@ -27,7 +27,7 @@ _SECRET = re.compile(r"\bmg[a-z]?-[A-Za-z0-9_-]{20,}")
 class AppAddress:
     """The app that a request is for.
 
-    ``path`` and ``query`` are as the client sent them. ``subpath`` is the path within the app, ""
+    ``path`` and ``query`` are unchanged from the client. ``subpath`` is the path within the app, ""
     if the address ends without a slash after the app's name. ``session_id`` and ``app`` are "" if
     they cannot be parsed.
     """
@@ -47,8 +47,8 @@ class AppAddress:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Values of a request that may be access tokens or keys, by source. ``address`` is free of
-    them."""
+    """Values of a request that may be access tokens or keys, by source. ``address`` contains none
+    of them."""
 
     address: AppAddress
     from_query: tuple[str, ...]
@@ -57,7 +57,7 @@ class Credentials:
 
 
 def parse_address(host: str, target: str, domain: str) -> AppAddress | None:
-    """None if the request is for no app.
+    """Parse the address of an app; None if the request is not for an app.
 
     ``target``: path and query as received. ``domain``: the setting ``proxy.apps_domain``, "" if
     unset.
@@ -96,8 +96,8 @@ def _host_label(host: str, domain: str) -> str:
 def read_credentials(
     address: AppAddress, headers: Mapping[str, str], cookie_headers: Iterable[str]
 ) -> Credentials:
-    """``headers`` must be case-insensitive. ``cookie_headers``: the values of all Cookie
-    headers."""
+    """Read the credentials. ``headers`` must be case-insensitive. ``cookie_headers``: the values of
+    all Cookie headers."""
     fields = address.query.split("&") if address.query else []
     tokens = tuple(f.partition("=")[2] for f in fields if f.partition("=")[0] == QUERY_PARAMETER)
     query = "&".join(
@@ -117,19 +117,20 @@ def read_credentials(
 
 
 def has_secret(text: str) -> bool:
-    """Return whether ``text`` contains what looks like a credential of Moorage, valid or not."""
+    """Return whether ``text`` contains anything that looks like a credential of Moorage, valid or
+    not."""
     return "mg" in text and _SECRET.search(text) is not None
 
 
 def client_scheme(own: str, forwarded: str, *, trusted: bool) -> str:
-    """http or https, as the client sees the proxy. ``own``: of this connection. ``forwarded``: the
-    value of X-Forwarded-Proto, which counts only if the peer is ``trusted``."""
+    """The scheme that the client uses, http or https. ``own``: of this connection. ``forwarded``:
+    the value of X-Forwarded-Proto, which counts only if the peer is ``trusted``."""
     return forwarded if trusted and forwarded in ("http", "https") else own
 
 
 def local_path(path: str) -> str:
-    """``path`` as a path of the same host: browsers take ``//name`` and ``/\\name`` for another
-    host."""
+    """``path`` as a path of the same host, because browsers treat ``//name`` and ``/\\name`` as
+    another host."""
     return "/" + path.lstrip("/\\")
 
 

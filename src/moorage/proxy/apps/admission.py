@@ -1,7 +1,7 @@
 """Admission of requests for apps, by access token or API key. Pure.
 
-Whether a key opens a session is decided by the rule of all doors
-(``common/model/session_access.py``), with what the routes tell about the session.
+The rule for all entrances (``common/model/session_access.py``) decides whether a key may open a
+session, with the facts about the session from the routes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 @dataclass(frozen=True, slots=True)
 class AppGrant:
-    """An admitted request. ``secret`` is the credential it carried, with its digest ``sha256``.
+    """An admitted request. ``secret`` is its credential, with the digest ``sha256``.
 
     ``expires_at`` is in seconds since the epoch, 0 for never.
     """
@@ -67,7 +67,7 @@ def admit(
     expired_at = 0
     refused = Verdict.ALLOWED
     for source, secret in _candidates(credentials):
-        # Lookup by digest: its timing reveals nothing about a secret that is almost right.
+        # Lookup by digest, because its timing reveals nothing about an almost correct secret.
         sha256 = hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
         found = _check(
             sha256,
@@ -102,9 +102,9 @@ def admit(
 def is_still_granted(grant: AppGrant, table: IndexedTable) -> bool:
     """Return whether an open connection may continue under ``table``.
 
-    Revoking its credential closes it, as do a change of what its key may do and the revocation of
-    the agent; so does the end of the session if the credential is an access token. Later expiry
-    does not.
+    It is closed by the revocation of its credential or of the agent, by a change of its key's
+    rights, and, if the credential is an access token, by the end of the session. Later expiry does
+    not close it.
     """
     if grant.route.peer_id in table.revoked_agents:
         return False
@@ -126,8 +126,8 @@ def _candidates(credentials: Credentials) -> list[tuple[CredentialSource, str]]:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What a credential is good for. ``expires_at``: 0: unknown, or never. ``verdict``: on a valid
-    key."""
+    """The result of checking a credential. ``expires_at``: 0 if unknown or never. ``verdict``: on a
+    valid key."""
 
     granted: bool
     expires_at: int = 0
@@ -143,7 +143,8 @@ def _check(
     unix_now: float,
     allow_keys: bool,
 ) -> _Found:
-    """API keys are accepted in a header only: they must not appear in an address or a cookie."""
+    """Check a credential. API keys are accepted only in a header: they must not appear in an
+    address or a cookie."""
     token = table.access_tokens.get(sha256)
     if token is not None and (token.session_id, token.app) == (address.session_id, address.app):
         return _Found(unix_now < token.expires_at, token.expires_at)
@@ -160,7 +161,8 @@ def _check(
 
 
 def may_open(key: KeyGrant, route: AppRoute | None) -> Verdict:
-    """None: the proxy knows no such port. Whoever sees all sessions is told so, others not."""
+    """Whether a key may open a port. None: the proxy does not know the port, which only callers who
+    see all sessions learn."""
     caller = _caller_of(key)
     if route is None:
         verdict = decide(caller, None, Action.PORTS)
@@ -171,7 +173,8 @@ def may_open(key: KeyGrant, route: AppRoute | None) -> Verdict:
 
 
 def _caller_of(key: KeyGrant) -> Caller:
-    """A key that opens no port at all comes without the name of its user."""
+    """The caller of a key. The routes omit the user's name of a key that may open no port at
+    all."""
     if key.admin:
         return Caller(Role.ADMIN, key.user, None)
     own = Role.MEMBER if key.user else Role.VIEWER

@@ -12,7 +12,7 @@ from moorage.proxy.apps.address import AppAddress, Credentials
 from moorage.proxy.core.error_response import INVALID, SERVER, UNAVAILABLE, ErrorResponse
 
 _RETRY_S = 2
-# Of what the manager may know already.
+# Errors that a newer table of the manager may resolve.
 _UNKNOWN_YET = ("no_access_token", "app_not_found")
 _ROLE = "This key opens no apps: its role or its scopes do not allow it. Use the key of a member."
 _REFUSALS = {
@@ -55,12 +55,11 @@ def unauthorized(address: AppAddress, *, given: bool) -> ErrorResponse:
 
 
 def refused(address: AppAddress, verdict: Verdict) -> ErrorResponse:
-    """A valid key that may not open this app."""
+    """The refusal of a valid key that may not open this app."""
     if verdict is Verdict.UNKNOWN:
         message = (
-            "There is no such app, or this key may not see it: its session is not running, or is "
-            "of another "
-            f"project. `moorage describe {address.session_id}` shows its state."
+            "There is no such app, or this key may not see it: its session is not running, or "
+            f"belongs to another project. `moorage describe {address.session_id}` shows its state."
         )
         return ErrorResponse(verdict.http, INVALID, "app_not_found", message)
     return ErrorResponse(verdict.http, INVALID, "app_forbidden", _REFUSALS[verdict])
@@ -115,7 +114,7 @@ def unreachable(address: AppAddress) -> ErrorResponse:
 
 
 def unasked_upgrade(address: AppAddress) -> ErrorResponse:
-    message = f"App {address.app!r} switched protocols, which this request did not ask for."
+    message = f"App {address.app!r} switched protocols, although this request did not ask for it."
     return ErrorResponse(502, SERVER, "app_no_answer", message)
 
 

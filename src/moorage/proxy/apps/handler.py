@@ -41,13 +41,14 @@ from moorage.proxy.core.routes import IndexedTable
 from moorage.proxy.dialout.connector import Connector, DialOutConnector
 
 log = structlog.get_logger("moorage.proxy.apps")
-# Programs close idle connections after 5 s or later. Close ours before they do.
+# Programs close idle connections after 5 s or later. Close ours earlier.
 _KEEPALIVE_S = 4.0
 _AUTO_HEADERS = frozenset({"User-Agent", "Accept", "Accept-Encoding", "Content-Type"})
 
 
 class AppHandler:
-    """An async context manager. ``match`` recognizes requests for apps, ``handle`` serves them."""
+    """The handler, as an async context manager. ``match`` recognizes requests for apps, ``handle``
+    serves them."""
 
     def __init__(
         self,
@@ -79,7 +80,7 @@ class AppHandler:
                 keepalive_timeout=_KEEPALIVE_S,
                 socket_factory=keep_alive_socket,
             ),
-            # No total timeout: only the user knows how long a program may take.
+            # No total timeout, because only the user knows how long a program may take.
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout_s),
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -92,7 +93,8 @@ class AppHandler:
             await self._session.close()
 
     def match(self, request: web.BaseRequest) -> AppAddress | None:
-        """None for requests to models. Without a domain those cost one comparison here."""
+        """Match a request; None for requests to models, which cost one comparison here without a
+        domain."""
         if not self._domain and not request.path.startswith(("/apps/", TUNNEL)):
             return None
         return parse_address(request.host, request.raw_path, self._domain)
@@ -136,8 +138,8 @@ class AppHandler:
     async def _admit(
         self, request: web.BaseRequest, credentials: Credentials, upgrade: bool
     ) -> AppGrant | ErrorResponse:
-        """Admit a request. Waits a moment for a table with a new access token or an app that just
-        started."""
+        """Admit a request, after waiting a moment for a table with a new access token or an app
+        that just started."""
 
         def check() -> AppGrant | ErrorResponse:
             if (table := self._router.table) is None:
@@ -186,7 +188,7 @@ class AppHandler:
             path = address.path if grant.route.base_path else address.subpath or "/"
             separator = "&" if query else "?"
 
-            # Without a scheme: the browser keeps the one it has used.
+            # Without a scheme, so that the browser keeps its own.
             response.headers["Location"] = (
                 f"//{host}{path}{query}{separator}{QUERY_PARAMETER}={grant.secret}"
             )
@@ -207,7 +209,7 @@ class AppHandler:
         return response
 
     def _scheme(self, request: web.BaseRequest) -> str:
-        """The scheme of the client's own connection, which a trusted web server may end."""
+        """The scheme of the client's connection, which a trusted web server may terminate."""
         forwarded = request.headers.get("X-Forwarded-Proto", "").lower()
         return client_scheme(
             request.scheme, forwarded, trusted=self._trusted.contains(request.remote)
@@ -329,7 +331,7 @@ def _url(address: AppAddress, grant: AppGrant) -> URL:
 
 
 class _Body:
-    """The client's body, on its way to an app. ``is_late``: it did not arrive in time."""
+    """The client's body on its way to an app. ``is_late``: it did not arrive in time."""
 
     def __init__(self, context: RequestContext, limits: ConnectionLimits, clock: Clock) -> None:
         self._context = context
@@ -370,6 +372,6 @@ async def _relay(
 
 
 def _allow_pauses(request: web.BaseRequest) -> None:
-    """A user of a terminal or a notebook may read nothing for hours."""
+    """Allow pauses, because a user of a terminal or a notebook may read nothing for hours."""
     if request.transport is not None:
         limit_unread(request.transport.get_extra_info("socket"), 0)

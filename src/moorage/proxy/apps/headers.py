@@ -12,7 +12,7 @@ from moorage.proxy.core import headers
 from moorage.proxy.core.headers import HeaderPairs
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-# Set while the session counts as unused and is about to end.
+# Set while the session counts as idle and is about to end.
 IDLE_ENDS_AT = "x-moorage-idle-ends-at"
 _FORWARDED = frozenset({"x-forwarded-for", "x-forwarded-proto"})
 
@@ -54,8 +54,7 @@ def to_app(
             if not value:
                 continue
 
-        # Whatever the name: a key in a header of another name is a key, and a Referer may hold a
-        # token.
+        # Regardless of the name, because any header may contain a key, and a Referer a token.
         if lower not in dropped and lower not in _FORWARDED and not has_secret(value):
             kept.append((name, value))
 
@@ -105,7 +104,7 @@ def to_client(
 
 
 def idle_warning(route: AppRoute) -> str:
-    """When its session ends as unused, and by which criterion."""
+    """The time when its session ends as idle, and the criterion."""
     ends_at = datetime.fromtimestamp(route.idle_ends_at, UTC)
     return f"{ends_at:%Y-%m-%dT%H:%M:%SZ}; criterion={route.idle_criterion}"
 
@@ -113,8 +112,9 @@ def idle_warning(route: AppRoute) -> str:
 def confined_cookie(value: str, address: AppAddress) -> str | None:
     """A Set-Cookie value of an app, confined to the app; None if the browser must not get it.
 
-    Without Domain, browsers send the cookie to this host only. By path, Path is always within the
-    app's prefix. Only the proxy sets access tokens; a cookie without a name could be read as one.
+    Without Domain, browsers send the cookie only to this host. For apps by path, Path is always
+    within the app's prefix. Only the proxy sets access tokens; a cookie without a name could be
+    mistaken for one.
     """
     first, *attributes = value.split(";")
     name = first.partition("=")[0].strip().lower()
@@ -126,7 +126,7 @@ def confined_cookie(value: str, address: AppAddress) -> str | None:
     for attribute in attributes:
         key, _, text = (part.strip() for part in attribute.partition("="))
         if key.lower() == "path":
-            path = text  # the last one counts
+            path = text  # the last value counts
         elif key.lower() != "domain":
             kept.append(attribute.strip())
 
@@ -139,7 +139,7 @@ def confined_cookie(value: str, address: AppAddress) -> str | None:
 
 
 def prefixed_location(value: str, address: AppAddress, host: str) -> str:
-    """A Location of an app that does not know its prefix, with the prefix. Other hosts stay
+    """The Location of an app that does not know its prefix, with the prefix added. Other hosts stay
     unchanged."""
     absolute = re.fullmatch(r"(https?://[^/]+)(/.*)?", value)
     if absolute and absolute[1].partition("//")[2].lower() == host.lower():
@@ -170,8 +170,8 @@ def access_token_cookie(
 ) -> str:
     """The Set-Cookie value for an access token.
 
-    Scripts cannot read it (HttpOnly), other apps do not receive it (Path), and requests that other
-    sites cause do not carry it, except for top-level navigation (SameSite=Lax).
+    Scripts cannot read it (HttpOnly), other apps do not receive it (Path), and requests caused by
+    other sites do not include it, except for top-level navigation (SameSite=Lax).
     """
     max_age = f"; Max-Age={max(1, int(grant.expires_at - unix_now))}" if grant.expires_at else ""
     path = "/" if address.by_host else address.prefix

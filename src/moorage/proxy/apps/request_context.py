@@ -17,10 +17,10 @@ class RequestContext:
     """One request. ``status`` is the response's, 499 until there is one.
 
     ``started_at``: monotonic seconds. ``response_started``: the head was sent, so the proxy can no
-    longer send an error response. ``open_stream``: an event stream that began before a replica had
-    the request. ``is_for_app``: it is for an app, not for a model. ``relayed``: the replica's
-    response, once it has begun; ``tail``: the end of what was sent of it, None if no event can be
-    added to it.
+    longer send an error response. ``open_stream``: an event stream that started before a replica
+    had the request. ``is_for_app``: it is for an app, not for a model. ``relayed``: the replica's
+    response, once it has started; ``tail``: the end of its sent part, None if no event can be added
+    to it.
     """
 
     __slots__ = (
@@ -98,7 +98,7 @@ def abort_connection(request: web.BaseRequest, response: web.StreamResponse) -> 
         return
 
     if "Content-Length" not in response.headers and request.version < aiohttp.HttpVersion11:
-        # Here the end of the connection marks the end of the body, so only a reset signals an
+        # The end of the connection would mark the end of the body, so only a reset signals an
         # error.
         reset(transport)
     else:

@@ -19,7 +19,7 @@ async def tunnel(
 ) -> web.StreamResponse:
     """Relay until both directions have ended. If one connection breaks, break the other one,
     too."""
-    # No heartbeat: a program that reads slowly delays pongs, too, and that is not an error.
+    # No heartbeat, because a program that reads slowly also delays pongs, which is not an error.
     socket = web.WebSocketResponse(
         protocols=(TUNNEL_PROTOCOL,), max_msg_size=_MAX_MESSAGE_BYTES, compress=False, timeout=2.0
     )
@@ -48,12 +48,12 @@ async def tunnel(
         if complete:
             writer.close()
         else:
-            # otherwise the app would take a truncated stream for a complete one
+            # otherwise the app would mistake a truncated stream for a complete one
             reset(writer.transport)
 
 
 async def _up(socket: web.WebSocketResponse, writer: asyncio.StreamWriter) -> bool:
-    """Client to app. Returns True if the client ended its direction properly."""
+    """Relay from client to app. Returns True if the client ended its direction properly."""
     try:
         async for message in socket:
             if message.type is WSMsgType.BINARY:
@@ -69,7 +69,7 @@ async def _up(socket: web.WebSocketResponse, writer: asyncio.StreamWriter) -> bo
 
 
 async def _down(reader: asyncio.StreamReader, socket: web.WebSocketResponse) -> bool:
-    """App to client. Returns True if the app ended its direction properly."""
+    """Relay from app to client. Returns True if the app ended its direction properly."""
     try:
         while chunk := await reader.read(_CHUNK_BYTES):
             await socket.send_bytes(chunk)

@@ -14,18 +14,18 @@ from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.proxy.core.limits.limiter import Observer
 
 _BUFFER_LIMIT = 256 * 1024
-# What is observed at a time, before others get their turn: it may be full of tiny frames.
+# Bytes observed before others get their turn, because they may be full of tiny frames.
 _OBSERVED_BYTES = 32 * 1024
 
 Farewells = Callable[[bool], bytes]
-"""The last bytes for a client, b"" if there are none. The argument: whether the relay was
-cancelled; if not, the app has left."""
+"""Returns the last bytes for a client, b"" if there are none. The argument says whether the relay
+was cancelled; if not, the app has disconnected."""
 
 
 class _ReceiveBuffer:
     """Receive buffer for one connection, in place of aiohttp's HTTP parser.
 
-    Has the methods that aiohttp's protocols call on a parser or payload. Pauses the sender while
+    It has the methods that aiohttp's protocols call on a parser or payload. Pauses the sender while
     more than ``_BUFFER_LIMIT`` bytes are buffered.
     """
 
@@ -77,8 +77,8 @@ async def relay_upgrade(
 ) -> web.StreamResponse:
     """Accept the client's upgrade with ``response``, and copy bytes until either side closes.
 
-    ``app_response``: the app's response with status 101. ``observe`` sees what the app sends.
-    ``farewell``: what the client gets in the end, if it is still there.
+    ``app_response``: the app's response with status 101. ``observe`` sees the app's data.
+    ``farewell``: the last bytes for a client that is still connected.
     """
     connection = app_response.connection
     if connection is None or connection.protocol is None:
@@ -101,8 +101,8 @@ async def relay_upgrade(
     ]
     is_cancelled = True
     try:
-        # A direction that ends has sent all that it read. The other direction has no receiver any
-        # more.
+        # A direction that ends has sent everything that it read. The other direction has lost its
+        # receiver.
         await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
         is_cancelled = False
         return response

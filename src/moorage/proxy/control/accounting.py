@@ -1,4 +1,4 @@
-"""Accounting of a proxy worker: its limits, its usage on the way to the manager, and its load."""
+"""Accounting of a proxy worker: its limits, its unreported usage, and its load."""
 
 from __future__ import annotations
 

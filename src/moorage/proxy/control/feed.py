@@ -37,20 +37,19 @@ log = structlog.get_logger("moorage.proxy.control.feed")
 CHANNEL_OPTIONS = (
     ("grpc.keepalive_time_ms", 5_000),
     ("grpc.keepalive_timeout_ms", 4_000),
-    # a separate limit beside the one above; its default is a minute
+    # a separate limit besides the one above; its default is a minute
     ("grpc.http2.ping_timeout_ms", 4_000),
     ("grpc.keepalive_permit_without_calls", 0),
     ("grpc.max_receive_message_length", 64 * 1024 * 1024),
-    # Every connection attempt stands alone: the backoff is ours, and the library must not add its
-    # own.
+    # Connection attempts are independent, because our backoff must not be combined with the
+    # library's.
     ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.min_reconnect_backoff_ms", 5_000),  # how long an attempt to connect may take
+    ("grpc.min_reconnect_backoff_ms", 5_000),  # time limit of a connection attempt
     ("grpc.enable_retries", 0),
 )
 _HELLO_S = 4.0
-# How soon refused reports are tried again: at first by a proxy that has just been started again,
-# whose former link may not have ended yet, and after so many seconds by one whose id another
-# process has.
+# How soon refused reports are retried: first, by a restarted proxy whose former link may not have
+# ended yet; later, by a proxy whose id another process has.
 REPORT_AGAIN_S = 1.0
 REFUSED_S = 5.0
 _EXPLANATIONS = {
@@ -61,9 +60,10 @@ _EXPLANATIONS = {
 
 
 class RouteFeedClient:
-    """Watches the manager's routes and credentials in the background. An async context manager.
+    """A client that watches the manager's routes and credentials in the background, as an async
+    context manager.
 
-    While the manager is away, the last table stays in use. ``connected``: the open calls have
+    While the manager is down, the last table stays in use. ``connected``: the open calls have
     delivered both parts. ``saves``: this worker keeps the table on disk.
     """
 
@@ -86,7 +86,7 @@ class RouteFeedClient:
         # The parts of the first table, until both have arrived.
         self._routes: IndexedTable | None = None
         self._credentials: IndexedTable | None = None
-        self._managers_before: set[str] = set()  # managers of the release before
+        self._managers_before: set[str] = set()  # managers of the previous release
         self._dialer = dialer
         self._router = router
         self._saved_table = saved_table
@@ -94,7 +94,8 @@ class RouteFeedClient:
         self._clock = clock
         self._last_save_s = last_save_s
 
-        # Managers to go to, as the current one asks, and whether one of them has answered.
+        # Managers to switch to, as requested by the current one, and whether one of them has
+        # answered.
         self._wanted: asyncio.Queue[str] = asyncio.Queue()
         self._leaves_manager = False
         self._task: SupervisedTask | None = None
@@ -129,13 +130,12 @@ class RouteFeedClient:
         self._set_connected(False)
 
     async def confirm(self) -> None:
-        """Note on disk that the saved table is still current, and in the log when it is so no
-        longer."""
+        """Record on disk that the saved table is still current, and log when it no longer is."""
         now = self._clock.monotonic()
         if self.connected:
             self._was_exceeded = False
             if self._unsaved is not None:
-                return  # the file is behind
+                return  # the file is outdated
 
             await asyncio.to_thread(self._saved_table.confirm, self._clock.now().timestamp())
         elif self._router.credentials.is_exceeded(now) and not self._was_exceeded:
@@ -154,7 +154,7 @@ class RouteFeedClient:
             try:
                 await self._watch()
                 if self._leaves_manager:
-                    log.info("going to another manager", manager=self._dialer.redial.others[0])
+                    log.info("switching to another manager", manager=self._dialer.redial.others[0])
                 else:
                     self._log_disconnect("the manager closed the feed")
             except ConfigError as error:
@@ -212,8 +212,8 @@ class RouteFeedClient:
                 raise errors[0]
 
     async def _report(self, stub: routes_pb2_grpc.RouteFeedStub) -> None:
-        """Only reports are refused while another process has the id of this proxy: routes still
-        arrive."""
+        """Report. Only reports are refused while another process has the id of this proxy; routes
+        still arrive."""
         refused_s = 0.0
         while True:
             try:
@@ -244,14 +244,14 @@ class RouteFeedClient:
             self._wanted.put_nowait(reply.manager)
 
     async def _leave(self) -> None:
-        """Returns when another manager, which the current one has named, answers: it is dialed
-        next."""
+        """Return when another manager named by the current one answers. It is dialed next."""
         while not await self._dialer.prefer(await self._wanted.get(), _HELLO_S):
             pass
         self._leaves_manager = True
 
     async def _watch_both(self, stub: routes_pb2_grpc.RouteFeedStub) -> None:
-        """From a manager of the release before, routes and credentials are one table."""
+        """Watch both parts. From a manager of the previous release, routes and credentials are one
+        table."""
         request = self._request()
         async for message in stub.Watch(request, metadata=self._dialer.metadata):
             self._set_connected(True)
@@ -286,7 +286,7 @@ class RouteFeedClient:
         request = routes_pb2.WatchRequest(proxy_id=self._proxy_id, accepts_changes=True)
         async for message in stub.WatchCredentials(request, metadata=self._dialer.metadata):
             new = routes_from_wire(message)
-            # Changes follow each other on one call, so they always fit.
+            # Changes arrive in order on one call, so they always fit.
             taken = newest_table(self._credentials, new)
             if isinstance(taken, StaleTable):
                 return
@@ -301,7 +301,7 @@ class RouteFeedClient:
             self._set_connected(self._routes is not None)
 
     def _complete(self) -> bool:
-        """Make the first table, once both of its parts have arrived."""
+        """Build the first table once both of its parts have arrived."""
         if self._routes is None or self._credentials is None:
             return True
         return self._apply(with_credentials(self._routes.whole(), self._credentials.whole()))
@@ -316,16 +316,15 @@ class RouteFeedClient:
         )
 
     def _apply(self, new: RouteTable) -> bool:
-        """False: the table is older than the one in use."""
+        """Apply a table. Returns False if it is older than the one in use."""
         outcome = self._router.update_table(new)
         if isinstance(outcome, StaleTable):
             log.error(
                 "rejected a route table older than the one in use",
                 held=outcome.held,
                 offered=outcome.offered,
-                next_step="if this repeats, upgrade the manager: this release continues above "
-                "what its "
-                "proxies have seen, as after the restore of a backup",
+                next_step="if this repeats, upgrade the manager: this release continues above the "
+                "newest generation of its proxies, even after the restore of a backup",
             )
             return False
 
@@ -340,12 +339,13 @@ class RouteFeedClient:
         return True
 
     async def _forget(self) -> None:
-        """This proxy was revoked. Neither it nor the next process here serves by the last table."""
+        """Forget the table of a revoked proxy, so that neither it nor the next process here serves
+        by it."""
         if self._router.table is None:
             return
 
         log.error(
-            "this proxy was revoked: it serves nothing any more",
+            "this proxy was revoked: it no longer serves anything",
             manager=self._dialer.target,
             next_step="`moorage proxy join URL` lets it join again",
         )
@@ -377,7 +377,7 @@ class RouteFeedClient:
                     "older one",
                     path=str(self._saved_table.path),
                     error=str(error),
-                    next_step="free space there or make it writable",
+                    next_step="free some space there or make it writable",
                 )
 
             if self._unsaved is table and table.generation == generation:
@@ -391,7 +391,7 @@ class RouteFeedClient:
                 await self._closing.wait()
 
     def _log_disconnect(self, cause: str) -> None:
-        # Once per cause: otherwise a manager that is away for a day fills the log.
+        # Once per cause, because a manager that is down for a day would fill the log.
         manager = self._dialer.target
         if cause != self._logged_causes.get(manager):
             self._logged_causes[manager] = cause

@@ -1,4 +1,4 @@
-"""Health and metrics of all workers of a proxy, on one address: gathered from each of them."""
+"""Health and metrics of all workers of a proxy, gathered from each of them on one address."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from moorage.common.views.resources import Health
 
 TEXT = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
-# Gauges that say how old or how complete something is: what the worst worker says counts.
+# Gauges of age or completeness, of which the worst worker's value counts.
 _LEAST = frozenset(
     {"moorage_proxy_feed_connected", "moorage_proxy_table_generation", "process_start_time_seconds"}
 )
@@ -29,8 +29,8 @@ Labels = tuple[tuple[str, str], ...]
 
 
 def merged_metrics(texts: Iterable[str], departed: str = "") -> str:
-    """One exposition of several: counters and histograms are added, most gauges too. Of
-    ``departed``, that of workers that have ended, only what counts up."""
+    """Merge several expositions: counters, histograms and most gauges are added. ``departed`` is
+    from ended workers, of which only counters and histograms count."""
     heads: dict[str, tuple[str, str]] = {}
     values: dict[str, dict[tuple[str, Labels], float]] = {}
     for text, is_live in (*((text, True) for text in texts), (departed, False)):
@@ -69,8 +69,8 @@ def _escaped(text: str) -> str:
 
 
 class GatheredHealth:
-    """``workers``: the addresses of the workers' own health, by number. ``wanted``: how many there
-    should be. ``departed``: what ended workers have counted."""
+    """The gathered health. ``workers``: the addresses of the workers' own health, by number.
+    ``wanted``: the intended number of workers. ``departed``: the counts of ended workers."""
 
     def __init__(self, workers: Callable[[], Mapping[int, tuple[str, int]]], wanted: int) -> None:
         self._workers = workers
@@ -78,7 +78,7 @@ class GatheredHealth:
         self.departed = ""
 
     def add_departed(self, metrics: str) -> None:
-        """A worker has ended with these metrics: what they count stays counted."""
+        """Keep the counts of a worker that has ended with these metrics."""
         self.departed = merged_metrics((), merged_metrics([self.departed, metrics]))
 
     def app(self) -> web.Application:
@@ -115,7 +115,7 @@ class GatheredHealth:
         return web.Response(text=merged_metrics(answers.values(), self.departed), headers=TEXT)
 
     async def _ask(self, path: str) -> dict[int, str]:
-        """The answers of the workers that give one."""
+        """The answers of the workers that answer."""
         async with aiohttp.ClientSession(timeout=_TIMEOUT) as session:
 
             async def ask(host: str, port: int) -> str | None:

@@ -1,5 +1,4 @@
-"""Health checks and metrics of the proxy, on an address of their own
-(``proxy.internal_listen``)."""
+"""Health checks and metrics of the proxy, on a separate address (``proxy.internal_listen``)."""
 
 from __future__ import annotations
 
@@ -38,8 +37,8 @@ def health_app(
             honoured = "no longer honoured" if stale else "still honoured"
             checks["credentials"] = f"{router.credentials.age_s(now):.0f} s old, {honoured}"
 
-        # The feed does not count: without the manager, the proxy serves by its last table, for a
-        # time.
+        # The feed does not count, because without the manager, the proxy serves by its last table
+        # for a time.
         is_ready = table is not None and (stale is None or router.settings.auth == "none")
         found = supervisor.problems()
         status = "unavailable" if not is_ready else "degraded" if found else "ok"

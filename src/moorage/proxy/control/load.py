@@ -1,5 +1,4 @@
-"""Load of a proxy as the manager hears of it: which models are asked for, and how busy their
-replicas are."""
+"""Load of a proxy for the manager: which models are requested, and how busy their replicas are."""
 
 from __future__ import annotations
 
@@ -8,12 +7,13 @@ from moorage.common.link.proxy_messages import LoadReport, ModelLoad, ReplicaLoa
 from moorage.proxy.core.limits.reservation import RequestLimiter
 from moorage.proxy.core.request_router import RequestRouter
 
-# Differences of ``idle_s`` alone are no change: it grows by itself.
+# Differences only in ``idle_s`` do not count as a change, because it always grows.
 _Seen = tuple[int, int, int, int | None, tuple[ReplicaLoad, ...]]
 
 
 class LoadMeter:
-    """``name``: of this worker among all of all proxies. ``incarnation``: of this run."""
+    """The meter. ``name``: of this worker, unique among all workers of all proxies.
+    ``incarnation``: of this run."""
 
     def __init__(
         self, router: RequestRouter, limiter: RequestLimiter, name: str, incarnation: str
@@ -40,8 +40,8 @@ class LoadMeter:
         return frozenset(kernel_id for kernel_id in table.draining if not in_flight.get(kernel_id))
 
     def read(self, now: float, *, whole: bool) -> LoadReport | None:
-        """The models whose load has changed since the last call, or all; None: there is nothing to
-        tell."""
+        """The models whose load has changed since the last call, or all; None if there is nothing
+        to report."""
         router = self._router
         table = self._router.table
         if table is None:
@@ -61,7 +61,7 @@ class LoadMeter:
                 del activity.models[name]  # its endpoint is gone
                 busy, waiting, *_ = self._seen.pop(name, (0, 0))
                 if busy or waiting:
-                    # The manager keeps what it heard last, also for the next endpoint of this name.
+                    # The manager keeps its last report, even for the next endpoint of this name.
                     models.append(
                         ModelLoad(
                             name,
@@ -105,14 +105,14 @@ class LoadMeter:
         return self._report(table.generation, tuple(models), whole=whole)
 
     def _replicas(self, route: ModelRoute | None, now: float) -> tuple[ReplicaLoad, ...]:
-        """Those that have requests, and those of which the last requests say something."""
+        """The replicas with requests, and those with information from recent requests."""
         found = []
         answering = self._router.answering
         for target in route.targets if route is not None else ():
             kernel_id = target.kernel_id
             since = answering.failing_since(kernel_id)
 
-            # A whole second at least: what began now is reported as well.
+            # At least a whole second, so that requests that started now are included.
             failing_s = 0.0 if since is None else max(1.0, float(round(now - since)))
             replica = ReplicaLoad(
                 target.session_id,
@@ -126,7 +126,7 @@ class LoadMeter:
         return tuple(found)
 
     def heartbeat(self) -> LoadReport | None:
-        """A report without models: this worker is there, and picks by this table."""
+        """A report without models, which shows that this worker exists and uses this table."""
         table = self._router.table
         return None if table is None else self._report(table.generation, ())
 

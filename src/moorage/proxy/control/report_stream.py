@@ -1,8 +1,8 @@
-"""Report stream: tells the manager the load of this worker and what it used, and gets its shares of
-limits.
+"""Report stream: sends the load and the usage of this worker to the manager, and receives its
+shares of limits.
 
-One report is on its way at a time, and the next one follows its reply. The request loop never waits
-for any of it.
+One report is in flight at a time, and the next one follows its reply. The request loop never waits
+for reports.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ from moorage.proxy.core.usage_book import UsageBook
 
 log = structlog.get_logger("moorage.proxy.control.feed")
 
-# How often is looked whether a report is due at once, how often load is reported, and at least
-# anything.
+# Interval of checks for an urgent report, of reports of load, and the longest interval without a
+# report.
 LOOK_S = 0.05
 LOAD_S = 1.0
 HEARTBEAT_S = 5.0
-# A share is asked for again so long after the last one, and used for so long: less than the manager
-# keeps it.
+# When a share is requested again, and how long it is used, which is shorter than the manager keeps
+# it.
 RENEW_S = 3.0
 USE_S = 8.0
-# How often usage is written to disk while a manager takes it, and while none does.
+# How often usage is written to disk while a manager accepts it, and while none does.
 SPOOL_S = 2.0
 SPOOL_AWAY_S = 60.0
-# Usage that has waited for so long for a manager is not in what it says is left of budgets.
+# Usage that has waited this long for a manager is not included in its remaining budgets.
 _LATE_S = 5.0
 # Batches in one report.
 _BATCHES = 20
 
 
 class ReportStream:
-    """``run`` serves one connection, ``spool_usage`` runs all the time."""
+    """The stream. ``run`` serves one connection, ``spool_usage`` runs all the time."""
 
     def __init__(
         self,
@@ -73,19 +73,19 @@ class ReportStream:
         self._spool = spool
         self._clock = clock
 
-        # Not acknowledged yet, by epoch and last number.
+        # Unacknowledged batches, by epoch and last number.
         self._batches: dict[tuple[str, int], UsageBatch] = {}
         self._sent: set[tuple[str, int]] = set()  # on the call that is open
         self._subjects: dict[
             str, tuple[LimitSubject, float]
-        ] = {}  # with when each was asked about last
+        ] = {}  # with the time of the last request for each
         self._renew_at: dict[str, float] = {}
         self._usage_taken_ms = round(clock.now().timestamp() * 1000)
         self._spooled_at = clock.monotonic()
         self._is_open = False
         self._closed_at: float | None = None
         self._waiting: frozenset[str] = frozenset()
-        self._dialout = ""  # where agents reach this worker that only dial out
+        self._dialout = ""  # where dial-out agents reach this worker
         self._unreached: tuple[str, ...] = ()
         self._reported_unreached: tuple[str, ...] = ()
         self._drained: frozenset[str] = frozenset()
@@ -97,11 +97,11 @@ class ReportStream:
         self._dialout = address
 
     def tell_unreached(self, hosts: tuple[str, ...]) -> None:
-        """These hosts of agents do not answer this worker: tell it soon."""
+        """Report soon that these hosts of agents do not answer this worker."""
         self._unreached = hosts
 
     async def run(self, call: Any, on_reply: Callable[[ProxyReply], None] = lambda _: None) -> None:
-        """Returns when the manager ends the call. Raises ``grpc.aio.AioRpcError``."""
+        """Serve one connection until the manager ends the call. Raises ``grpc.aio.AioRpcError``."""
         whole = True
         self._sent.clear()
         if self._closed_at is not None and self._clock.monotonic() - self._closed_at > _LATE_S:
@@ -192,8 +192,8 @@ class ReportStream:
         return self._load.read(now, whole=whole)
 
     def _read_needs(self, now: float) -> tuple[LimitNeed, ...]:
-        """Of the subjects whose share is due: a new one, one that ran short, and each from time to
-        time while any of it is used."""
+        """The needs of subjects whose share is due: of a new subject, of one that ran short, and of
+        each periodically while it is in use."""
         limiter = self._limiter
         due = set(self._limiter.unmet)
         limiter.unmet.clear()
@@ -215,18 +215,18 @@ class ReportStream:
         return self._ledger.needs(subjects, now)
 
     async def spool_usage(self) -> None:
-        """Write what was used to disk: often while a manager takes it. Call it about once a
-        second."""
+        """Write usage to disk, at intervals that depend on whether a manager accepts it. Call it
+        about once a second."""
         now = self._clock.monotonic()
         if now - self._spooled_at >= (SPOOL_S if self._is_open else SPOOL_AWAY_S):
             await self.flush_usage()
 
     async def load_usage(self) -> None:
-        """Take up what earlier runs have left on disk."""
+        """Load the usage that earlier runs have left on disk."""
         self._add(await asyncio.to_thread(self._spool.load))
 
     async def flush_usage(self) -> None:
-        """Write what was used to disk now."""
+        """Write usage to disk now."""
         if self._usage is None:
             return
 
@@ -243,9 +243,9 @@ class ReportStream:
             self._usage.put_back(taken)
             self._usage_taken_ms = began_ms
             log.error(
-                "cannot write usage to disk; it is tried again",
+                "cannot write usage to disk; retrying",
                 error=str(error),
-                next_step="free space in the proxy's home or make it writable",
+                next_step="free some space in the proxy's home or make it writable",
             )
 
     def _add(self, batches: Sequence[UsageBatch]) -> None:

@@ -1,4 +1,4 @@
-"""Saved route table: lets a proxy that starts while the manager is away serve by the last known
+"""Saved route table: lets a proxy that starts while the manager is down serve by the last known
 table."""
 
 from __future__ import annotations
@@ -32,17 +32,18 @@ T = TypeVar("T")
 
 
 class SavedTable:
-    """One file, replaced atomically. It holds the replicas' keys, so only its owner may read it."""
+    """The table in one file, which is replaced atomically. It holds the replicas' keys, so only its
+    owner may read it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        # A copy whose caller has given up goes on in its thread.
+        # A copy whose caller has given up continues in its thread.
         self._storing = threading.Lock()
-        self._encoded: dict[str, tuple[ModelRoute, str]] = {}  # models as they were stored last
+        self._encoded: dict[str, tuple[ModelRoute, str]] = {}  # models as last stored
 
     def load(self) -> RouteTable | None:
-        """The saved table. None if there is none, or if it is unusable; then the log has the
-        cause."""
+        """Load the saved table. None if there is none, or if it is unusable, which is logged with
+        the cause."""
         try:
             return _decode(json.loads(self.path.read_bytes()))
         except FileNotFoundError:
@@ -57,19 +58,19 @@ class SavedTable:
 
     @property
     def confirmed_at(self) -> float:
-        """When the manager last confirmed the table, in seconds since the epoch; 0 if it is
-        absent."""
+        """The time when the manager last confirmed the table, in seconds since the epoch; 0 if it
+        is absent."""
         try:
             return self.path.stat().st_mtime
         except OSError:
             return 0.0
 
     def confirm(self, unix_now: float) -> None:
-        """Note that the table is current now."""
+        """Record that the table is current now."""
         try:
             os.utime(self.path, (unix_now, unix_now))
         except OSError:
-            pass  # it is not saved yet, or cannot be: then its last time counts
+            pass  # it is not saved yet, or cannot be, and its last time counts
 
     def store(self, table: RouteTable) -> None:
         """Replace the file. Raises ``OSError`` and leaves the old file intact."""
@@ -88,12 +89,13 @@ class SavedTable:
         temporary.replace(self.path)
 
     def remove(self) -> None:
-        """Nobody serves by it any more. Raises ``OSError``."""
+        """Remove the table, which nobody may use any more. Raises ``OSError``."""
         with self._storing:
             self.path.unlink(missing_ok=True)
 
     def _encode(self, table: RouteTable) -> str:
-        """Models that have not changed are not encoded again: they are by far the largest part."""
+        """Encode the table. Unchanged models are not encoded again, because they are by far the
+        largest part."""
         known = self._encoded
         self._encoded = {}
         for route in table.models:
@@ -171,7 +173,7 @@ def _limits(fields: dict[str, Any]) -> RequestLimits | None:
 
 
 def _made(kind: type[T], fields: dict[str, Any]) -> T:
-    """Without fields that only a newer version knows. Lists become tuples."""
+    """Build an object without fields that only a newer version knows. Lists become tuples."""
     known: dict[str, Any] = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
     return kind(
         **{

@@ -1,8 +1,8 @@
 """Shared memory of the workers of a proxy, and its locks: the ledger of limits, the homes of
 responses, and the news of results.
 
-A lock is one byte of the memory's file, held with ``fcntl``: the system releases it when its holder
-dies. A worker holds one for some microseconds, so that waiting for it is no wait.
+A lock is one byte of the memory's file, held with ``fcntl``, so that the system releases it when
+its holder dies. A worker holds a lock for some microseconds, so that waiting for it is negligible.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from moorage.proxy.core import result_news
 from moorage.proxy.core.limits.ledger import Ledger, Lock, cells_needed
 from moorage.proxy.core.response_homes import ResponseHomes, bytes_needed
 
-# Sets of the ledger: room for 4,096 keys, projects and models with limits that are in use in one
+# Sets of the ledger, with room for 4,096 keys, projects and models with limits that are used in one
 # minute.
 SETS = 512
 _LEDGER_BYTES = 8 * cells_needed(SETS)
-# Room for 16,384 responses, in 4 MB. Memory that was never used costs nothing.
+# Room for 16,384 responses in 4 MB. Unused memory costs nothing.
 _HOME_SETS = 2048
 _HOMES_END = _LEDGER_BYTES + bytes_needed(_HOME_SETS)
 _BYTES = _HOMES_END + result_news.BYTES
 
 
 def create() -> int:
-    """A descriptor of new memory, which child processes may inherit."""
+    """Create memory; return its descriptor, which child processes may inherit."""
     fd = os.memfd_create("moorage-limits", 0)
     os.ftruncate(fd, _BYTES)
     return fd
 
 
 class SharedMemory:
-    """``fd``: as ``create`` returned it; it stays open, since closing it would release the locks.
-    None: this proxy has one process."""
+    """The memory. ``fd``: from ``create``; it stays open, because closing it would release the
+    locks. None: this proxy has one process."""
 
     def __init__(self, fd: int | None = None, worker: int = 0) -> None:
         if fd is not None and os.fstat(fd).st_size < _BYTES:
-            os.ftruncate(fd, _BYTES)  # made by a parent of the release before
+            os.ftruncate(fd, _BYTES)  # created by a parent of the previous release
 
         memory = memoryview(mmap.mmap(-1 if fd is None else fd, _BYTES))
         cells = _cells(memory[:_LEDGER_BYTES])
@@ -57,11 +57,11 @@ class SharedMemory:
 
 
 def _locks(fd: int, first: int) -> Lock:
-    """Locks of sets, of which the first has the byte ``first``."""
+    """Locks of sets; ``first`` is the byte of the first set."""
 
     @contextmanager
     def locked(sets: Collection[int]) -> Iterator[None]:
-        # In one order, so that no two workers wait for each other.
+        # Taken in order, so that two workers never wait for each other.
         held = sorted(sets)
         for number in held:
             fcntl.lockf(fd, fcntl.LOCK_EX, 1, first + number)

@@ -1,4 +1,4 @@
-"""SSH at the proxy, the link's side: asks the manager about logins, and runs the commands of
+"""SSH at the proxy, on the link's side: checks logins with the manager, and runs the commands of
 channels through it."""
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from moorage.common.model.errors import ConfigError, Forbidden, MoorageError
 from moorage.proxy.control.feed import CHANNEL_OPTIONS
 
 _ANSWER_S = 10.0
-# Commands keep the connection that they began with; after this time others open a new one, with the
-# certificate of then.
+# Commands keep their first connection; after this time, other commands open a new one with the
+# current certificate.
 _CHANNEL_S = 600.0
-# How soon a manager is asked again about a login, and one that does not understand the question.
+# How soon a manager is queried again about a login, and one that does not support the query.
 _AGAIN_S = 1.0
 _OLDER_S = 60.0
 # Bytes of input in one message.
@@ -37,8 +37,8 @@ class ManagerAway(MoorageError):
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What the client has signed to log in, for managers, who verify it. ``key``: the public
-    one."""
+    """The data that the client has signed to log in, which managers verify. ``key``: the public
+    key."""
 
     key: bytes
     signed: bytes
@@ -47,8 +47,8 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """Who logs in: the name that the client gave, and the fingerprint of its key. ``proof``: None
-    until the client has signed."""
+    """A login: the client's user name, and the fingerprint of its key. ``proof``: None until the
+    client has signed."""
 
     name: str
     fingerprint: str
@@ -58,7 +58,7 @@ class Login:
 
 @dataclass(slots=True, eq=False)
 class _Shared:
-    """A connection to a manager. ``users``: calls that are open on it."""
+    """A connection to a manager. ``users``: its open calls."""
 
     channel: grpc.aio.Channel
     target: str
@@ -68,7 +68,7 @@ class _Shared:
 
 
 class SshAccess:
-    """``proxy_id``: the name of this proxy on its link."""
+    """Access to the manager. ``proxy_id``: the name of this proxy on its link."""
 
     def __init__(self, dialer: Dialer, proxy_id: str, clock: Clock) -> None:
         self._dialer = dialer
@@ -90,14 +90,15 @@ class SshAccess:
         return str(key.private_key)
 
     async def log_in(self, login: Login) -> ssh_pb2.SshTarget:
-        """What the login reaches, or why it is refused. Raises ``ManagerAway``."""
+        """Check a login; return what it may reach, or why it is refused. Raises ``ManagerAway``."""
         async with self._stub() as stub:
             call = stub.LogIn(self._login(login), metadata=self._dialer.metadata, timeout=_ANSWER_S)
             target: ssh_pb2.SshTarget = await _answer(call)
         return target
 
     async def list(self, login: Login, project: str) -> list[str]:
-        """Projects, or the sessions of one with files. Raises ``ManagerAway``, ``Forbidden``."""
+        """List projects, or the sessions of one that have files. Raises ``ManagerAway`` and
+        ``Forbidden``."""
         async with self._stub() as stub:
             request = ssh_pb2.SshFolder(login=self._login(login), project=project)
             entries = await _answer(
@@ -108,7 +109,7 @@ class SshAccess:
         return list(entries.names)
 
     async def until_refused(self, login: Login) -> str:
-        """Returns why, when a login is refused that was accepted."""
+        """Wait until an accepted login is refused, and return the reason."""
         while True:
             pause_s = _AGAIN_S
             try:
@@ -121,7 +122,7 @@ class SshAccess:
                             if message.end.code == "forbidden":
                                 return str(message.end.detail)
                             if message.HasField("end"):
-                                # of the release before, which closes channels only
+                                # a manager of the previous release, which only closes channels
                                 pause_s = _OLDER_S
                     finally:
                         call.cancel()
@@ -136,8 +137,8 @@ class SshAccess:
     async def open(
         self, login: Login, spec: ExecSpec | None, session: str = ""
     ) -> AsyncIterator[LinkCommand]:
-        """A command in the session of the login, or the server of the files of ``session``. Leaving
-        the context ends it. Raises the refusal of the manager, and ``ManagerAway``."""
+        """Open a command in the session of the login, or the server of the files of ``session``.
+        Leaving the context ends it. Raises the refusal of the manager, and ``ManagerAway``."""
         async with self._stub() as stub:
             call = stub.Open(metadata=self._dialer.metadata)
             text = "" if spec is None else spec.model_dump_json(exclude_defaults=True)
@@ -194,7 +195,7 @@ class SshAccess:
             raise ManagerAway(error.message, next_step=error.next_step) from error
 
         await self._admit(channel)
-        old = self._shared  # another call may have connected meanwhile
+        old = self._shared  # another call may have connected in the meantime
         self._shared = _Shared(channel, target, now)
 
         if old is not None:
@@ -215,7 +216,7 @@ class SshAccess:
 
 
 class LinkCommand:
-    """A command in a session, as ``common.ssh.channels`` uses it."""
+    """A command in a session, for ``common.ssh.channels``."""
 
     def __init__(self, call: Any) -> None:
         self._call = call
@@ -232,11 +233,11 @@ class LinkCommand:
         await self._send(agent_pb2.ExecInput(size=agent_pb2.TerminalSize(rows=rows, cols=cols)))
 
     async def _send(self, message: agent_pb2.ExecInput) -> None:
-        with suppress(*BROKEN):  # read() reports it
+        with suppress(*BROKEN):  # read() reports the error
             await self._call.write(ssh_pb2.SshInput(input=message))
 
     async def read(self) -> tuple[Channel, bytes] | None:
-        """The next piece of output; None at the end. Raises ``ManagerAway`` when the link is
+        """Return the next piece of output; None at the end. Raises ``ManagerAway`` when the link is
         lost."""
         while self.end is None:
             message = await _answer(self._call.read())

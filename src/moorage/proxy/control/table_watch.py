@@ -1,7 +1,7 @@
 """Table watch: lets a request wait for a newer route table that may admit it.
 
-A proxy receives a change a moment after the manager has made it. Meanwhile a user may already know
-that a model is ready, or have received an access token, and use it at once.
+A proxy receives a change a moment after the manager has made it. By then, a user may already know
+that a model is ready, or may immediately use a new access token.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 
 
 class TableWatch:
-    """Wakes waiting requests at each new route table."""
+    """A watch that wakes waiting requests at each new route table."""
 
     def __init__(self, clock: Clock, wait_s: float) -> None:
         self._clock = clock
@@ -24,7 +24,7 @@ class TableWatch:
         self._changed = asyncio.Event()
 
     def notify(self) -> None:
-        """Wake all waiters: there is a new table."""
+        """Wake all waiters for a new table."""
         # A new event instead of set() and clear(): every waiter of the old one wakes exactly once.
         changed = self._changed
         self._changed = asyncio.Event()
@@ -33,7 +33,7 @@ class TableWatch:
     async def recheck(
         self, check: Callable[[], Result], may_resolve: Callable[[Result], bool]
     ) -> Result:
-        """The result of ``check()``.
+        """Return the result of ``check()``.
 
         While ``may_resolve(result)`` holds, ``check`` runs again after each new table, for
         ``wait_s`` seconds at most.

@@ -1,4 +1,4 @@
-"""Usage spool: keeps what requests used on disk until a manager has acknowledged it."""
+"""Usage spool: keeps the usage of requests on disk until a manager has acknowledged it."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _BATCH = 1000
 
 
 class UsageSpool:
-    """One file per batch in a directory, which the workers of a proxy share. The methods block:
-    call them in a thread, one at a time.
+    """A spool with one file per batch in a directory that the workers of a proxy share. The methods
+    block: call them in a thread, one at a time.
 
     ``epoch``: of this run of this worker. ``dropped``: records for which there was no space.
     """
@@ -38,8 +38,9 @@ class UsageSpool:
         self.dropped = 0
 
     def load(self) -> list[UsageBatch]:
-        """What was not acknowledged in earlier runs, of all workers: another may send it as well,
-        but it counts once. In the order of each epoch, on which the manager relies."""
+        """Load the unacknowledged usage of earlier runs of all workers. Another worker may also
+        send it, but it counts once. It is in the order of each epoch, which the manager relies
+        on."""
         found = []
         paths = self._directory.glob("*.json")
         named = ((path, match) for path in paths if (match := _NAME.fullmatch(path.name)))
@@ -61,7 +62,7 @@ class UsageSpool:
     def store(
         self, amounts: Mapping[Payer, Amounts], began_ms: int, ended_ms: int
     ) -> list[UsageBatch]:
-        """New batches of what was used in an interval. Raises ``OSError``; then none of it is
+        """Store the usage of an interval as new batches. Raises ``OSError``; then none of it is
         stored."""
         payers = list(amounts.items())
         batches = []
@@ -90,7 +91,7 @@ class UsageSpool:
         if self._bytes + size > self._max_bytes:
             self.dropped += len(payers)
             log.error(
-                "usage was dropped: no manager has taken what is on disk",
+                "usage was dropped: no manager has accepted the usage on disk",
                 records=len(payers),
                 path=str(self._directory),
                 next_step="start a manager, or check proxy.manager",
@@ -112,7 +113,7 @@ class UsageSpool:
         return batches
 
     def remove(self, acks: Sequence[RecordsAck]) -> None:
-        """A manager has stored these batches."""
+        """Remove batches that a manager has stored."""
         for ack in acks:
             path = self._directory / f"{ack.epoch}.{ack.sequence}.json"
             try:

@@ -1,4 +1,5 @@
-"""Slot of a proxy worker: what it inherits from its parent, and what it tells it."""
+"""Slot of a proxy worker: the descriptors that it inherits from its parent, and messages to the
+parent."""
 
 from __future__ import annotations
 
@@ -8,14 +9,14 @@ import socket
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
-# No setting: the loader of settings knows names that start with MOORAGE_.
+# Not a setting, because settings have names that start with MOORAGE_.
 VARIABLE = "_MOORAGE_PROXY_WORKER"
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerSlot:
-    """``number``: of this worker, of no other that runs. Descriptors: of its listening socket, of
-    the memory of the shared ledger, and of the socket to its parent."""
+    """A slot. ``number``: of this worker, unique among running ones. Descriptors: of its listening
+    socket, of the memory of the shared ledger, and of the socket to its parent."""
 
     number: int
     listen_fd: int
@@ -33,7 +34,7 @@ class WorkerSlot:
         return socket.socket(fileno=os.dup(self.listen_fd))
 
     def tell(self, **message: object) -> None:
-        """Send the parent a line. Without a parent, nobody hears it."""
+        """Send a line to the parent. Does nothing without a parent."""
         data = json.dumps(message).encode() + b"\n"
         try:
             while data:
@@ -43,6 +44,6 @@ class WorkerSlot:
 
 
 def slot_of(environment: Mapping[str, str]) -> WorkerSlot | None:
-    """None: this process is no worker."""
+    """The slot of this process; None if it is not a worker."""
     given = environment.get(VARIABLE)
     return WorkerSlot(**json.loads(given)) if given else None

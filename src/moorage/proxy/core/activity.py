@@ -1,4 +1,4 @@
-"""Activity by model: requests, when the last one began or ended, tokens, and the time to the first
+"""Activity by model: requests, the time of the last start or end, tokens, and the time to the first
 token. Pure."""
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from collections import deque
 from moorage.proxy.core.histogram import Histogram
 from moorage.proxy.core.token_meter import Tokens
 
-# Times to the first token that count, of each model.
+# Number of recent times to the first token kept for each model.
 RECENT_S = 60.0
 RECENT = 256
 # vLLM's buckets of the same name, without the last ones.
@@ -19,9 +19,9 @@ FIRST_TOKEN = (
 
 
 class ModelActivity:
-    """One model. ``requests``, ``tokens_in``, ``tokens_out``, ``tokens_cached`` and
-    ``first_token``, that of streams in seconds: since the start, never reset. ``last``: monotonic
-    seconds."""
+    """The activity of one model. ``requests``, ``tokens_in``, ``tokens_out``, ``tokens_cached`` and
+    ``first_token`` (of streams, in seconds) count from the start and are never reset. ``last``:
+    monotonic seconds."""
 
     __slots__ = (
         "_first_tokens",
@@ -54,7 +54,7 @@ class ModelActivity:
             self.tokens_cached += tokens.cached
 
     def first_token_ms(self, now: float) -> int | None:
-        """The 90th percentile of the last minute; None: no request had a first token."""
+        """The 90th percentile of the last minute; None if no request had a first token."""
         recent = self._first_tokens
         while recent and recent[0][0] < now - RECENT_S:
             recent.popleft()
@@ -64,8 +64,8 @@ class ModelActivity:
 
 
 class Activity:
-    """All models. ``touched``: those with a request that began, had its first token or ended since
-    ``touched`` was emptied."""
+    """The activity of all models. ``touched``: those with a request that started, had its first
+    token or ended since ``touched`` was emptied."""
 
     def __init__(self) -> None:
         self.models: dict[str, ModelActivity] = {}

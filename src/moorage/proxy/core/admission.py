@@ -44,10 +44,10 @@ from moorage.proxy.core.request_body import (
 from moorage.proxy.core.response_homes import Home
 from moorage.proxy.core.routes import IndexedTable
 
-# Engines whose APIs are known. A ``custom`` one may have any.
+# Engines whose APIs are known. A ``custom`` engine may have any.
 ENGINES = frozenset(_ENGINES) - {"custom"}
 MOST_PERMITS = 64
-"""Of one head."""
+"""A decision about one head."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class AdmissionPolicy:
 
 @dataclass(frozen=True, slots=True)
 class LocalResponse:
-    """A response that the proxy gives itself: status 200 with this JSON."""
+    """A response of the proxy itself: status 200 with this JSON."""
 
     body: bytes
 
@@ -71,12 +71,12 @@ class LocalResponse:
 
 class BodyRequired:
     """The head is admitted. Read the body and call ``admit_body``. ``key``: None if no key is
-    required. ``project``: whose address it is; "": that of all. ``wants_progress``: the client asks
-    for comments while a stream waits for its model. ``content_type``: of a form, else "".
-    ``response_id``: of the stored response that is asked for, else "". ``is_anthropic``: errors are
-    to be in Anthropic's format. ``upgrades``: the request becomes a WebSocket. ``model``: the one
-    that its address names, else "". ``session``: which the client names, so that its requests go to
-    one replica. ``permits``: by model, those that were given for it."""
+    required. ``project``: the project of the address; "" for the address of all.
+    ``wants_progress``: the client asks for comments while a stream waits for its model.
+    ``content_type``: of a form, else "". ``response_id``: of the requested stored response, else
+    "". ``is_anthropic``: errors have Anthropic's format. ``upgrades``: the request becomes a
+    WebSocket. ``model``: the model in its address, else "". ``session``: named by the client, so
+    that its requests go to one replica. ``permits``: granted permits by model."""
 
     __slots__ = (
         "content_type",
@@ -122,7 +122,7 @@ class BodyRequired:
         self.permits: dict[str, Permit] = {}
 
     def __eq__(self, other: object) -> bool:
-        """The permits follow from the rest and the table."""
+        """Compare without the permits, which follow from the rest and the table."""
         return isinstance(other, BodyRequired) and self._all() == other._all()
 
     def __hash__(self) -> int:
@@ -134,7 +134,7 @@ class BodyRequired:
         return (*client, *request, self.is_anthropic)
 
     def with_key(self, key: KeyGrant) -> BodyRequired:
-        """The same by what the key may do now."""
+        """The same decision with the current rights of the key."""
         return BodyRequired(
             self.path,
             key,
@@ -151,15 +151,15 @@ class BodyRequired:
 
     @property
     def reads_answer(self) -> bool:
-        """The proxy reads what the replica answers, which must not compress it."""
+        """Whether the proxy reads the replica's answer, which must not be compressed."""
         return self.wants_progress or self.path.startswith(RESPONSES)
 
 
 class Forward:
     """Send the client's exact bytes to a replica of the model of ``permit`` at ``path``.
-    ``members``: those of the body that all requests are asked for. ``body``: if there may be
-    others. ``home``: of the stored response that it is about; no other replica has it.
-    ``model_span``: where the name of the model is, if that is known (``body_model``)."""
+    ``members``: the members of the body that are read from all requests. ``body``: set if there may
+    be others. ``home``: of the stored response that it refers to, which no other replica has.
+    ``model_span``: the position of the model's name, if known (``body_model``)."""
 
     __slots__ = ("_body", "home", "members", "model_span", "path", "permit")
 
@@ -182,7 +182,7 @@ class Forward:
 
     @property
     def document(self) -> Mapping[str, object]:
-        """The body, parsed; of a large one, the members that anybody asks for."""
+        """The parsed body; only the members that are read, if it is large."""
         if (body := self._body) is not None:
             document = parse(body)
             self._body = None
@@ -294,7 +294,7 @@ def _admit_realtime(
 
 
 def large_body(head: BodyRequired, body: bytes) -> LargeBody | None:
-    """None if the body can be read at once, or is not read at all."""
+    """A reader for a large body; None if the body can be read in one go, or is not read at all."""
     if len(body) <= WHOLE_BYTES:
         return None
     api = APIS.get(head.path)
@@ -304,8 +304,8 @@ def large_body(head: BodyRequired, body: bytes) -> LargeBody | None:
 def admit_body(
     head: BodyRequired, body: bytes, table: IndexedTable, large: LargeBody | None = None
 ) -> ErrorResponse | Forward:
-    """Find the model that ``body`` names, if the caller may ask it. The body is neither changed nor
-    kept. ``large``: what was read of it already."""
+    """Find the model that ``body`` names, if the caller may use it. The body is neither changed nor
+    kept. ``large``: the reader that has already read it."""
     document: ErrorResponse | Mapping[str, object] | None = None
     more: bytes | None = None
     if head.model:
@@ -357,7 +357,7 @@ def _permit(head: BodyRequired, name: str, table: IndexedTable) -> ErrorResponse
 
 
 def missing_in_engine(head: BodyRequired, route: ModelRoute) -> ErrorResponse | None:
-    """None unless the engine of a model is known not to have the API."""
+    """The error for a model whose engine is known to lack the API, else None."""
     engine = route.targets[0].engine if route.targets else ""
     if engine not in ENGINES or engine in engines_of(head.method, head.path):
         return None
@@ -368,8 +368,8 @@ def missing_in_engine(head: BodyRequired, route: ModelRoute) -> ErrorResponse | 
 def admit_stored(
     head: BodyRequired, home: Home | None, table: IndexedTable
 ) -> ErrorResponse | Forward:
-    """A request for a stored response. ``home``: its replica; None if none of the caller's has its
-    id."""
+    """Admit a request for a stored response. ``home``: its replica; None if the caller has no
+    response with this id."""
     route = table.model(home.model) if home is not None else None
     if home is None or route is None or not may_ask(RequestCaller(head.key, head.project), route):
         return error_response.unknown_response(head.response_id)
@@ -380,14 +380,14 @@ def admit_stored(
 
 
 def previous_response(forward: Forward) -> str | ErrorResponse | None:
-    """The id of the stored response that a new one follows."""
+    """The id of the stored response that a new response continues."""
     if forward.path != RESPONSES or (found := forward.document.get("previous_response_id")) is None:
         return None
     return found if isinstance(found, str) else error_response.unknown_previous(str(found))
 
 
 def follow(forward: Forward, response_id: str, home: Home | None) -> ErrorResponse | Forward:
-    """A request for a response that follows the stored one in ``home``, which is None if the caller
+    """Admit a request that continues the stored response in ``home``, which is None if the caller
     has none with this id."""
     if home is None:
         return error_response.unknown_previous(response_id)
@@ -403,7 +403,8 @@ def _has(route: ModelRoute, home: Home) -> bool:
 
 
 def check_model(name: str, table: IndexedTable) -> ErrorResponse | None:
-    """None if the model has a ready replica. If it has none, a newer table may change that."""
+    """The error for a model without a ready replica, which a newer table may resolve; None if it
+    has one."""
     route = table.model(name)
     if route is None:
         return error_response.unknown_model(name, table.names())
@@ -413,14 +414,14 @@ def check_model(name: str, table: IndexedTable) -> ErrorResponse | None:
 
 @dataclass(slots=True)
 class RequestCaller:
-    """Who asks, and at the address of which project; "": that of all."""
+    """The caller, and the project of its address; "" for the address of all."""
 
     key: KeyGrant | None
     project: str = ""
 
 
 def may_ask(caller: RequestCaller, route: ModelRoute) -> bool:
-    """Whether a caller sees a model, and may send requests to it. Without a key: no key is
+    """Whether a caller can see a model and send requests to it. Without a key, no key is
     required."""
     key = caller.key
     if key is not None and key.limits_models and not {route.name, route.endpoint} & set(key.models):
@@ -439,8 +440,7 @@ def may_ask(caller: RequestCaller, route: ModelRoute) -> bool:
 
 
 def may_go_on(head: BodyRequired, model: str, table: IndexedTable) -> bool:
-    """Whether a request that was admitted may go on. ``model``: which it asks, "" if that is not
-    known."""
+    """Whether an admitted request may continue. ``model``: its model, "" if unknown."""
     key = head.key
     project = head.project
     if project and key is not None and not key.admin and key.project != project:
@@ -458,8 +458,8 @@ def _visible(table: IndexedTable, caller: RequestCaller) -> Iterator[str]:
 def _find_key(
     headers: Mapping[str, str], table: IndexedTable, unix_now: float
 ) -> KeyGrant | ErrorResponse:
-    """The key in Authorization, in X-Api-Key as Anthropic's clients send it, or among the protocols
-    of a WebSocket, as OpenAI's clients send it from a browser."""
+    """The key in Authorization, in X-Api-Key (Anthropic's clients), or among the protocols of a
+    WebSocket (OpenAI's clients in a browser)."""
     scheme, _, secret = headers.get("Authorization", "").partition(" ")
     secret = secret.strip() if scheme.lower() == "bearer" else ""
     if not scheme:
@@ -470,7 +470,7 @@ def _find_key(
     if not secret:
         return error_response.invalid_key(given=False)
 
-    # Lookup by digest: its timing reveals nothing about a secret that is almost right.
+    # Lookup by digest, because its timing reveals nothing about an almost correct secret.
     digest = hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
     return table.find_key(digest, unix_now) or error_response.invalid_key(given=True)
 

@@ -1,10 +1,10 @@
-"""Affinity: requests that begin alike, or belong to one session, go to the same replica, whose
-cache has what they share. Pure.
+"""Affinity: requests with a common prefix or session go to the same replica, whose cache has their
+shared part. Pure.
 
 Consistent hashing with bounded loads (Mirrokni, Thorup, Zadimoghaddam, 2016): each key has an order
-of all replicas, and takes the first one that has room. No replica gets more than ``max_load`` times
-its share of the requests in flight. The order follows from the names alone (rendezvous hashing), so
-it is the same in every proxy, and a replica that comes or goes moves only the keys that it gains or
+of all replicas, and takes the first one with room. No replica gets more than ``max_load`` times its
+share of the requests in flight. The order depends only on the names (rendezvous hashing), so it is
+the same in every proxy, and a replica that comes or goes moves only the keys that it gains or
 loses.
 """
 
@@ -19,22 +19,23 @@ from moorage.common.link.messages import Target
 from moorage.common.model.ids import KernelId
 
 SESSION = "X-Moorage-Session"
-"""Header by which a client says which session a request belongs to."""
+"""Header that names the session of a request."""
 MAX_LOAD = 1.25
-"""For sessions of endpoints that name no other."""
+"""Default header for sessions."""
 PREFIX_CHARS = 1024
 _64 = (1 << 64) - 1
 
 
 def key_of(session: str, document: Mapping[str, object]) -> int:
-    """What decides where a request goes: its session, or else its prefix. 0: nothing does."""
+    """The key that decides where a request goes: its session, or else its prefix. 0: there is
+    none."""
     text = session or prefix_of(document)
     return (_hash(text) or 1) if text else 0
 
 
 def prefix_of(document: Mapping[str, object]) -> str:
-    """The beginning of a prompt. Of a chat, that is what precedes the first answer: it stays the
-    same while the chat goes on."""
+    """The beginning of a prompt. For a chat, it is the part before the first answer, which stays
+    the same while the chat continues."""
     parts: list[str] = []
     left = PREFIX_CHARS
     for part in _parts(document):
@@ -68,7 +69,7 @@ def _parts(document: Mapping[str, object]) -> Iterator[str]:
 
 
 def _texts(content: object) -> Iterator[str]:
-    """A text, or those of the parts of a message; of a list of prompts, the first."""
+    """Yield a text, or the texts of the parts of a message, or the first of a list of prompts."""
     if isinstance(content, str):
         yield content
     elif isinstance(content, list):
@@ -114,7 +115,7 @@ def _hash(text: str) -> int:
 
 
 def _score(replica: int, key: int) -> int:
-    """Mixes two hashes (the finalizer of splitmix64)."""
+    """Mix two hashes (the finalizer of splitmix64)."""
     x = ((replica ^ key) * 0xBF58476D1CE4E5B9) & _64
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _64
     return x ^ (x >> 31)

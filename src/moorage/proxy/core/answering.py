@@ -1,10 +1,9 @@
-"""Answering of replicas: which of them fail everybody, by the results of the proxy's own requests.
-Pure.
+"""Answering of replicas: which of them fail for everybody, judged by the proxy's requests. Pure.
 
-A replica fails everybody once requests of ``KEYS`` keys have failed there within ``WINDOW_S``,
-without one that was answered in between. So no tenant can bring this about whose requests alone an
-engine cannot bear, and never by what is refused with 4xx, which says nothing. Where no keys are
-needed, each request counts as one.
+A replica fails for everybody once requests of ``KEYS`` keys have failed there within ``WINDOW_S``
+without an answered request in between. So a single tenant whose requests crash an engine cannot
+cause this, nor can requests that are refused with 4xx, which do not count. If no keys are required,
+each request counts as a key.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from moorage.proxy.core.retry import Failure
 
 KEYS = 2
 WINDOW_S = 30.0
-# An answer says for so long that a replica answers.
+# How long an answer shows that a replica answers.
 ANSWERED_S = 10.0
 FAILED: Final = frozenset({500, 502, 503, 504})
-"""Statuses of an engine, or of what is in front of it, that are no answers to the request."""
+"""Statuses of an engine, or of a server in front of it, that are not answers to the request."""
 COUNTED: Final = frozenset(
     {Failure.CONNECT, Failure.DISCONNECT, Failure.IDLE_TIMEOUT, Failure.ENGINE_DEAD}
 )
@@ -29,7 +28,7 @@ COUNTED: Final = frozenset(
 
 @dataclass(slots=True)
 class _Failing:
-    """``by_key``: when the last request of each key failed."""
+    """Failures of a replica. ``by_key``: when the last request of each key failed."""
 
     since: float
     by_key: dict[str, float] = field(default_factory=dict)
@@ -45,13 +44,13 @@ class Answering:
         self._unnamed = 0
 
     def answered(self, kernel_id: KernelId, now: float) -> bool:
-        """Returns whether requests had failed there."""
+        """Record an answered request. Returns whether requests had failed there."""
         self._answered_at[kernel_id] = now
         return bool(self._failing) and self._failing.pop(kernel_id, None) is not None
 
     def failed(self, kernel_id: KernelId, key: str, now: float) -> bool:
-        """A request with this key has failed; "" if it had none. Returns whether the replica fails
-        everybody."""
+        """Record a failed request with this key; "" if it had none. Returns whether the replica
+        fails for everybody."""
         found = self._failing.setdefault(kernel_id, _Failing(now))
         if found.fails_everybody:
             return True
@@ -66,12 +65,12 @@ class Answering:
         return found.fails_everybody
 
     def failing_since(self, kernel_id: KernelId) -> float | None:
-        """Since when a replica fails everybody; None: it does not."""
+        """Since when a replica fails for everybody; None if it does not."""
         found = self._failing.get(kernel_id)
         return found.since if found is not None and found.fails_everybody else None
 
     def has_answered(self, kernel_id: KernelId, now: float) -> bool:
-        """Whether it has answered of late."""
+        """Whether it has answered recently."""
         return now - self._answered_at.get(kernel_id, float("-inf")) <= ANSWERED_S
 
     def keep_only(self, kernel_ids: Container[KernelId]) -> None:

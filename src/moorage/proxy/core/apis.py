@@ -14,7 +14,7 @@ PROJECTS = "/p/"
 MODELS = "/v1/models"
 RESPONSES = "/v1/responses"
 REALTIME = "/v1/realtime"
-# What follows the id of a stored response: the methods, and the engines that have them.
+# Paths after the id of a stored response: the methods, and the engines that support them.
 _STORED: Mapping[str, Mapping[str, frozenset[str]]] = {
     "": {"GET": _VLLM, "DELETE": _OWN},
     "/cancel": {"POST": _VLLM},
@@ -27,8 +27,9 @@ _STORED_PATH = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """Requests with POST at one path. ``engines``: those that have it, beside ``custom``, which may
-    have any. ``in_form``: the model is a field of a form, not of a JSON object."""
+    """An API for POST requests at one path. ``engines``: those that have it, in addition to
+    ``custom``, which may have any. ``in_form``: the model is a field of a form, not of a JSON
+    object."""
 
     path: str
     engines: frozenset[str] = _ALL
@@ -64,7 +65,7 @@ APIS = {
 
 
 def split_project(path: str) -> tuple[str, str]:
-    """The project that an address names, "" if none, and the path within it."""
+    """The project in an address, "" if none, and the path within it."""
     if not path.startswith(PROJECTS):
         return "", path
     project, slash, rest = path[len(PROJECTS) :].partition("/")
@@ -80,7 +81,7 @@ SERVED = (
 
 
 def methods_of(path: str) -> Sequence[str]:
-    """The methods that a path has; none if there is no such path."""
+    """The methods of a path; none if the path does not exist."""
     if path in APIS:
         return ("POST",)
     if path == MODELS or (path.startswith(f"{MODELS}/") and path != f"{MODELS}/"):
@@ -92,13 +93,13 @@ def methods_of(path: str) -> Sequence[str]:
 
 
 def stored_id(path: str) -> str:
-    """The id of the stored response that a path names; "" if it names none."""
+    """The id of the stored response in a path, or ""."""
     stored = None if path in APIS else _STORED_PATH.fullmatch(path)
     return stored[1] if stored is not None else ""
 
 
 def engines_of(method: str, path: str) -> frozenset[str]:
-    """The engines that have an API, beside ``custom``."""
+    """The engines that have an API, in addition to ``custom``."""
     if (api := APIS.get(path)) is not None:
         return api.engines
     if path == REALTIME:
@@ -108,19 +109,19 @@ def engines_of(method: str, path: str) -> frozenset[str]:
 
 
 def apis_of(engine: str) -> list[str] | None:
-    """Paths of the APIs that an engine has; None: unknown."""
+    """Paths of the APIs of an engine; None if unknown."""
     if engine not in _ALL:
         return None
     return [path for path in (*APIS, REALTIME) if engine in engines_of("POST", path)]
 
 
 def is_realtime(path: str) -> bool:
-    """Whether requests of this path become WebSockets. ``path``: it may name a project."""
+    """Whether requests of this path become WebSockets. ``path`` may name a project."""
     return split_project(path)[1] == REALTIME
 
 
 def speaks_anthropic(path: str, fields: Mapping[str, str]) -> bool:
-    """Whether a client expects answers of the proxy in Anthropic's format. ``fields``: its
+    """Whether a client expects the proxy's answers in Anthropic's format. ``fields``: its
     headers."""
     if path.startswith("/v1/messages") or "Anthropic-Version" in fields:
         return True

@@ -1,13 +1,14 @@
-"""Traffic to the apps of sessions: which have open connections, and which had any lately. Pure."""
+"""Traffic to the apps of sessions: which have open connections, and which had some recently.
+Pure."""
 
 from __future__ import annotations
 
-# What a lost report may have had is told again for so long.
+# How long the contents of a possibly lost report are repeated.
 RECENT_S = 600.0
 
 
 class AppTraffic:
-    """``touched``: sessions with traffic since the last report."""
+    """The traffic. ``touched``: sessions with traffic since the last report."""
 
     def __init__(self) -> None:
         self.touched: set[str] = set()
@@ -15,7 +16,7 @@ class AppTraffic:
         self._recent: dict[str, float] = {}
 
     def begin(self, session_id: str) -> None:
-        """A request or a connection has begun."""
+        """Record the start of a request or a connection."""
         self._open[session_id] = self._open.get(session_id, 0) + 1
         self.touched.add(session_id)
 
@@ -35,8 +36,8 @@ class AppTraffic:
             del self._recent[oldest]
 
     def take(self, *, whole: bool) -> tuple[str, ...]:
-        """Sessions to report, which are not ``touched`` any more. ``whole``: the first report of a
-        stream, which repeats what an earlier one may have lost."""
+        """Take the sessions to report from ``touched``. ``whole``: the first report of a stream,
+        which repeats possibly lost ones."""
         told = self.touched | self._open.keys()
         if whole:
             told |= self._recent.keys()

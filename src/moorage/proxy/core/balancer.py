@@ -23,15 +23,16 @@ def pick_target(
     *,
     randrange: RandRange,
 ) -> Target | None:
-    """The less busy of two randomly chosen replicas. None if all are draining, or there are none.
+    """Pick the less busy of two randomly chosen replicas. None if all are draining, or there are
+    none.
 
-    Two random choices instead of the least busy of all: proxies with different counts would
-    otherwise all send to the same replica (Mitzenmacher, "The Power of Two Choices in Randomized
-    Load Balancing", 2001).
+    It uses two random choices instead of the least busy replica of all, because proxies with
+    different counts would otherwise all send to the same replica (Mitzenmacher, "The Power of Two
+    Choices in Randomized Load Balancing", 2001).
 
     ``ejected`` maps a kernel to the monotonic second at which its ejection ends. If all replicas
-    are ejected, the one whose ejection ends first is tried: it may answer, while an error response
-    never would.
+    are ejected, the one whose ejection ends first is tried, because it may answer, unlike an error
+    response.
     """
     if len(targets) == 1:
         return None if targets[0].draining else targets[0]
@@ -50,7 +51,7 @@ def pick_target(
     if len(candidates) == 1:
         return candidates[0]
 
-    # Two different indexes with two draws: the second is drawn from one less, and skips the first.
+    # Two distinct indexes with two draws: the second is drawn from one less, and skips the first.
     first = randrange(len(candidates))
     second = randrange(len(candidates) - 1)
     if second >= first:
@@ -62,8 +63,8 @@ def pick_target(
 
 
 class Ejections:
-    """Ejected replicas: those to which a connection failed, and those that fail everybody
-    (``answering``), with the end of their ejection.
+    """Ejected replicas with the end of their ejection: those that could not be connected to, and
+    those that fail for everybody (``answering``).
 
     The first ejection lasts 5 s, each further one twice as long, at most 60 s. After an ejection
     the replica is on probation: only a response resets the duration.
@@ -76,8 +77,7 @@ class Ejections:
     def record_failure(self, kernel_id: KernelId, now: float) -> bool:
         """Eject a replica after a failed connection attempt.
 
-        Returns False if it was ejected already: requests that fail at the same time count as one
-        failure.
+        Returns False if it was already ejected, because simultaneous failures count as one.
         """
         if self.until.get(kernel_id, now) > now:
             return False
@@ -90,7 +90,7 @@ class Ejections:
         return True
 
     def record_response(self, kernel_id: KernelId) -> bool:
-        """Returns whether the replica was ejected."""
+        """Record a response. Returns whether the replica was ejected."""
         if self.until.pop(kernel_id, None) is None:
             return False
         del self._durations_s[kernel_id]

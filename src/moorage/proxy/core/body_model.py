@@ -1,4 +1,4 @@
-"""Model in the body of a request: replaces it by another one, and leaves every other byte as it is.
+"""Model in the body of a request, which is replaced by another one without changing any other byte.
 Pure."""
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ _NAMES: Final = frozenset({"model"})
 def with_model(
     body: bytes, content_type: str, model: str, span: tuple[int, int] | None = None
 ) -> bytes | None:
-    """``body`` with another ``model``. It has been admitted, so it is an object or a form with one
-    of them. ``content_type``: of a form, else "". ``span``: of the value, in characters, if it is
+    """``body`` with another ``model``. It has been admitted, so it is an object or a form with
+    exactly one. ``content_type``: of a form, else "". ``span``: of the value, in characters, if
     known. None: it is not UTF-8, so nothing is replaced."""
     if content_type:
         begin, end = field_span(body, content_type, "model")
@@ -35,7 +35,7 @@ def with_model(
 
 
 def _span(body: bytes) -> tuple[int, int]:
-    """Where the value of ``model`` is in the outermost object."""
+    """The span of the value of ``model`` in the outermost object."""
     reader = BodyReader(_NAMES)
     reader.feed(body)
     return reader.model_span

@@ -1,13 +1,12 @@
-"""Body reader: finds the members of a JSON object that somebody asks for, piece by piece. Pure.
+"""Body reader: finds selected members of a JSON object, piece by piece. Pure.
 
-``json.loads`` reads a body in one go, and makes an object of each value in it. For some megabytes
-of small values this holds up the event loop for a second. The reader skips what nobody asks for by
-expressions of ``re``, and stops wherever a piece ends, so the time for a piece is bounded by its
-size. It takes and refuses what ``json.loads`` does, but for nesting and for numbers that no engine
-can read either.
+``json.loads`` reads a body in one go and creates an object for each value in it. Some megabytes of
+small values block the event loop for a second. The reader skips other members with regular
+expressions, and can stop wherever a piece ends, so the time for a piece is bounded by its size. It
+accepts and refuses the same texts as ``json.loads``, except for nesting and for numbers that no
+engine can read either.
 
-A large value that is asked for is known by its beginning: strings and containers in it may be cut
-short.
+Only the beginning of a large selected value is kept: strings and containers in it may be cut short.
 """
 
 from __future__ import annotations
@@ -21,20 +20,21 @@ from typing import Final
 _SPACE: Final = r"[ \t\n\r]*+"
 _ESCAPE: Final = r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})'
 _STRING: Final = rf'"(?:[^"\\\x00-\x1f]++|{_ESCAPE})*+"'
-# ``int`` reads no more digits than these.
+# The most digits that ``int`` reads.
 _NUMBER: Final = r"-?(?:0|[1-9][0-9]{0,4299}+)(?:\.[0-9]++)?+(?:[eE][-+]?[0-9]++)?+"
 _WORD: Final = r"(?:true|false|null|NaN|-?Infinity)"
 _SCALAR: Final = f"(?:{_STRING}|{_NUMBER}|{_WORD})"
 
 
 def _with_containers(value: str) -> str:
-    """``value``, or a container of such values. A comma is followed by another one."""
+    """A pattern for ``value`` or a container of such values, where each comma is followed by
+    another value."""
     array = rf"\[{_SPACE}(?:{value}{_SPACE}(?:,{_SPACE}(?!\])|(?=\])))*+\]"
     member = f"{_STRING}{_SPACE}:{_SPACE}{value}{_SPACE}"
     return rf"(?:{_SCALAR}|{array}|\{{{_SPACE}(?:{member}(?:,{_SPACE}(?!\}})|(?=\}})))*+\}})"
 
 
-# What is flat enough is skipped in one step, and so are all that follow it.
+# Values that are flat enough are skipped in one step, including all that follow.
 _FLAT: Final = _with_containers(
     _with_containers(_with_containers(_with_containers(_with_containers(_SCALAR))))
 )
@@ -62,9 +62,9 @@ NAMES: Final = frozenset(
         "response",
     }
 )
-"""All that any reader is asked for. One expression for all of them: to compile one takes some
+"""All members that any reader selects, in one expression, because compiling an expression takes
 time."""
-# Of a document, those with none of these names, nor with escapes in which letters could hide.
+# Members of a document with none of these names, and without escapes that could hide letters.
 _OTHER_NAME: Final = rf'"(?!(?:{"|".join(sorted(NAMES))})")(?:[^"\\\x00-\x1f]++|\\["\\/bfnrt])*+"'
 _OTHERS: Final = re.compile(f"(?:{_OTHER_NAME}{_SPACE}:{_SPACE}{_FLAT}{_SPACE},{_SPACE})*+")
 # A member whose value is a container that is not flat.
@@ -72,44 +72,45 @@ _OPENING: Final = re.compile(rf"{_STRING}{_SPACE}:{_SPACE}[\[{{]")
 _SPACES: Final = re.compile(_SPACE)
 _CONTENT: Final = re.compile(rf'(?:[^"\\\x00-\x1f]++|{_ESCAPE})*+')
 _ATOM: Final = re.compile(rf"(?:{_NUMBER}|{_WORD})(?=[ \t\n\r,\]}}])")
-# How an atom may begin that is not complete yet.
+# Beginnings of incomplete atoms.
 _PARTIAL_ATOM: Final = re.compile(r"[-+.0-9a-zA-Z]*+")
 
 _DEEPEST: Final = 900
 _LONGEST_ATOM: Final = 8192
 _LONGEST_NAME: Final = 256
 _LONGEST_ESCAPE: Final = 6
-# Of a value that is asked for; it is cut at the next place where that is possible. And of a string
-# in it that is not here as a whole.
+# The most characters of a selected value, which is cut at the next possible place, and of an
+# incomplete string in it.
 _KEPT_CHARS: Final = 65_536
 _STRING_CHARS: Final = 16_384
 
-# What comes next.
+# The next expected token.
 _VALUE: Final = 0
 _FIRST: Final = 1  # a value, or the end of an array
 _NAME: Final = 2
 _FIRST_NAME: Final = 3  # a name, or the end of an object
 _COLON: Final = 4
 _AFTER: Final = 5  # a comma, or the end of a container
-_STRING_END: Final = 6  # more of a string, or its end
+_STRING_END: Final = 6  # the rest of a string, or its end
 _NAME_END: Final = 7
 
 _CLOSING: Final = {"[": "]", "{": "}"}
 
 
 class TooIntricate(Exception):
-    """A document with so many small values at so many depths that nobody should wait for it to be
-    read."""
+    """A document with so many small values at so many depths that reading it would take too
+    long."""
 
 
 class BodyReader:
-    """One body. Give its pieces to ``feed``, in their order, and then call ``end``. Both raise
-    ``ValueError`` for what is no JSON.
+    """A reader for one body. Feed its pieces in order to ``feed``, and then call ``end``. Both
+    raise ``ValueError`` for invalid JSON.
 
-    ``members``: those of ``names`` that the object has. ``repeated``: those that it has more than
-    once. ``begin``: of the document, which says what it is. ``is_complete``: it has ended.
-    ``model_span``: where the value of ``model`` is, in characters. ``steps_left``: for a document
-    that takes more steps than these, beside one for each piece, ``feed`` raises ``TooIntricate``.
+    ``members``: the members among ``names`` that the object has. ``repeated``: those that occur
+    more than once. ``begin``: the beginning of the document, which shows its type. ``is_complete``:
+    it has ended. ``model_span``: the position of the value of ``model``, in characters.
+    ``steps_left``: if a document takes more steps than this, in addition to one per piece, ``feed``
+    raises ``TooIntricate``.
     """
 
     def __init__(self, names: frozenset[str], steps_left: int = 1 << 60) -> None:
@@ -124,21 +125,21 @@ class BodyReader:
         self._decoder: codecs.IncrementalDecoder | None = None
         self._undecoded = b""
 
-        # what waits for more; characters before it
+        # the unprocessed rest, and the number of characters before it
         self._rest = ""
         self._passed = 0
         self._stack: list[str] = []
         self._state = _VALUE
-        self._name: list[str] | None = None  # of a member of the document, as far as it is here
+        self._name: list[str] | None = None  # the received part of a member's name
         self._name_chars = 0
 
-        # whose value comes next, and whose is being read
+        # the member whose value comes next, and the one being read
         self._asked = ""
         self._member = ""
         self._value_begin = 0
-        self._kept: list[str] | None = None  # of that value, until it is known
+        self._kept: list[str] | None = None  # depth of that value, until it is complete
 
-        # for more of it, and of a string in it
+        # room for more of it, and of a string in it
         self._room = 0
         self._string_room = 0
 
@@ -154,7 +155,7 @@ class BodyReader:
 
     def end(self) -> None:
         decoder = self._decoder or self._begin_decoding(self._undecoded)
-        # The line end is that of a number, if the document is one.
+        # The line end terminates a number, if the document is one.
         self._read(decoder.decode(self._undecoded, True) + "\n")
         if not self.is_complete:
             raise ValueError("it is incomplete")
@@ -194,7 +195,7 @@ class BodyReader:
         self._passed = self._passed + at
 
     def _read_token(self, text: str, at: int) -> int:
-        """Where it ends; -1: more of the text is needed."""
+        """Read a token; return its end, or -1 if more text is needed."""
         state = self._state
         stack = self._stack
         char = text[at]
@@ -231,7 +232,8 @@ class BodyReader:
         return self._read_value(text, at, char)
 
     def _go_on(self, text: str, at: int) -> int:
-        """Behind a value: a comma, or the ends of containers, and what follows them at once."""
+        """Continue after a value: a comma, or the ends of containers, and directly following
+        tokens."""
         stack = self._stack
         if self.is_complete:
             raise self._broken("something follows its end", at)
@@ -349,7 +351,7 @@ class BodyReader:
             self._asked = name
 
     def _ended(self, end: int) -> None:
-        """A value has ended."""
+        """Record the end of a value."""
         self._state = _AFTER
         depth = len(self._stack)
         if not depth:
@@ -357,13 +359,13 @@ class BodyReader:
         elif depth == 1 and self._member == "model":
             self.model_span = self._value_begin, self._passed + end
 
-    # The value that is asked for
+    # The selected value
 
     def _limit(self, text: str, at: int) -> int:
         return len(text) if self._kept is None else min(len(text), at + self._room)
 
     def _keep(self, text: str, at: int, end: int) -> None:
-        """``text[at:end]`` was read of it."""
+        """Keep ``text[at:end]`` of it."""
         kept = self._kept
         state = self._state
         stack = self._stack
@@ -399,6 +401,6 @@ class BodyReader:
 
 
 def _end_of(expression: re.Pattern[str], text: str, at: int, limit: int = 1 << 60) -> int:
-    """Where what matches at a place ends; that place, if nothing does."""
+    """The end of a match at a place; the place itself, if nothing matches."""
     found = expression.match(text, at, limit)
     return at if found is None else found.end()

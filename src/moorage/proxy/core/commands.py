@@ -1,7 +1,7 @@
-"""Commands of the request flow: what a data plane does next. Pure.
+"""Commands of the request flow: the next step of a data plane. Pure.
 
-Those of each request are plain classes: the constructor of a dataclass is interpreted, also where
-the rest is compiled.
+Commands of every request are plain classes, because the constructor of a dataclass is interpreted
+even if the rest is compiled.
 """
 
 from __future__ import annotations
@@ -18,16 +18,15 @@ from moorage.proxy.core.limits.limiter import Observer
 
 @dataclass(slots=True)
 class ReadBody:
-    """Read the body of the request, and report it with ``body``, or what is wrong with
-    ``refuse``."""
+    """Read the body of the request, and report it with ``body``, or an error with ``refuse``."""
 
 
 class Send:
-    """Send the request to ``target``, on a connection of this request alone. An earlier one is
-    closed.
+    """Send the request to ``target`` on a connection only for this request. An earlier connection
+    is closed.
 
-    ``is_anew``: on a new connection. The request has met a dead replica or connection, and is not
-    sent a third time; an idle connection may be dead, too."""
+    ``is_anew``: on a new connection. The request has already met a dead replica or connection and
+    is not sent a third time, and an idle connection may be dead, too."""
 
     __slots__ = ("is_anew", "target")
 
@@ -38,17 +37,17 @@ class Send:
 
 @dataclass(slots=True)
 class WaitForReplica:
-    """Wait until the monotonic second ``until``, which is an event, as is every change of the
-    routes before. Send the client ``comment`` first, if there is one: with the first, its response
-    begins as an event stream with the status 200, and stays one."""
+    """Wait until the monotonic second ``until``, which is an event, like every earlier change of
+    the routes. First send ``comment`` to the client, if there is one: the first comment starts its
+    response as an event stream with the status 200."""
 
     until: float
     comment: bytes = b""
 
 
 class StartResponse:
-    """Send the client the response of the replica: its head, with the proxy's own headers and
-    ``more`` added, and then its body as it comes, through ``observe`` if there is one.
+    """Send the response of the replica to the client: its head, with the proxy's own headers and
+    ``more`` added, and then its body as it arrives, through ``observe`` if there is one.
     ``overhead_s``: time in the proxy."""
 
     __slots__ = ("more", "observe", "overhead_s")
@@ -63,8 +62,8 @@ class StartResponse:
 
 @dataclass(slots=True)
 class Break:
-    """The response stays incomplete. Send ``event`` and end it; None: nothing can be said within
-    it, so close the connection in a way that the client cannot take for its end."""
+    """Break off an incomplete response. Send ``event`` and end it; None: no message can be added,
+    so close the connection in a way that the client cannot mistake for the end."""
 
     event: bytes | None
 

@@ -1,9 +1,8 @@
-"""Content codings of answers: which ones a replica is offered, and what is in a compressed answer.
-Pure.
+"""Content codings of answers: those that a replica is offered, and decompression. Pure.
 
-An answer passes to its client as the replica has compressed it. To count its tokens it is
-decompressed beside that, piece by piece, as it comes. So replicas are offered no other coding than
-gzip, which the standard library reads: every client takes an answer that is not compressed.
+An answer is forwarded to its client as compressed by the replica. To count its tokens, it is also
+decompressed piece by piece as it arrives. So replicas are offered only gzip, which the standard
+library reads; every client accepts an uncompressed answer.
 """
 
 from __future__ import annotations
@@ -14,17 +13,16 @@ from typing import Final
 _READ: Final = frozenset({"gzip", "x-gzip"})
 _OFFERED: Final = _READ | {"identity"}
 _GZIP: Final = 16 + zlib.MAX_WBITS
-# Bytes of a decompressed piece: some milliseconds of work. Answers of models compress to a tenth,
-# seldom to a thirtieth; what exceeds this was made to.
+# Bytes of a decompressed piece, some milliseconds of work. Answers of models compress to a tenth,
+# rarely to a thirtieth; larger ratios are deliberate.
 _PIECE = 1 << 20
 _RATIO = 32
-# Members of one piece: a compressor writes one, or one for each of its own pieces.
+# Members in one piece: a compressor writes one, or one for each of its own pieces.
 _MOST_MEMBERS: Final = 64
 
 
 def offered(accepted: str) -> str:
-    """The value of Accept-Encoding for a replica, by that of the client: the codings of it that are
-    read here."""
+    """The value of Accept-Encoding for a replica: the client's codings that can be read here."""
     kept = []
     takes_any = False
     for offer in accepted.split(","):
@@ -46,15 +44,16 @@ def _is_zero(weight: str) -> bool:
 
 
 def is_plain(coding: str) -> bool:
-    """``coding``: the value of Content-Encoding, "" if there is none."""
+    """Whether an answer is uncompressed. ``coding``: the value of Content-Encoding, "" if there is
+    none."""
     return not coding or coding.strip().lower() == "identity"
 
 
 class Unpacker:
-    """The bytes in one compressed answer, as far as they can be told.
+    """A reader of one compressed answer, as far as it can be read.
 
-    ``is_lost``: from some byte on nothing is known: of another coding than was offered, broken, or
-    so dense that reading it would hold up others.
+    ``is_lost``: the rest cannot be read, because the coding was not offered, the data is broken, or
+    it is so dense that reading it would block others.
     """
 
     __slots__ = ("_gzip", "is_lost")
@@ -64,7 +63,7 @@ class Unpacker:
         self.is_lost = coding.strip().lower() not in _READ
 
     def feed(self, piece: bytes) -> bytes:
-        """What ``piece`` adds."""
+        """Return the decompressed bytes of ``piece``."""
         if self.is_lost:
             return b""
 

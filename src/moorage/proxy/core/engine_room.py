@@ -1,9 +1,9 @@
-"""Room of engines: refusals that mean "not now", and how many requests a replica takes that gave
-one. Pure.
+"""Room of engines: refusals that mean "not now", and how many requests a replica takes after one.
+Pure.
 
-An engine that is out of room refuses legal requests, which another replica, or this one a little
-later, answers. llama.cpp drops all that it has under way at that moment, so a replica that refused
-gets fewer requests at a time from then on. What is more waits here.
+An engine without room refuses valid requests that another replica, or the same one a little later,
+would answer. llama.cpp drops all its running requests at that moment, so a replica that refused
+gets fewer concurrent requests from then on. Further requests wait here.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from moorage.common.link.messages import Target
 from moorage.common.model.ids import KernelId
 from moorage.proxy.core.retry import is_error_event
 
-# What engines say, and with which statuses if not in the first event of a stream. vLLM says nothing
-# of the kind: what has no room waits in its queue, which has no bound.
+# Messages of engines, and their statuses if not in the first event of a stream. vLLM has none: its
+# requests wait in a queue without a bound.
 _WORDS: Final = (
     # llama.cpp: the slots share one context, which is full
     (500, b"Context size has been exceeded."),
@@ -25,17 +25,16 @@ _WORDS: Final = (
     # SGLang, by priority in a full queue
     (503, b"The request is aborted by a higher priority request."),
 )
-# Of an error in a stream, in OpenAI's and in Anthropic's format. In text their line ends and quotes
-# are escaped.
+# Marks of an error in a stream, in OpenAI's and in Anthropic's format. In text, their line ends and
+# quotes are escaped.
 _EVENTS: Final = (b'data: {"error"', b"event: error\n")
-# Refusals within this time are one: the engine drops all at once.
+# Refusals within this time count as one, because the engine drops everything at the same time.
 ONCE_S = 1.0
-# A replica that refused gets nothing for so long, then for twice as long: others may send to it,
-# too.
+# A replica that refused gets nothing for this long, then for twice as long, because others may send
+# to it, too.
 FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 4.0
-# After how long one more request at a time is tried; each time that it was one too many, twice as
-# long.
+# Time until one more concurrent request is tried; it doubles each time that it was one too many.
 FIRST_GROWTH_S = 30.0
 LONGEST_GROWTH_S = 960.0
 
@@ -55,7 +54,8 @@ def ends_without_room(tail: bytes) -> bool:
 
 
 class _Bound:
-    """``most``: requests at a time. ``refused``: how many were too many."""
+    """The bound of a replica. ``most``: concurrent requests. ``refused``: the number that was too
+    many."""
 
     __slots__ = (
         "grows_after_s",
@@ -78,8 +78,8 @@ class _Bound:
 
 
 class EngineRoom:
-    """The bounds of replicas that have refused requests for room, by what this process sends them.
-    Times are monotonic seconds."""
+    """The bounds of replicas that have refused requests for lack of room, for the requests of this
+    process. Times are monotonic seconds."""
 
     def __init__(self) -> None:
         self._bounds: dict[KernelId, _Bound] = {}
@@ -88,7 +88,7 @@ class EngineRoom:
         return bool(self._bounds)
 
     def refused(self, kernel_id: KernelId, in_flight: int, now: float) -> None:
-        """``in_flight``: requests there, the refused one included."""
+        """Record a refusal. ``in_flight``: requests there, including the refused one."""
         bound = self._bounds.get(kernel_id)
         if bound is None:
             bound = self._bounds[kernel_id] = _Bound(now)
@@ -105,7 +105,7 @@ class EngineRoom:
         bound.pause_s = min(2 * bound.pause_s, LONGEST_PAUSE_S)
 
     def answered(self, kernel_id: KernelId, now: float) -> None:
-        """A request was answered there."""
+        """Record an answered request."""
         if (bound := self._bounds.get(kernel_id)) is None or now - bound.since < ONCE_S:
             return
 
@@ -118,14 +118,14 @@ class EngineRoom:
                 del self._bounds[kernel_id]
 
     def takes(self, kernel_id: KernelId, in_flight: int, now: float) -> bool:
-        """Whether the replica gets one more request."""
+        """Whether the replica may get one more request."""
         bound = self._bounds.get(kernel_id)
         return bound is None or (in_flight < bound.most and now >= bound.paused_until)
 
     def open_targets(
         self, targets: tuple[Target, ...], in_flight: Mapping[KernelId, int], now: float
     ) -> tuple[Target, ...]:
-        """Those that get one more request."""
+        """The replicas that may get one more request."""
         return tuple(
             t for t in targets if self.takes(t.kernel_id, in_flight.get(t.kernel_id, 0), now)
         )

@@ -1,4 +1,4 @@
-"""Error responses that the proxy itself gives, in OpenAI's format. Pure.
+"""Error responses of the proxy itself, in OpenAI's format. Pure.
 
 Errors of the engine are not here: they pass through unchanged.
 """
@@ -25,8 +25,7 @@ STALE_RETRY_S = 30
 
 @dataclass(frozen=True, slots=True)
 class ErrorResponse:
-    """A response with OpenAI's error object. ``close``: the connection cannot be used any
-    further."""
+    """A response with OpenAI's error object. ``close``: the connection cannot be reused."""
 
     status: int
     type: str
@@ -37,14 +36,14 @@ class ErrorResponse:
     close: bool = False
 
     def body(self, *, anthropic: bool = False) -> bytes:
-        """In OpenAI's format, or in Anthropic's."""
+        """The body, in OpenAI's or Anthropic's format."""
         if anthropic:
             return anthropic_json(self.message, _ANTHROPIC_TYPES.get(self.status, "api_error"))
         return error_json(self.message, self.type, self.code, self.param)
 
 
 def error_json(message: str, kind: str, code: str | None, param: str | None = None) -> bytes:
-    """``{"error": {...}}`` with all four keys, as client libraries expect."""
+    """The object ``{"error": {...}}`` with all four keys, as client libraries expect."""
     return json.dumps(
         {"error": {"message": message, "type": kind, "param": param, "code": code}}
     ).encode()
@@ -115,8 +114,8 @@ def stale_credentials(age_s: float) -> ErrorResponse:
         UNAVAILABLE,
         "credentials_stale",
         f"This proxy has had no contact with its manager for {age_s / 60:.0f} min, so it does not "
-        "know which "
-        "credentials were revoked, and honours none (proxy.credentials_max_age_s). Retry later, "
+        "know which credentials were revoked, and accepts none (proxy.credentials_max_age_s). "
+        "Retry later, "
         "or use "
         "another proxy.",
         headers={"Retry-After": str(STALE_RETRY_S)},
@@ -136,8 +135,8 @@ def invalid_key(given: bool) -> ErrorResponse:
 
 def other_project(name: str) -> ErrorResponse:
     message = (
-        f"This API key is not of the project {_shorten(name)!r}. Use a key of it, or the "
-        "address without it."
+        f"This API key does not belong to the project {_shorten(name)!r}. Use a key of the "
+        "project, or the address without it."
     )
     return ErrorResponse(403, "permission_error", "project_not_allowed", message)
 
@@ -154,7 +153,7 @@ def body_too_large(limit: int) -> ErrorResponse:
 
 
 def too_intricate() -> ErrorResponse:
-    message = "The body has too many small values within others. Send fewer of them in one request."
+    message = "The body has too many small nested values. Send fewer of them in one request."
     return ErrorResponse(413, INVALID, "request_too_large", message)
 
 
@@ -232,7 +231,8 @@ def not_an_object(found: str) -> ErrorResponse:
 
 
 def invalid_model(found: str | None) -> ErrorResponse:
-    """``found``: the JSON type of the value of ``model``, None if it is missing."""
+    """The error for an invalid model. ``found``: the JSON type of the value of ``model``, None if
+    it is missing."""
     message = (
         "The body has no `model`. GET /v1/models lists the models."
         if found is None
@@ -259,7 +259,7 @@ def unknown_model(name: str, known: Iterable[str]) -> ErrorResponse:
 
 
 def model_loading(name: str, expected_s: int = 0) -> ErrorResponse:
-    """``expected_s``: until a replica is ready; 0: unknown."""
+    """The error for a loading model. ``expected_s``: until a replica is ready; 0 if unknown."""
     return ErrorResponse(
         503,
         UNAVAILABLE,
@@ -275,8 +275,8 @@ def too_many_held(name: str, expected_s: int) -> ErrorResponse:
         503,
         UNAVAILABLE,
         "server_is_overloaded",
-        f"The model {name!r} has no ready replica, and as many requests wait as this proxy holds "
-        "(proxy.max_held_requests, proxy.max_held_bytes). Retry later.",
+        f"The model {name!r} has no ready replica, and the number of waiting requests has reached "
+        "this proxy's limit (proxy.max_held_requests, proxy.max_held_bytes). Retry later.",
         headers={"Retry-After": str(expected_s or LOADING_RETRY_S)},
     )
 
@@ -314,14 +314,14 @@ def key_rejected() -> ErrorResponse:
 
 def provider_refused() -> ErrorResponse:
     return upstream_error(
-        "The outside provider to which this model falls back refused the request of the proxy. "
+        "The outside provider that is this model's fallback refused the proxy's request. "
         "Your key is "
         "not the cause. Retry, or contact the owner of the endpoint."
     )
 
 
 def unreachable(connecting: bool, tried: int) -> ErrorResponse:
-    """No replica responded. ``connecting``: the last one could not even be reached."""
+    """The error if no replica responded. ``connecting``: the last one could not even be reached."""
     problem = "could not be reached" if connecting else "closed the connection before it responded"
     return upstream_error(
         f"The replica {problem} ({tried} tried). Retry; a lost replica is replaced."
@@ -329,7 +329,7 @@ def unreachable(connecting: bool, tried: int) -> ErrorResponse:
 
 
 def upstream_failure(failure: Failure, read_idle_timeout_s: float, tried: int) -> ErrorResponse:
-    """What a failed attempt, the last one, means to the client. ``tried``: replicas."""
+    """The error for the client after the last failed attempt. ``tried``: the number of replicas."""
     if failure is Failure.IDLE_TIMEOUT:
         return upstream_timeout(read_idle_timeout_s)
     if failure is Failure.KEY_REJECTED:
@@ -351,7 +351,7 @@ def internal_error(request_id: str) -> ErrorResponse:
 
 
 def malformed_http(status: int, detail: str) -> ErrorResponse:
-    """A request that violates HTTP or our limits: 400, 414 (URL) or 431 (headers)."""
+    """The error for a request that violates HTTP or our limits: 400, 414 (URL) or 431 (headers)."""
     return ErrorResponse(
         status, INVALID, None, f"Malformed HTTP request: {detail[:400]}.", close=True
     )

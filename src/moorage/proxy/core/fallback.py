@@ -1,10 +1,9 @@
-"""Fallbacks: where a request goes that its model cannot serve, to another model or an outside
-provider. Pure.
+"""Fallbacks: other models or outside providers for requests that a model cannot serve. Pure.
 
-The fallbacks of the model that the request names are tried in their order, each once. Those of
-another model are not followed, so a chain has an end and no loops. A caller gets another model only
-if it may ask for it itself, and that model only while it has a ready replica; a provider gets the
-request without anything of the client but its body.
+The fallbacks of the requested model are tried in order, each once. Fallbacks of fallbacks are not
+followed, so a chain ends and has no loops. A caller gets another model only if it may use that
+model itself, and only while the model has a ready replica; a provider gets only the body of the
+client's request.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ FALLS_BACK = frozenset(
     }
 )
 """Failures before the first byte after which the request may go to a fallback. A replica that fell
-silent may still work on it."""
-# What providers of OpenAI's API have. Each also has the rest of its own path in place of /v1.
+silent may still be working on it."""
+# Paths that providers of OpenAI's API support. Each provider has its own prefix in place of /v1.
 _PROVIDED = frozenset(
     f"/v1/{api}"
     for api in (
@@ -53,9 +52,9 @@ _PROVIDED = frozenset(
 
 @dataclass(slots=True)
 class Hop:
-    """The next place for a request, with the body and the path for it. ``route``: of the model
-    whose limits count: another one, or for a provider the one that was asked for. ``name``: of the
-    model there."""
+    """The next destination of a request, with its body and path. ``route``: of the model whose
+    limits count: the other model, or for a provider the requested one. ``name``: of the model
+    there."""
 
     name: str
     route: ModelRoute
@@ -65,8 +64,7 @@ class Hop:
 
 
 class FallbackChain:
-    """The fallbacks that are left for one request. ``forward``, ``body``: as the client has sent
-    it."""
+    """The remaining fallbacks of one request. ``forward``, ``body``: from the client."""
 
     __slots__ = ("_body", "_head", "_left", "after_s", "forward")
 
@@ -80,8 +78,8 @@ class FallbackChain:
     def next(
         self, find: Callable[[str], ModelRoute | None], pick: Callable[[str], Target | None]
     ) -> Hop | None:
-        """The first one that can serve now; it is not returned again. ``find`` returns the route of
-        a model, ``pick`` a ready replica of it."""
+        """The first fallback that can serve now, which is not returned again. ``find`` returns the
+        route of a model, ``pick`` a ready replica of it."""
         for fallback in list(self._left):
             if (hop := self._hop(fallback, find, pick)) is not None:
                 self._left.remove(fallback)
@@ -123,6 +121,6 @@ class FallbackChain:
 
 
 def is_refused(status: int) -> bool:
-    """Whether a provider did not take the request as ours: its answer may say whose key it is, or
-    send the client elsewhere."""
+    """Whether a provider refused our key or redirected us. Its answer may reveal whose key it is,
+    or send the client elsewhere."""
     return status in (401, 403) or 300 <= status < 400

@@ -7,14 +7,14 @@ from email.message import Message
 
 _MAX_FIELDS = 64
 _MAX_VALUE = 4096
-# Of the head of a part; and of a header, for each of which ``email`` reads it once more.
+# Limits of a part's head, and of a header's parameters, for each of which ``email`` rereads it.
 _MAX_HEAD = 4096
 _MAX_LINES = 16
 _MAX_PARAMETERS = 16
 
 
 def text_fields(body: bytes, content_type: str) -> list[tuple[str, str]]:
-    """Names and values of fields that are no files and no longer than 4 KiB. Raises
+    """Names and values of fields that are not files and have at most 4 KiB. Raises
     ``ValueError``."""
     return [
         (name, body[begin:end].decode()) for name, begin, end in _text_spans(body, content_type)
@@ -22,7 +22,7 @@ def text_fields(body: bytes, content_type: str) -> list[tuple[str, str]]:
 
 
 def field_span(body: bytes, content_type: str, name: str) -> tuple[int, int]:
-    """Where the value of a field is that ``text_fields`` has found."""
+    """The span of the value of a field that ``text_fields`` has found."""
     return next(
         (begin, end) for found, begin, end in _text_spans(body, content_type) if found == name
     )

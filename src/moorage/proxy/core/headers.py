@@ -25,9 +25,8 @@ _HOP_BY_HOP = frozenset(
         "upgrade",
     }
 )
-# The client's credentials are for the proxy, not for the engine: the names under which client
-# libraries send keys, and cookies, among which are those of apps. The others are set anew for the
-# next hop.
+# The client's credentials are for the proxy, not for the engine: the headers of client libraries'
+# keys, and cookies, which include those of apps. The others are set again for the next hop.
 _NOT_UPSTREAM = _HOP_BY_HOP | {
     "api-key",
     "authorization",
@@ -42,7 +41,7 @@ _NOT_UPSTREAM = _HOP_BY_HOP | {
 }
 NOT_FROM_A_KERNEL = frozenset(
     {
-        # For browsers: these have an effect on the whole origin or site, which others share.
+        # For browsers, these affect the whole origin or site, which others share.
         "accept-ch",
         "alt-svc",
         "clear-site-data",
@@ -54,7 +53,7 @@ NOT_FROM_A_KERNEL = frozenset(
         "service-worker-allowed",
         "set-cookie2",
         "strict-transport-security",
-        # For web servers in front of the proxy: these make them serve other resources of theirs.
+        # For web servers in front of the proxy, these make them serve other resources.
         "x-accel-charset",
         "x-accel-expires",
         "x-accel-limit-rate",
@@ -62,7 +61,7 @@ NOT_FROM_A_KERNEL = frozenset(
         "x-lighttpd-send-file",
         "x-reproxy-url",
         "x-sendfile",
-        # Those of the proxy itself.
+        # Headers of the proxy itself.
         "x-moorage-budget-warning",
         "x-moorage-error",
         "x-moorage-idle-ends-at",
@@ -72,9 +71,9 @@ NOT_FROM_A_KERNEL = frozenset(
         "x-request-id",
     }
 )
-"""Response headers of a program in a session that have an effect beyond its own responses. In lower
+"""Response headers of a program in a session that have effects beyond its own responses, in lower
 case."""
-# Of outside providers: whose account it is, and its limits, which are not the client's.
+# Headers of outside providers about their account and its limits, which are not the client's.
 _OF_ACCOUNT = frozenset(
     {"openai-organization", "openai-project"}
     | {
@@ -84,10 +83,11 @@ _OF_ACCOUNT = frozenset(
     }
 )
 _NOT_DOWNSTREAM = _HOP_BY_HOP | NOT_FROM_A_KERNEL | _OF_ACCOUNT | {"set-cookie"}
-# All that an outside provider learns of a client's head.
+# The only headers of a client that an outside provider gets.
 _TO_PROVIDER = frozenset({"accept", "accept-encoding", "content-type"})
 
-# A protocol that OpenAI's clients offer in browsers, which can set no header: a key follows.
+# A protocol, followed by the key, that OpenAI's clients offer in browsers, which cannot set
+# headers.
 _KEY_PROTOCOL = "openai-insecure-api-key."
 _ACCEPTS = "accept-encoding"
 _PROTOCOLS = "sec-websocket-protocol"
@@ -111,10 +111,9 @@ def connection_options(pairs: list[tuple[str, str]]) -> frozenset[str]:
 def kept_for_replica(
     client: HeaderPairs, *, uncompressed: bool = False, without: frozenset[str] = frozenset()
 ) -> list[tuple[str, str]]:
-    """The client's headers that a replica gets. Those of the proxy for it, as ``for_replica`` makes
-    them, are added for each request. ``uncompressed``: it is not to compress its response;
-    otherwise it may as far as it can be read here (``content_coding``). ``without``: in lower
-    case."""
+    """The client's headers that a replica gets. The proxy's own headers from ``for_replica`` are
+    added for each request. ``uncompressed``: the replica must not compress its response; otherwise
+    it may use codings that can be read here (``content_coding``). ``without``: in lower case."""
     pairs = list(client)
     dropped = _NOT_UPSTREAM | connection_options(pairs) | without
     if uncompressed:
@@ -131,19 +130,19 @@ def kept_for_provider(client: HeaderPairs, *, uncompressed: bool = False) -> lis
 
 
 def for_replica(key: str) -> list[tuple[str, str]]:
-    """The proxy's own headers for a replica, beside X-Request-Id. ``key``: the replica's own key,
+    """The proxy's own headers for a replica, besides X-Request-Id. ``key``: the replica's own key,
     "" if it has none."""
     return [("Authorization", f"Bearer {key}")] if key else []
 
 
 def kept_for_client(replica: HeaderPairs) -> list[tuple[str, str]]:
-    """The replica's headers that the client gets. ``for_client`` makes those that are added."""
+    """The replica's headers that the client gets. Those from ``for_client`` are added."""
     pairs = list(replica)
     dropped = _NOT_DOWNSTREAM | connection_options(pairs)
     kept = [(name, value) for name, value in pairs if name.lower() not in dropped]
     values = {name.lower(): value for name, value in kept}
     if is_event_stream(values.get("content-type", "")):
-        # Otherwise a web server in front of the proxy buffers the events.
+        # Otherwise a web server in front of the proxy would buffer the events.
         if "x-accel-buffering" not in values:
             kept.append(("X-Accel-Buffering", "no"))
         if "cache-control" not in values:
@@ -153,7 +152,7 @@ def kept_for_client(replica: HeaderPairs) -> list[tuple[str, str]]:
 
 
 def key_in_protocols(protocols: str) -> str:
-    """The key among the protocols that a WebSocket's client offers; "" if there is none."""
+    """The key among the protocols offered by a WebSocket's client, or ""."""
     offered = (protocol.strip() for protocol in protocols.split(","))
     return next((p.removeprefix(_KEY_PROTOCOL) for p in offered if p.startswith(_KEY_PROTOCOL)), "")
 
@@ -161,7 +160,7 @@ def key_in_protocols(protocols: str) -> str:
 def upgrade_for_replica(
     client: HeaderPairs, without: frozenset[str] = frozenset()
 ) -> list[tuple[str, str]]:
-    """The client's headers for a replica that is to switch to a WebSocket: without its key, and
+    """The client's headers for a replica that should switch to a WebSocket: without its key, and
     without an offer to compress, so that the tokens in its messages can be counted."""
     kept = [("Connection", "Upgrade"), ("Upgrade", "websocket")]
     for name, value in kept_for_replica(client, without=without):
@@ -180,9 +179,10 @@ def upgrade_for_client(replica: HeaderPairs) -> list[tuple[str, str]]:
 
 
 def name_of(replica: Target) -> str:
-    """What clients are told of who answered: the id of the replica's session, which commands and
-    the REST API take; of an outside provider, its place among the fallbacks. Whole: ids that begin
-    alike are of one moment, not of one replica."""
+    """The name of the answering target for clients: the id of the replica's session, which commands
+    and the REST API accept; for an outside provider, its place among the fallbacks. The id is
+    complete, because ids with a common prefix come from the same moment, not from the same
+    replica."""
     return replica.session_id or replica.kernel_id
 
 
@@ -196,7 +196,7 @@ def for_client(replica: Target, overhead_s: float, request_id: str) -> list[tupl
 
 
 def query_to_replica(query: str) -> str:
-    """The raw query string of a request for a replica, without access tokens, which are for
+    """The raw query string of a request for a replica, without access tokens, which are only for
     apps."""
     if not query:
         return ""
@@ -213,7 +213,7 @@ def printable_reason(reason: str | None) -> str | None:
 
 def is_event_stream(content_type: str) -> bool:
     if content_type == "application/json":
-        return False  # the rule, at a fraction of the time
+        return False  # the usual case, at a fraction of the time
     return content_type.partition(";")[0].strip().lower() == "text/event-stream"
 
 

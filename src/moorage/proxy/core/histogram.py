@@ -11,8 +11,8 @@ from moorage.proxy.core.member_scan import IS_COMPILED
 
 
 class Histogram:
-    """``bounds``: upper bounds of the buckets, ascending. ``counts``: values in each bucket, and
-    beyond the last bound."""
+    """A histogram. ``bounds``: upper bounds of the buckets, ascending. ``counts``: values in each
+    bucket, and beyond the last bound."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -29,7 +29,7 @@ class Histogram:
 
 
 def place(bounds: tuple[float, ...], value: float) -> int:
-    """``bisect_left``, which compiled code need not call."""
+    """The same as ``bisect_left``, which compiled code need not call."""
     low = 0
     high = len(bounds)
     while low < high:

@@ -1,7 +1,7 @@
-"""JSON scanner: reads the value that begins at a position of a text, and says where it ends.
+"""JSON scanner: reads the value at a position of a text, and returns its end.
 
-The scanner behind ``json.loads``, which does not look at what surrounds the value. Raises
-``StopIteration`` where no value begins, and ``ValueError`` for a broken one.
+This is the scanner behind ``json.loads``, which ignores the text around the value. It raises
+``StopIteration`` if no value begins there, and ``ValueError`` for an invalid one.
 """
 
 from __future__ import annotations

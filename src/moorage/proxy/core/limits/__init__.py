@@ -1,1 +1,1 @@
-"""Limits of requests for models: what they need, what was used, and what each reserves. Pure."""
+"""Limits of requests for models: their needs, the usage, and the reservations. Pure."""
