@@ -1,9 +1,8 @@
-"""Id of a proxy, from its settings, or kept in its state directory.
+"""Id of a proxy, from its settings or its state directory.
 
-Host names are not unique (containers, images), so the id of a proxy that has none in its settings
-ends with random characters. The file with it is what makes a process this proxy over restarts,
-whatever its host is called then. Proxies that have an id from a release that took host name and
-port only keep it.
+Host names are not unique (containers, images), so a generated id ends with random characters. The
+file with the id identifies the proxy across restarts, even if its host is renamed. Proxies keep an
+id from a release that used only host name and port.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from moorage.common.model.errors import ConfigError
 
 
 def proxy_directory(home: Path, proxy: str) -> Path:
-    """Where the proxy of this id keeps its state."""
+    """The state directory of the proxy with this id."""
     return home / re.sub(r"[^A-Za-z0-9._-]", "_", f"proxy-{proxy}")
 
 
 def proxy_id(settings: ProxySettings, home: Path, clock: Clock) -> str:
-    """The id of the proxy with the state directory ``home``. Writes it there at its first start,
-    unless the settings have one. Raises ``ConfigError`` if the file cannot be read, and
+    """The id of the proxy with the state directory ``home``. It is written there at the first
+    start, unless the settings have an id. Raises ``ConfigError`` if the file cannot be read, and
     ``OSError``."""
     if settings.id:
         return settings.id
@@ -41,7 +40,7 @@ def proxy_id(settings: ProxySettings, home: Path, clock: Clock) -> str:
     plain = f"{socket.gethostname()}-{port}"
     has_plain = identity_file(home, "proxy", plain).load() or proxy_directory(home, plain).is_dir()
 
-    # Of UUIDs of this version, the last digits are random.
+    # The last digits of UUIDs of this version are random.
     made = plain if has_plain else f"{plain}-{clock.new_id()[-8:]}"
     _store(file, made)
     stored = _load(file)  # another process may have been faster
@@ -65,7 +64,7 @@ def _load(file: Path) -> str | None:
 
 
 def _store(file: Path, made: str) -> None:
-    """Write the file durably, unless there is one."""
+    """Write the file durably, unless it exists."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     temporary = file.with_suffix(f".{os.getpid()}")
     with temporary.open("w") as out:

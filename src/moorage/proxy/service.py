@@ -44,15 +44,15 @@ if TYPE_CHECKING:
     from moorage.common.telemetry.tracer import Tracer
     from moorage.proxy.ssh.server import SshFrontend
 
-# How exactly a proxy that starts without its manager knows how old its credentials are.
+# Accuracy of the age of credentials in a proxy that starts without its manager.
 _CONFIRM_S = 30.0
 
 log = structlog.get_logger("moorage.proxy")
 
 
 class Proxy:
-    """The app proxy. An async context manager: while entered, it serves and follows the manager's
-    routes.
+    """The app proxy, as an async context manager. While entered, it serves and follows the
+    manager's routes.
 
     ``address`` and ``internal_address`` are the bound (host, port), ``scheme`` is that of
     ``address``. ``home`` is the state directory, by default ``common.home``. Entering raises
@@ -213,7 +213,7 @@ class Proxy:
                 Loop("proxy.credentials", feed.confirm, interval_s=_CONFIRM_S, clock=self._clock)
             )
 
-            # First: requests that are running need the link, which tells the manager of them.
+            # First, because running requests need the link, which reports them to the manager.
             stack.push_async_callback(self._drain)
             self._stack = stack.pop_all()
 
@@ -225,8 +225,8 @@ class Proxy:
 
     async def _drain(self) -> None:
         if self._slot is not None:
-            # Another worker serves on. A client may just send a request on a connection that is
-            # idle.
+            # Another worker continues to serve. A client may be sending a request on an idle
+            # connection.
             await self._plane.retire(self._timeouts.shutdown_s)
         await self._plane.stop(self._timeouts.shutdown_s)
 
@@ -243,7 +243,8 @@ class Proxy:
             raise _cannot_listen("proxy.listen", host, port, error) from error
 
     def _ssh_frontend(self, dialer: Dialer) -> SshFrontend | None:
-        """None if SSH is off. Raises ``ConfigError`` if its package is not installed."""
+        """The SSH server, or None if SSH is off. Raises ``ConfigError`` if its package is not
+        installed."""
         if self._settings.ssh_listen is None:
             return None
 

@@ -13,10 +13,10 @@ class Timeouts:
     """From accepting a connection, or from the first byte of a later request, to the end of its
     head."""
     idle_s: float = 75.0
-    """Longest pause between two requests of a connection. Longer than what web servers in front of
-    it keep idle connections for (60 s), so that they close first."""
+    """Longest pause between two requests of a connection. It is longer than web servers in front of
+    the proxy keep idle connections (60 s), so that they close first."""
     body_s: float = 60.0
-    """From the head of a request to the end of its body, which may take a second longer for each
+    """From the head of a request to the end of its body, plus a second for each
     ``body_bytes_per_s``."""
     body_bytes_per_s: int = 1024
     linger_s: float = 10.0
@@ -30,7 +30,7 @@ class Timeouts:
     then."""
     kept_s: float = 4.0
     """Time for which an idle connection to a replica is kept. Engines close theirs after 5 s
-    (uvicorn, cpp-httplib): close ours before they do."""
+    (uvicorn, cpp-httplib), so ours is closed earlier."""
     table_update_s: float = 1.0
     """Maximum wait of a request for a newer route table that may admit it. Proxies normally receive
     a change well within this time."""

@@ -1,9 +1,9 @@
 """Member scan: reads a few members of a JSON object, and skips over the others. Pure.
 
-For compiled code, in which it takes a fraction of the time of ``json``, also because it makes no
-objects of what nobody reads; interpreted it is much slower. It takes only what is certain to be
-JSON as ``json.loads`` reads it. Whatever is unusual, ``json`` decides: escapes in names, names that
-come twice, deep nesting, NaN.
+It is meant for compiled code, where it takes a fraction of the time of ``json``, partly because it
+creates no objects for unread values; interpreted, it is much slower. It accepts only text that
+``json.loads`` certainly reads in the same way. Unusual text is left to ``json``: escapes in names,
+repeated names, deep nesting, NaN.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SPACE: Final = 0x20
 _U: Final = 0x75
 _ESCAPES: Final = b'"\\/bfnrtu'
 _HEX: Final = b"0123456789abcdefABCDEF"
-# A bit for each level; and numbers that int() reads whatever its settings are.
+# A bit for each level; and digits that int() reads regardless of its settings.
 _DEEPEST: Final = 60
 _LONGEST_NUMBER: Final = 300
 _LONGEST_INTEGER: Final = 15
@@ -43,16 +43,17 @@ _CONSTANTS: Final[dict[int, bool | None]] = {0x74: True, 0x66: False, 0x6E: None
 
 
 def read_members(data: bytes, at: i64, names: dict[bytes, str]) -> tuple[Members, i64] | None:
-    """Those of the object at ``at`` that have one of ``names``, and where the object ends. None if
-    ``json`` has to read it, whatever it is. What is skipped may be no UTF-8."""
+    """The members of the object at ``at`` that have one of ``names``, and the end of the object.
+    None if ``json`` has to read it. Skipped text may be invalid UTF-8."""
     try:
         return _read(data, at, names)
-    except (IndexError, UnicodeDecodeError):  # it has no end, or is no UTF-8
+    except (IndexError, UnicodeDecodeError):  # it has no end, or is not UTF-8
         return None
 
 
 def read_member(data: bytes, at: i64, names: dict[bytes, str]) -> tuple[Members, i64] | None:
-    """As ``read_members``, of the object that is the value of the name that ends at ``at``."""
+    """The result of ``read_members`` for the object that is the value of the name that ends at
+    ``at``."""
     try:
         at = _value_of(data, at)
         return _read(data, at, names) if at >= 0 else None
@@ -102,15 +103,15 @@ def _skip_space(data: bytes, at: i64) -> i64:
 
 
 def _value_of(data: bytes, at: i64) -> i64:
-    """Where the value begins whose name ends at ``at``; -1: there is none."""
+    """Index of the value whose name ends at ``at``; -1 if there is none."""
     at = _skip_space(data, at)
     return _skip_space(data, at + 1) if data[at] == _COLON else -1
 
 
 def _value_end(data: bytes, at: i64) -> i64:
-    """Where a value ends; -1: it is none, or an unusual one."""
+    """Index of the end of a value; -1 if it is invalid or unusual."""
     depth: i64 = 0
-    objects: i64 = 0  # a bit for each level: whether it is one
+    objects: i64 = 0  # a bit for each level: whether it is an object
     while True:
         byte: i64 = data[at]
         if byte == _OPEN_OBJECT or byte == _OPEN_ARRAY:  # noqa: SIM109
@@ -140,9 +141,9 @@ def _value_end(data: bytes, at: i64) -> i64:
 
 
 def _close(data: bytes, at: i64, depth: i64, objects: i64) -> tuple[i64, i64, i64, bool]:
-    """What follows a value, or stands in place of the first one, at some depth: the ends of all
-    that ends there. True: another value follows, at the place that is returned first; else that is
-    the end, or -1."""
+    """Read the ends of containers that follow a value, or that stand in place of the first value,
+    at some depth. True: another value follows at the returned index; otherwise the index is the
+    end, or -1."""
     while depth > 0:
         at = _skip_space(data, at)
         byte: i64 = data[at]
@@ -160,7 +161,7 @@ def _close(data: bytes, at: i64, depth: i64, objects: i64) -> tuple[i64, i64, i6
 
 
 def _next(data: bytes, at: i64, is_in_object: i64) -> i64:
-    """Where the next value begins, behind its name if it has one; -1: there is none."""
+    """Index of the next value, after its name if it has one; -1 if there is none."""
     if not is_in_object:
         return at
     if data[at] != _QUOTE or (at := _string_end(data, at + 1)) < 0:
@@ -180,7 +181,7 @@ def _scalar_end(data: bytes, at: i64, byte: i64) -> i64:
 
 
 def _plain_end(data: bytes, at: i64) -> i64:
-    """Where the closing quote of a string without escapes is."""
+    """Index of the closing quote of a string without escapes."""
     byte: i64 = data[at]
     while byte != _QUOTE:
         if byte < _SPACE or byte == _BACKSLASH:
@@ -235,7 +236,7 @@ def _number_end(data: bytes, at: i64) -> i64:
 
 
 def _digits_end(data: bytes, at: i64) -> i64:
-    """-1: there are none."""
+    """Index of the end of digits; -1 if there are none."""
     begin: i64 = at
     while _ZERO <= data[at] <= _NINE:
         at += 1
@@ -266,4 +267,4 @@ def _value(data: bytes, at: i64, end: i64) -> object:
 
 
 IS_COMPILED: Final = not isinstance(read_members, FunctionType)
-"""Whether it is worth while."""
+"""Whether the scan is worthwhile."""

@@ -1,4 +1,4 @@
-"""Metrics of the proxy, in a registry of their own.
+"""Metrics of the proxy, in a separate registry.
 
 Labels hold model names of the route table, never user input.
 """
@@ -21,7 +21,7 @@ from moorage.proxy.core.activity import ModelActivity
 from moorage.proxy.core.histogram import Histogram
 
 NO_MODEL = "-"
-"""Label of requests that named no model of the table. It is not a valid model name."""
+"""Label of requests without a model of the table. It is not a valid model name."""
 
 _DURATION = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _OVERHEAD = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5)
@@ -38,8 +38,8 @@ class _Model:
 
 
 class _Requests(Collector):
-    """What each request adds to. ``prometheus_client``'s own counters cost more than relaying a
-    request."""
+    """Counters that each request changes. ``prometheus_client``'s own counters cost more than
+    relaying a request."""
 
     def __init__(self) -> None:
         self.models: dict[str, _Model] = {}
@@ -105,7 +105,7 @@ class _Requests(Collector):
         )
         for name, activity in self.activity.items():
             if name not in self.models:
-                continue  # it is gone, or none of its requests has ended
+                continue  # the model is gone, or none of its requests has ended
 
             tokens.add_metric([name, "in"], activity.tokens_in)
             tokens.add_metric([name, "out"], activity.tokens_out)
@@ -122,7 +122,7 @@ def _add(family: HistogramMetricFamily, labels: Sequence[str], histogram: Histog
 
 
 class ProxyMetrics:
-    """``registry``: where they are registered, beside what every daemon has."""
+    """The metrics. ``registry``: has them in addition to every daemon's metrics."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         registry = registry or CollectorRegistry(auto_describe=True)
@@ -180,12 +180,12 @@ class ProxyMetrics:
     def show_requests(
         self, in_flight: Mapping[str, int], waiting: Callable[[], Mapping[str, int]]
     ) -> None:
-        """Read requests in flight and waiting ones, by model, when metrics are asked for."""
+        """Let metrics read requests in flight and waiting ones, by model, on demand."""
         self._hot.in_flight = in_flight
         self._hot.waiting = waiting
 
     def show_activity(self, models: Mapping[str, ModelActivity]) -> None:
-        """Read tokens and times to the first token when metrics are asked for."""
+        """Let metrics read tokens and times to the first token on demand."""
         self._hot.activity = models
 
     def record_upstream_failure(self, model: str, kind: str) -> None:
@@ -197,7 +197,7 @@ class ProxyMetrics:
         self._fallbacks.labels(model, to).inc()
 
     def remove_models(self, models: Iterable[str]) -> None:
-        """Remove the series of models that no longer exist. Otherwise series would accumulate."""
+        """Remove the series of models that no longer exist, which would otherwise accumulate."""
         for model in models:
             self._hot.models.pop(model, None)
             for kind in self._kinds.pop(model, ()):

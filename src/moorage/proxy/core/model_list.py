@@ -16,8 +16,8 @@ _LARGEST = 1000
 
 
 def list_models(routes: Iterable[ModelRoute], query: str, is_anthropic: bool) -> bytes:
-    """JSON with the models, in their order. ``query``: the raw one of the request, with the page
-    that is wanted."""
+    """JSON with the models in their order. ``query``: the raw query of the request, with the wanted
+    page."""
     if not is_anthropic:
         return json.dumps({"object": "list", "data": [_openai(route) for route in routes]}).encode()
     page, has_more = _page([_anthropic(route) for route in routes], query)
@@ -32,8 +32,9 @@ def show_model(route: ModelRoute, is_anthropic: bool) -> bytes:
 
 
 def _openai(route: ModelRoute) -> dict[str, object]:
-    """``capabilities``: paths of the APIs that its engine has; null: unknown, as nothing serves it,
-    or it is custom. ``max_model_len``: null: unknown. ``parent``: of an adapter, as vLLM has it."""
+    """A model in OpenAI's format. ``capabilities``: paths of its engine's APIs; null if unknown,
+    because nothing serves it or its engine is custom. ``max_model_len``: null if unknown.
+    ``parent``: of an adapter, as in vLLM."""
     shown = {
         "id": route.name,
         "object": "model",
@@ -58,8 +59,8 @@ def _anthropic(route: ModelRoute) -> dict[str, object]:
 
 
 def _page(models: list[dict[str, object]], query: str) -> tuple[list[dict[str, object]], bool]:
-    """The models that ``limit``, ``after_id`` and ``before_id`` name, and whether there are more
-    beyond."""
+    """The models selected by ``limit``, ``after_id`` and ``before_id``, and whether there are
+    more."""
     fields = {name: values[-1] for name, values in parse_qs(query).items()}
     digits = fields.get("limit", "")
     size = min(max(1, int(digits)), _LARGEST) if digits.isdecimal() and len(digits) < 9 else _LIMIT

@@ -1,8 +1,7 @@
-"""Permit: what follows from the head of a request, a model and one version of the route table
-together. Pure.
+"""Permit: the consequences of a request's head, a model and one version of the route table. Pure.
 
-Requests with equal heads share what was decided about the head (``BodyRequired``), and so the
-permits in it. Every change of the table ends them all, so whatever the table says may be kept here.
+Requests with equal heads share the decision about the head (``BodyRequired``) and its permits.
+Every change of the table invalidates all permits, so they may contain any fact from the table.
 """
 
 from __future__ import annotations
@@ -12,10 +11,10 @@ from moorage.proxy.core.limit_subject import LimitSubject
 
 
 class Permit:
-    """The sender of a head may ask for this model, whose engine has the API.
+    """A permit for the sender of a head to use this model, whose engine has the API.
 
-    ``version``: of the table. ``subjects``: what limits such a request; None until somebody has
-    asked."""
+    ``version``: of the table. ``subjects``: the subjects that limit such a request; None until they
+    are first needed."""
 
     __slots__ = (
         "endpoint",

@@ -1,7 +1,7 @@
 """Priority of requests: the class of the key, and how an engine learns it. Pure.
 
-A higher number goes first, as for sessions. vLLM serves lower numbers first, and takes 0 for a
-request that names none, so it gets the distance below the default.
+A higher number goes first, as for sessions. vLLM serves lower numbers first, with 0 as the default,
+so it gets the distance below our default.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ PRIORITIZED_PATHS: Final = ("/v1/chat/completions", "/v1/completions")
 
 
 def priority_of(key: KeyGrant | None) -> int:
-    """That of the key and its project, 0 to 100."""
+    """The priority of the key and its project, 0 to 100."""
     return DEFAULT if key is None or key.priority is None else key.priority
 
 
 def with_priority(body: bytes, priority: int) -> bytes:
     """``body``, a JSON object with at least one member, with a last member ``priority`` for vLLM.
 
-    The other bytes stay as they are. If the client has sent a ``priority`` of its own, the object
-    has two: the last one counts for vLLM, as for every reader on Python's json.
+    The other bytes stay unchanged. If the client has sent its own ``priority``, the object has two:
+    the last one counts for vLLM, as for every reader based on Python's json.
     """
     end = body.rindex(b"}")
     return b'%b,"priority":%d%b' % (body[:end], DEFAULT - priority, body[end:])

@@ -1,4 +1,4 @@
-"""Bodies of requests: JSON or a form, as far as the proxy reads them. Pure."""
+"""Bodies of requests, JSON or a form, as far as the proxy reads them. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MEMBERS: Final = {
     )
 }
 
-# Of large bodies, all that anything here asks for.
+# All members of large bodies that the proxy reads.
 _ASKED: Final = frozenset(MEMBERS.values()) | {
     "background",
     "input",
@@ -49,20 +49,19 @@ _TYPES: Final = {
 }
 _MODEL: Final = frozenset({"model"})
 WHOLE_BYTES: Final = 65_536
-"""A larger body is read in slices, a smaller one at once: that takes a few milliseconds, whatever
-it is."""
+"""A larger body is read in slices, a smaller one in one go, which takes a few milliseconds for any
+content."""
 SLICE_BYTES: Final = 131_072
-# A slice is as large as that only where the body is flat: it ends after a piece if it took more
-# steps.
+# A slice has this size only if the body is flat: it ends after a piece that took more steps.
 _PIECE_BYTES = 16_384
 _STEPS_IN_SLICE = 200
-# Some tenths of a second. What is flat takes some hundreds, however large; a chat of a megabyte,
-# thousands.
+# Steps for some tenths of a second. A flat body takes some hundreds, regardless of its size; a chat
+# of a megabyte takes thousands.
 _MOST_STEPS: Final = 200_000
 
 
 class LargeBody:
-    """A body of JSON that is read a slice at a time, so that others get their turns."""
+    """A JSON body that is read a slice at a time, so that others get their turns."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body
@@ -99,7 +98,7 @@ class LargeBody:
         return at < len(body) and self._error is None
 
     def document(self, *, names_another: bool = False) -> ErrorResponse | Mapping[str, object]:
-        """As ``read_json``, of what was read: large values are cut short."""
+        """The result of ``read_json`` for the read parts; large values are cut short."""
         reader = self._reader
         if self._error is not None:
             return self._error
@@ -110,8 +109,8 @@ class LargeBody:
 
 
 def some_members(body: bytes) -> Mapping[str, object] | None:
-    """What all requests are asked for, of a body that is certain to be a JSON object in which no
-    name is ambiguous. None: ``json`` decides."""
+    """The members that are read from all requests, if the body is certainly a JSON object without
+    ambiguous names. None: ``json`` decides."""
     if (found := read_members(body, 0, MEMBERS)) is None or found[1] != len(body):
         return None
 
@@ -125,11 +124,11 @@ def some_members(body: bytes) -> Mapping[str, object] | None:
 
 
 def read_json(body: bytes, *, names_another: bool = False) -> ErrorResponse | Mapping[str, object]:
-    """``names_another``: it may name a previous response, too."""
+    """Read a JSON body. ``names_another``: it may also name a previous response."""
     try:
         document = parse(body)
-        # One `model` between quotes, and no escaped letters in which another could hide: the common
-        # case.
+        # The common case: one `model` between quotes, and no escaped letters that could hide
+        # another.
         is_suspect = body.count(b'"model"') != 1 or b"\\u006" in body
         if names_another and not is_suspect:
             is_suspect = body.count(b'"previous_response_id"') > 1 or b"\\u00" in body
@@ -159,7 +158,7 @@ def read_form(body: bytes, content_type: str) -> ErrorResponse | Mapping[str, ob
 
 
 def parse(body: bytes) -> object:
-    """``json.loads``, in half the time for what nearly everybody sends. Raises ``ValueError``."""
+    """Parse JSON like ``json.loads``, in half the time for usual bodies. Raises ``ValueError``."""
     try:
         text = body.decode()
         document, end = scan(text, 0)
@@ -169,8 +168,8 @@ def parse(body: bytes) -> object:
 
 
 def _is_ambiguous(body: bytes) -> bool:
-    """Whether an object has more than one `model`, or more than one `previous_response_id`: the
-    replica might take another value than the proxy."""
+    """Whether an object has more than one `model` or `previous_response_id`, so that the replica
+    might use a different value than the proxy."""
     reader = BodyReader(_ONCE)
     for at in range(0, len(body), _PIECE_BYTES // 8):
         reader.feed(body[at : at + _PIECE_BYTES // 8])

@@ -1,4 +1,4 @@
-"""Request router: the decisions that a data plane asks for, and the state behind them. Pure.
+"""Request router: the decisions that a data plane needs, and their state. Pure.
 
 It admits requests, picks replicas and records outcomes. It does no IO and takes the time as an
 argument, so any data plane (another HTTP server, a native relay) gets the same decisions. One event
@@ -45,15 +45,15 @@ K = TypeVar("K", bound=str)
 
 
 class RequestRouter:
-    """Owns the route table, the in-flight counts, the ejections, the waiting requests and the
-    metrics.
+    """The owner of the route table, the in-flight counts, the ejections, the waiting requests and
+    the metrics.
 
     ``limiter``, ``homes``, ``results``: what the workers of a proxy share; by default there is one
     worker without limits. ``credentials_revision`` changes with the keys, and when an agent is
     revoked: until then, decisions about heads hold, and requests may go on. ``last_request``: when
     a model was asked last, in monotonic seconds. ``table_wait_s``: how long a request waits for
-    routes that may be on their way. Times named ``now`` are monotonic
-    seconds, times named ``unix_now`` are seconds since the epoch.
+    routes that may be on their way. Times named ``now`` are monotonic seconds, times named
+    ``unix_now`` are seconds since the epoch.
     """
 
     def __init__(
@@ -144,7 +144,8 @@ class RequestRouter:
         return table
 
     def forget(self) -> None:
-        """This proxy was revoked: what is open ends, and nothing is admitted any more."""
+        """Forget everything because this proxy was revoked: open requests end, and nothing is
+        admitted any more."""
         if (held := self.table) is None:
             return
 
@@ -152,7 +153,7 @@ class RequestRouter:
         agents = {"", *(app.peer_id for app in whole.apps)}
         agents.update(target.peer_id for route in whole.models for target in route.targets)
 
-        # To clients, their replicas are lost. What is left ends with its key.
+        # For clients, their replicas are lost. Everything else ends with its key.
         self.update_table(RouteTable(held.generation, (), whole.keys, revoked_agents=tuple(agents)))
         self.update_table(RouteTable(held.generation, (), ()))
         self.table = None
@@ -183,7 +184,8 @@ class RequestRouter:
         )
 
     def admit_again(self, head: BodyRequired, unix_now: float, now: float) -> ErrorResponse | None:
-        """None if the head is still admitted, by the credentials of the same revision."""
+        """The error for a head that is no longer admitted; None if it is, by credentials of the
+        same revision."""
         if not self._policy.requires_key:
             return None
         if error := self.check_credentials(now):
@@ -193,7 +195,7 @@ class RequestRouter:
         return invalid_key(given=True) if is_expired else None
 
     def check_credentials(self, now: float) -> ErrorResponse | None:
-        """None while credentials are honoured."""
+        """The error if credentials are no longer accepted, else None."""
         if not self.credentials.is_exceeded(now):
             return None
         return stale_credentials(self.credentials.age_s(now))
@@ -220,7 +222,7 @@ class RequestRouter:
         return admission.follow(forward, previous, self._find_home(previous, head, now))
 
     def _find_home(self, response_id: str, head: BodyRequired, now: float) -> Home | None:
-        """Where the stored response is; None if the caller has none with this id."""
+        """The home of a stored response; None if the caller has none with this id."""
         assert self.table is not None
         owner = owner_of(head.key)
         return self.homes.find(response_id, owner, now) or named_home(
@@ -228,32 +230,32 @@ class RequestRouter:
         )
 
     def reserve(self, ask: Ask, now: float) -> RequestReservation | ErrorResponse | None:
-        """Ask the limiter about a request. ``admit_body`` has found its model."""
+        """Ask the limiter to grant a request, whose model ``admit_body`` has found."""
         self.last_request[ask.permit.endpoint] = now
         return self.limiter.reserve(ask, now)
 
     def check_model(self, name: str) -> ErrorResponse | None:
-        """None if the model has a ready replica."""
+        """The error if the model has no ready replica, else None."""
         return no_table() if self.table is None else admission.check_model(name, self.table)
 
     def holds(self, model: str) -> bool:
-        """Whether a replica of a model that has none is on its way."""
+        """Whether requests wait for a model without a replica, because one is starting."""
         route = self.table.model(model) if self.table is not None else None
         return route is not None and route.holds
 
     def is_full(self, model: str) -> bool:
-        """Whether replicas of a model get no more requests at a time than they have room for."""
+        """Whether the replicas of a model have no room for more concurrent requests."""
         route = self.table.model(model) if self.room and self.table is not None else None
         return route is not None and self.room.bounds_any(route.targets)
 
     def hold_s(self, model: str) -> float:
-        """How long a request may wait for a replica of a model that has none, or none with room."""
+        """How long a request may wait for a model that has no replica, or none with room."""
         waits = self.holds(model) or self.is_full(model)
         return max(self._table_wait_s, self.settings.max_hold_s if waits else 0.0)
 
     def expected_s(self, model: str, unix_now: float, waited_s: float = 0.0) -> int:
-        """The time until a replica of a model is ready, as the manager expects it; 0: unknown, or
-        it takes longer than expected. ``waited_s``: since the request that starts the first one."""
+        """The manager's estimate of the time until a replica of a model is ready; 0 if unknown or
+        exceeded. ``waited_s``: since the request that starts the first replica."""
         route = self.table.model(model) if self.table is not None else None
         if route is None:
             return 0
@@ -277,7 +279,7 @@ class RequestRouter:
     def pick_of(
         self, route: ModelRoute, tried: Container[KernelId], now: float, affinity: int
     ) -> Target | None:
-        """As ``pick_target``, of a route that the table has."""
+        """The result of ``pick_target`` for a route of the table."""
         targets: Sequence[Target] = route.targets
         if self.room:
             targets = self.room.open_targets(route.targets, self._in_flight, now)
@@ -313,7 +315,7 @@ class RequestRouter:
         )
 
     def next_fallback(self, chain: FallbackChain, now: float) -> Hop | None:
-        """The first fallback that is left and can serve now."""
+        """The first remaining fallback that can serve now."""
         table = self.table
         return (
             None
@@ -324,8 +326,8 @@ class RequestRouter:
     def record_failure(
         self, model: str, target: Target, key: str, failure: Failure, *, now: float
     ) -> None:
-        """Record a failed attempt of a request with ``key``, "" for none. A replica is ejected that
-        cannot be reached, or soon cannot, or that fails everybody."""
+        """Record a failed attempt of a request with ``key``, "" for none. A replica is ejected if
+        it cannot be reached, or soon cannot, or fails for everybody."""
         self.metrics.record_upstream_failure(self._label(model), failure)
         if failure in COUNTED and self.table is not None and target.kernel_id in self.table.kernels:
             is_gone = failure is Failure.CONNECT or failure is Failure.ENGINE_DEAD
@@ -353,7 +355,7 @@ class RequestRouter:
             self._ejections.record_response(kernel_id)
 
     def _note(self, kind: int, kernel_id: KernelId, key: str, now: float) -> bool:
-        """A request with ``key`` has failed here. Returns whether the replica is avoided for it."""
+        """Note a failed request with ``key``. Returns whether the replica is avoided for it."""
         self._learn()
         self.results.tell(kind, kernel_id, key, now)
         return self._count(kind, kernel_id, key, now)
@@ -366,7 +368,7 @@ class RequestRouter:
         return False
 
     def _learn(self) -> None:
-        """Take up what the other workers have met."""
+        """Apply the results of other workers."""
         for kind, kernel_id, key, at in self.results.read():
             if kind == ANSWERED:
                 self.answering.answered(kernel_id, at)
@@ -375,8 +377,8 @@ class RequestRouter:
                 self._count(kind, kernel_id, key, at)
 
     def record_no_room(self, target: Target, now: float) -> None:
-        """Record that the engine of a replica had no room for a request, which says nothing of its
-        health."""
+        """Record that the engine of a replica had no room for a request, which says nothing about
+        its health."""
         if self.table is not None and target.kernel_id in self.table.kernels:
             self.room.refused(target.kernel_id, self._in_flight.get(target.kernel_id, 0), now)
 
@@ -385,7 +387,7 @@ class RequestRouter:
         self.metrics.record_request(self._label(model), code, duration_s)
 
     def begin_at(self, model: str, kernel_id: KernelId) -> None:
-        """Count a request in flight at a replica. ``RequestFlow`` is the only caller, also of
+        """Count a request in flight at a replica. Only ``RequestFlow`` calls this and
         ``end_at``."""
         counts = self._in_flight
         by_model = self._in_flight_by_model
@@ -404,7 +406,7 @@ class RequestRouter:
 
 
 def _subtract_one(counts: dict[K, int], key: K) -> None:
-    """Absent keys stand for zero."""
+    """Subtract one; absent keys mean zero."""
     rest = counts[key] - 1
     if rest:
         counts[key] = rest

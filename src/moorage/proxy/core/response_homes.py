@@ -1,14 +1,13 @@
-"""Homes of stored responses: which replica keeps the response with an id, and for which project.
-Pure.
+"""Homes of stored responses: the replica that keeps the response with an id, and its project. Pure.
 
 An engine keeps a response (``GET /v1/responses/{id}``, ``previous_response_id``) in its own memory,
-so only the replica that made it can tell of it. The proxy reads the id in the answer that makes it,
-and remembers the replica. What it does not remember, and no id names (``stored_response``), does
-not exist: an id that it never saw is asked of no replica, so nobody can read a response of another
-project.
+so only the replica that created it can return it. The proxy reads the id in the answer that creates
+it, and remembers the replica. A response that it does not remember, and that no id names
+(``stored_response``), does not exist: an unknown id is sent to no replica, so nobody can read a
+response of another project.
 
 It works on memory that the workers of a proxy share: a set-associative table of a fixed size. A
-full set forgets the response that was made longest ago, and all are forgotten after ``KEPT_S``.
+full set forgets the oldest response, and all are forgotten after ``KEPT_S``.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from moorage.proxy.core.body_reader import BodyReader, TooIntricate
 from moorage.proxy.core.limits.ledger import Lock, unlocked
 
 KEPT_S = 24 * 3600
-# Digests of the id and of its owner, when it was made, whether its tokens were counted, and where
-# it is.
+# Digests of the id and of its owner, its creation time, whether its tokens were counted, and its
+# home.
 _SLOT = Struct("<16s16sd?215p")
 _WAYS = 8
 _LONGEST = 214
 _NOBODY = bytes(16)
 _MAX_ANSWER = 4 * 1024 * 1024
-# Of an answer in which its id is sought: what an engine sends takes some hundreds.
+# Bytes of an answer in which its id is searched; engines need some hundreds.
 _MOST_STEPS = 8000
 _MOST_LINES = 1000
 _OF_ANSWER = frozenset({"id", "status"})
@@ -46,7 +45,7 @@ def bytes_needed(sets: int) -> int:
 
 
 def owner_of(key: KeyGrant | None) -> str:
-    """To whom the responses of a key belong: its project, or the key itself if it is of none."""
+    """The owner of a key's responses: its project, or the key itself if it has no project."""
     if key is None:
         return "all"
     return f"project {key.project}" if key.project else f"key {key.sha256}"
@@ -54,7 +53,7 @@ def owner_of(key: KeyGrant | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """``is_counted``: the tokens of the response were metered."""
+    """The home of a response. ``is_counted``: its tokens were metered."""
 
     model: str
     kernel_id: KernelId
@@ -62,7 +61,7 @@ class Home:
 
 
 class ResponseHomes:
-    """Times are monotonic seconds, of one clock for all workers. ``lock``: of sets."""
+    """The homes. Times are monotonic seconds of one clock for all workers. ``lock``: of sets."""
 
     def __init__(self, memory: memoryview, lock: Lock = unlocked) -> None:
         self._memory = memory
@@ -70,8 +69,8 @@ class ResponseHomes:
         self._sets = len(memory) // bytes_needed(1)
 
     def remember(self, response_id: str, owner: str, home: Home, now: float) -> None:
-        """A response was made. If another owner has one with this id, it belongs to neither any
-        more."""
+        """Remember a created response. If another owner has a response with this id, it no longer
+        belongs to either."""
         place = f"{home.kernel_id} {home.model}".encode()
         if len(place) > _LONGEST:
             return
@@ -89,7 +88,7 @@ class ResponseHomes:
             _SLOT.pack_into(self._memory, slot, digest, mine, now, home.is_counted, place)
 
     def find(self, response_id: str, owner: str, now: float) -> Home | None:
-        """None: there is none that this owner may know of."""
+        """Find a response; None if there is none that this owner may know."""
         digest = _digest(response_id)
         number = self._number(digest)
         with self._lock([number]):
@@ -113,7 +112,7 @@ class ResponseHomes:
         return None
 
     def _made_at(self, slot: int) -> float:
-        """0 for a slot that is free."""
+        """The creation time in a slot; 0 for a free slot."""
         made_at: float = _SLOT.unpack_from(self._memory, slot)[2]
         return made_at
 
@@ -130,9 +129,9 @@ def _digest(text: str) -> bytes:
 
 
 class ResponseReader:
-    """Reads the id of a response, and whether it has ended, in an answer with it: a JSON object, or
-    the events of a stream. Calls ``found`` before the client can know it. ``feed`` returns what it
-    is given."""
+    """A reader of the id of a response, and of its end, in an answer: a JSON object, or the events
+    of a stream. It calls ``found`` before the client can know the id. ``feed`` returns its
+    input."""
 
     def __init__(self, found: Callable[[str, bool], None], *, is_stream: bool) -> None:
         self._found = found
@@ -142,7 +141,7 @@ class ResponseReader:
         )
         self._bytes_left = _MAX_ANSWER
         self._lines_left = _MOST_LINES
-        self._line = b""  # the beginning of one, too short to tell what it is
+        self._line = b""  # a beginning that is too short to show its type
         self._is_in_line = False
         self._is_data = False
         self._is_broken = False
@@ -203,7 +202,7 @@ class ResponseReader:
         self._is_broken = False
 
     def _read(self, piece: bytes) -> None:
-        """A piece of the answer, or of the data of an event."""
+        """Read a piece of the answer, or of the data of an event."""
         reader = self._reader
         assert reader is not None
         if self._is_broken:

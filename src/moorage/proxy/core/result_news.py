@@ -1,10 +1,10 @@
-"""News of results: what the workers of a proxy tell each other of replicas that fail, or answer
-again. Pure.
+"""News of results, which the workers of a proxy exchange about replicas that fail or answer again.
+Pure.
 
-A ring in the memory that they share. Each worker writes what it meets, and reads what the others
-wrote before it decides by its own results; so all of them come to the same view, and two keys that
-fail at two workers count as two. One that has not read for a whole ring goes on with the rest:
-results come again.
+The news are in a ring in shared memory. Each worker writes its results, and reads those of the
+others before it decides by its own, so that all workers agree, and two keys that fail at two
+workers count as two. A worker that has not read for a whole ring continues with the rest, because
+results recur.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from moorage.proxy.core.limits.ledger import Lock, unlocked
 FAILED: Final = 1
 """A request with a key failed there."""
 GONE: Final = 2
-"""It cannot be reached, or soon cannot."""
+"""The replica cannot be reached, or soon cannot."""
 ANSWERED: Final = 3
-"""It has answered, after others failed."""
+"""The replica has answered, after others failed."""
 LENGTH: Final = 1024
-# Kind, worker, time, key and kernel.
+# Kind, worker, time, key and kernel of an entry.
 _NEWS: Final = struct.Struct("<BBd64s64s")
 _HEAD_BYTES: Final = 8
 BYTES: Final = _HEAD_BYTES + LENGTH * _NEWS.size
 
 
 class News(NamedTuple):
-    """``at``: monotonic seconds."""
+    """One result. ``at``: monotonic seconds."""
 
     kind: int
     kernel_id: KernelId
@@ -38,8 +38,8 @@ class News(NamedTuple):
 
 
 class ResultNews:
-    """``memory``: of ``BYTES``; None: this proxy has one process. ``worker``: number of this one,
-    of no other that runs. ``lock``: of the ring, its set 0."""
+    """The ring. ``memory``: of ``BYTES``; None: this proxy has one process. ``worker``: number of
+    this worker, unique among running ones. ``lock``: of the ring, its set 0."""
 
     def __init__(
         self, memory: memoryview | None = None, worker: int = 0, lock: Lock = unlocked
@@ -67,7 +67,7 @@ class ResultNews:
             count[0] += 1
 
     def read(self) -> list[News]:
-        """What the other workers have told since the last call."""
+        """Read the other workers' news since the last call."""
         memory = self._memory
         count = self._count
         if memory is None or count is None or count[0] == self._read:

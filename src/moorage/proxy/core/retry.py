@@ -9,7 +9,7 @@ from typing import Final
 MAX_RETRIES = 2
 # A request that has taken longer than this is not retried.
 RETRY_WINDOW_S = 10.0
-# Statuses with which a replica rejects a request before it has begun to work on it.
+# Statuses with which a replica rejects a request before it starts to work on it.
 BUSY: Final = frozenset({429, 502, 503})
 
 
@@ -25,22 +25,22 @@ class Failure(StrEnum):
     INTERRUPTED = "interrupted"  # connection lost in the middle of the response
     REFUSED = "refused"  # an outside provider refused our key, or sent us elsewhere
     KEY_REVOKED = "key-revoked"  # the client's key was revoked in the middle of the response
-    # the replica answered that its engine has died: its process will follow
+    # the replica answered that its engine has died; its process will follow
     ENGINE_DEAD = "engine-dead"
 
 
 DEATHS: Final = frozenset({Failure.DISCONNECT, Failure.ENGINE_DEAD})
-"""Failures of which the request itself may be the cause."""
+"""Failures that the request itself may cause."""
 _ERROR_DATA: Final = b'data: {"error"'
 _ERROR_EVENT: Final = b"event: error"
-# What vLLM's API server says of an engine core that has died, and of one that is being shut down.
+# Messages of vLLM's API server for an engine core that has died or is being shut down.
 _DEATH_NOTES = (b"EngineCore encountered an issue", b"cannot schedule new futures after shutdown")
 
 
 def tells_of_death(status: int, begin: bytes) -> bool:
-    """Return whether a response says that its engine has died, in an error or in the first event of
-    a stream. ``begin``: of its body. An ordinary error of the engine is the client's, whatever its
-    status."""
+    """Return whether a response reports that its engine has died, in an error or in the first event
+    of a stream. ``begin``: of its body. An ordinary error of the engine goes to the client,
+    regardless of its status."""
     if status != 500 and not is_error_event(begin):
         return False
     return any(note in begin for note in _DEATH_NOTES)
@@ -55,8 +55,8 @@ def should_retry(failure: Failure, earlier: tuple[Failure, ...], elapsed_s: floa
     """Return whether to try another replica after ``failure``. ``earlier``: failures before it.
 
     A request is retried only before the first byte of a response. After a lost connection or a dead
-    engine it is retried once only: most often the engine just closed an idle connection, or was
-    killed, but a request that crashes an engine must not crash one replica after the other.
+    engine, it is retried only once: usually the engine just closed an idle connection or was
+    killed, but a request that crashes an engine must not crash one replica after another.
     """
     if failure not in (Failure.CONNECT, Failure.BUSY, Failure.NO_ROOM) and failure not in DEATHS:
         return False

@@ -28,8 +28,8 @@ class StaleTable:
 
 @dataclass(frozen=True, slots=True)
 class AdapterRoute(ModelRoute):
-    """A model that is an adapter of an endpoint: the same, but for its name and the replicas that
-    have it."""
+    """A model that is an adapter of an endpoint, with its own name and the replicas that have
+    it."""
 
     parent: str = ""
 
@@ -40,11 +40,11 @@ class AdapterRoute(ModelRoute):
 
 class IndexedTable:
     """One generation of the route table, indexed by model name, key digest, kernel, session and
-    app, and project. ``kernels``: their models. ``adapters``: models that follow from those of the
-    table. ``version``: another object after each change, also of one within a generation.
+    app, and project. ``kernels``: their models. ``adapters``: models derived from those of the
+    table. ``version``: a new object after each change, even within a generation.
 
-    ``revoked_agents``: peer ids. Whatever routes say, what is at these agents is left out: routes
-    and credentials arrive apart from each other.
+    ``revoked_agents``: peer ids. Replicas at these agents are left out even if routes contain them,
+    because routes and credentials arrive separately.
     """
 
     __slots__ = (
@@ -74,7 +74,7 @@ class IndexedTable:
         self.change(source)
 
     def change(self, changes: RouteTable) -> None:
-        """Become the generation of ``changes``, at the cost of what they name."""
+        """Apply ``changes`` and become their generation, at a cost proportional to the changes."""
         self.version = object()
         self.generation = changes.generation
         self.revoked_agents.difference_update(changes.removed_revoked_agents)
@@ -137,7 +137,7 @@ class IndexedTable:
         return there.peer_id in self.revoked_agents
 
     def whole(self) -> RouteTable:
-        """The whole table as it is now."""
+        """The current whole table."""
         return RouteTable(
             self.generation,
             tuple(self.models.values()),
@@ -149,16 +149,16 @@ class IndexedTable:
         )
 
     def model(self, name: str) -> ModelRoute | None:
-        """An endpoint or a session before an adapter of the same name."""
+        """The model of that name; an endpoint or a session takes precedence over an adapter."""
         route = self.models.get(name)
         return self.adapters.get(name) if route is None else route
 
     def names(self) -> list[str]:
-        """Of all models."""
+        """The names of all models."""
         return [*self.models, *(name for name in self.adapters if name not in self.models)]
 
     def limits_of_project(self, name: str) -> RequestLimits | None:
-        """None: it has none."""
+        """The limits of a project, or None."""
         grant = self._projects.get(name)
         return grant.limits if grant is not None else None
 
@@ -185,7 +185,8 @@ def newest_table(held: IndexedTable | None, new: RouteTable) -> IndexedTable | S
     """The table to use from now on, or ``StaleTable`` if ``new`` is older than ``held``, or changes
     another table. Changes are applied to ``held`` itself.
 
-    The same generation is accepted: after a reconnect the manager sends the current table again.
+    The same generation is accepted, because the manager sends the current table again after a
+    reconnect.
     """
     generation = held.generation if held is not None else 0
     if new.generation < generation or (new.base and new.base != generation):
@@ -209,8 +210,8 @@ def with_credentials(routes: RouteTable, credentials: RouteTable) -> RouteTable:
 
 
 def credentials_change(held: IndexedTable, credentials: RouteTable) -> RouteTable:
-    """The change of ``held`` that gives it these credentials: all that there are, or with ``base``
-    what changed."""
+    """The change that gives ``held`` these credentials: all of them, or with ``base`` only the
+    changes."""
     if credentials.base:
         return replace(credentials, generation=held.generation, base=held.generation)
 

@@ -1,11 +1,11 @@
-"""Stored response: what one request has to do with it, and the id by which any proxy finds its
-replica. Pure.
+"""Stored response: its relation to a request, and the id that lets any proxy find its replica.
+Pure.
 
-vLLM takes the id of a response from the request (``request_id``). So the proxy gives it one that
-names the replica and is signed for the owner with the key of the replica, which all proxies know
-and nobody else. Any proxy finds such a response as long as its replica lives, without a word
-between proxies; for another owner the signature does not fit. The responses of other engines are
-known to the proxy that saw them (``response_homes``). Decision 28 has the alternatives.
+vLLM takes the id of a response from the request (``request_id``). So the proxy assigns an id that
+names the replica and is signed for the owner with the key of the replica, which only the proxies
+know. Any proxy finds such a response while its replica lives, without communication between
+proxies; the signature does not match another owner. The responses of other engines are known only
+to the proxy that saw them (``response_homes``). Decision 28 has the alternatives.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _ID = re.compile(
 
 
 def make_id(target: Target, owner: str, nonce: int, *, is_background: bool) -> str:
-    """``nonce``: random, below 2 to the 64th."""
+    """Create an id. ``nonce``: random, below 2 to the 64th."""
     rest = f"{nonce:016x}{'b' if is_background else 'f'}"
     return f"resp_{target.kernel_id}.{rest}.{_sign(target, rest, owner)}"
 
 
 def named_home(response_id: str, owner: str, table: IndexedTable) -> Home | None:
-    """The replica that an id names; None if it names none, or is not of this owner. The tokens of a
-    response that was made in the background are counted by each proxy that tells of its end."""
+    """The replica in an id; None if it names none or belongs to another owner. The tokens of a
+    background response are counted by each proxy that reports its end."""
     found = _ID.fullmatch(response_id)
     if (
         found is None
@@ -60,10 +60,10 @@ def _sign(target: Target, rest: str, owner: str) -> str:
 
 
 class StoredResponse:
-    """Of one request, which makes a response that may be stored, or is about one.
+    """The relation of one request to a stored response: it creates one, or refers to one.
 
-    ``repeats``: the answer tells of tokens that were counted before. ``reads_id``: the answer has
-    an id to be remembered.
+    ``repeats``: the answer repeats tokens that were already counted. ``reads_id``: the answer has
+    an id to remember.
     """
 
     __slots__ = ("_is_background", "_is_named", "_owner", "reads_id", "repeats")
@@ -80,7 +80,7 @@ class StoredResponse:
 
     def named(self, body: bytes, target: Target, randrange: Callable[[int], int]) -> bytes:
         """``body`` with a last member ``request_id`` if the engine takes the id of the response
-        from it. It counts, if the client has sent one of its own, too."""
+        from it. It takes precedence over the client's."""
         if not self._is_named or target.engine not in _NAMING_ENGINES or not target.key:
             return body
         name = make_id(target, self._owner, randrange(1 << 63), is_background=self._is_background)
@@ -98,8 +98,8 @@ class StoredResponse:
         *,
         is_stream: bool,
     ) -> Observer:
-        """Remembers the replica by the id in its answer. ``home``: model and replica. ``seen``:
-        what sees the answer first."""
+        """A reader that remembers the replica by the id in its answer. ``home``: model and replica.
+        ``seen``: the observer that sees the answer first."""
         owner = self._owner
         is_background = self._is_background
 

@@ -1,5 +1,4 @@
-"""End of an event stream that a replica broke off: what the client gets instead of the rest.
-Pure."""
+"""End of an event stream that a replica broke off: the client's replacement for the rest. Pure."""
 
 from __future__ import annotations
 
@@ -8,17 +7,17 @@ from moorage.proxy.core.limits.limiter import Observer
 from moorage.proxy.core.retry import Failure
 
 TAIL_BYTES = 160
-"""Bytes of the end of a stream that decide: enough for the last event, with its line ends, or an
-error of an engine in its place."""
-# What the last event of a complete stream contains, in OpenAI's and in Anthropic's format.
+"""The number of deciding bytes at the end of a stream: enough for the last event with its line
+ends, or for an error of an engine in its place."""
+# Marks of the last event of a complete stream, in OpenAI's and in Anthropic's format.
 _DONE = (b"data: [DONE]", b'"type":"message_stop"', b'"type": "message_stop"')
 
 
 def closing_event(tail: bytes, failure: Failure, anthropic: bool = False) -> bytes:
-    """The bytes that end the stream, without [DONE]; b"" if the client has received everything
-    already.
+    """The bytes that end the stream, without [DONE]; b"" if the client has already received
+    everything.
 
-    The stream is complete as HTTP then. The client may reuse the connection, and closing it would
+    The stream is then complete for HTTP. The client may reuse the connection, so closing it would
     break its next request.
     """
     tail = tail[-TAIL_BYTES:]
@@ -26,19 +25,19 @@ def closing_event(tail: bytes, failure: Failure, anthropic: bool = False) -> byt
     if is_event_end and any(done in tail for done in _DONE):
         return b""
 
-    # End a partial event first, or it would swallow ours.
+    # First end a partial event, which would otherwise swallow ours.
     separator = b"" if is_event_end or not tail else b"\n\n"
     return separator + error_event(_error(failure, anthropic), anthropic)
 
 
 def error_event(data: bytes, anthropic: bool) -> bytes:
-    """The event with an error, which is one line."""
+    """The event with an error, on one line."""
     return (b"event: error\n" if anthropic else b"") + b"data: " + data + b"\n\n"
 
 
 def as_event(observe: Observer | None) -> Observer:
-    """Makes the body of a response that is no event stream an event, where a stream has been begun.
-    ``observe``: who sees the body first."""
+    """An observer that turns the body of a response into an event if a stream has already started.
+    ``observe``: the observer that sees the body first."""
     prefix = b"data: "
 
     def wrap(piece: bytes) -> bytes:
@@ -56,7 +55,7 @@ def _error(failure: Failure, anthropic: bool) -> bytes:
         message = "The replica stopped sending data in the middle of the response."
         code = "upstream_timeout"
     elif failure is Failure.KEY_REVOKED:
-        message = "The API key was revoked, or may not ask the model any more."
+        message = "The API key was revoked, or may no longer use the model."
         if anthropic:
             return anthropic_json(message, "authentication_error")
 

@@ -1,8 +1,8 @@
-"""Token meter: finds the tokens that a request has used in the bytes of its answer. Pure.
+"""Token meter: finds the used tokens of a request in the bytes of its answer. Pure.
 
-Engines state them in an object ``usage``, near the end of an answer or of an event stream. No more
-than that object is parsed. In a string of JSON every quotation mark is escaped, so nothing that a
-model writes can look like it.
+Engines report them in an object ``usage`` near the end of an answer or of an event stream. Only
+that object is parsed. In a JSON string, every quotation mark is escaped, so no output of a model
+can look like it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from moorage.proxy.core.member_scan import IS_COMPILED, read_member
 BYTES_PER_TOKEN: Final = 4
 _NAME: Final = b'"usage"'
 _BEGINS = re.compile(rb"\s*:\s*\{")
-# Objects of that name that are looked at, the last one first: most often it is the one.
+# Objects of that name that are examined, last first, because usually the last is the right one.
 _MOST: Final = 16
-# As OpenAI's chat, its responses and its realtime sessions name it.
+# Its names in OpenAI's chat, responses and realtime sessions.
 _DETAILS = ("prompt_tokens_details", "input_tokens_details", "input_token_details")
 COUNTS: Final = {
     name.encode(): name
@@ -34,19 +34,19 @@ COUNTS: Final = {
         *_DETAILS,
     )
 }
-# Of a session, those in one piece. An object that is none takes longer.
+# Objects examined in one piece of a session. An invalid object takes longer.
 _MOST_LOOKS: Final = 4096
 _LOOKS_OF_NONE: Final = 16
 _TAIL_BYTES: Final = 4096
 _TAIL_CHUNKS: Final = 8
-# Anthropic's streams state the tokens of the prompt in their first event.
+# Anthropic's streams report the tokens of the prompt in their first event.
 _HEAD_BYTES: Final = 4096
 _LARGEST: Final = 1 << 40
 _NONE: Final[deque[bytes]] = deque()
 
 
 class Tokens:
-    """``cached``: those of ``prompt`` that a cache had."""
+    """Used tokens. ``cached``: those of ``prompt`` that a cache had."""
 
     __slots__ = ("answer", "cached", "prompt")
 
@@ -78,8 +78,8 @@ class Tokens:
 
 
 class TokenMeter:
-    """One answer. Give each chunk of its body to ``feed``, which returns it; this costs less than a
-    microsecond."""
+    """The meter of one answer. Pass each chunk of its body to ``feed``, which returns it; this
+    costs less than a microsecond."""
 
     __slots__ = ("_chunks", "_events", "_first", "_head", "_is_stream")
 
@@ -111,7 +111,7 @@ class TokenMeter:
         return chunk
 
     def read(self) -> Tokens | None:
-        """The tokens that the answer states so far; None: it states none."""
+        """The tokens that the answer has reported so far, or None."""
         stated = _last_usage(self._first if self._chunks is _NONE else b"".join(self._chunks))
         begun = _last_usage(self._head) if self._is_stream else None
         if stated is None or begun is None:
@@ -119,20 +119,20 @@ class TokenMeter:
         return Tokens(stated.prompt or begun.prompt, stated.answer, stated.cached or begun.cached)
 
     def estimate(self, prompt: int) -> Tokens:
-        """The tokens of an answer that states none: one for each event of a stream, and ``prompt``,
-        the estimate of the request."""
+        """The estimated tokens of an answer that reports none: one for each event of a stream, and
+        ``prompt``, the estimate of the request."""
         return self.read() or Tokens(prompt, max(0, self._events - 1))
 
 
 class PackedMeter:
-    """A compressed answer. What cannot be read of it counts by its size, as a prompt does."""
+    """The meter of a compressed answer. An unreadable part counts by its size, like a prompt."""
 
     __slots__ = ("_meter", "_size", "_unpacker")
 
     def __init__(self, coding: str, *, is_stream: bool) -> None:
         self._unpacker = Unpacker(coding)
         self._meter = TokenMeter(is_stream=is_stream)
-        self._size = 0  # of what was not read
+        self._size = 0  # bytes that were not read
 
     def feed(self, chunk: bytes) -> bytes:
         self._meter.feed(self._unpacker.feed(chunk))
@@ -141,7 +141,7 @@ class PackedMeter:
         return chunk
 
     def estimate(self, prompt: int) -> Tokens:
-        """As ``TokenMeter.estimate``."""
+        """The estimate, as in ``TokenMeter.estimate``."""
         found = self._meter.estimate(prompt)
         if not self._unpacker.is_lost:
             return found
@@ -149,9 +149,9 @@ class PackedMeter:
 
 
 class SessionMeter:
-    """The messages of a WebSocket, each of which may state what it used. They are read as they are
-    sent, in their frames, so a statement that is torn apart by a frame's head is missed, and so are
-    those in a piece that has more than anybody states."""
+    """The meter of a WebSocket's messages, each of which may report its usage. They are read in
+    their frames as sent, so a report that is split by a frame's head is missed, and so are those in
+    a piece with an implausible number of reports."""
 
     __slots__ = ("_rest", "_sum")
 
@@ -177,7 +177,7 @@ class SessionMeter:
         return chunk
 
     def estimate(self, prompt: int) -> Tokens:
-        """The tokens that were stated. ``prompt`` is of no use: there is no request with a size."""
+        """The reported tokens. ``prompt`` is unused, because there is no request with a size."""
         return self._sum
 
 
@@ -193,8 +193,8 @@ def _last_usage(data: bytes) -> Tokens | None:
 
 
 def _usage_at(data: bytes, at: int) -> tuple[Tokens, int] | None:
-    """The tokens in the object whose name ends at ``at``, and where it ends. None if none is there,
-    whole."""
+    """The tokens in the object whose name ends at ``at``, and its end. None if there is no complete
+    object."""
     if IS_COMPILED and (read := read_member(data, at, COUNTS)) is not None:
         return _tokens(read[0]), read[1]
     if (begins := _BEGINS.match(data, at)) is None:
@@ -202,7 +202,7 @@ def _usage_at(data: bytes, at: int) -> tuple[Tokens, int] | None:
 
     at = begins.end() - 1
     try:
-        # A byte for a character, whatever it means: names and numbers are ASCII.
+        # One byte per character, regardless of the encoding, because names and numbers are ASCII.
         stated, size = scan(data[at : at + _TAIL_BYTES].decode("latin-1"), 0)
     except (ValueError, StopIteration, RecursionError):
         return None
@@ -211,8 +211,8 @@ def _usage_at(data: bytes, at: int) -> tuple[Tokens, int] | None:
 
 
 def _tokens(usage: dict[str, object]) -> Tokens:
-    """Of OpenAI's chat and completions (``prompt_tokens``), its responses and Anthropic's messages
-    (``input_tokens``)."""
+    """The tokens in a report of OpenAI's chat and completions (``prompt_tokens``), or of its
+    responses and Anthropic's messages (``input_tokens``)."""
     prompt = _count(usage, "prompt_tokens") or _count(usage, "input_tokens")
     answer = _count(usage, "completion_tokens") or _count(usage, "output_tokens")
     cached = _count(usage, "cache_read_input_tokens")

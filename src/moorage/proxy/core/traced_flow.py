@@ -5,8 +5,7 @@
     ├─ queue                while it is held for a replica; once for each time
     └─ replica              CLIENT: one for each attempt; the engine's spans are below it
 
-Requests are not traced by way of a wrapper around the flow: without a tracer, this class is not
-used at all.
+Tracing is not a wrapper around the flow: without a tracer, this class is not used at all.
 """
 
 from __future__ import annotations
@@ -139,8 +138,8 @@ class TracedFlow(RequestFlow):
     # Spans
 
     def _note(self, command: Command, now: float) -> Command:
-        """Record what ``command`` ends and begins. One event may handle another, so it may come
-        twice."""
+        """Record the spans that ``command`` ends and starts. One event may handle another, so it
+        may be called twice."""
         if command is self._noted:
             return command
 
@@ -158,7 +157,7 @@ class TracedFlow(RequestFlow):
         elif isinstance(command, Send):
             self._end_admission(now)
             self._end_hold(now, "")
-            self._end_attempt(now, "")  # it sent the request elsewhere
+            self._end_attempt(now, "")  # the request was sent elsewhere
             self._name_next(command, context)
             target = command.target
             span_id = self._tracer.new_span_id()
@@ -174,7 +173,7 @@ class TracedFlow(RequestFlow):
         return command
 
     def _name_next(self, command: Command, context: SpanContext | None) -> None:
-        """What the replica of a trace that is not recorded learns of it."""
+        """Set the trace headers for the replica of an unrecorded trace."""
         if isinstance(command, Send) and context is not None:
             self.traceparent = "" if command.target.tls else context.traceparent
 
@@ -298,13 +297,12 @@ class _Attempt:
 
 
 def replaced_headers(flow: RequestFlow) -> frozenset[str]:
-    """Headers of the client, in lower case, that the proxy sends replicas in its own way or not at
-    all."""
+    """Headers of the client, in lower case, that the proxy replaces or drops for replicas."""
     return flow.replaced if isinstance(flow, TracedFlow) else frozenset()
 
 
 def begin_flow(router: RequestRouter, request_id: str, now: float) -> RequestFlow:
-    """The flow of a request, with a trace where the proxy has a tracer."""
+    """The flow of a request, with a trace if the proxy has a tracer."""
     tracer = router.tracer
     if tracer is None:
         return RequestFlow(router, request_id, now)

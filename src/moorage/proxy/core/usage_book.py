@@ -22,8 +22,8 @@ class Amounts:
 
 
 class Payer(NamedTuple):
-    """To whom, to which model and to which replica usage belongs. Without a key, the first three
-    are "". ``session_id``: "" if no replica had the request."""
+    """The payer, model and replica of usage. Without a key, the first three are "". ``session_id``:
+    "" if no replica had the request."""
 
     project: str
     user: str
@@ -48,13 +48,13 @@ class UsageBook:
         self._add(place, 1, prompt=tokens.prompt, answer=tokens.answer, cached=tokens.cached)
 
     def take(self) -> dict[Payer, Amounts]:
-        """What was added since the last call."""
+        """Take the usage added since the last call."""
         taken = self._amounts
         self._amounts = {}
         return cast(dict[Payer, Amounts], taken)
 
     def put_back(self, taken: Mapping[Payer, Amounts]) -> None:
-        """What was taken counts as if it had not been."""
+        """Put back taken usage."""
         for payer, amounts in taken.items():
             self._add(
                 payer,
@@ -65,7 +65,7 @@ class UsageBook:
             )
 
     def _add(self, place: _Place, requests: int, *, prompt: int, answer: int, cached: int) -> None:
-        """``place``: equal to a payer, and made in a fraction of the time."""
+        """Add usage. ``place``: equal to a payer, but created in a fraction of the time."""
         amounts = self._amounts.get(place)
         if amounts is None:
             amounts = self._amounts[Payer(*place)] = Amounts()

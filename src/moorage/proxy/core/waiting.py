@@ -1,5 +1,4 @@
-"""Waiting requests: those that are held until a replica of their model is ready, in their order.
-Pure."""
+"""Waiting requests, which are held in order until a replica of their model is ready. Pure."""
 
 from __future__ import annotations
 
@@ -18,9 +17,9 @@ class Held(Protocol):
 
 
 class WaitingRoom:
-    """Held requests by model: those of a higher priority first, then the older ones.
+    """Held requests by model, ordered by priority and then by age.
 
-    It has room for ``max_requests`` with ``max_bytes`` in their bodies, of all models together.
+    It has room for ``max_requests`` with ``max_bytes`` in their bodies, for all models together.
     """
 
     def __init__(self, max_requests: int, max_bytes: int) -> None:
@@ -32,7 +31,7 @@ class WaitingRoom:
         self._bytes = 0
 
     def add(self, request: Held, priority: int, size: int) -> bool:
-        """Hold a request with a body of ``size`` bytes. False if there is no room."""
+        """Hold a request with a body of ``size`` bytes. Returns False if there is no room."""
         if len(self._places) >= self._max_requests or self._bytes + size > self._max_bytes:
             return False
         self._arrivals += 1
@@ -42,7 +41,7 @@ class WaitingRoom:
         return True
 
     def remove(self, request: Held) -> bool:
-        """False if the request is not held."""
+        """Remove a request. Returns False if it is not held."""
         if (place := self._places.pop(request, None)) is None:
             return False
         self._bytes -= place[3]
@@ -71,7 +70,7 @@ class WaitingRoom:
         return [request for _, _, request, _ in self._by_model.get(model, ())]
 
     def in_order(self) -> Iterator[Held]:
-        """All held requests, each model's in its order. They may be removed meanwhile."""
+        """All held requests, each model's in order. They may be removed during the iteration."""
         for queue in list(self._by_model.values()):
             for _, _, request, _ in list(queue):
                 yield request

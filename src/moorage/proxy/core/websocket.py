@@ -1,5 +1,4 @@
-"""Frames of a WebSocket (RFC 6455), as far as a relay has to know them to close one properly.
-Pure."""
+"""Frames of a WebSocket (RFC 6455), as far as a relay needs them to close it properly. Pure."""
 
 from __future__ import annotations
 
@@ -12,21 +11,21 @@ _EXTENDED = {126: 2, 127: 8}
 
 
 class Farewell(Enum):
-    """Why the proxy closes a WebSocket: the status code and its text."""
+    """The proxy's reason for closing a WebSocket: the status code and its text."""
 
     REPLICA_LOST = 1011, "the connection to the replica was lost"
     DRAIN = 1001, "the proxy is going away"
     KEY_REVOKED = 1008, "the API key was revoked"
 
     def frame(self) -> bytes:
-        """A frame of a server, which is not masked."""
+        """A frame of a server, which is unmasked."""
         code, text = self.value
         return bytes([0x80 | _CLOSE, 2 + len(text)]) + code.to_bytes(2) + text.encode()
 
 
 class FrameTracker:
-    """Where the frames of one direction end. Give it all that is sent. ``may_close``: between two
-    frames, also those of one message, and not after a close frame."""
+    """A tracker of the ends of frames in one direction, which must see all sent data.
+    ``may_close``: between two frames, even of one message, but not after a close frame."""
 
     __slots__ = ("_has_closed", "_head", "_left")
 

@@ -1,2 +1,2 @@
-"""Dial-out at the proxy: agents that it cannot reach open the connections, which carry what their
-kernels get."""
+"""Dial-out at the proxy: agents that it cannot reach open connections, which carry the traffic for
+their kernels."""

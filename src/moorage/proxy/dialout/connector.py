@@ -47,15 +47,14 @@ class Connector:
         return await self.listener.open(factory, host, port)
 
     def revoked(self, agents: Collection[str]) -> None:
-        """These agents, by their peer ids, were revoked: what they have dialed ends, and is
-        refused."""
+        """End and refuse the connections of revoked agents, given by their peer ids."""
         if self.listener is not None:
             self.listener.revoke(agents)
 
     async def open_streams(
         self, host: str, port: int
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """As ``asyncio.open_connection``."""
+        """Open streams like ``asyncio.open_connection``."""
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(limit=_READ_LIMIT, loop=loop)
         protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
@@ -64,7 +63,7 @@ class Connector:
 
 
 class DialOutConnector(ExclusiveConnector):
-    """The same for aiohttp."""
+    """The connector for aiohttp."""
 
     def __init__(self, connector: Connector, **options: Any) -> None:
         super().__init__(**options)

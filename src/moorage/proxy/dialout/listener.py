@@ -1,4 +1,4 @@
-"""Dial-out listener: takes the connections of agents, and opens streams over them in place of TCP
+"""Dial-out listener: accepts connections of agents, and opens streams over them instead of TCP
 connections."""
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Opened = tuple[asyncio.Transport, asyncio.Protocol]
 def published_address(
     setting: str | None, bound: tuple[str, int], manager: str, number: int
 ) -> str:
-    """Where agents find the listener ``bound`` of worker ``number``. ``setting``:
+    """The address where agents find the listener ``bound`` of worker ``number``. ``setting``:
     proxy.dialout_address."""
     host, port = bound
     if setting is not None:
@@ -44,22 +44,22 @@ def published_address(
 
 
 class DialOutListener:
-    """An async context manager. ``address``: as bound. Agents show certificates of the links' CA;
-    without TLS they know the link token. An agent may open several connections; streams take the
-    newest."""
+    """The listener, as an async context manager. ``address``: the bound address. Agents show
+    certificates of the links' CA; without TLS, they send the link token. An agent may open several
+    connections; streams use the newest."""
 
     def __init__(self, host: str, port: int, dialer: Dialer, clock: Clock) -> None:
         self.address = (host, port)
         self._dialer = dialer
         self._clock = clock
 
-        # Says which process an agent has reached, by whatever address. A name of a proxy may be
-        # copied.
+        # Identifies the process that an agent has reached at any address, because the name of a
+        # proxy may be copied.
         self._worker = clock.new_id()
         self._agents: dict[str, list[DialoutConnection]] = {}
-        self._arrived: dict[str, asyncio.Event] = {}  # by host: somebody waits for it
+        self._arrived: dict[str, asyncio.Event] = {}  # by host, for waiting streams
         self._anonymous: dict[DialoutConnection, int] = {}  # without a hello, with their ticks
-        self._peer_ids: dict[DialoutConnection, str] = {}  # by which their agents joined
+        self._peer_ids: dict[DialoutConnection, str] = {}  # under which their agents joined
         self._revoked: Collection[str] = ()
         self._identity: Identity | None = None
         self._context: ssl.SSLContext | None = None
@@ -68,16 +68,16 @@ class DialOutListener:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Those with a connection."""
+        """The hosts with a connection."""
         return tuple(self._agents)
 
     def connections(self, host: str) -> tuple[DialoutConnection, ...]:
-        """Those of one agent, the newest last."""
+        """The connections of one agent, newest last."""
         return tuple(self._agents.get(host, ()))
 
     async def open(self, factory: Callable[[], asyncio.Protocol], host: str, port: int) -> Opened:
-        """A stream to a port of the agent at ``host``. Waits for the agent's connection, so it
-        needs a time limit. Raises ``OSError``."""
+        """Open a stream to a port of the agent at ``host``. It waits for the agent's connection, so
+        it needs a time limit. Raises ``OSError``."""
         host = host.lower()
         while not (connections := self._agents.get(host)):
             await self._arrived.setdefault(host, asyncio.Event()).wait()
@@ -130,8 +130,8 @@ class DialOutListener:
 
         reached = hello.get("reached")
         if isinstance(reached, list) and self._worker in reached:
-            # Streams over it would break: the agent ends it when it learns which process it has
-            # reached.
+            # Streams over it would break, because the agent ends it when it learns which process it
+            # has reached.
             self._anonymous[connection] = 0
             connection.say_hello({"version": 1, "worker": self._worker, "spare": True})
             return
@@ -146,8 +146,8 @@ class DialOutListener:
         log.info("an agent has dialed out", agent=agent)
 
     def revoke(self, agents: Collection[str]) -> None:
-        """End what these agents, by their peer ids, have dialed, and refuse it from now on. It
-        replaces those of before."""
+        """End the connections of these agents, given by their peer ids, and refuse them from now
+        on. This replaces earlier revocations."""
         self._revoked = agents
         for connection, peer_id in list(self._peer_ids.items()):
             if peer_id in agents:
@@ -189,7 +189,7 @@ class DialOutListener:
             await self._renew(self._context)
 
     async def _renew(self, context: ssl.SSLContext) -> None:
-        """Show the newest certificate, and one that a server may show."""
+        """Renew the certificate that is shown to agents, which must be valid for a server."""
         try:
             identity = await asyncio.to_thread(self._dialer.identity)
         except ConfigError as error:

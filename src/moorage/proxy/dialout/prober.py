@@ -1,6 +1,6 @@
-"""Prober: tries whether this proxy reaches the agents at their addresses.
+"""Prober: tests whether this proxy can reach the agents at their addresses.
 
-It connects to addresses and ports of its route table, where requests go as well.
+It connects to addresses and ports from the route table, which requests also use.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PORTS = 4
 
 
 class ReachProber:
-    """``loop`` does the work. ``tell`` gets the hosts that do not answer."""
+    """The prober. ``loop`` does the work. ``tell`` is called with the hosts that do not answer."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class ReachProber:
         self.loop = Loop("proxy.reach", self._tick, interval_s=LOOK_S, clock=clock)
 
     def suspect(self, host: str) -> None:
-        """A request could not connect there."""
+        """Suspect a host that a request could not connect to."""
         self._book.suspect(host, self._clock.monotonic())
 
     async def _tick(self) -> None:
@@ -67,8 +67,8 @@ async def _answers(probe: ReachProbe, port: int) -> bool:
 
 
 def addresses(table: IndexedTable) -> dict[str, ReachProbe]:
-    """Of the kernels that run, but no outside providers. Where models are served, these ports
-    answer; nothing may listen at those of apps."""
+    """The addresses of running kernels, without outside providers. Ports of models must answer;
+    nothing may be listening at those of apps."""
     serving = dict[str, set[int]]()
     apps = dict[str, set[int]]()
 

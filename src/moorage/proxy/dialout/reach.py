@@ -1,13 +1,15 @@
-"""Reach of agents, as this proxy has tried it: which addresses in its table do not answer. Pure."""
+"""Reachability of agents, tested by this proxy: the addresses in its table that do not answer.
+Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-# So many failed attempts in a row, and no success at any port, make an address unreachable.
+# This many failed attempts in a row, without success at any port, make an address unreachable.
 FAILURES = 3
-# Until the next attempt: after a failure, while the finding stands, and at an address that answers.
+# Time until the next attempt: after a failure, while the address is unreachable, and while it
+# answers.
 RETRY_S = 3.0
 AGAIN_S = 20.0
 ANSWERS_S = 300.0
@@ -16,8 +18,8 @@ _ATTEMPTS_AT_ONCE = 32
 
 @dataclass(frozen=True, slots=True)
 class ReachProbe:
-    """Connect to one of ``ports`` of ``host``. ``may_refuse``: a refusal is an answer, since
-    nothing may listen there."""
+    """Connect to one of ``ports`` of ``host``. ``may_refuse``: a refusal counts as an answer,
+    because nothing may be listening there."""
 
     host: str
     ports: tuple[int, ...]
@@ -55,7 +57,7 @@ class ReachBook:
         )
 
     def follow(self, probes: Mapping[str, ReachProbe]) -> None:
-        """These are all that there are."""
+        """Follow exactly these hosts."""
         for host in self._probed.keys() - probes.keys():
             del self._probed[host]
         for host, probe in probes.items():
@@ -65,12 +67,12 @@ class ReachBook:
                 self._probed[host] = _ProbedHost(probe)
 
     def suspect(self, host: str, now: float) -> None:
-        """A request could not connect there."""
+        """Suspect a host that a request could not connect to."""
         if (probed := self._probed.get(host)) is not None:
             probed.due_at = min(probed.due_at, now)
 
     def due(self, now: float) -> list[ProbeAttempt]:
-        """Each is to be told by ``record``."""
+        """The attempts that are due. The outcome of each must be passed to ``record``."""
         waiting = [
             (t.due_at, host)
             for host, t in self._probed.items()
@@ -87,7 +89,7 @@ class ReachBook:
         return found
 
     def record(self, attempt: ProbeAttempt, now: float, *, answers: bool) -> None:
-        """The outcome of an attempt."""
+        """Record the outcome of an attempt."""
         if (probed := self._probed.get(attempt.probe.host)) is None:
             return
         probed.is_running = False

@@ -1,1 +1,1 @@
-"""Data planes: move request and response bytes as the core decides."""
+"""Data planes, which move request and response bytes as decided by the core."""

@@ -7,8 +7,8 @@ from typing import Protocol
 
 
 class DataPlane(Protocol):
-    """Accepts requests, asks a ``RequestRouter`` about each, and moves bytes between client and
-    replica.
+    """A data plane accepts requests, consults a ``RequestRouter`` about each, and moves bytes
+    between client and replica.
 
     Every data plane guarantees:
 
@@ -25,12 +25,12 @@ class DataPlane(Protocol):
     ) -> tuple[str, int]:
         """Listen, and return the bound address (``port`` 0 selects a free one). Raises ``OSError``.
 
-        ``listening``: a socket that listens there already, for a worker."""
+        ``listening``: for a worker, a socket that is already listening there."""
         ...
 
     async def retire(self, grace_s: float) -> None:
         """Accept no new connections, and announce the end of each with its next response. Returns
-        when none is left, or has had a request for a while, at most after ``grace_s`` seconds.
+        when no connection is left or has had a recent request, at most after ``grace_s`` seconds.
         ``stop`` follows."""
         ...
 

@@ -1,6 +1,6 @@
-"""Log lines about failed replicas, alike in every data plane.
+"""Log lines about failed replicas, the same in every data plane.
 
-An overloaded engine rejects every request: the metric counts that, and the log need not.
+An overloaded engine rejects every request, which the metric counts, so the log need not.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ log = structlog.get_logger("moorage.proxy")
 
 def log_failure(flow: RequestFlow, failure: Failure, detail: str) -> None:
     """Called before the flow learns about the failure."""
-    # Here the callbacks of the replica's connection run, which serves one request after another.
+    # This runs in callbacks of the replica's connection, which serves one request after another.
     LOG_SUBJECT.set(FlowSubject(flow))
     log.warning(
         "replica failed",

@@ -1,4 +1,4 @@
-"""Subject of the log lines that are written for a request, alike in every data plane."""
+"""Subject of a request's log lines, the same in every data plane."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from moorage.proxy.core.traced_flow import TracedFlow
 
 
 class FlowSubject:
-    """``LogSubject`` of a request."""
+    """The ``LogSubject`` of a request."""
 
     def __init__(self, flow: RequestFlow) -> None:
         self._flow = flow

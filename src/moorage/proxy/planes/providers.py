@@ -1,4 +1,4 @@
-"""Outside providers: which addresses a data plane may reach for them, and how it knows them."""
+"""Outside providers: the addresses that a data plane may connect to, and their authentication."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from moorage.common.model.errors import InvalidInput
 
 
 class Providers:
-    """The addresses of a provider are decided on when a connection is made, whatever its name led
-    to when its endpoint was created."""
+    """Outside providers. The addresses of a provider are checked at each connection, regardless of
+    the result when its endpoint was created."""
 
     def __init__(self, settings: ProxySettings) -> None:
         self._guard = DestinationGuard(DestinationPolicy(settings.provider_hosts))
@@ -22,14 +22,14 @@ class Providers:
 
     @cached_property
     def tls(self) -> ssl.SSLContext:
-        """Raises ``OSError`` if ``proxy.provider_ca`` cannot be read."""
+        """The TLS context. Raises ``OSError`` if ``proxy.provider_ca`` cannot be read."""
         context = ssl.create_default_context()
         if self._ca is not None:
             context.load_verify_locations(self._ca)
         return context
 
     async def addresses(self, host: str, port: int) -> tuple[str, ...]:
-        """Raises ``OSError``, also if the proxy may not reach them."""
+        """The addresses of a provider. Raises ``OSError``, also if the proxy may not reach them."""
         shown = f"[{host}]" if ":" in host else host
         try:
             return (await self._guard.check(f"https://{shown}:{port}/")).addresses
@@ -38,6 +38,6 @@ class Providers:
 
 
 def pool_address(target: Target) -> tuple[str, int]:
-    """Under which connections to a provider are kept: never used for a replica at the same
+    """The pool key of connections to a provider, which are never used for a replica at the same
     address."""
     return f"tls/{target.host}", target.port

@@ -1,4 +1,4 @@
-"""Turns: work that would hold up the event loop, one slice of it in each iteration of the loop."""
+"""Turns: work that would block the event loop, done in one slice per iteration of the loop."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from collections import deque
 from collections.abc import Callable
 
 Slice = Callable[[], bool]
-"""Does a slice of some work, and returns whether there is more."""
+"""Does a slice of work, and returns whether there is more."""
 
 
 class Turns:
-    """The works of all connections, which take turns: however many there are, everything else in
-    the loop waits for no more than one slice."""
+    """The works of all connections, which take turns, so that everything else in the loop waits for
+    at most one slice."""
 
     def __init__(self) -> None:
         self._works: deque[tuple[Slice, Callable[[], None]]] = deque()
 
     def take(self, work: Slice, done: Callable[[], None]) -> None:
-        """Do ``work`` from the next iteration on, and then call ``done``."""
+        """Do ``work`` from the next iteration, and then call ``done``."""
         self._works.append((work, done))
         if len(self._works) == 1:
             asyncio.get_running_loop().call_soon(self._turn)
 
     async def finish(self, work: Slice) -> None:
-        """Do ``work``, and return when it is done. It ends with the task that waits for it."""
+        """Do ``work``, and return when it is done. Cancelling the waiting task ends it."""
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def go_on() -> bool:

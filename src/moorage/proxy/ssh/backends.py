@@ -1,4 +1,4 @@
-"""Servers of the files of sessions, as the proxy reaches them: through the link and a manager."""
+"""Servers of sessions' files, which the proxy reaches through the link and a manager."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _MAX_ERROR = 2000
 
 
 class GreetedFileServer(Protocol):
-    """A server of files that has been greeted."""
+    """A server of files after the greeting."""
 
     async def send(self, pieces: Sequence[Piece]) -> None: ...
     async def read(self) -> bytes | None:
-        """None at the end. Raises ``MoorageError``."""
+        """Read an answer; None at the end. Raises ``MoorageError``."""
         ...
 
 
@@ -41,7 +41,7 @@ async def greeted(link: ChannelCommand, hello: bytes) -> GreetedFileServer:
 
 
 async def _first_answer(link: ChannelCommand) -> None:
-    """Wait for it. Raises ``Conflict`` with what the node says instead."""
+    """Wait for the first answer. Raises ``Conflict`` with the node's message instead."""
     packets = Packets()
     errors = b""
     while (output := await link.read()) is not None:
@@ -57,7 +57,7 @@ async def _first_answer(link: ChannelCommand) -> None:
 
 
 class _Linked:
-    """A server behind the link."""
+    """A server reached through the link."""
 
     def __init__(self, link: ChannelCommand) -> None:
         self._link = link

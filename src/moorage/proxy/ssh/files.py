@@ -19,7 +19,8 @@ _LISTED_S = 2.0
 
 
 class UserTree:
-    """What a login may reach, as the manager says; a listing is used for ``_LISTED_S`` seconds."""
+    """The projects and sessions that a login may reach, from the manager; a listing is used for
+    ``_LISTED_S`` seconds."""
 
     def __init__(
         self, access: SshAccess, login: Login, clock: Clock, count: Callable[[], None]
@@ -47,7 +48,7 @@ class UserTree:
 
 
 class FilesChannel(PipedChannel, asyncssh.SSHServerSession[bytes]):
-    """One SFTP server. Shells and commands are answered with what to do instead."""
+    """A channel with an SFTP server. Shells and commands are refused with advice."""
 
     def __init__(self, tree: UserTree, run: Run) -> None:
         super().__init__(run)
@@ -72,7 +73,9 @@ class FilesChannel(PipedChannel, asyncssh.SSHServerSession[bytes]):
 
     async def _serve(self) -> None:
         if self._chan.get_subsystem() != SFTP:
-            self._fail("this login is for SFTP; for a shell or a command log in as PROJECT/SESSION")
+            self._fail(
+                "this login is for SFTP; for a shell or a command, log in as PROJECT/SESSION"
+            )
             return
 
         router = SftpRouter(self._tree, self._chan.write, self._writable)

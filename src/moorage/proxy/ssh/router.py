@@ -1,10 +1,10 @@
 """Virtual root of SFTP: ``/PROJECT/SESSION/…`` over the files of all sessions that a user may
 reach.
 
-A packet that is about files goes to the server of that session's files, at its agent, with the path
-from there on; its answer comes back unchanged. Handles begin with two bytes that say whose they
-are, so reads and writes pass without being looked into, in the pieces in which they came. Only the
-two upper levels are made here.
+A packet about files goes to the server of that session's files, at its agent, with the rest of the
+path; its answer comes back unchanged. Handles begin with two bytes that identify the server, so
+reads and writes pass uninspected, in the pieces in which they arrived. Only the two upper levels
+are created here.
 """
 
 from __future__ import annotations
@@ -75,14 +75,14 @@ _MOVED = "files cannot be moved or linked from one session to another: copy them
 
 
 class Tree(Protocol):
-    """What the user may reach."""
+    """The projects and sessions that the user may reach."""
 
     async def list(self, project: str) -> list[str]:
-        """Projects, or the sessions of one. Raises ``MoorageError``."""
+        """List projects, or the sessions of one. Raises ``MoorageError``."""
         ...
 
     def open(self, session: str, hello: bytes) -> Greeted:
-        """The server of the files of ``PROJECT/SESSION``, greeted with ``hello``. Raises
+        """Open the server of the files of ``PROJECT/SESSION``, greeted with ``hello``. Raises
         ``MoorageError``."""
         ...
 
@@ -101,7 +101,8 @@ class Backend:
 
 
 class SftpRouter:
-    """Serves one client. ``write`` queues bytes for it, and ``room`` is set while it takes more."""
+    """The server of one client. ``write`` queues bytes for it, and ``room`` is set while it accepts
+    more."""
 
     def __init__(self, tree: Tree, write: Callable[[bytes], None], room: asyncio.Event) -> None:
         self._tree = tree
@@ -116,7 +117,7 @@ class SftpRouter:
         self._readers: list[asyncio.Task[None]] = []
 
     async def feed(self, data: bytes) -> None:
-        """Bytes of the client. Raises ``Malformed``."""
+        """Process bytes of the client. Raises ``Malformed``."""
         for pieces in self._packets.feed(data):
             backend = self._owner(pieces[0])
             if backend is not None:
@@ -164,7 +165,7 @@ class SftpRouter:
         if prefix != _OWN:
             backend = self._by_prefix.get(prefix)
             if backend is None:
-                raise Malformed("nothing open has this handle")
+                raise Malformed("no open file has this handle")
 
             await self._forward(backend, packet)
         elif kind == PacketKind.CLOSE:
@@ -180,7 +181,7 @@ class SftpRouter:
         elif kind == PacketKind.FSTAT:
             self._send(wire.packet(PacketKind.ATTRS, request, wire.attributes(_DIRECTORY)))
         else:
-            raise Malformed("nothing open has this handle")
+            raise Malformed("no open file has this handle")
 
     async def _by_path(self, kind: int, request: bytes, r: PacketReader) -> None:
         if kind not in _BY_PATH:
@@ -243,17 +244,17 @@ class SftpRouter:
             raise _Answer(SftpStatus.OP_UNSUPPORTED, "this extension is not supported")
 
     async def _virtual(self, folder: str, kind: int, request: bytes) -> None:
-        """A request about the root or a project."""
+        """Answer a request about the root or a project."""
         if kind in _CHANGES or kind in (PacketKind.OPEN, PacketKind.READLINK):
             raise _Answer(
-                SftpStatus.PERMISSION_DENIED, "projects and sessions are not changed by SFTP"
+                SftpStatus.PERMISSION_DENIED, "projects and sessions cannot be changed by SFTP"
             )
         if kind not in (PacketKind.STAT, PacketKind.LSTAT, PacketKind.OPENDIR):
             raise _Answer(SftpStatus.OP_UNSUPPORTED, "this request is not supported")
 
         if folder and folder not in await self._list(""):
             raise _Answer(
-                SftpStatus.NO_SUCH_FILE, "there is no such project, or you are no member of it"
+                SftpStatus.NO_SUCH_FILE, "there is no such project, or you are not a member of it"
             )
 
         if kind != PacketKind.OPENDIR:
@@ -277,7 +278,7 @@ class SftpRouter:
         """Send a request to the server of a session's files."""
         if session.count("/") != 1:
             raise _Answer(
-                SftpStatus.PERMISSION_DENIED, "projects and sessions are not changed by SFTP"
+                SftpStatus.PERMISSION_DENIED, "projects and sessions cannot be changed by SFTP"
             )
         backend = await self._backend(session)
         await self._forward(backend, wire.packet(PacketKind(kind), request, *parts)[4:])
@@ -297,7 +298,7 @@ class SftpRouter:
             return backend
         if len(self._readers) >= MAX_SESSIONS:
             raise _Answer(
-                SftpStatus.FAILURE, f"one connection reaches at most {MAX_SESSIONS} sessions"
+                SftpStatus.FAILURE, f"one connection can reach at most {MAX_SESSIONS} sessions"
             )
 
         prefix = len(self._readers).to_bytes(_PREFIX_BYTES)
@@ -322,7 +323,7 @@ class SftpRouter:
         return backend
 
     async def _relay(self, backend: Backend) -> None:
-        """Pass the answers of a server on to the client."""
+        """Forward the answers of a server to the client."""
         packets = Pieces()
         waiting = backend.waiting
         try:

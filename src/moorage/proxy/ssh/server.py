@@ -1,9 +1,9 @@
 """SSH server of the proxy: OpenSSH's clients log in with their users' registered keys, and each
 channel is a command in a session, on the path of ``moorage exec``.
 
-Here it is verified who holds a key, and again by the manager, who gets what the client has signed.
-What its user may do the manager decides, at the login and again for every channel, and says when
-the login is refused.
+The proxy verifies who holds a key, and the manager verifies it again with the data that the client
+has signed. The manager decides what the user may do, at the login and again for every channel, and
+reports when the login is refused.
 """
 
 from __future__ import annotations
@@ -33,20 +33,21 @@ from moorage.proxy.ssh.metrics import SshMetrics
 
 log = structlog.get_logger("moorage.proxy.ssh")
 
-# As `MaxAuthTries` of sshd.
+# Like `MaxAuthTries` of sshd.
 MAX_TRIES = 6
 _RETRY_S = 2.0
-# Silence after which a client is asked whether it is there, and how often before it counts as gone.
+# Silence after which a client is probed, and the number of probes before it counts as gone.
 _KEEPALIVE_S = 30
 _KEEPALIVES = 4
-# How long the channels of a connection have to say why they were closed, before it ends.
+# How long the channels of a connection have to report why they were closed, before it ends.
 _FAREWELL_S = 0.5
 _BANNER = "Moorage"
 
 
 class SshFrontend:
-    """Listens on ``proxy.ssh_listen``. An async context manager; entering raises ``OSError`` if the
-    address is taken. Clients are refused until a manager has given the host key."""
+    """The listener on ``proxy.ssh_listen``, as an async context manager; entering raises
+    ``OSError`` if the address is taken. Clients are refused until a manager has provided the host
+    key."""
 
     def __init__(
         self,
@@ -95,14 +96,14 @@ class SshFrontend:
         await self._access.close()
 
     async def _listen(self) -> None:
-        """Listen, once a manager has given the host key."""
+        """Listen once a manager has provided the host key."""
         if self._acceptor is not None:
             return
 
         try:
             key = asyncssh.import_private_key(await self._access.host_key())
         except MoorageError as error:
-            log.warning("no manager has given the SSH host key yet", why=error.message)
+            log.warning("no manager has provided the SSH host key yet", why=error.message)
             return
 
         self._acceptor = await asyncssh.create_server(
@@ -135,7 +136,7 @@ class SshFrontend:
         return ""
 
     def identified(self, address: str) -> None:
-        """A connection from there has logged in, or has ended without it."""
+        """Record that a connection from there has logged in, or has ended without a login."""
         self._anonymous[address] -= 1
         if self._anonymous[address] <= 0:
             del self._anonymous[address]
@@ -144,7 +145,7 @@ class SshFrontend:
         self._connections.discard(server)
 
     async def look_up(self, login: Login) -> ssh_pb2.SshTarget | None:
-        """What the login reaches; None: nothing."""
+        """The target of a login, or None."""
         try:
             target = await self._access.log_in(login)
         except MoorageError as error:
@@ -154,7 +155,7 @@ class SshFrontend:
         return None if target.refusal else target
 
     def note(self, login: Login) -> None:
-        """Tell the manager of a login that has succeeded, for its log."""
+        """Report a successful login to the manager, for its log."""
 
         async def tell() -> None:
             with suppress(MoorageError):  # each channel proves it again
@@ -178,8 +179,8 @@ class SshFrontend:
 
 
 class SshConnection(asyncssh.SSHServer):
-    """One connection of a client. ``_login`` and ``_target`` are of the key that was verified last,
-    which is the one that completes the login."""
+    """One connection of a client. ``_login`` and ``_target`` belong to the last verified key, which
+    completes the login."""
 
     def __init__(self, frontend: SshFrontend) -> None:
         self._frontend = frontend
@@ -236,7 +237,7 @@ class SshConnection(asyncssh.SSHServer):
         self._target = None
         self._key_attempts += 1
 
-        if self._key_attempts > 2 * MAX_TRIES:  # a key is asked about, and then used
+        if self._key_attempts > 2 * MAX_TRIES:  # a client first queries a key, and then uses it
             assert self._connection is not None
             self._connection.abort()
             return False
@@ -244,14 +245,14 @@ class SshConnection(asyncssh.SSHServer):
         login = Login(username, fingerprint_of(key.public_data), self._address)
         target = await self._frontend.look_up(login)
 
-        # Nothing is awaited from here to the verification of the signature.
+        # There must be no await from here to the verification of the signature.
         self._login = login
         self._target = target
         self._note_proof(key)
         return target is not None
 
     def _note_proof(self, key: asyncssh.SSHKey) -> None:
-        """Keep what the client signs with the key, when asyncssh verifies it."""
+        """Keep the data that the client signs with the key, when asyncssh verifies it."""
         verify = key.verify
 
         def verified(data: bytes, sig: bytes) -> bool:

@@ -1,15 +1,15 @@
-"""Ledger of limits: what keys, projects and models have used of them in the last minute. Pure.
+"""Ledger of limits: the use by keys, projects and models in the last minute. Pure.
 
 It works on a sequence of integers, which the workers of a proxy share. A use is counted in the cell
 of its second, and a request is granted if the last 61 cells stay within the limit. An interval of
 60 seconds touches no more than 61 cells, so none contains more than the limit.
 
-A budget has no window. Requests are granted while more of it is left, as the manager has summed it
-up, than those reserve that run, and those have used that the manager may not have counted yet. So
-it is exceeded by no more than one request of each proxy, and by the errors of the estimates.
+A budget has no window. Requests are granted while the manager's sum leaves more than running
+requests reserve and than ended requests have used that the manager may not have counted yet. So a
+budget is exceeded at most by one request of each proxy and by the errors of the estimates.
 
 The sequence is a set-associative table: a subject has one set of slots, by its digest. If all are
-taken, it replaces the one that was used longest ago.
+taken, it replaces the least recently used one.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ _PROXIES = 0
 _ROOMS_FROM = 1
 _KNOWN = 100_000
 
-# Of budgets: what was used beyond the manager's sum that the share follows, where limits have their
-# share of requests. What was used so long ago is in that sum: it is reported within seconds, summed
-# up every 10 s, and a share is asked for every 3 s.
+# For budgets: the usage beyond the manager's sum for the share, where limits have their share of
+# requests. Older usage is included in that sum: it is reported within seconds, summed up every 10
+# s, and a share is requested every 3 s.
 _BEYOND = _SHARE
 COUNTED_S = 30
 BUDGET_RETRY_S = 5
@@ -58,11 +58,11 @@ REQUESTS, TOKENS, CONCURRENT = range(3)
 _KINDS = ("requests", "tokens", "concurrent requests")
 
 Lock = Callable[[Collection[int]], AbstractContextManager[object]]
-"""Holds the sets with these numbers for this worker alone."""
+"""Locks the sets with these numbers for this worker."""
 
 
 def unlocked(sets: Collection[int]) -> AbstractContextManager[object]:
-    """For a proxy of one process."""
+    """A no-op lock for a proxy of one process."""
     return nullcontext()
 
 
@@ -71,7 +71,7 @@ def cells_needed(sets: int) -> int:
 
 
 class Grant:
-    """What a request holds at one subject. ``amount``: of a budget."""
+    """The grant of a request at one subject. ``amount``: of a budget."""
 
     __slots__ = ("amount", "second", "slot", "subject")
 
@@ -87,7 +87,7 @@ class Grant:
 
 
 class LedgerReservation:
-    """A granted request. ``tokens``: those reserved."""
+    """A granted request. ``tokens``: the reserved ones."""
 
     __slots__ = ("grants", "rooms", "tokens")
 
@@ -98,8 +98,8 @@ class LedgerReservation:
 
 
 class Ledger:
-    """``worker``: number of this worker, below ``WORKERS`` and of no other that runs. Times are
-    monotonic seconds, of one clock for all workers."""
+    """The ledger. ``worker``: number of this worker, below ``WORKERS`` and unique among running
+    ones. Times are monotonic seconds of one clock for all workers."""
 
     def __init__(self, cells: MutableSequence[int], worker: int = 0, lock: Lock = unlocked) -> None:
         self._cells = cells
@@ -110,7 +110,7 @@ class Ledger:
 
     @property
     def proxies(self) -> int:
-        """How many proxies share the limits."""
+        """The number of proxies that share the limits."""
         return max(1, self._cells[_PROXIES])
 
     def share_among(self, count: int) -> None:
@@ -119,7 +119,7 @@ class Ledger:
     def reserve(
         self, subjects: Sequence[LimitSubject], tokens: int, now: float, prompt: int = 0
     ) -> LedgerReservation | LimitExceeded:
-        """Take one request and ``tokens`` from every subject, or nothing. ``prompt``: those of its
+        """Take one request and ``tokens`` from every subject, or nothing. ``prompt``: tokens of its
         prompt."""
         second = int(now)
         with self._lock(self._sets_of(subjects)):
@@ -170,18 +170,17 @@ class Ledger:
     def settle(
         self, reservation: LedgerReservation, tokens: int, now: float, prompt: int = 0
     ) -> None:
-        """The request has ended, and used so many tokens. Call it once."""
+        """Settle an ended request with its used tokens. Call it once."""
         self._end(reservation, 0, tokens - reservation.tokens, now)
         self._end_of_budgets(reservation, (prompt, tokens - prompt), now)
 
     def cancel(self, reservation: LedgerReservation, now: float) -> None:
-        """The request was not sent: all is as if it had never been. Call it instead of
-        ``settle``."""
+        """Undo the reservation of a request that was not sent. Call it instead of ``settle``."""
         self._end(reservation, -1, -reservation.tokens, now)
         self._end_of_budgets(reservation, None, now)
 
     def needs(self, subjects: Collection[LimitSubject], now: float) -> tuple[LimitNeed, ...]:
-        """What this proxy has used of the limits of these subjects, and what it may want next."""
+        """This proxy's use of the limits of these subjects, and its expected next needs."""
         second = int(now)
         found = []
         for subject in subjects:
@@ -213,7 +212,7 @@ class Ledger:
         return LimitNeed(subject.name, *(limit or 0 for limit in limits), *used, *wanted, *held)
 
     def adopt(self, share: LimitShare, until: float) -> None:
-        """Grant no more than ``share`` until then."""
+        """Grant no more than ``share`` until the given time."""
         with self._lock([self._digest(share.subject)[0]]):
             slot = self._find(share.subject)
             if slot is not None:
@@ -223,12 +222,12 @@ class Ledger:
                     self._cells[slot + _UNMET + kind] = 0
 
     def hold_rooms(self, until: float) -> None:
-        """What is left of budgets is not known until then: what was used here comes late to the
-        manager."""
+        """Treat the rest of budgets as unknown until the given time, because this proxy's usage
+        reaches the manager late."""
         self._cells[_ROOMS_FROM] = max(self._cells[_ROOMS_FROM], int(until))
 
     def adopt_room(self, share: LimitShare, now: float) -> None:
-        """Grant no more than ``share`` of what is left of a budget, until there is another one."""
+        """Grant no more than ``share`` of the rest of a budget, until there is a new share."""
         if now < self._cells[_ROOMS_FROM]:
             return
 
@@ -245,7 +244,7 @@ class Ledger:
                 cells[slot + _UNMET + TOKENS] = 0
 
     def forget_worker(self, worker: int) -> None:
-        """Worker ``worker`` has ended, and its requests with it."""
+        """Forget the requests of a worker that has ended."""
         for number in range(self._sets):
             with self._lock([number]):
                 for slot in self._slots(number):
@@ -260,8 +259,8 @@ class Ledger:
         *,
         rooms: tuple[list[Room], list[Room]],
     ) -> tuple[LimitSubject, int, int | None] | None:
-        """The kind of limit that refuses the request, and for how long. Adds the room that is left
-        after it to ``rooms``."""
+        """The kind of limit that refuses the request, and for how long. Adds the remaining room to
+        ``rooms``."""
         refused: tuple[LimitSubject, int, int | None] | None = None
         for kind, limit in enumerate(_limits_of(subject.limits)):
             if limit is None:
@@ -292,7 +291,8 @@ class Ledger:
     def _examine_budget(
         self, slot: int, subject: LimitSubject
     ) -> tuple[LimitSubject, int, int | None] | None:
-        """As ``_examine``. While anything is left, one request more is granted."""
+        """Examine a budget like ``_examine``. While anything is left, one more request is
+        granted."""
         limit = subject.limits.tokens_per_minute
         assert limit is not None
         used, share = self._of_budget(slot, limit)
@@ -303,7 +303,7 @@ class Ledger:
         return subject, TOKENS, BUDGET_RETRY_S
 
     def _of_budget(self, slot: int, limit: int) -> tuple[int, int]:
-        """What is used of it beyond the sum of the manager, and the share of what is left."""
+        """The usage of a budget beyond the manager's sum, and the share of the rest."""
         cells = self._cells
         running = sum(cells[slot + _RUNNING : slot + _RUNNING + WORKERS])
         share = (
@@ -316,7 +316,8 @@ class Ledger:
     def _end_of_budgets(
         self, reservation: LedgerReservation, used: tuple[int, int] | None, now: float
     ) -> None:
-        """``used``: tokens of the prompt and of the answer; None: the request was not sent."""
+        """Settle the budgets. ``used``: tokens of the prompt and of the answer; None: the request
+        was not sent."""
         grants = [grant for grant in reservation.grants if grant.subject.unit]
         if not grants:
             return
@@ -333,7 +334,8 @@ class Ledger:
                     self._cells[grant.slot + _BEYOND] += amount
 
     def _take(self, slot: int, limits: RequestLimits, tokens: int, second: int) -> int:
-        """Returns the second in which it counts: another worker may be a second ahead."""
+        """Take an amount. Returns the second in which it counts, because another worker may be a
+        second ahead."""
         newest = max(self._advance(slot + ring, second) for ring in (_REQUESTS, _TOKENS))
         for kind, limit in enumerate(_limits_of(limits)):
             if limit is not None:
@@ -352,7 +354,7 @@ class Ledger:
                     zip(_limits_of(grant.limits), (requests, tokens, -1), strict=True)
                 ):
                     if limit is not None and amount:
-                        # A refund goes to the second of the grant, an excess counts from now on.
+                        # A refund goes to the second of the grant; an excess counts from now on.
                         self._add(grant.slot, kind, amount, grant.second if amount < 0 else second)
 
     def _add(self, slot: int, kind: int, amount: int, second: int) -> None:
@@ -384,7 +386,7 @@ class Ledger:
         return second
 
     def _share(self, slot: int, kind: int, limit: int, second: int) -> int:
-        """While no manager tells the share of this proxy, all proxies have equal ones."""
+        """The share of this proxy. While no manager provides it, all proxies have equal shares."""
         if second < self._cells[slot + _SHARE_UNTIL]:
             return min(limit, self._cells[slot + _SHARE + kind])
         return -(-limit // self.proxies)
@@ -394,7 +396,7 @@ class Ledger:
         self._cells[cell] = min(1 << 40, self._cells[cell] + asked)
 
     def _retry_s(self, slot: int, kind: int, asked: int, share: int, *, second: int) -> int:
-        """Seconds until enough has left the window."""
+        """Seconds until enough use has left the window."""
         if kind == CONCURRENT or asked > share:
             return 1
 
@@ -430,8 +432,8 @@ class Ledger:
         return slot
 
     def _worth(self, slot: int) -> tuple[bool, bool, int]:
-        """The slot that is worth least is replaced first: an empty one, one without a running
-        request."""
+        """The worth of a slot. The least worthy slot is replaced first: an empty one, then one
+        without a running request."""
         cells = self._cells
         return cells[slot] != 0, self._used(slot, CONCURRENT, 0) > 0, cells[slot + _TOUCHED]
 
@@ -451,7 +453,7 @@ class Ledger:
         return {self._digest(subject.name)[0] for subject in subjects}
 
     def _digest(self, name: str) -> tuple[int, int, int]:
-        """Number of the set, and two integers of 63 bits that identify the subject."""
+        """The number of the set, and two integers of 63 bits that identify the subject."""
         found = self._digests.get(name)
         if found is None:
             if len(self._digests) >= _KNOWN:
@@ -469,5 +471,5 @@ def _limits_of(limits: RequestLimits) -> tuple[int | None, int | None, int | Non
 def _is_later(
     one: tuple[LimitSubject, int, int | None], other: tuple[LimitSubject, int, int | None]
 ) -> bool:
-    """Whether a refusal lasts longer than another; None is for ever."""
+    """Whether a refusal lasts longer than another; None lasts forever."""
     return other[2] is not None and (one[2] is None or one[2] > other[2])

@@ -1,7 +1,7 @@
 """Limiter: where limits are enforced, priorities assigned and usage counted. Pure.
 
-The request flow asks it once for each request that names a model which its caller may use, before a
-replica is picked, and tells it once how the request ended.
+The request flow calls it once for each request for a model that its caller may use, before a
+replica is picked, and reports the end of the request once.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from moorage.proxy.core.error_response import ErrorResponse
 from moorage.proxy.core.permit import Permit
 
 Observer = Callable[[bytes], bytes]
-"""Gets each piece of a response's body, without its framing, and returns what is passed on:
-normally the piece itself. ``b""`` marks the end; what it returns then is the last piece. Only of
-event streams may it change anything."""
+"""Receives each piece of a response's body, without its framing, and returns the piece to forward,
+normally unchanged. ``b""`` marks the end, when it returns the last piece. It may change only event
+streams."""
 
 
 class Ask:
     """A request that is about to be forwarded.
 
     ``identity``: the key with its user and project; None if the proxy requires no keys.
-    ``members``: those of the ``body`` that all requests are asked for. ``repeats``: the answer
-    tells of tokens that were counted before.
+    ``members``: the members of the ``body`` that are read from all requests. ``repeats``: the
+    answer repeats tokens that were already counted.
     """
 
     __slots__ = ("body", "identity", "members", "path", "permit", "repeats", "request_id")
@@ -50,9 +50,9 @@ class Ask:
 
 
 class RequestReservation(Protocol):
-    """What a request holds while it runs. ``headers`` are added to its response. ``priority``
-    orders it among the requests that wait for a replica; a greater one goes first. ``prioritizes``:
-    a replica that reads a priority is told it."""
+    """The reservation of a running request. ``headers`` are added to its response. ``priority``
+    orders it among the requests that wait for a replica; higher goes first. ``prioritizes``: the
+    priority is sent to a replica that supports it."""
 
     @property
     def prioritizes(self) -> bool: ...
@@ -64,26 +64,26 @@ class RequestReservation(Protocol):
     def priority(self) -> int: ...
 
     def observe(self, status: int, content_type: str, coding: str = "") -> Observer | None:
-        """Called when the response begins. None, the rule, costs nothing while it is relayed.
+        """Called when the response starts. None, the usual case, costs nothing while it is relayed.
         ``coding``: its Content-Encoding."""
         ...
 
     def settle(self, status: int, now: float, session_id: str = "") -> None:
-        """Called exactly once, at the end. ``status``: of the response; 499 if the client left
-        before it began. ``session_id``: of the replica that had the request. The pieces that the
-        observer saw are all that the client got."""
+        """Called exactly once, at the end. ``status``: of the response; 499 if the client
+        disconnected before it started. ``session_id``: of the replica that had the request. The
+        client received exactly the pieces that the observer saw."""
         ...
 
 
 class Limiter(Protocol):
     def reserve(self, ask: Ask, now: float) -> RequestReservation | ErrorResponse | None:
-        """Grant a request, or refuse it. None grants it with nothing to settle. ``now``: monotonic
+        """Grant or refuse a request. None grants it without anything to settle. ``now``: monotonic
         seconds."""
         ...
 
 
 class Unlimited:
-    """Grants everything and counts nothing."""
+    """A limiter that grants everything and counts nothing."""
 
     def reserve(self, ask: Ask, now: float) -> RequestReservation | ErrorResponse | None:
         return None

@@ -1,8 +1,6 @@
-"""Limits of requests for models: what a request asks of the limits of its key, project and model.
-Pure.
+"""Needs of requests for models: the use of the limits of its key, project and model. Pure.
 
-A request reserves before it is sent, and is settled by its answer. ``ledger`` keeps the
-counts.
+A request reserves before it is sent, and is settled by its answer. ``ledger`` keeps the counts.
 """
 
 from __future__ import annotations
@@ -20,13 +18,13 @@ from moorage.proxy.core.limit_subject import LimitSubject
 from moorage.proxy.core.token_meter import BYTES_PER_TOKEN
 
 WINDOW_S: Final = 60
-# Tokens of an answer that names no bound.
+# Tokens reserved for an answer without a bound.
 UNBOUNDED_ANSWER: Final = 256
 _TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 
 
 class Room:
-    """The rest of one limit. ``reset_s``: seconds until nothing of it is used, if no request
+    """The rest of one limit. ``reset_s``: seconds until it is entirely unused, if no request
     follows."""
 
     __slots__ = ("limit", "remaining", "reset_s")
@@ -38,7 +36,7 @@ class Room:
 
 
 class Rooms:
-    """The rest of the tightest limit of each kind; None: there is none."""
+    """The rest of the tightest limit of each kind, or None."""
 
     __slots__ = ("requests", "tokens")
 
@@ -49,8 +47,8 @@ class Rooms:
 
 @dataclass(frozen=True, slots=True)
 class LimitExceeded:
-    """A request that exceeds a limit. ``retry_s``: when it may succeed; None: never, it is too
-    large."""
+    """A request that exceeds a limit. ``retry_s``: when it may succeed; None if it is too large to
+    ever succeed."""
 
     subject: str
     kind: str  # "requests", "tokens" or "concurrent requests"
@@ -64,7 +62,8 @@ class LimitExceeded:
 def subjects_of(
     key: KeyGrant | None, route: ModelRoute | None, project: RequestLimits | None
 ) -> tuple[LimitSubject, ...]:
-    """What limits a request: none of it for most. ``project``: the limits of the key's project."""
+    """The subjects that limit a request; empty for most. ``project``: the limits of the key's
+    project."""
     model = None if route is None else route.limits
     budgets = () if key is None else key.budgets
     if project is None and model is None and not budgets and (key is None or key.limits is None):
@@ -93,7 +92,7 @@ def estimate_tokens(body_bytes: int, max_tokens: int | None, choices: int = 1) -
 
 
 def headers_of(rooms: Rooms) -> list[tuple[str, str]]:
-    """OpenAI's ``x-ratelimit-*``."""
+    """OpenAI's headers ``x-ratelimit-*``."""
     found: list[tuple[str, str]] = []
     for kind, room in (("requests", rooms.requests), ("tokens", rooms.tokens)):
         if room is not None:
@@ -108,7 +107,7 @@ def tightest(rooms: Iterable[Room]) -> Room | None:
 
 
 def budget_exhausted(until: int) -> ErrorResponse:
-    """429, as OpenAI gives it. ``until``: unix seconds. Retry-After is that time."""
+    """A 429 error in OpenAI's form. ``until``: unix seconds, also for Retry-After."""
     at = datetime.fromtimestamp(until, UTC)
     message = f"A budget of this key, its user or its project is exhausted until {at:{_TIME}}."
     headers = {"Retry-After": format_datetime(at, usegmt=True)}
@@ -116,10 +115,9 @@ def budget_exhausted(until: int) -> ErrorResponse:
 
 
 def budget_reserved(retry_s: int | None) -> ErrorResponse:
-    """429: what is left of a budget is held by requests that run, or have ended a moment ago."""
+    """A 429 error because running or just ended requests hold the rest of a budget."""
     message = (
-        "What is left of a budget of this key, its user or its project is reserved by other "
-        "requests. "
+        "Other requests have reserved the rest of a budget of this key, its user or its project. "
         f"Retry after {retry_s} s."
     )
     headers = {"Retry-After": str(retry_s)}
@@ -127,8 +125,8 @@ def budget_reserved(retry_s: int | None) -> ErrorResponse:
 
 
 def model_suspended(name: str, until: int) -> ErrorResponse:
-    """429 for whoever asks: the payer of the model has used up a budget. ``until``: unix
-    seconds."""
+    """A 429 error for every caller, because the payer of the model has used up a budget. ``until``:
+    unix seconds."""
     at = datetime.fromtimestamp(until, UTC)
     message = (
         f"A budget of the project or user who serves the model {name!r} is exhausted until "
@@ -139,7 +137,7 @@ def model_suspended(name: str, until: int) -> ErrorResponse:
 
 
 def budget_warning(until: int) -> tuple[str, str]:
-    """The header that tells of a soft limit. ``until``: unix seconds."""
+    """The header that warns of a soft limit. ``until``: unix seconds."""
     at = datetime.fromtimestamp(until, UTC)
     text = (
         "the soft limit of a budget of this key, its user or its project is reached, until "

@@ -1,5 +1,5 @@
-"""Request limiter: reserves the limits of each request, gives it its priority, and counts what it
-used. Pure."""
+"""Request limiter: reserves the limits of each request, assigns its priority, and counts its usage.
+Pure."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from moorage.proxy.core.token_meter import PackedMeter, SessionMeter, TokenMeter
 from moorage.proxy.core.usage_book import NO_TOKENS, UsageBook
 
 CLIENT_LEFT: Final = 499
-# Their answers have tokens; those of all other paths only read some.
+# Paths whose answers have tokens; all other paths only read tokens.
 _GENERATING = ("/chat/completions", "/completions", "/responses", "/messages")
 _BOUNDS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 
 
 class RequestLimiter:
-    """``Limiter`` by a ledger. ``limits_of``: the limits of a project. ``usage``: None if nothing
-    is metered. ``monotonic``: the time; ``unix_now``: the time of the day, at which budgets have
-    room again; without it, they never have.
+    """A ``Limiter`` that uses a ledger. ``limits_of``: the limits of a project. ``usage``: None if
+    nothing is metered. ``monotonic``: the clock; ``unix_now``: the wall clock, which decides when
+    budgets have room again; without it, they never do.
 
-    ``active``: subjects with limits that were asked about, ``unmet``: those whose share was too
-    small, both since they were emptied. A request that needs no limit, no metering and no priority
-    costs a few comparisons.
+    ``active``: requested subjects with limits; ``unmet``: those whose share was too small, both
+    since they were emptied. A request that needs no limit, no metering and no priority costs a few
+    comparisons.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class RequestLimiter:
         return held
 
     def begin_answer(self, model: str, began_at: float, *, is_stream: bool) -> None:
-        """A replica has answered a request that began then."""
+        """Record that a replica answered the request that began at this time."""
         now = self._monotonic()
         self.activity.touch(model, now).add_first_token(now, now - began_at, is_stream=is_stream)
 
@@ -126,7 +126,7 @@ class RequestLimiter:
         tokens: Tokens,
         now: float,
     ) -> None:
-        """A request has ended, and used so many tokens."""
+        """Settle an ended request with its used tokens."""
         self.activity.touch(model, now).add_tokens(tokens)
         if reservation is not None:
             self._ledger.settle(reservation, tokens.total, now, tokens.prompt)
@@ -134,7 +134,7 @@ class RequestLimiter:
             self._usage.add(key, model, session_id, tokens)
 
     def cancel(self, reservation: LedgerReservation | None, model: str, now: float) -> None:
-        """No replica has seen the request."""
+        """Cancel a request that no replica has seen."""
         self.activity.touch(model, now)
         if reservation is not None:
             self._ledger.cancel(reservation, now)
@@ -147,7 +147,7 @@ class RequestLimiter:
 
 
 class HeldRequest:
-    """What a request holds while it runs: the ``LedgerReservation`` of the request flow."""
+    """The holdings of a running request: the ``LedgerReservation`` of the request flow."""
 
     __slots__ = (
         "_began_at",
@@ -181,7 +181,7 @@ class HeldRequest:
         self.prioritizes = prioritizes
         self.headers: Sequence[tuple[str, str]] = ()
         self.prompt = estimate_tokens(len(ask.body), 0)  # tokens of the prompt, estimated
-        self.repeats = ask.repeats  # the answer tells of tokens that were counted before
+        self.repeats = ask.repeats  # the answer repeats tokens that were already counted
         self._reservation: LedgerReservation | None = None
         self._meter: TokenMeter | PackedMeter | SessionMeter | None = None
         self._is_answered = False
@@ -213,8 +213,8 @@ class HeldRequest:
         return self._meter.feed
 
     def settle(self, status: int, now: float, session_id: str = "") -> None:
-        """A request that no replica answered is as if it had never been, unless its client left:
-        then a replica has read the prompt."""
+        """Settle the request. A request that no replica answered does not count, unless its client
+        disconnected, because then a replica has read the prompt."""
         reservation = self._reservation
         self._reservation = None
         if not self._is_answered and status != CLIENT_LEFT:
@@ -233,7 +233,7 @@ class HeldRequest:
 
 
 def max_tokens(document: Mapping[str, object]) -> int | None:
-    """The bound of the answer that a request names."""
+    """The bound of the answer in a request."""
     return next(
         (bound for name in _BOUNDS if (bound := _positive(document, name)) is not None), None
     )

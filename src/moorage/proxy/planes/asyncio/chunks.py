@@ -6,20 +6,21 @@ from typing import Final
 
 import httptools
 
-# Bytes beside the body, beyond those that small chunks need: chunk extensions and trailers.
+# Bytes besides the body and the framing of small chunks: chunk extensions and trailers.
 _FRAMING_BYTES = 256 * 1024
-# A chunk of one byte takes six.
+# A chunk of one byte takes six bytes.
 _FRAMING_PER_BYTE = 8
 _HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 LAST: Final = b"0\r\n\r\n"
 
 
 class BadChunks(Exception):
-    """A body whose framing is wrong, or longer than it may be."""
+    """A body whose framing is invalid or too long."""
 
 
 class ChunkDecoder:
-    """One body. ``is_complete``: it has ended. ``has_surplus``: something followed its end."""
+    """The decoder of one body. ``is_complete``: it has ended. ``has_surplus``: something followed
+    its end."""
 
     def __init__(self) -> None:
         self.is_complete = False
@@ -28,7 +29,7 @@ class ChunkDecoder:
         self._framing_bytes = 0
         self._pieces: list[bytes] = []
         self.on_body = self._pieces.append
-        # The parser sees a response of its own, with the chunks to come as its body.
+        # The parser sees an artificial response, whose body is the following chunks.
         self._parser = httptools.HttpResponseParser(self)
         self._parser.feed_data(_HEAD)
 
@@ -39,7 +40,7 @@ class ChunkDecoder:
         self.has_surplus = self.is_complete
 
     def feed(self, data: bytes) -> bytes:
-        """The part of the body in ``data``. Raises ``BadChunks``."""
+        """Return the part of the body in ``data``. Raises ``BadChunks``."""
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:

@@ -31,19 +31,19 @@ if TYPE_CHECKING:
     from moorage.proxy.core.routes import IndexedTable
 
 _NEVER = float("inf")
-# The body of a refused request is read to its end if it is not larger, so that the connection can
-# go on.
+# The largest body of a refused request that is read to its end, so that the connection can
+# continue.
 _SMALL_BODY = 65_536
 # Bytes of later requests that are read ahead.
 _MAX_AHEAD: Final = 65_536
-# Heads that are read before others get their turn: each may be answered at once.
+# Heads that are read before others get their turn, because each may be answered immediately.
 _HEADS_AT_ONCE: Final = 32
 _UNKNOWN: Final = -1
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
-# What the connection waits for: a head; a body; the end of a body that nobody wants; its own end.
-# While what arrives has to wait, too: its turn to read more heads; its turns to read a large body;
-# a response.
+# What the connection waits for: a head; a body; the end of an unwanted body; its own end. And while
+# arriving data has to wait: its turn to read more heads; its turns to read a large body; a
+# response.
 _HEAD: Final = 0
 _BODY: Final = 1
 _SKIP: Final = 2
@@ -55,9 +55,9 @@ _RESPONSE: Final = 7
 
 
 class ClientConnection:
-    """An ``asyncio.Protocol`` but by inheritance, which would keep it from being compiled.
+    """An ``asyncio.Protocol``, but not a subclass, which would prevent its compilation.
 
-    ``deadline``: the monotonic second by which what it waits for must have come."""
+    ``deadline``: the monotonic second by which the awaited data must have arrived."""
 
     def __init__(self, plane: ConnectionHost[ClientConnection]) -> None:
         self._plane = plane
@@ -71,7 +71,7 @@ class ClientConnection:
         self._body: list[bytes] = []
         self._decoder: ChunkDecoder | None = None
 
-        # of the body; what is left of it, or _UNKNOWN
+        # length of the rest of the body, or _UNKNOWN
         self._received = 0
         self._left = 0
 
@@ -91,13 +91,13 @@ class ClientConnection:
         self._transport.close()
 
     def abort(self) -> None:
-        """Close the connection at once, in the middle of whatever happens on it."""
+        """Close the connection immediately, even in the middle of a message."""
         self._exchange.leave()
         self._transport.abort()
 
     def credentials_changed(self, table: IndexedTable, unix_now: float) -> None:
-        """End the request that is being served if its key has lost its rights, or its replica's
-        agent was revoked."""
+        """End the current request if its key has lost its rights, or its replica's agent was
+        revoked."""
         flow = self._exchange.flow
         if flow is None or self._mode not in (_BODY, _READING, _RESPONSE):
             return
@@ -111,7 +111,7 @@ class ClientConnection:
             self._exchange.revoke()
 
     def late(self) -> None:
-        """The deadline is over."""
+        """Handle an exceeded deadline."""
         self.deadline = _NEVER
         if self._mode == _HEAD and self._ahead:
             self._refuse_head(
@@ -125,7 +125,7 @@ class ClientConnection:
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # Transports of uvloop are no subclasses.
+        # Transports of uvloop are not subclasses.
         transport = cast(asyncio.Transport, transport)
         self._transport = transport
         self._exchange = Exchange(self._plane, transport, self._ended)
@@ -150,7 +150,7 @@ class ClientConnection:
             self._transport.pause_reading()
 
     def eof_received(self) -> None:
-        """Nothing more will come: asyncio closes the connection."""
+        """Handle the end of input; asyncio closes the connection."""
 
     def pause_writing(self) -> None:
         self._exchange.pause()
@@ -161,7 +161,7 @@ class ClientConnection:
     # Reading
 
     def _advance(self) -> None:
-        """Use what has arrived, until a request waits for its response, or others have to get their
+        """Process arrived data until a request waits for its response, or others must get their
         turn."""
         self._is_advancing = True
         heads = _HEADS_AT_ONCE
@@ -194,7 +194,7 @@ class ClientConnection:
         return False
 
     def _read_head(self) -> bool:
-        """False if the head is incomplete."""
+        """Read a head. Returns False if it is incomplete."""
         data = self._ahead
         plane = self._plane
         last = self._last
@@ -225,7 +225,7 @@ class ClientConnection:
         return True
 
     def _begin_known(self, known: KnownHead, length: int, end: int) -> None:
-        """A request whose head equals one that was admitted. ``end``: of its head."""
+        """Begin a request whose head equals an admitted one. ``end``: of its head."""
         plane = self._plane
         data = self._ahead
         now = plane.monotonic()
@@ -240,7 +240,7 @@ class ClientConnection:
         command = flow.head_again(known.admitted, now, unix_now)
         self._is_head_timed = False
         if command is READ_BODY and len(data) - end == length:
-            # The whole request is here, and nothing else: the rule.
+            # The usual case: exactly the whole request is here.
             self._ahead = b""
             self._exchange.know(known)
             self._complete(data[end:], now)
@@ -251,8 +251,8 @@ class ClientConnection:
         self._go_on(command, known, now)
 
     def _begin(self, data: bytes, end: int, key: bytes | None) -> None:
-        """A request whose head is not known. ``key``: under which it can be remembered, None if it
-        cannot."""
+        """Begin a request with an unknown head. ``key``: under which it can be remembered, or
+        None."""
         plane = self._plane
         exchange = self._exchange
         now = plane.monotonic()
@@ -293,7 +293,7 @@ class ClientConnection:
         if command is not READ_BODY:
             if waits:
                 # The client may or may not send its body now, so the next bytes are ambiguous:
-                # close at once.
+                # close immediately.
                 exchange.close_after_response()
                 self._left = 0
 
@@ -309,7 +309,7 @@ class ClientConnection:
         self._go_on(command, known, now)
 
     def _go_on(self, command: Command, known: KnownHead | None, now: float) -> None:
-        """What follows the head: the body, or a response already."""
+        """Continue after the head, with the body or already with a response."""
         if command is not READ_BODY:
             self._respond_early(command)
             return
@@ -351,7 +351,7 @@ class ClientConnection:
                 return
 
             if decoder.has_surplus:
-                # A second request right behind the chunks. Its client will send it again.
+                # A second request directly follows the chunks. Its client will send it again.
                 self._exchange.close_after_response()
 
             ended = decoder.is_complete
@@ -396,14 +396,16 @@ class ClientConnection:
             return self._exchange.flow is flow and large.read_on()
 
         def go_on() -> None:
-            if self._exchange.flow is flow:  # the client has not left, and its key was not revoked
+            if (
+                self._exchange.flow is flow
+            ):  # the client has not disconnected, and its key was not revoked
                 self._mode = _RESPONSE
                 self._exchange.do(flow.body(body, self._plane.monotonic(), large))
 
         self._plane.turns.take(read_on, go_on)
 
     def _skip(self) -> None:
-        """Drop the body of a request that was refused."""
+        """Drop the body of a refused request."""
         data = self._ahead
         self._ahead = b""
         if self._is_reading_paused:
@@ -447,7 +449,7 @@ class ClientConnection:
         self._exchange.do(command)
 
     def _ended(self, now: float) -> None:
-        """The response is complete."""
+        """Handle a complete response."""
         plane = self._plane
         left = self._left
         if self._exchange.keeps_alive and not plane.is_stopping:
@@ -458,7 +460,7 @@ class ClientConnection:
             if self._ahead and not self._is_advancing:
                 self._advance()
         elif left:
-            # The client may send everything before it reads: closing now would reset the
+            # The client may send everything before it reads, so closing now would reset the
             # connection.
             self._mode = _LINGER
             self.deadline = now + plane.timeouts.linger_s
@@ -473,8 +475,7 @@ class ClientConnection:
             self._transport.resume_reading()
 
     def _hand_over(self, data: bytes) -> None:
-        """Let the other plane serve this connection from here on: it has the apps and
-        WebSockets."""
+        """Hand the connection over to the other plane, which serves apps and WebSockets."""
         self._mode = _CLOSED
         self.deadline = _NEVER
         self._plane.disconnected(self)
@@ -485,4 +486,4 @@ class ClientConnection:
 
 
 def _nothing() -> None:
-    """What follows a turn is done in it."""
+    """Do nothing after a turn, which itself does all the work."""

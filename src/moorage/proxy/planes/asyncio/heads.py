@@ -1,7 +1,7 @@
-"""Heads of requests and responses: parsed strictly by llhttp, and checked for what it leaves open.
+"""Heads of requests and responses, parsed strictly by llhttp, with further checks.
 
-A head is cut from the stream at its empty line before llhttp sees it, so a message that llhttp ends
-elsewhere is refused.
+A head is cut from the stream at its empty line before llhttp sees it, so a message that llhttp
+would end elsewhere is refused.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_HEAD = 65_536
 MAX_LINES = 512
 _MAX_DIGITS: Final = 12
 LENGTH = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: (\d{1,%d})\r\n" % _MAX_DIGITS)
-"""The length of a body in a head, as nearly everybody writes it."""
+"""The length of a body in a head, in its usual form."""
 _DIGITS = re.compile(r"[0-9]{1,18}")
 _VERSIONS = {"1.1": (1, 1), "1.0": (1, 0)}
 REASONS = {status.value: status.phrase for status in HTTPStatus}
@@ -34,10 +34,12 @@ _BODILESS = frozenset({204, 304})
 
 
 class Pattern:
-    """A head but for the length in it: the next one on a connection is most often like the last."""
+    """A head except for its length, because the next head on a connection is usually like the
+    last."""
 
     def __init__(self, data: bytes, found: re.Match[bytes], end: int) -> None:
-        """``found``: of ``LENGTH`` in ``data``. ``end``: of the head, behind its empty line."""
+        """``found``: the match of ``LENGTH`` in ``data``. ``end``: of the head, after its empty
+        line."""
         self._before = data[: found.start(1)]
         self._after = data[found.end(1) : end]
         self._skip = len(self._before)
@@ -45,7 +47,7 @@ class Pattern:
 
     def match(self, data: bytes) -> tuple[int, int]:
         """The length in the head at the beginning of ``data``, and the end of that head. (-1, 0) if
-        another head is there."""
+        the head differs."""
         if not data.startswith(self._before):
             return -1, 0
 
@@ -62,7 +64,7 @@ class Pattern:
 
 
 class BadHead(Exception):
-    """A head that is refused. ``detail``: what is wrong, as part of a sentence."""
+    """A refused head. ``detail``: the problem, as part of a sentence."""
 
     def __init__(self, status: int, detail: str) -> None:
         super().__init__(detail)
@@ -103,7 +105,7 @@ class _Reader:
         return self.begun == 1 and self.is_complete and not self.has_body
 
     def length(self, fields: CIMultiDict[str], *, chunks: bool) -> int | None:
-        """The length of the body by its headers, None if it comes in chunks. Raises ``BadHead``."""
+        """The length of the body from its headers, None if it is chunked. Raises ``BadHead``."""
         coding = fields.get("Transfer-Encoding")
         if coding is not None:
             if coding.strip().lower() != "chunked" or not chunks:
@@ -123,8 +125,8 @@ class _Reader:
 
 
 class RequestHead:
-    """A request up to its body. ``length``: None if the body comes in chunks. ``path`` is decoded,
-    ``target`` is as it was sent. ``is_plain``: others like it may follow."""
+    """A request up to its body. ``length``: None if the body is chunked. ``path`` is decoded,
+    ``target`` is unchanged. ``is_plain``: others like it may follow."""
 
     def __init__(self, head: bytes, guard: HeadGuard) -> None:
         """Raises ``BadHead``."""
@@ -133,7 +135,7 @@ class RequestHead:
         try:
             parser.feed_data(head)
         except httptools.HttpParserUpgrade:
-            pass  # an offer to switch protocols; what follows the head is a body like any other
+            pass  # an offer to switch protocols; an ordinary body follows the head
         except httptools.HttpParserError as error:
             raise _explain(reader, str(error)) from None
 
@@ -171,7 +173,7 @@ class RequestHead:
 
 
 def _target(url: bytes) -> str:
-    """Path and query as they were sent. Raises ``BadHead``."""
+    """The unchanged path and query. Raises ``BadHead``."""
     if url.startswith(b"/"):
         return url.decode("latin-1").partition("#")[0]
 
@@ -216,9 +218,8 @@ class ResponseHead:
     """A response up to its body. ``start``: status line and headers for the client, without
     framing.
 
-    ``length``: None if the body comes in chunks, -1 if it ends with the connection.
-    ``takes_event``: an event can be added to the body. A head can stand for others that differ in
-    the length only.
+    ``length``: None if the body is chunked, -1 if it ends with the connection. ``takes_event``: an
+    event can be added to the body. A head can represent others that differ only in the length.
     """
 
     def __init__(self, head: bytes) -> None:
@@ -274,7 +275,7 @@ class ResponseHead:
 
 
 class ResponseHeads:
-    """Parses heads of responses, and remembers those that differ in their length only."""
+    """A parser of response heads, which remembers those that differ only in their length."""
 
     LIMIT: ClassVar = 512
 
@@ -282,8 +283,9 @@ class ResponseHeads:
         self._known: dict[bytes, ResponseHead] = {}
 
     def read(self, data: bytes, end: int) -> tuple[ResponseHead, int | None, Pattern | None]:
-        """The head in ``data[:end]``, which ends with its empty line, the length of its body as in
-        ``ResponseHead``, and what others like it look like. Raises ``BadHead``."""
+        """Read the head in ``data[:end]``, which ends with its empty line; return it with the
+        length of its body as in ``ResponseHead`` and the pattern of similar heads. Raises
+        ``BadHead``."""
         found = LENGTH.search(data, 0, end - 2)
         key = data[:end] if found is None else data[: found.start(1)] + data[found.end(1) : end]
         head = self._known.get(key)

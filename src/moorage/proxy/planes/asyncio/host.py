@@ -1,4 +1,4 @@
-"""Host of connections: what those of one plane share, and what they ask of it."""
+"""Host of connections: the shared state of one plane's connections, and the services they use."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ ClientT = TypeVar("ClientT")
 
 
 class ConnectionHost(Generic[ClientT]):
-    """``clients``: the open connections of clients. ``is_retiring``: each response announces the
-    end of its connection. ``max_body``: bytes. ``guard``: set before the first connection."""
+    """The host. ``clients``: the open connections of clients. ``is_retiring``: each response
+    announces the end of its connection. ``max_body``: bytes. ``guard``: set before the first
+    connection."""
 
     guard: HeadGuard
 
@@ -55,7 +56,7 @@ class ConnectionHost(Generic[ClientT]):
         raise NotImplementedError
 
     def is_for_other(self, head: RequestHead) -> bool:
-        """Whether another handler serves the request: apps, and what becomes a WebSocket."""
+        """Whether another handler serves the request, as for apps and WebSockets."""
         raise NotImplementedError
 
     def disconnected(self, client: ClientT) -> None:

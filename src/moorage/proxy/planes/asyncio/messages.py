@@ -17,8 +17,8 @@ _THOUSANDTHS: Final = [f".{number:03}" for number in range(1000)]
 
 
 class KnownHead:
-    """What was decided about a head: who asks, and what a replica gets of it. ``expires``: the key
-    does."""
+    """The decision about a head: the caller, and the headers for a replica. ``expires``: when the
+    key expires."""
 
     LIMIT: ClassVar = 64
 
@@ -63,7 +63,7 @@ class KnownHead:
 
 
 class KnownHeads:
-    """Decisions about heads, by their bytes without the length. They hold for one revision of
+    """Decisions about heads, by their bytes without the length. They are valid for one revision of
     credentials."""
 
     LIMIT: ClassVar = 1024

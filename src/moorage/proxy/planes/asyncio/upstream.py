@@ -1,5 +1,5 @@
-"""Connections to replicas: each carries one request at a time, and ends with the first byte that
-its request did not ask for."""
+"""Connections to replicas. Each carries one request at a time, and is closed at the first
+unexpected byte."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from moorage.proxy.planes.asyncio.heads import (
 )
 from moorage.proxy.planes.providers import Providers, pool_address
 
-# Interim responses (1xx) before a response.
+# The most interim responses (1xx) before a response.
 _MAX_INTERIM = 16
 _BEGIN: Final = b"HTTP/"
 _END: Final = b"\r\n\r\n"
@@ -38,20 +38,20 @@ Address = tuple[str, int]
 
 
 class Requester(Protocol):
-    """Who waits for a response."""
+    """The receiver of a response."""
 
     def response(self, head: ResponseHead, length: int | None, piece: bytes, ended: bool) -> None:
-        """A piece of the body has arrived; with ``ended`` the last one, which may be empty."""
+        """Handle a piece of the body; with ``ended`` the last one, which may be empty."""
         ...
 
     def response_failed(self, failure: Failure, detail: str) -> None:
-        """There will be no more of the response. The connection is closed."""
+        """Handle the failure of the response. The connection is closed."""
         ...
 
 
 class UpstreamConnection:
-    """A connection to a replica: an ``asyncio.Protocol`` but by inheritance, which would keep it
-    from being compiled. ``silent_ticks``: sweeps since it last received something."""
+    """A connection to a replica: an ``asyncio.Protocol``, but not a subclass, which would prevent
+    its compilation. ``silent_ticks``: sweeps since it last received something."""
 
     def __init__(self, pool: UpstreamPool, address: Address) -> None:
         self._pool = pool
@@ -71,7 +71,7 @@ class UpstreamConnection:
         self.silent_ticks = 0
 
     def send(self, requester: Requester, head: bytes, body: bytes) -> None:
-        """Send a request. What follows is told to ``requester``."""
+        """Send a request. ``requester`` receives the response."""
         assert self.transport is not None
         self._requester = requester
         self._mode = _HEAD
@@ -83,7 +83,7 @@ class UpstreamConnection:
             self.transport.writelines((head, body))
 
     def close(self) -> None:
-        """Close the connection at once, and tell nobody."""
+        """Close the connection immediately, without notification."""
         self._requester = None
         if self.transport is not None:
             self.transport.abort()
@@ -113,7 +113,7 @@ class UpstreamConnection:
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # Transports of uvloop are no subclasses.
+        # Transports of uvloop are not subclasses.
         transport = cast(asyncio.Transport, transport)
         self.transport = transport
         keep_alive(transport.get_extra_info("socket"))
@@ -133,10 +133,11 @@ class UpstreamConnection:
             self._fail(Failure.DISCONNECT, str(exc or "it closed the connection"))
 
     def eof_received(self) -> None:
-        """Nothing more will come: asyncio closes the connection."""
+        """Handle the end of input; asyncio closes the connection."""
 
     def pause_writing(self) -> None:
-        """The replica reads slowly. All of the request is buffered, and nothing follows it."""
+        """Do nothing if the replica reads slowly: the whole request is buffered, and nothing
+        follows it."""
 
     def resume_writing(self) -> None:
         pass
@@ -153,7 +154,7 @@ class UpstreamConnection:
         elif mode == _UNTIL_CLOSE:
             self._deliver(data, False)
         else:
-            self.close()  # nobody has asked for this
+            self.close()  # unexpected data
 
     def _receive_head(self, data: bytes) -> None:
         if self._pattern is not None:
@@ -200,7 +201,7 @@ class UpstreamConnection:
         self._begin_body(length, data)
 
     def _begin_body(self, length: int | None, data: bytes) -> None:
-        """``data``: what has arrived of it with the head."""
+        """Begin the body. ``data``: the part that arrived with the head."""
         if length is None:
             self._chunks = ChunkDecoder()
             self._mode = _CHUNKS
@@ -260,7 +261,7 @@ class UpstreamConnection:
             if transport is None:
                 pass
             elif not head.keeps_alive or transport.get_write_buffer_size():
-                transport.abort()  # or it would take the rest of this request for the next one
+                transport.abort()  # otherwise it would mistake the rest of this request for the next one
             else:
                 self.resume()
                 self._pool.put(self)
@@ -275,8 +276,7 @@ class UpstreamConnection:
 
 
 class UpstreamPool:
-    """Connections to all replicas and providers. ``heads``: what is known about heads of
-    responses."""
+    """Connections to all replicas and providers. ``heads``: known heads of responses."""
 
     def __init__(
         self, connect_timeout_s: float, providers: Providers, connector: Connector | None = None
@@ -289,7 +289,7 @@ class UpstreamPool:
         self.heads = ResponseHeads()
 
     def take(self, address: Address) -> UpstreamConnection | None:
-        """An idle connection, the one that was used last. None if there is none."""
+        """Take the most recently used idle connection, or None."""
         idle = self._idle.get(address)
         while idle:
             connection = idle.pop()
@@ -299,14 +299,14 @@ class UpstreamPool:
         return None
 
     async def connect(self, address: Address) -> UpstreamConnection:
-        """Raises ``OSError`` and ``TimeoutError``."""
+        """Connect to a replica. Raises ``OSError`` and ``TimeoutError``."""
         connection = UpstreamConnection(self, address)
         async with asyncio.timeout(self._connect_timeout_s):
             await self._open(connection, *address)
         return connection
 
     async def connect_to_provider(self, target: Target) -> UpstreamConnection:
-        """As ``connect``. The first address that answers is taken."""
+        """Connect to a provider like ``connect``, at the first address that answers."""
         providers = self._providers
         address = pool_address(target)
         last: OSError = OSError(f"{target.host} has no address")
@@ -347,7 +347,7 @@ class UpstreamPool:
                     lambda: protocol, host, port, ssl=ssl, server_hostname=server_hostname
                 )
         except BaseException:
-            # Cancelled or too late. uvloop closes a connection that is already made, without
+            # Cancelled or too late. uvloop closes an established connection without calling
             # connection_lost.
             connection.close()
             self.forget(connection)

@@ -62,7 +62,7 @@ _REVOKED = "its agent was revoked"
 
 
 class _Admission:
-    """What ends a request that may not go on. ``loses_agent``: the agent of its replica was
+    """The end of a request that may not continue. ``loses_agent``: the agent of its replica was
     revoked, not its key."""
 
     def __init__(self) -> None:
@@ -120,7 +120,7 @@ class SimplePlane:
         self._runner: web.ServerRunner | None = None
         self._running: set[asyncio.Task[object]] = set()
         self._admitted: dict[RequestFlow, _Admission] = {}
-        self._credentials = 0  # revision of those by which all of these are admitted
+        self._credentials = 0  # revision of the credentials that admit all of these
         self._aborts = False
         self._turns = Turns()
         self._idle = asyncio.Event()
@@ -173,7 +173,7 @@ class SimplePlane:
         )
 
     async def retire(self, grace_s: float) -> None:
-        """Leaves all of it to ``stop``."""
+        """Do nothing, because ``stop`` does all of it."""
 
     async def stop(self, grace_s: float) -> None:
         if self._runner is not None:
@@ -198,7 +198,7 @@ class SimplePlane:
         await self._upstream.__aexit__()
 
     def table_changed(self, table: IndexedTable) -> None:
-        """Tell requests about a new table, and end those whose key has lost its rights, or whose
+        """Notify requests about a new table, and end those whose key has lost its rights or whose
         replica's agent was revoked."""
         self._table_watch.notify()
         self._apps.close_revoked(table)
@@ -311,7 +311,7 @@ class SimplePlane:
     async def _follow(
         self, context: RequestContext, flow: RequestFlow, command: Command
     ) -> web.StreamResponse:
-        """Do what the flow decides, until there is a response."""
+        """Follow the flow's commands until there is a response."""
         attempt: UpstreamResponse | None = None
         try:
             while True:
@@ -375,7 +375,7 @@ class SimplePlane:
         return await relay(context, attempt, start=start, flow=flow, clock=self._clock)
 
     def _cancelled(self, flow: RequestFlow) -> Farewell:
-        """Why a WebSocket is cancelled whose client is still there."""
+        """The reason for cancelling a WebSocket whose client is still connected."""
         if self._aborts:
             return Farewell.DRAIN
         return Farewell.REPLICA_LOST if self._admitted[flow].loses_agent else Farewell.KEY_REVOKED
@@ -427,12 +427,12 @@ class SimplePlane:
         )
         error.headers.update(response.headers)
         if response.close or context.request.headers.get("Upgrade"):
-            # behind an offer of a WebSocket there may be no request, but frames
+            # frames, not a request, may follow the offer of a WebSocket
             error.force_close()
 
         if context.expects_continue:
-            # The client may or may not send its body now, so the next bytes are ambiguous: close at
-            # once.
+            # The client may or may not send its body now, so the next bytes are ambiguous: close
+            # immediately.
             error.force_close()
             await error.prepare(context.request)
             await error.write_eof()
@@ -442,7 +442,7 @@ class SimplePlane:
 
 
 async def _comment(context: RequestContext, comment: bytes) -> None:
-    """Send a comment, the first one as the beginning of an event stream."""
+    """Send a comment; the first one starts an event stream."""
     stream = context.open_stream
     if stream is None:
         head = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
@@ -455,9 +455,9 @@ async def _comment(context: RequestContext, comment: bytes) -> None:
 
 
 def _lost(context: RequestContext, flow: RequestFlow, now: float) -> Break:
-    """The agent was revoked in the middle of a response."""
+    """End a response in the middle because the agent was revoked."""
     if flow.target is None:
-        return Break(None)  # a WebSocket, which has got its farewell
+        return Break(None)  # a WebSocket, which has received its farewell
     log_failure(flow, Failure.INTERRUPTED, _REVOKED)
     return flow.upstream_lost(Failure.INTERRUPTED, context.tail, now)
 

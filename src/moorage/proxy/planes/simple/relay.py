@@ -1,5 +1,4 @@
-"""Relay: copies a replica's response to the client, byte for byte, and what follows if it is a
-WebSocket."""
+"""Relay: copies a replica's response to the client, byte for byte, including a WebSocket's data."""
 
 from __future__ import annotations
 
@@ -29,8 +28,7 @@ async def relay(
     *,
     clock: Clock,
 ) -> web.StreamResponse:
-    """Respond to a request with the response of a replica, within the stream that is open if there
-    is one.
+    """Respond to a request with the response of a replica, within the open stream if there is one.
 
     If the replica breaks off, the client gets an error event (event streams) or a connection closed
     before the end of the body. Raises ``ConnectionError`` if the client has disconnected.
@@ -42,7 +40,7 @@ async def relay(
     head = CIMultiDict([*headers.kept_for_client(replica.headers.items()), *own, *start.more])
     reason = headers.printable_reason(replica.reason)
     if replica.content.at_eof() and start.observe is None and context.open_stream is None:
-        # The body is complete already: head and body go out in one write.
+        # The body is already complete, so head and body go out in one write.
         flow.upstream_end(clock.monotonic())
         return web.Response(
             status=replica.status, reason=reason, headers=head, body=attempt.first_piece
@@ -88,7 +86,7 @@ async def relay(
 
 
 async def break_off(context: RequestContext, command: Break) -> web.StreamResponse:
-    """End a replica's response that stays incomplete."""
+    """Break off an incomplete response of a replica."""
     response = context.relayed
     assert response is not None
     if command.event is None or not response.prepared:
@@ -108,12 +106,11 @@ async def join(
     clock: Clock,
     cancelled: Callable[[], Farewell],
 ) -> web.StreamResponse:
-    """Switch to the WebSocket that a replica has switched to, and relay it until either side closes
-    it.
+    """Switch to a WebSocket like the replica, and relay it until either side closes it.
 
-    A client whose replica leaves without a close frame gets one from the proxy, and so it does when
-    the request is cancelled, for the reason that ``cancelled`` gives. Within a frame nothing can be
-    said."""
+    A client whose replica disconnects without a close frame gets one from the proxy, as does a
+    client whose request is cancelled, with the reason from ``cancelled``. No close frame can be
+    sent in the middle of a frame."""
     replica = attempt.response
     assert flow.target is not None
     own = headers.for_client(flow.target, start.overhead_s, flow.request_id)

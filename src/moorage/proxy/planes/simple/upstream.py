@@ -29,14 +29,15 @@ from moorage.proxy.planes.failure_log import log_failure
 from moorage.proxy.planes.providers import Providers
 from moorage.proxy.timeouts import Timeouts
 
-# Larger bodies are sent in pieces, so that a slow replica delays the sender and not the event loop.
+# Larger bodies are sent in pieces, so that a slow replica delays the sender instead of the event
+# loop.
 _STREAMED_ABOVE_BYTES = 256 * 1024
 _AUTO_HEADERS = frozenset({"User-Agent", "Accept", "Accept-Encoding", "Content-Type"})
 
 
 @dataclass(slots=True)
 class UpstreamResponse:
-    """The response of a replica that has begun to send its body, or has sent an empty one (b"").
+    """The response of a replica that has started to send its body, or has sent an empty one (b"").
     The caller closes ``response``."""
 
     response: aiohttp.ClientResponse
@@ -100,7 +101,7 @@ class UpstreamClient:
             timeout=aiohttp.ClientTimeout(
                 total=None,
                 sock_connect=self._settings.connect_timeout_s,
-                sock_read=self._settings.read_idle_timeout_s,  # not of a WebSocket, once it is one
+                sock_read=self._settings.read_idle_timeout_s,  # does not apply to an established WebSocket
             ),
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -110,7 +111,7 @@ class UpstreamClient:
     async def attempt(
         self, target: Target, flow: RequestFlow, request: web.BaseRequest, *, is_anew: bool = False
     ) -> UpstreamResponse | UpstreamFailed:
-        """``is_anew``: on a new connection."""
+        """Make one attempt. ``is_anew``: on a new connection."""
         assert flow.admitted is not None
         upgrades = flow.admitted.upgrades
         session = self._anew if is_anew else self._session
@@ -163,8 +164,8 @@ class UpstreamClient:
             raise
 
     async def _check(self, provider: Target) -> ssl.SSLContext:
-        """Raises ``InvalidURL`` for one that may not be reached. A literal address is not resolved,
-        so it is checked nowhere else."""
+        """Check an address. Raises ``InvalidURL`` if it may not be reached. A literal address is
+        not resolved, so it is checked only here."""
         try:
             await self._providers.addresses(provider.host, provider.port)
             return self._providers.tls
@@ -192,7 +193,7 @@ def _kept(
 
 
 class _ProviderResolver(AbstractResolver):
-    """Resolves names to addresses that may be reached."""
+    """A resolver that returns only addresses that may be reached."""
 
     def __init__(self, providers: Providers) -> None:
         self._providers = providers
@@ -226,7 +227,7 @@ def _url(target: Target, path: str, query: str) -> URL:
 
 
 def _failure_of(error: aiohttp.ClientError) -> Failure:
-    # ConnectionTimeoutError is a ServerTimeoutError, too: test for it first.
+    # ConnectionTimeoutError is also a ServerTimeoutError, so test for it first.
     if isinstance(
         error, aiohttp.ConnectionTimeoutError | aiohttp.ClientConnectorError | aiohttp.InvalidURL
     ):
