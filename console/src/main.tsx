@@ -7,7 +7,7 @@ import { setNonce } from "get-nonce";
 import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
 import { findSession, useAuth } from "./api/auth";
-import { client, startLive } from "./app/data";
+import { client, startLive } from "./app/queryClient";
 import { makeRouter } from "./app/router";
 import { SignIn } from "./app/SignIn";
 import { theme } from "./app/theme";

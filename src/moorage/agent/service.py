@@ -261,7 +261,7 @@ class Agent:
         await stack.enter_async_context(StateLock(self.state, self.id))
         ports = PortAllocator(settings.port_range, settings.address, clock=clock, seed=self.id)
         await asyncio.to_thread(ports.check_host)
-        checkpoint, start = await self._open_state()
+        checkpoint, start = await self._record_start()
         await self._runtimes.start(stack, start.identity)
 
         process = self._runtimes.process
@@ -327,7 +327,7 @@ class Agent:
             "agent started", agent=self.id, state=str(self.state), engines=",".join(self._engines)
         )
 
-    async def _open_state(self) -> tuple[CheckpointFiles, AgentStart]:
+    async def _record_start(self) -> tuple[CheckpointFiles, AgentStart]:
         checkpoint = CheckpointFiles(self.state)
         start = await asyncio.to_thread(checkpoint.record_start, self._clock)
         self._start_record = start

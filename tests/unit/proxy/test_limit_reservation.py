@@ -12,7 +12,7 @@ from moorage.common.model.ids import KernelId, SessionId
 from moorage.proxy.core.error_response import ErrorResponse
 from moorage.proxy.core.limits.ledger import Ledger, cells_needed
 from moorage.proxy.core.limits.limiter import Ask
-from moorage.proxy.core.limits.reservation import HeldRequest, RequestLimiter
+from moorage.proxy.core.limits.reservation import RequestLimiter, RunningReservation
 from moorage.proxy.core.metrics import ProxyMetrics
 from moorage.proxy.core.permit import Permit
 from moorage.proxy.core.priority import DEFAULT
@@ -59,8 +59,8 @@ def limiter(usage: UsageBook | None = None, project: RequestLimits | None = None
     )
 
 
-def held(outcome: HeldRequest | ErrorResponse | None) -> HeldRequest:
-    assert isinstance(outcome, HeldRequest), outcome
+def held(outcome: RunningReservation | ErrorResponse | None) -> RunningReservation:
+    assert isinstance(outcome, RunningReservation), outcome
     return outcome
 
 

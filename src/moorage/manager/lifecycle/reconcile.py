@@ -128,7 +128,7 @@ def reconcile_session(
 
     if overdue:
         if session.status is Status.RUNNING:
-            return _run_limit_reached(session, now, lost_grace_s)
+            return _end_at_run_limit(session, now, lost_grace_s)
         if _is_silent(session):
             return None
         if session.status is Status.QUEUED:
@@ -156,9 +156,9 @@ def may_continue(
     return move.new is Status.PENDING or reconcile_session(after, now, lost_grace_s) is not None
 
 
-def _run_limit_reached(session: SessionSnapshot, now: datetime, lost_grace_s: float) -> Transition:
-    """Whether the run limit is reached. The end of the walltime may have been unknown, or earlier,
-    when the deadline was set."""
+def _end_at_run_limit(session: SessionSnapshot, now: datetime, lost_grace_s: float) -> Transition:
+    """The end of a session that has reached its run limit, or its later deadline: when the deadline
+    was set, the end of the walltime may have been unknown, or earlier."""
     limit_s = run_limit_s(session.spec, _ends_in_s(session, now))
     if limit_s is not None and run_limit_reason(session.spec) is Reason.WALLTIME and limit_s > 0:
         moved = _transition(

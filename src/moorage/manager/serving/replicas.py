@@ -119,13 +119,13 @@ def plan_replicas(endpoint: EndpointSnapshot, now: datetime) -> ReplicaPlan:
         return ReplicaPlan(failures=len(failed), roll_back_to=endpoint.fallback)
 
     draining = [r for r in live if r.draining_since is not None]
-    leaving = {r: reason for r in live if (reason := _leaves(endpoint, r, now))}
+    leaving = {r: reason for r in live if (reason := _why_replaced(endpoint, r, now))}
     if (returns := returning(endpoint, leaving, now)) is not None:
         leaving[returns] = Reason.PREFERRED_GROUP
 
     staying = [r for r in live if not (r in leaving or r.agent_silent or r.draining_since)]
     done, drain_ends = _drained(draining, endpoint.spec.rollout.drain_timeout_s, now)
-    plan = _leave(endpoint, staying, leaving, now)
+    plan = _replace_gradually(endpoint, staying, leaving, now)
 
     # Replicas that are not ready stop first, then those with the fewest requests, then the
     # youngest.
@@ -157,7 +157,7 @@ def plan_replicas(endpoint: EndpointSnapshot, now: datetime) -> ReplicaPlan:
     return replace(plan, is_complete=is_complete)
 
 
-def _leaves(endpoint: EndpointSnapshot, r: ReplicaSnapshot, now: datetime) -> Reason | None:
+def _why_replaced(endpoint: EndpointSnapshot, r: ReplicaSnapshot, now: datetime) -> Reason | None:
     """Why a live replica should be replaced, if so. A silent one is replaced as well, but not given
     up."""
     if r.draining_since is not None or r.agent_silent:
@@ -191,7 +191,7 @@ def _bad_since(r: ReplicaSnapshot) -> datetime | None:
     return max(r.unhealthy_since, r.kept_until)
 
 
-def _leave(
+def _replace_gradually(
     endpoint: EndpointSnapshot,
     staying: Sequence[ReplicaSnapshot],
     leaving: dict[ReplicaSnapshot, Reason],

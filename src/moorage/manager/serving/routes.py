@@ -21,7 +21,7 @@ _ROUNDED_S = 5
 _NO_KEYS: Mapping[str, Mapping[str, str]] = {}
 
 
-def model_routes(
+def to_model_routes(
     rows: Iterable[Mapping[str, Any]], keys: Mapping[str, Mapping[str, str]] = _NO_KEYS
 ) -> tuple[ModelRoute, ...]:
     """One route per model name, ordered by name. If several rows share a name, the lowest ``rank``
@@ -169,7 +169,7 @@ def reads_priority(engine: str, args: Sequence[str]) -> bool:
     )
 
 
-def app_routes(rows: Iterable[Mapping[str, Any]]) -> tuple[AppRoute, ...]:
+def to_app_routes(rows: Iterable[Mapping[str, Any]]) -> tuple[AppRoute, ...]:
     """One route per service port of a session, in the order of the rows."""
     routes: dict[tuple[str, str], AppRoute] = {}
     for row in rows:

@@ -52,7 +52,7 @@ from moorage.manager.store.scheduling.decisions import DecisionStore
 from moorage.manager.store.scheduling.expected_starts import ExpectedStartStore
 from moorage.manager.store.scheduling.quotas import QuotaStore
 from moorage.manager.store.scheduling.repository import SchedulingStore
-from moorage.manager.store.sessions.deadlines import DeadlineStore
+from moorage.manager.store.sessions.deadline_shift import DeadlineShift
 from moorage.manager.store.sessions.idle import IdleStore
 from moorage.manager.store.sessions.lifecycle import LifecycleStore
 from moorage.manager.store.sessions.records import SessionRecordStore
@@ -146,7 +146,7 @@ class Store:
         self.authorities = AuthorityStore(db, notifier)
         self.leases = LeaseStore(db)
         self.kernel_leases = KernelLeaseStore(db, notifier, newer)
-        self.deadlines = DeadlineStore(db)
+        self.deadlines = DeadlineShift(db)
         self.session_records = SessionRecordStore(db, notifier)
         self.idle = IdleStore(db, newer)
         self.reloads = ReloadStore(db, notifier)

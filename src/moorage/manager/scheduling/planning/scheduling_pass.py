@@ -119,10 +119,10 @@ class SchedulingPass:
 
                 continue
 
-            if self._decide(item):
+            if self._place_or_hold(item):
                 queue.placed(item)
 
-    def _decide(self, item: Pending) -> bool:
+    def _place_or_hold(self, item: Pending) -> bool:
         """Decide about a session. Returns whether it was placed."""
         if self._hold_after_end is not None:
             self.holds.add(item.session_id, self._hold_after_end)

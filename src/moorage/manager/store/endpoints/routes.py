@@ -20,7 +20,7 @@ from moorage.common.model.errors import ConfigError, StoreUnavailable
 from moorage.common.model.ids import EndpointId, SessionId
 from moorage.manager.lifecycle.sweep import Sweep
 from moorage.manager.secrets.keyring import Keyring, SealedSecret
-from moorage.manager.serving.routes import app_routes, model_routes
+from moorage.manager.serving.routes import to_app_routes, to_model_routes
 from moorage.manager.store.database.connections import Database
 from moorage.manager.store.database.notifier import Notifier
 from moorage.manager.store.database.queries import SQL
@@ -164,7 +164,7 @@ class RouteStore:
         """Name of a model, and its route from all ``rows`` with that name; None: there is none."""
         routed = [row for row in model["rows"] if row["rank"] is not None]
         keys = {row["model"]: self._provider_keys(row) for row in routed if row["secrets"]}
-        return model["id"], next(iter(model_routes(routed, keys)), None)
+        return model["id"], next(iter(to_model_routes(routed, keys)), None)
 
     def _provider_keys(self, row: Row) -> dict[str, str]:
         """Values of the secrets that the fallbacks of an endpoint name."""
@@ -187,7 +187,7 @@ class RouteStore:
 
         stored = ({"id": id_, "rows": rows.get(id_, [])} for id_ in ids)
         found = self._unreadable.each(
-            "session", stored, lambda one: (one["id"], app_routes(one["rows"]))
+            "session", stored, lambda one: (one["id"], to_app_routes(one["rows"]))
         )
         for session_id, routes in ((SessionId(one), routes) for one, routes in found):
             before = self._apps.get(session_id, ())

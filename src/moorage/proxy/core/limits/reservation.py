@@ -63,7 +63,7 @@ class RequestLimiter:
         self.active: dict[str, LimitSubject] = {}
         self.unmet: set[str] = set()
 
-    def reserve(self, ask: Ask, now: float) -> HeldRequest | ErrorResponse | None:
+    def reserve(self, ask: Ask, now: float) -> RunningReservation | ErrorResponse | None:
         key = ask.identity
         permit = ask.permit
         if key is not None and key.exhausted_until and key.exhausted_until > self._unix_now():
@@ -88,7 +88,7 @@ class RequestLimiter:
         if not (subjects or self._usage or warned or prioritizes) and priority == DEFAULT:
             return None
 
-        held = HeldRequest(self, ask, priority, now=now, prioritizes=prioritizes)
+        held = RunningReservation(self, ask, priority, now=now, prioritizes=prioritizes)
         if subjects:
             answer = max_tokens(ask.members) if ask.path.endswith(_GENERATING) else 0
             tokens = estimate_tokens(len(ask.body), answer, _positive(ask.members, "n") or 1)
@@ -146,7 +146,7 @@ class RequestLimiter:
         return any(grant.limits.tokens_per_minute is not None for grant in grants)
 
 
-class HeldRequest:
+class RunningReservation:
     """The holdings of a running request: the ``LedgerReservation`` of the request flow."""
 
     __slots__ = (

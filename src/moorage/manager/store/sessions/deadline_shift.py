@@ -9,7 +9,7 @@ from moorage.manager.store.database.connections import Database
 from moorage.manager.store.database.queries import SQL
 
 
-class DeadlineStore:
+class DeadlineShift:
     def __init__(self, db: Database) -> None:
         self._connection = db.dedicated_connection()
 
