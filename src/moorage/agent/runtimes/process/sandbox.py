@@ -10,8 +10,8 @@ sandbox.
   no-new-privileges is set, the bounding set is empty, and the system call filter refuses new user
   namespaces.
 * It has its own namespaces for mounts, pids and IPC, and its session has one for the network.
-  ``/`` is read-only. Private directories in memory replace those of ``empty``; of their hidden contents,
-  ``visible`` is mounted read-only, and ``writable`` writable.
+  ``/`` is read-only. Private directories in memory replace those of ``empty``; of their hidden
+  contents, ``visible`` is mounted read-only, and ``writable`` writable.
 * It starts in its control groups, so that none of its processes escapes their limits.
 
 It uses little of the standard library, because every import delays the start of every kernel

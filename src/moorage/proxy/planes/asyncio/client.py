@@ -396,9 +396,8 @@ class ClientConnection:
             return self._exchange.flow is flow and large.read_on()
 
         def go_on() -> None:
-            if (
-                self._exchange.flow is flow
-            ):  # the client has not disconnected, and its key was not revoked
+            # The client has not disconnected, and its key was not revoked.
+            if self._exchange.flow is flow:
                 self._mode = _RESPONSE
                 self._exchange.do(flow.body(body, self._plane.monotonic(), large))
 

@@ -261,7 +261,8 @@ class UpstreamConnection:
             if transport is None:
                 pass
             elif not head.keeps_alive or transport.get_write_buffer_size():
-                transport.abort()  # otherwise it would mistake the rest of this request for the next one
+                # The replica would take the rest of this request for the next one.
+                transport.abort()
             else:
                 self.resume()
                 self._pool.put(self)

@@ -101,7 +101,8 @@ class UpstreamClient:
             timeout=aiohttp.ClientTimeout(
                 total=None,
                 sock_connect=self._settings.connect_timeout_s,
-                sock_read=self._settings.read_idle_timeout_s,  # does not apply to an established WebSocket
+                # does not apply to an established WebSocket
+                sock_read=self._settings.read_idle_timeout_s,
             ),
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
