@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -29,14 +30,22 @@ _SHOWN = 12
 class Growth:
     """``count``: of the examples, as of ``examples``. ``allowed``: bytes by which the memory may have grown.
     A context manager, which raises ``AssertionError`` with the lines that allocated most at its end.
-    ``always``: also where few examples are run."""
+    ``without``: files whose memory is that of what the examples have created. ``always``: also where
+    few examples are run."""
 
     def __init__(
-        self, count: int, *, allowed: int, files: str = CODE, always: bool = False
+        self,
+        count: int,
+        *,
+        allowed: int,
+        files: str = CODE,
+        without: Sequence[str] = (),
+        always: bool = False,
     ) -> None:
         self._every = max(1, count * FACTOR // PARTS)
         self._allowed = allowed
         self._files = files
+        self._without = (*without, __file__)
         self._measures = always or FACTOR > 1
         self._examples = 0
         self._before: tracemalloc.Snapshot | None = None
@@ -58,8 +67,8 @@ class Growth:
     def _measure(self) -> None:
         gc.collect()
         own = tracemalloc.Filter(True, self._files, all_frames=True)
-        not_this = tracemalloc.Filter(False, __file__, all_frames=True)
-        self._after = tracemalloc.take_snapshot().filter_traces([own, not_this])
+        others = [tracemalloc.Filter(False, file, all_frames=True) for file in self._without]
+        self._after = tracemalloc.take_snapshot().filter_traces([own, *others])
         self._before = self._before or self._after
         self.sizes.append(sum(trace.size for trace in self._after.traces))
 
