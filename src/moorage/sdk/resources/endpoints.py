@@ -8,7 +8,6 @@ from moorage.common.model.spec import EndpointSpec
 from moorage.common.views.endpoints import EndpointPatch, EndpointView, Scale, ScalingDecision
 from moorage.sdk.paged_list import PagedList
 from moorage.sdk.resource import Resource, SyncResource, blocking, listed
-from moorage.sdk.resources.events import Events
 from moorage.sdk.transport import segment
 from moorage.sdk.waiting import first
 
@@ -86,6 +85,9 @@ class Endpoints(Resource):
         timeout_s: float | None = None,
     ) -> EndpointView:
         """The endpoint as soon as ``condition`` holds. Raises as ``sessions.wait`` does."""
+        # Here and not above: only waits need events.
+        from moorage.sdk.resources.events import Events
+
         found = await self.get(name)
         if condition(found):
             return found

@@ -22,7 +22,6 @@ from moorage.common.views.resources import (
 )
 from moorage.sdk.paged_list import PagedList
 from moorage.sdk.resource import Resource, SyncResource, blocking, iterated, listed
-from moorage.sdk.resources.events import Events
 from moorage.sdk.transport import segment
 from moorage.sdk.waiting import first, has_reloaded
 
@@ -257,6 +256,9 @@ class Sessions(Resource):
 
         Raises ``TimeoutError`` after ``timeout_s``, ``ApiError`` and ``Unreachable``.
         """
+        # Here and not above: only waits need events.
+        from moorage.sdk.resources.events import Events
+
         found = await self.get(ref)
         if condition(found):
             return found
