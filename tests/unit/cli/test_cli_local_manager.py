@@ -120,7 +120,7 @@ def test_whoever_took_the_port_of_a_manager_gets_nothing(
     refused = moorage(*options, *command, **variables)
     assert refused.exit_code not in (0, 3)
     expected = (
-        "cannot prove to be a manager"
+        "cannot prove that it is a manager"
         if way == "another port"
         else "no manager answers at unix:///"
     )
@@ -223,7 +223,7 @@ def test_a_context_is_added_with_the_socket_or_not_at_all(
     refused = moorage(
         "contexts", "add", "tunnel", "--url", "http://localhost:1", stdin="x\n", **SECURE
     )
-    assert "cannot prove to be a manager" in refused.stderr
+    assert "cannot prove that it is a manager" in refused.stderr
     tunnel = ("contexts", "add", "tunnel", "--url", "http://localhost:1")
     assert moorage(*tunnel, stdin="x\n", MOORAGE_INSECURE_LOOPBACK="1").exit_code == 0
     assert read_contexts(home).saved["tunnel"].url == "http://localhost:1"
