@@ -11,8 +11,8 @@ from moorage.agent.kernel.checkpoint import CheckpointFiles, KernelRecord
 
 
 class RecordKeeper:
-    """``record``: what the checkpoint keeps of the kernel, except while a change waits to be saved.
-    ``on_change`` is called for each new record."""
+    """The keeper of a record. ``record``: the kernel's record in the checkpoint, except while a
+    change waits to be saved. ``on_change`` is called for each new record."""
 
     def __init__(
         self,

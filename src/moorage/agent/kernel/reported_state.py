@@ -44,7 +44,7 @@ class ReportedState:
         before = self._basis
         self._basis = Basis.OBSERVATION
 
-        # An end is always worth a report: its outcome is new even where the state is not.
+        # An end is always worth a report, because its outcome is new even if the state is not.
         if self.value is not state or state in ENDED:
             self.value = state
             self.activity = ""

@@ -31,9 +31,7 @@ class StartClock:
         self.runs_since = now
         if state is ObservedState.UNKNOWN:
             self.runs_since = None
-        elif (
-            state is ObservedState.QUEUED
-        ):  # its start is still to come, even for a job that waits again
+        elif state is ObservedState.QUEUED:  # its start is still to come, even if it waits again
             self.runs_since = None
             self.counted_s = 0.0
 

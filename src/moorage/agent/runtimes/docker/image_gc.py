@@ -194,9 +194,8 @@ class ImageGarbageCollector:
         disk = await self._disk()
         rows = await self._engine.call(lambda api: api.images())
         images = [self.pulled.image(row) for row in rows]
-        with suppress(
-            OSError
-        ):  # the list cannot be saved on a full disk, which must not stop the collection
+        # The list cannot be saved on a full disk, which must not stop the collection.
+        with suppress(OSError):
             await asyncio.to_thread(self.pulled.retain, {image.id for image in images})
 
         if disk is None:

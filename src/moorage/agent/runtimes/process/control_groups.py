@@ -153,9 +153,8 @@ class ControlGroups:
                     group = self._parent(hierarchy) / name
                     try:
                         group.mkdir()
-                    except (
-                        FileNotFoundError
-                    ):  # the empty group of the agent was removed from outside
+                    except FileNotFoundError:
+                        # The empty group of the agent was removed from outside.
                         self._prepare(hierarchy)
                         group.mkdir()
 
