@@ -21,6 +21,7 @@ from moorage.manager.store.database.connections import (
     open_connection,
 )
 from moorage.manager.store.database.connector import DatabaseConnector
+from moorage.manager.store.schema.baseline import OLDEST_SCHEMA
 from tests.databases import copied_postgres
 
 MIGRATION = sys.modules["moorage.manager.store.schema.migrate"]
@@ -118,7 +119,7 @@ async def test_migration_does_not_wait_for_a_lock(
 ) -> None:
     monkeypatch.setattr(MIGRATION, "LOCK_TIMEOUT_S", 1)
     monkeypatch.setattr(MIGRATION, "LOCK_ATTEMPTS", 1)
-    await migrate(empty_database, "0019")
+    await migrate(empty_database, OLDEST_SCHEMA)
     other = await asyncpg.connect(empty_database)
     transaction = other.transaction()
     await transaction.start()
@@ -128,7 +129,7 @@ async def test_migration_does_not_wait_for_a_lock(
             await migrate(empty_database)
 
     await transaction.rollback()
-    assert await other.fetchval("SELECT version_num FROM alembic_version") == "0019", (
+    assert await other.fetchval("SELECT version_num FROM alembic_version") == OLDEST_SCHEMA, (
         "rolled back as a whole"
     )
     await migrate(empty_database)
@@ -137,7 +138,7 @@ async def test_migration_does_not_wait_for_a_lock(
 
 async def test_migration_that_waits_for_a_lock_holds_no_other(empty_database: str) -> None:
     """A manager that runs would wait for that one, and one of both would be ended as a deadlock."""
-    await migrate(empty_database, "0019")
+    await migrate(empty_database, OLDEST_SCHEMA)
     reader = await asyncpg.connect(empty_database)
     observer = await asyncpg.connect(empty_database)
     names = (

@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import AfterValidator, AwareDatetime
 
 _FIRST_YEAR = 1970
+_LAST_YEAR = 2999
 
 
 def _in_utc(value: datetime) -> datetime:
@@ -15,11 +16,11 @@ def _in_utc(value: datetime) -> datetime:
         utc = value.astimezone(UTC)
     except OverflowError:
         utc = None
-    if utc is None or utc.year < _FIRST_YEAR:
-        raise ValueError(f"a time must be in the years {_FIRST_YEAR} to 9999 in UTC")
+    if utc is None or not _FIRST_YEAR <= utc.year <= _LAST_YEAR:
+        raise ValueError(f"a time must be in the years {_FIRST_YEAR} to {_LAST_YEAR} in UTC")
     return utc
 
 
 Timestamp = Annotated[AwareDatetime, AfterValidator(_in_utc)]
 """RFC 3339 with an offset, converted to UTC. Years that no clock shows are rejected: with their
-offset, they may exceed the range of a ``datetime``."""
+offset, or an interval added to them, they may exceed the range of a ``datetime``."""
