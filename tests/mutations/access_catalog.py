@@ -115,10 +115,10 @@ MUTATIONS = (
         "manager/store/endpoints/loads.py",
         (
             "        loads = [\n"
-            '            (agent, one) for agent, one in loads if "\\0" not in agent and as_uuid(one.kernel_id)\n'  # noqa: E501 - as in the source
+            '            (agent, load) for agent, load in loads if "\\0" not in agent and as_uuid(load.kernel_id)\n'  # noqa: E501 - as in the source
             "        ]"
         ),
-        "        loads = [(agent, one) for agent, one in loads]",
+        "        loads = [(agent, load) for agent, load in loads]",
         ("tests/store/test_loads.py",),
     ),
     Mutation(

@@ -132,7 +132,7 @@ MUTATIONS = (
     Mutation(
         "a step of a member's template runs freely in an administrator's pipeline",
         "manager/store/pipelines/repository.py",
-        "self._sessions.new(scope.isolating(one.isolated), spec, None, None)",
+        "self._sessions.new(scope.isolating(step.isolated), spec, None, None)",
         "self._sessions.new(scope, spec, None, None)",
         TEMPLATES,
     ),

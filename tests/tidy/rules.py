@@ -450,6 +450,22 @@ def file_name(path: str, text: str) -> list[str]:
     return [f"the name {name!r} describes nothing" for name in sorted(parts & BANNED_NAMES)]
 
 
+def vague_names(path: str, text: str) -> list[str]:
+    """A variable, a parameter or a function called ``one`` does not say what it holds."""
+    if not _ours(path) or not re.search(r"\bone\b", text):
+        return []
+    return [
+        f"line {node.lineno}: name `one` by what it holds"
+        for node in _nodes(text)
+        if (isinstance(node, ast.Name) and node.id == "one" and isinstance(node.ctx, ast.Store))
+        or (isinstance(node, ast.arg) and node.arg == "one")
+        or (
+            isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.MatchAs | ast.MatchStar)
+            and node.name == "one"
+        )
+    ]
+
+
 def catch_all(path: str, text: str) -> list[str]:
     """Catching every exception hides bugs, unless the handler ends with a bare ``raise``."""
     if not _ours(path) or "except" not in text:
@@ -775,7 +791,7 @@ RULES: list[Rule] = [
     unresolved, machine, lock_hosts, requirements, package_root, docstring, private_access,
     full_match, runtime_names, json_casts, one_attribute, width, layout_by_hand, signatures,
     paragraphs,
-    assigned_outside,
+    assigned_outside, vague_names,
 ]  # fmt: skip
 
 

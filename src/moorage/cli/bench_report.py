@@ -147,31 +147,41 @@ def save_plot(measured: list[Measured], summary: Summary, path: Path, model: str
     with rc_context({"svg.hashsalt": "moorage"}):
         figure = Figure(figsize=(11, 7), layout="constrained")
         (shares, requests), (gaps, tokens) = figure.subplots(2, 2)
-        good = [one for one in measured if not one.error and one.token_times]
-        begin = min((one.due_at for one in measured), default=0.0)
-        _steps(shares, "first token", [one.token_times[0] - one.due_at for one in good])
-        _steps(shares, "whole answer", [one.ended_at - one.due_at for one in good])
+        good = [request for request in measured if not request.error and request.token_times]
+        begin = min((request.due_at for request in measured), default=0.0)
+        _steps(shares, "first token", [request.token_times[0] - request.due_at for request in good])
+        _steps(shares, "whole answer", [request.ended_at - request.due_at for request in good])
         shares.set(xlabel="seconds since the request was due", ylabel="share of requests")
         _steps(
             gaps,
             "",
             [
                 b - a
-                for one in good
-                for a, b in zip(one.token_times, one.token_times[1:], strict=False)
+                for request in good
+                for a, b in zip(request.token_times, request.token_times[1:], strict=False)
             ],
         )
         gaps.set(xlabel="seconds between two tokens", ylabel="share of tokens")
 
         for label, values in (
-            ("whole answer", [(one.due_at - begin, one.ended_at - one.due_at) for one in good]),
+            (
+                "whole answer",
+                [(request.due_at - begin, request.ended_at - request.due_at) for request in good],
+            ),
             (
                 "first token",
-                [(one.due_at - begin, one.token_times[0] - one.due_at) for one in good],
+                [
+                    (request.due_at - begin, request.token_times[0] - request.due_at)
+                    for request in good
+                ],
             ),
             (
                 "failed",
-                [(one.due_at - begin, one.ended_at - one.due_at) for one in measured if one.error],
+                [
+                    (request.due_at - begin, request.ended_at - request.due_at)
+                    for request in measured
+                    if request.error
+                ],
             ),
         ):
             if values:
@@ -180,7 +190,9 @@ def save_plot(measured: list[Measured], summary: Summary, path: Path, model: str
         requests.set(xlabel="seconds since the start", ylabel="seconds", ylim=(0, None))
         requests.legend()
         _throughput(
-            tokens, [at - begin for one in good for at in one.token_times], summary.duration_s
+            tokens,
+            [at - begin for request in good for at in request.token_times],
+            summary.duration_s,
         )
         figure.suptitle(model)
         figure.savefig(path, dpi=90, metadata={"Date": None} if path.suffix == ".svg" else None)

@@ -36,7 +36,8 @@ def kernels_of(view: SessionView, attempt: int) -> list[str]:
     """Names of the kernels of an attempt, the main kernel first."""
     found = [kernel for kernel in view.kernels if kernel.attempt == attempt]
     return [
-        kernel.hostname for kernel in sorted(found, key=lambda one: (one.role != "main", one.index))
+        kernel.hostname
+        for kernel in sorted(found, key=lambda kernel: (kernel.role != "main", kernel.index))
     ]
 
 

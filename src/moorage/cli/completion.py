@@ -31,7 +31,9 @@ class _Listing:
         found = page[self.items]
         wanted = self.where.items()
         return [
-            one[self.name] for one in found if all(one.get(key) == value for key, value in wanted)
+            item[self.name]
+            for item in found
+            if all(item.get(key) == value for key, value in wanted)
         ]
 
 

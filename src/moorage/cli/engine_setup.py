@@ -64,7 +64,9 @@ def in_container(spec: EndpointSpec) -> EndpointSpec:
 
 def _largest(agents: Sequence[AgentView]) -> AgentView | None:
     nodes = {node.name: node for node in model_fitting.nodes_of(agents)}
-    return max(agents, key=lambda one: (_gpus(one), nodes[one.id].mem, one.id), default=None)
+    return max(
+        agents, key=lambda agent: (_gpus(agent), nodes[agent.id].mem, agent.id), default=None
+    )
 
 
 def _gpus(agent: AgentView) -> int:

@@ -87,7 +87,7 @@ def documents(text: str) -> list[Any]:
         raise InvalidInput(f"the file is larger than {MAX_BYTES >> 20} MiB", next_step="split it")
 
     try:
-        found = [one for one in yaml.safe_load_all(text) if one is not None]
+        found = [document for document in yaml.safe_load_all(text) if document is not None]
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise InvalidInput(
             f"the file is not YAML: {error}", next_step="correct it at that position"
@@ -166,12 +166,12 @@ async def apply(client: Client, planned: Sequence[Planned]) -> list[tuple[Manife
     """Write the manifests that differ, in the order of the file. A conflict does not stop the
     others. Returns the outcome of each, with the reason of a conflict."""
     outcomes: list[tuple[Manifest, Outcome, str]] = []
-    for one in planned:
-        outcome = one.outcome
+    for plan in planned:
+        outcome = plan.outcome
         why = ""
         try:
             if outcome != "unchanged":
-                await _KINDS[one.manifest.kind].write(client, one)
+                await _KINDS[plan.manifest.kind].write(client, plan)
         except ApiError as error:
             if error.status not in (409, 412):
                 raise
@@ -179,7 +179,7 @@ async def apply(client: Client, planned: Sequence[Planned]) -> list[tuple[Manife
             outcome = "conflict"
             why = str(error)
 
-        outcomes.append((one.manifest, outcome, why))
+        outcomes.append((plan.manifest, outcome, why))
 
     return outcomes
 
@@ -260,58 +260,60 @@ def _planned(manifest: Manifest, view: Any) -> Planned:
     return Planned(manifest, _plain(manifest_of(view).spec), view.version)
 
 
-async def _read_group(client: Client, one: Manifest) -> Planned:
-    view: GroupView | None = await _found(client.groups.get(one.name))
+async def _read_group(client: Client, manifest: Manifest) -> Planned:
+    view: GroupView | None = await _found(client.groups.get(manifest.name))
     if view is None or view.retired_at is not None:
-        return Planned(one, None)
-    return _planned(one, view)
+        return Planned(manifest, None)
+    return _planned(manifest, view)
 
 
-async def _write_group(client: Client, one: Planned) -> None:
-    options = cast(GroupOptions, one.manifest.spec)
-    if one.before is None:
-        await client.groups.create(NewGroup(name=one.manifest.name, options=options))
+async def _write_group(client: Client, plan: Planned) -> None:
+    options = cast(GroupOptions, plan.manifest.spec)
+    if plan.before is None:
+        await client.groups.create(NewGroup(name=plan.manifest.name, options=options))
     else:
-        await client.groups.update(one.manifest.name, options, version=one.version)
+        await client.groups.update(plan.manifest.name, options, version=plan.version)
 
 
-def _quota(one: Manifest) -> tuple[QuotaScope, str]:
-    scope, _, name = one.name.partition("/")
+def _quota(manifest: Manifest) -> tuple[QuotaScope, str]:
+    scope, _, name = manifest.name.partition("/")
     return cast(QuotaScope, scope), name
 
 
-async def _read_quota(client: Client, one: Manifest) -> Planned:
-    return _planned(one, await _found(client.quotas.get(*_quota(one))))
+async def _read_quota(client: Client, manifest: Manifest) -> Planned:
+    return _planned(manifest, await _found(client.quotas.get(*_quota(manifest))))
 
 
-async def _write_quota(client: Client, one: Planned) -> None:
+async def _write_quota(client: Client, plan: Planned) -> None:
     await client.quotas.set(
-        *_quota(one.manifest), cast(QuotaLimits, one.manifest.spec), version=one.version
+        *_quota(plan.manifest), cast(QuotaLimits, plan.manifest.spec), version=plan.version
     )
 
 
-async def _read_project(client: Client, one: Manifest) -> Planned:
-    return _planned(one, await _found(client.projects.get(one.name)))
+async def _read_project(client: Client, manifest: Manifest) -> Planned:
+    return _planned(manifest, await _found(client.projects.get(manifest.name)))
 
 
-async def _write_project(client: Client, one: Planned) -> None:
-    fields = one.manifest.spec.model_dump()
-    if one.before is None:
-        await client.projects.create(ProjectSpec(name=one.manifest.name, **fields))
+async def _write_project(client: Client, plan: Planned) -> None:
+    fields = plan.manifest.spec.model_dump()
+    if plan.before is None:
+        await client.projects.create(ProjectSpec(name=plan.manifest.name, **fields))
     else:
-        await client.projects.update(one.manifest.name, ProjectPatch(**fields), version=one.version)
+        await client.projects.update(
+            plan.manifest.name, ProjectPatch(**fields), version=plan.version
+        )
 
 
-async def _read_template(client: Client, one: Manifest) -> Planned:
-    view: TemplateView | None = await _found(client.templates.get(one.name))
-    same_owner = view is not None and (not view.project) == one.for_all
-    return _planned(one, view if same_owner else None)
+async def _read_template(client: Client, manifest: Manifest) -> Planned:
+    view: TemplateView | None = await _found(client.templates.get(manifest.name))
+    same_owner = view is not None and (not view.project) == manifest.for_all
+    return _planned(manifest, view if same_owner else None)
 
 
-async def _write_template(client: Client, one: Planned) -> None:
-    spec = cast(TemplateSpec, one.manifest.spec)
+async def _write_template(client: Client, plan: Planned) -> None:
+    spec = cast(TemplateSpec, plan.manifest.spec)
     await client.templates.put(
-        one.manifest.name, spec, for_all=one.manifest.for_all, version=one.version
+        plan.manifest.name, spec, for_all=plan.manifest.for_all, version=plan.version
     )
 
 

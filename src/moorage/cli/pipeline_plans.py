@@ -90,11 +90,11 @@ async def _found(client: Client, name: str) -> PipelineView | None:
         return None
 
 
-def row(one: StepPlan) -> tuple[str, str, str, str]:
+def row(planned: StepPlan) -> tuple[str, str, str, str]:
     """The row of a step: its name, its dependencies, its number of sessions, and where it fits or
     what it lacks."""
-    step = one.step
-    view = one.plan
+    step = planned.step
+    view = planned.plan
     after = ", ".join(condition.step for condition in step.conditions) or "-"
     where = ", ".join(dict.fromkeys(place.agent_id for place in view.places))
     return step.name, after, step.array or "1", f"now, on {where}" if view.fits else waits(view)
@@ -111,5 +111,8 @@ def waits(view: PlanView) -> str:
 
 
 def as_json(pipeline: PipelineSpec, plans: Sequence[StepPlan]) -> Mapping[str, object]:
-    steps = [{"step": one.step.name, "fits": one.plan.fits, "plan": one.plan} for one in plans]
+    steps = [
+        {"step": planned.step.name, "fits": planned.plan.fits, "plan": planned.plan}
+        for planned in plans
+    ]
     return {"object": f"pipeline/{pipeline.name}", "outcome": "created", "steps": steps}

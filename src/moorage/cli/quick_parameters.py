@@ -68,6 +68,6 @@ def _plain_value(parameter: Any, value: Any) -> Any:
     if wanted is str and type(value) is str:
         return value
     if isinstance(wanted, type) and issubclass(wanted, Enum) and isinstance(value, str):
-        return next((one for one in wanted if one.value == value), _UNKNOWN)
+        return next((member for member in wanted if member.value == value), _UNKNOWN)
 
     return _UNKNOWN

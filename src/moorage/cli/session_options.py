@@ -284,7 +284,7 @@ class TemplateStart:
             version = view.version
 
         values = {
-            one: parse.parameter(one, text, declared.get(one)) for one, text in self.given.items()
+            key: parse.parameter(key, text, declared.get(key)) for key, text in self.given.items()
         }
         return name, version, values
 

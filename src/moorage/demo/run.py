@@ -137,7 +137,7 @@ async def _until_ready(client: Client, stages: Stages) -> EndpointView:
     try:
         view = await client.endpoints.wait(
             MODEL,
-            lambda one: one.status is EndpointStatus.READY or one.failures > 0,
+            lambda endpoint: endpoint.status is EndpointStatus.READY or endpoint.failures > 0,
             timeout_s=READY_TIMEOUT_S,
         )
     except TimeoutError:

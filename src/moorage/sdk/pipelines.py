@@ -38,7 +38,10 @@ class PipelineBuilder:
         earlier = [after] if isinstance(after, Step | After) else list(after)
         step = Step(
             name=name or f"step-{len(self._steps) + 1}",
-            after=[one if isinstance(one, After) else After(step=one.name) for one in earlier],
+            after=[
+                dependency if isinstance(dependency, After) else After(step=dependency.name)
+                for dependency in earlier
+            ],
             array=array,
             outputs=list(outputs),
             inputs=[

@@ -86,8 +86,8 @@ class SettingsWatch:
                 try:
                     async for snapshot in client.follow(prefix):
                         found = {
-                            key.removeprefix(prefix): one.value
-                            for key, one in snapshot.entries.items()
+                            key.removeprefix(prefix): entry.value
+                            for key, entry in snapshot.entries.items()
                         }
                         self.take(found)
                 except EtcdError:

@@ -277,23 +277,23 @@ def _manager_steps(
     managers: Sequence[Mapping[str, Any]], version: str, *, pending: bool
 ) -> Iterator[UpgradeStep]:
     """Standbys first, so that the leader then hands over to a manager of this release."""
-    old = [one for one in managers if pending or one["version"] != version]
+    old = [manager for manager in managers if pending or manager["version"] != version]
     effect = _MANAGER_EFFECT if len(managers) > 1 else _ALONE_EFFECT
-    for one in sorted(old, key=lambda manager: bool(manager["leads"])):
+    for manager in sorted(old, key=lambda manager: bool(manager["leads"])):
         action = "install and restart a standby"
-        if one["leads"]:
+        if manager["leads"]:
             action = "install and restart the leader" + (
                 ": it resigns first" if len(managers) > 1 else ""
             )
 
         commands = ("systemctl restart moorage-manager", "moorage managers")
-        host = split_address(one["link"])[0]
+        host = split_address(manager["link"])[0]
         yield UpgradeStep(
             "manager",
-            (one["link"],),
+            (manager["link"],),
             action=action,
             where=host,
-            versions=(one["version"],),
+            versions=(manager["version"],),
             commands=commands,
             effect=effect,
         )

@@ -306,9 +306,9 @@ class RuntimeConformance:
 
     async def test_usage(self, harness: RuntimeHarness) -> None:
         runtime = harness.runtime()
-        one = harness.launch(output="busy")
+        first = harness.launch(output="busy")
         other = harness.launch(output="busy")
-        handles = {launch.kernel_id: await runtime.create(launch) for launch in (one, other)}
+        handles = {launch.kernel_id: await runtime.create(launch) for launch in (first, other)}
         for handle in handles.values():
             await until(runtime, handle, S.RUNNING)
 
@@ -326,10 +326,10 @@ class RuntimeConformance:
         assert not set.intersection(*(set(c.pids) for c in (await runtime.usage(handles)).values()))
 
         # A restarted agent reports the same.
-        again = await harness.runtime().usage({one.kernel_id: handles[one.kernel_id]})
-        assert set(again) == {one.kernel_id}
-        await runtime.stop(handles[one.kernel_id], 0)
-        await runtime.destroy(handles[one.kernel_id])
+        again = await harness.runtime().usage({first.kernel_id: handles[first.kernel_id]})
+        assert set(again) == {first.kernel_id}
+        await runtime.stop(handles[first.kernel_id], 0)
+        await runtime.destroy(handles[first.kernel_id])
         assert set(await runtime.usage(handles)) == {other.kernel_id}
 
     async def test_jobs_of_a_site_are_queued_and_their_end_is_known(
@@ -344,12 +344,14 @@ class RuntimeConformance:
                 seen.append(await runtime.observe(handle))
 
         if not runtime.capabilities.batch:
-            assert S.QUEUED not in [one.state for one in seen]
+            assert S.QUEUED not in [observed.state for observed in seen]
             assert (seen[-1].ends_at, seen[-1].expected_start) == (None, None)
             return
 
         assert runtime.silence_grace_s >= 86_400  # its jobs outlive a silent agent
-        assert all(one.detail for one in seen if one.state is S.QUEUED)  # the reason of the site
+        assert all(
+            observed.detail for observed in seen if observed.state is S.QUEUED
+        )  # the reason of the site
         now = SystemClock().now().timestamp()
         ends_at = seen[-1].ends_at
         assert ends_at is not None

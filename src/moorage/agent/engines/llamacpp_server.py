@@ -290,7 +290,7 @@ def _set(params: Any, parameter: str, value: Any) -> None:
         setattr(params, name, value)
         return
 
-    option = next(one for one in OPTIONS if one.parameter == parameter)
+    option = next(option for option in OPTIONS if option.parameter == parameter)
     word = _ENUM_WORDS.get(value, value)
     members = {key.removeprefix(option.enum).lower(): key for key in enumeration.__members__}
     member = value if value in enumeration.__members__ else members.get(word.lower())

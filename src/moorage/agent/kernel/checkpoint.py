@@ -300,7 +300,7 @@ def _spec(data: dict[str, Any]) -> KernelSpec:
             "cluster": _membership(data["cluster"]) if data.get("cluster") else None,
             "ports": tuple(ServicePort(**port) for port in data.get("ports", ())),
             "outputs": tuple(data.get("outputs", ())),
-            "inputs": tuple(KernelInput(**one) for one in data.get("inputs", ())),
+            "inputs": tuple(KernelInput(**input_) for input_ in data.get("inputs", ())),
             "hpc": HpcJob(**hpc) if (hpc := data.get("hpc")) else None,
             "reload": KernelReload(**reload) if (reload := data.get("reload")) else None,
         }

@@ -209,7 +209,7 @@ def _choose(model: str, files: list[RemoteFile]) -> list[RemoteFile]:
             f"{name} has no GGUF file for {selector or 'any quantisation'!r}; it has {choices}"
         )
 
-    return [names[one] for one in found]
+    return [names[file_name] for file_name in found]
 
 
 def _check_disk(cache: Path, missing: list[RemoteFile], blobs: Path) -> None:

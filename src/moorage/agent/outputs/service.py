@@ -44,7 +44,7 @@ class OutputRequests(Protocol):
 class Outputs(Protocol):
     """The interface that kernels use."""
 
-    def path(self, one: KernelInput) -> Path: ...
+    def path(self, input_: KernelInput) -> Path: ...
 
     async def keep(self, spec: KernelSpec, work: Path) -> None:
         """See ``OutputService``. Raises ``MoorageError`` and ``OSError``."""
@@ -58,8 +58,8 @@ class Outputs(Protocol):
 class NoOutputs:
     """``Outputs`` of an agent whose kernels have none."""
 
-    def path(self, one: KernelInput) -> Path:
-        raise NotFound(f"output {one.output!r} is not on this node")
+    def path(self, input_: KernelInput) -> Path:
+        raise NotFound(f"output {input_.output!r} is not on this node")
 
     async def keep(self, spec: KernelSpec, work: Path) -> None: ...
 
@@ -80,8 +80,8 @@ class OutputService:
             KernelId, frozenset[SessionId]
         ] = {}  # in use by kernels that are about to start
 
-    def path(self, one: KernelInput) -> Path:
-        return self._store.files(one.session_id, one.output)
+    def path(self, input_: KernelInput) -> Path:
+        return self._store.files(input_.session_id, input_.output)
 
     async def keep(self, spec: KernelSpec, work: Path) -> None:
         await asyncio.to_thread(self._store.keep, spec.session_id, work, spec.outputs)
@@ -89,21 +89,23 @@ class OutputService:
     async def fetch(self, spec: KernelSpec, on_progress: Callable[[str], None]) -> None:
         self._taken[spec.kernel_id] = frozenset(input_.session_id for input_ in spec.inputs)
         try:
-            for number, one in enumerate(spec.inputs, 1):
-                async with self._fetching[one.session_id, one.output]:
-                    if not await asyncio.to_thread(self._store.has, one.session_id, one.output):
-                        on_progress(f"fetching input {number} of {len(spec.inputs)}, {one.path}")
-                        await self._fetch(spec.kernel_id, one, on_progress)
+            for number, input_ in enumerate(spec.inputs, 1):
+                async with self._fetching[input_.session_id, input_.output]:
+                    if not await asyncio.to_thread(
+                        self._store.has, input_.session_id, input_.output
+                    ):
+                        on_progress(f"fetching input {number} of {len(spec.inputs)}, {input_.path}")
+                        await self._fetch(spec.kernel_id, input_, on_progress)
         finally:
             del self._taken[spec.kernel_id]
 
     async def _fetch(
-        self, kernel_id: KernelId, one: KernelInput, on_progress: Callable[[str], None]
+        self, kernel_id: KernelId, input_: KernelInput, on_progress: Callable[[str], None]
     ) -> None:
         damaged = 0
         while True:
             try:
-                return await self._try(kernel_id, one)
+                return await self._try(kernel_id, input_)
             except OutputDamaged as error:
                 damaged += 1
                 if damaged == _DAMAGED_TRIES:
@@ -114,15 +116,17 @@ class OutputService:
                 problem = str(error)
 
             log.warning("cannot fetch an input yet, trying again", kernel=kernel_id, why=problem)
-            on_progress(f"fetching input {one.path}: {problem}")
+            on_progress(f"fetching input {input_.path}: {problem}")
             await asyncio.sleep(_RETRY_S)
 
-    async def _try(self, kernel_id: KernelId, one: KernelInput) -> None:
+    async def _try(self, kernel_id: KernelId, input_: KernelInput) -> None:
         copy = CopyIn(
-            lambda file, whole: self._store.receive(one.session_id, one.output, file, whole)
+            lambda file, whole: self._store.receive(input_.session_id, input_.output, file, whole)
         )
         try:
-            async with aclosing(self._link.fetch(kernel_id, one.session_id, one.output)) as pieces:
+            async with aclosing(
+                self._link.fetch(kernel_id, input_.session_id, input_.output)
+            ) as pieces:
                 async for piece in pieces:
                     await copy.write(piece)
 

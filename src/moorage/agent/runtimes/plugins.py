@@ -71,9 +71,9 @@ def load(name: str, entries: Iterable[EntryPoint] | None = None) -> RuntimePlugi
     """Load the plug-in of a runtime. ``entries``: None for the installed ones. Raises
     ``ConfigError`` if it is missing, ambiguous, broken or written for another interface."""
     found = [
-        one
-        for one in (entry_points(group=GROUP) if entries is None else entries)
-        if name_of(one) == name
+        entry
+        for entry in (entry_points(group=GROUP) if entries is None else entries)
+        if name_of(entry) == name
     ]
     if not found:
         raise ConfigError(

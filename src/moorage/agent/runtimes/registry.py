@@ -108,7 +108,9 @@ class RuntimeRegistry:
             return ""
         chosen = {name: self._availability.get(name) for name in self._settings.runtimes}
         problems = {
-            name: one.problem for name, one in chosen.items() if one is not None and one.problem
+            name: availability.problem
+            for name, availability in chosen.items()
+            if availability is not None and availability.problem
         }
         return "; ".join(f"runtime {name}: {problem}" for name, problem in problems.items())
 

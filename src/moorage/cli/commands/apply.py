@@ -49,7 +49,7 @@ def apply(cli: Cli, file: File) -> None:
     async def work(client: Client) -> list[tuple[str, Outcome, str]]:
         applied = await manifests.apply(client, await manifests.read(client, found))
         made: list[tuple[str, Outcome, str]] = [
-            (one.title, outcome, why) for one, outcome, why in applied
+            (manifest.title, outcome, why) for manifest, outcome, why in applied
         ]
         for pipeline in pipelines:  # last: they may need what the file creates
             submitted = await pipeline_plans.submit(client, pipeline)
@@ -59,7 +59,11 @@ def apply(cli: Cli, file: File) -> None:
     done = cli.run(work)
     if cli.json:
         cli.print_json(
-            {"objects": [{"object": one, "outcome": how, "detail": why} for one, how, why in done]}
+            {
+                "objects": [
+                    {"object": title, "outcome": how, "detail": why} for title, how, why in done
+                ]
+            }
         )
     else:
         for title, outcome, why in done:
@@ -80,8 +84,8 @@ def print_plan(cli: Cli, file: str) -> None:
     found = manifests.parse(text)
     pipelines = manifests.pipelines(text)
 
-    def shown(one: Planned) -> dict[str, object]:
-        return {"object": one.manifest.title, "outcome": one.outcome, "changes": one.changes}
+    def shown(plan: Planned) -> dict[str, object]:
+        return {"object": plan.manifest.title, "outcome": plan.outcome, "changes": plan.changes}
 
     async def work(client: Client) -> tuple[list[Planned], list[list[pipeline_plans.StepPlan]]]:
         return await manifests.read(client, found), [
@@ -100,13 +104,13 @@ def print_plan(cli: Cli, file: str) -> None:
         "changed": "would be changed",
         "unchanged": "is unchanged",
     }
-    for one in planned:
+    for plan in planned:
         if cli.output is Output.NAME:
-            print(one.manifest.title)
+            print(plan.manifest.title)
             continue
 
-        print(f"{one.manifest.title} {words[one.outcome]}")
-        for line in one.changes if one.outcome != "created" else ():
+        print(f"{plan.manifest.title} {words[plan.outcome]}")
+        for line in plan.changes if plan.outcome != "created" else ():
             print(f"  {output.printable(line, one_line=True)}")
 
     for pipeline, plans in steps:

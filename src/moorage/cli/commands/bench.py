@@ -174,7 +174,7 @@ async def _measure(
             clock=cli.clock,
             generator=generator,
         )
-        if failed := next((one.failure for one in first if one.error), ""):
+        if failed := next((request.failure for request in first if request.error), ""):
             raise InvalidInput(
                 f"a first request to {target.url} failed: {failed}",
                 next_step="`moorage ps` shows the model's state; `moorage chat` sends it one "

@@ -85,7 +85,7 @@ def set_budget(
     _print(
         cli,
         [cli.run(lambda client: client.budgets.set(key[0], name, key[1], key[2], spec=spec))],
-        one=True,
+        single=True,
     )
 
 
@@ -155,7 +155,7 @@ def set_price(
         resource_group=group,
         since=None if since is None else times.future(since, cli.clock.now(), "--since"),
     )
-    _print_prices(cli, [cli.run(lambda client: client.prices.set(spec))], one=True)
+    _print_prices(cli, [cli.run(lambda client: client.prices.set(spec))], single=True)
 
 
 def _key(scope: str, unit: str, period: str) -> tuple[Any, Any, Any]:
@@ -175,9 +175,9 @@ def _key(scope: str, unit: str, period: str) -> tuple[Any, Any, Any]:
     return scope, unit, period
 
 
-def _print(cli: Cli, found: list[BudgetView], *, one: bool = False) -> None:
+def _print(cli: Cli, found: list[BudgetView], *, single: bool = False) -> None:
     if cli.json:
-        cli.print_json(found[0] if one else {"budgets": found})
+        cli.print_json(found[0] if single else {"budgets": found})
     elif not found:
         cli.note("there is no budget; `moorage budgets set` creates one")
     else:
@@ -211,9 +211,9 @@ def _print(cli: Cli, found: list[BudgetView], *, one: bool = False) -> None:
         output.print_table(cli.out, titles, rows)
 
 
-def _print_prices(cli: Cli, found: list[PriceView], *, one: bool = False) -> None:
+def _print_prices(cli: Cli, found: list[PriceView], *, single: bool = False) -> None:
     if cli.json:
-        cli.print_json(found[0] if one else {"prices": found})
+        cli.print_json(found[0] if single else {"prices": found})
     elif not found:
         cli.note("no prices are set, so everything is free; `moorage prices set` sets one")
     else:

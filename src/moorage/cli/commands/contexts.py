@@ -129,10 +129,10 @@ def list_contexts(cli: Cli) -> None:
     columns = ("", "NAME", "URL", "OPENAI URL", "KEY FILE")
     rows = [
         (
-            "*" if one["current"] else "",
-            *(str(one[name]) for name in ("name", "url", "openai_url", "key_file")),
+            "*" if context["current"] else "",
+            *(str(context[name]) for name in ("name", "url", "openai_url", "key_file")),
         )
-        for one in shown
+        for context in shown
     ]
     output.print_table(cli.out, columns, rows)
 

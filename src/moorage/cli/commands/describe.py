@@ -273,12 +273,20 @@ def _reloads(view: SessionView, now: datetime) -> list[tuple[str, str]]:
     asked = [k for k in view.kernels if k.attempt == view.attempt and k.reload is not None]
     facts = [("reload by", way)]
     for kernel in asked:
-        one = kernel.reload
-        assert one is not None
-        at = one.requested_at if one.state == "requested" or one.ended_at is None else one.ended_at
+        reload = kernel.reload
+        assert reload is not None
+        at = (
+            reload.requested_at
+            if reload.state == "requested" or reload.ended_at is None
+            else reload.ended_at
+        )
         where = f"{kernel.hostname}: " if view.spec.size > 1 else ""
-        why = f": {one.detail}" if one.detail and one.state in ("failed", "timed-out") else ""
-        facts.append(("reload", f"{where}{one.state} {format_age(now, at)} ago{why}"))
+        why = (
+            f": {reload.detail}"
+            if reload.detail and reload.state in ("failed", "timed-out")
+            else ""
+        )
+        facts.append(("reload", f"{where}{reload.state} {format_age(now, at)} ago{why}"))
 
     return facts
 
@@ -386,10 +394,10 @@ def late_text(view: EndpointView, now: datetime) -> str:
     return f"{ends}; the next replica{held} is expected {expected}"
 
 
-def _decision_row(one: ScalingDecision, now: datetime) -> tuple[str, ...]:
-    load = " ".join(f"{name}={value:g}" for name, value in one.inputs.items())
-    change = f"{one.from_replicas} to {one.to_replicas}"
-    return format_age(now, one.at), change, one.rule, one.detail, load
+def _decision_row(decision: ScalingDecision, now: datetime) -> tuple[str, ...]:
+    load = " ".join(f"{name}={value:g}" for name, value in decision.inputs.items())
+    change = f"{decision.from_replicas} to {decision.to_replicas}"
+    return format_age(now, decision.at), change, decision.rule, decision.detail, load
 
 
 def _usage(stats: SessionStats | None) -> list[tuple[str, str]]:

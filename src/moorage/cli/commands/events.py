@@ -50,12 +50,12 @@ def events(
     """
     from moorage.common.views.events import EventKind
 
-    given = [one.strip() for one in kinds.split(",") if one.strip()]
-    if unknown := [one for one in given if one not in get_args(EventKind)]:
+    given = [kind.strip() for kind in kinds.split(",") if kind.strip()]
+    if unknown := [kind for kind in given if kind not in get_args(EventKind)]:
         allowed = ", ".join(get_args(EventKind))
         raise InvalidInput(f"--kinds {unknown[0]!r} is unknown", next_step=f"use one of: {allowed}")
 
-    chosen = [cast(EventKind, one) for one in given]
+    chosen = [cast(EventKind, kind) for kind in given]
 
     async def work(client: Client) -> None:
         last = ""

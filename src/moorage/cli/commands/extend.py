@@ -55,7 +55,9 @@ def idle_facts(view: IdleView | None) -> list[tuple[str, str]]:
     if view is None or not view.criteria:
         return []
 
-    criteria = ", ".join(f"{one.name} {_left(one.remaining_s)}" for one in view.criteria)
+    criteria = ", ".join(
+        f"{criterion.name} {_left(criterion.remaining_s)}" for criterion in view.criteria
+    )
     ends = (
         "not soon" if view.ends_in_s is None else f"in {_left(view.ends_in_s)} by {view.criterion}"
     )

@@ -35,7 +35,7 @@ def describe(
     """Show one resource group and all its options."""
     view = cli.run(lambda client: client.groups.get(name))
     if cli.output is not Output.TABLE and not cli.wide:
-        _print_groups(cli, [view], one=True)
+        _print_groups(cli, [view], single=True)
     else:
         counts = f"{view.agents} agents, {view.pending} pending, {view.running} running"
         facts = [("group", view.name), ("now", counts)]
@@ -74,7 +74,7 @@ def create(
 
     given = parse.options(options or [], GroupOptions, GroupOptions().model_dump(mode="json"))
     new = NewGroup(name=name, options=GroupOptions.model_validate(given))
-    _print_groups(cli, [cli.run(lambda client: client.groups.create(new))], one=True)
+    _print_groups(cli, [cli.run(lambda client: client.groups.create(new))], single=True)
 
 
 @command(groups)
@@ -98,7 +98,7 @@ def rename(
       moorage groups forget training
     """
     renamed = cli.run(lambda client: client.groups.rename(name, new_name, version=if_version))
-    _print_groups(cli, [renamed], one=True)
+    _print_groups(cli, [renamed], single=True)
 
 
 @command(groups)
@@ -110,7 +110,7 @@ def forget(
     This is refused while agents' configurations or templates use that name. Usage of models that
     was recorded under that name keeps it.
     """
-    _print_groups(cli, [cli.run(lambda client: client.groups.release_alias(alias))], one=True)
+    _print_groups(cli, [cli.run(lambda client: client.groups.release_alias(alias))], single=True)
 
 
 @command(groups)
@@ -130,7 +130,9 @@ def delete(
 
     This is refused while the group has live sessions, endpoints or agents, unless --drain is given.
     """
-    _print_groups(cli, [cli.run(lambda client: client.groups.retire(name, drain=drain))], one=True)
+    _print_groups(
+        cli, [cli.run(lambda client: client.groups.retire(name, drain=drain))], single=True
+    )
 
 
 @command(groups, "set")
@@ -192,14 +194,14 @@ def set_group(
             name, GroupOptions.model_validate(changed), version=version
         )
 
-    _print_groups(cli, [cli.run(work)], one=True)
+    _print_groups(cli, [cli.run(work)], single=True)
 
 
-def _print_groups(cli: Cli, found: list[GroupView], *, one: bool = False) -> None:
+def _print_groups(cli: Cli, found: list[GroupView], *, single: bool = False) -> None:
     if cli.output is Output.YAML:
         cli.print_manifests(found)
     elif cli.json:
-        cli.print_json(found[0] if one else {"groups": found})
+        cli.print_json(found[0] if single else {"groups": found})
     elif cli.output is Output.NAME:
         for view in found:
             print(view.name)

@@ -88,7 +88,7 @@ def set_quota(
         limits = QuotaLimits.model_validate(limits_now)
         return await client.quotas.set(_scope(scope), name, limits, version=version)
 
-    _print(cli, [cli.run(work)], one=True)
+    _print(cli, [cli.run(work)], single=True)
 
 
 @command(quotas, "delete")
@@ -114,11 +114,11 @@ def _scope(given: str) -> QuotaScope:
     return cast(QuotaScope, given)
 
 
-def _print(cli: Cli, found: list[QuotaView], *, one: bool = False) -> None:
+def _print(cli: Cli, found: list[QuotaView], *, single: bool = False) -> None:
     if cli.output is Output.YAML:
         cli.print_manifests(found)
     elif cli.json:
-        cli.print_json(found[0] if one else {"quotas": found})
+        cli.print_json(found[0] if single else {"quotas": found})
     elif cli.output is Output.NAME:
         for view in found:
             print(f"{view.scope}/{view.name}")

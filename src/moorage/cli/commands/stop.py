@@ -75,8 +75,8 @@ def stop(
         raise typer.Exit(interrupted.exit_code) from None
 
     if cli.json:
-        one = user is None and len(views) == 1
-        cli.print_json(views[0] if one else {"stopped": views})
+        single = user is None and len(views) == 1
+        cli.print_json(views[0] if single else {"stopped": views})
     elif not views:
         cli.note(f"{user} has no session to stop")
     else:

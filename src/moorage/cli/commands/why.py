@@ -71,7 +71,7 @@ async def _explain(cli: Cli, client: Client, name: str) -> WhyView:
 
     waiting = [session for session in found.sessions if session.status is Status.PENDING]
     shown = waiting or ([] if found.status == "not_loaded" else found.sessions)
-    newest = max(shown, key=lambda one: one.session_id, default=None)
+    newest = max(shown, key=lambda session: session.session_id, default=None)
     if newest is None:
         asleep = found.status == "not_loaded"
         raise NotFound(

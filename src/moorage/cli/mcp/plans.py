@@ -85,7 +85,7 @@ class PlanBook:
         return hours
 
     def add(self, plan: OperationPlan, now: float) -> None:
-        self._plans = {key: one for key, one in self._plans.items() if one.expires_at > now}
+        self._plans = {key: saved for key, saved in self._plans.items() if saved.expires_at > now}
         while len(self._plans) >= MAX_PLANS:
             self._plans.pop(next(iter(self._plans)))
         self._plans[plan.id] = plan

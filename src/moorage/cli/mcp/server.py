@@ -49,7 +49,9 @@ class MoorageTools:
         self._book = book
         self._clock = clock
         found = operations(document).values()
-        self._operations = {one.name: one for one in found if not (read_only and one.writes)}
+        self._operations = {
+            operation.name: operation for operation in found if not (read_only and operation.writes)
+        }
         self._writes = not read_only
 
     def tools(self) -> list[types.Tool]:

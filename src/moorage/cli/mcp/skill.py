@@ -48,7 +48,11 @@ def render(operations: Mapping[str, Operation]) -> str:
         for operation in operations.values()
         if not operation.writes
     ]
-    plans = [(PLAN + one.name, one.summary) for one in operations.values() if one.writes]
+    plans = [
+        (PLAN + operation.name, operation.summary)
+        for operation in operations.values()
+        if operation.writes
+    ]
     tables = [
         f"## {title}\n\n| tool | |\n|---|---|\n"
         + "".join(f"| `{name}` | {text} |\n" for name, text in rows)

@@ -78,13 +78,15 @@ class Operation:
     def input_schema(self) -> dict[str, Any]:
         """JSON Schema of the tool's arguments: path and query parameters by name, and ``body``."""
         properties: dict[str, Any] = {
-            name: dict(one["schema"]) for name, one in self.parameters.items()
+            name: dict(parameter["schema"]) for name, parameter in self.parameters.items()
         }
-        for name, one in self.parameters.items():
-            if text := one.get("description"):
+        for name, parameter in self.parameters.items():
+            if text := parameter.get("description"):
                 properties[name]["description"] = text
 
-        required = [name for name, one in self.parameters.items() if one.get("required")]
+        required = [
+            name for name, parameter in self.parameters.items() if parameter.get("required")
+        ]
         if self.body is not None:
             properties["body"] = dict(self.body)
             required = [*required, "body"]
@@ -116,8 +118,8 @@ class Operation:
         missing parameter, and ``InvalidInput`` for a value that would lead to another resource."""
         filled = path or self.path
         query = {}
-        for name, one in self.parameters.items():
-            if one["in"] == "path":
+        for name, parameter in self.parameters.items():
+            if parameter["in"] == "path":
                 value = str(arguments[name])
                 if value in ("", ".", ".."):
                     raise InvalidInput(
@@ -150,7 +152,7 @@ def _operations(document: Mapping[str, Any]) -> Iterator[Operation]:
             if not _is_tool(method, described):
                 continue
 
-            given = {one["name"]: one for one in described.get("parameters", ())}
+            given = {parameter["name"]: parameter for parameter in described.get("parameters", ())}
             name = described["operationId"]
             content = described.get("requestBody", {}).get("content", {})
             body = content.get("application/json", {}).get("schema")
@@ -161,9 +163,9 @@ def _operations(document: Mapping[str, Any]) -> Iterator[Operation]:
                 path=path,
                 summary=described["summary"].rstrip(".") + ".",
                 parameters={
-                    name: one
-                    for name, one in given.items()
-                    if one["in"] in ("path", "query") and name not in _OMITTED
+                    name: parameter
+                    for name, parameter in given.items()
+                    if parameter["in"] in ("path", "query") and name not in _OMITTED
                 },
                 body=_local(body, schemas, definitions) if body is not None else None,
                 definitions=definitions,

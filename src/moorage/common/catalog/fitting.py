@@ -176,7 +176,7 @@ def sufficient(sizes: Sizes, wanted: Wanted = Wanted()) -> tuple[str, ...]:
     return tuple(
         text
         for index, (count, text) in enumerate(found)
-        if all(count < one for one, _ in found[:index])
+        if all(count < earlier for earlier, _ in found[:index])
     )
 
 

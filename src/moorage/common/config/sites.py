@@ -39,8 +39,8 @@ def site_agents(
         name: _site(name, given, common, f"{agent.id or host_name()}-{name}")
         for name, given in agent.sites.items()
     }
-    for (one, mine), (other, theirs) in combinations(found.items(), 2):
-        for problem in _conflicts(one, mine, other, theirs):
+    for (site, mine), (other, theirs) in combinations(found.items(), 2):
+        for problem in _conflicts(site, mine, other, theirs):
             raise problem
 
     return found
@@ -128,11 +128,11 @@ def _check_runtimes(name: str, settings: AgentSettings) -> None:
 
 
 def _conflicts(
-    one: str, mine: AgentSettings, other: str, theirs: AgentSettings
+    site: str, mine: AgentSettings, other: str, theirs: AgentSettings
 ) -> Iterator[ConfigError]:
     if mine.id == theirs.id:
         yield ConfigError(
-            f"agent.sites.{one}.id and agent.sites.{other}.id are both {mine.id!r}",
+            f"agent.sites.{site}.id and agent.sites.{other}.id are both {mine.id!r}",
             next_step="give each site a different id, or none",
         )
 
@@ -143,7 +143,7 @@ def _conflicts(
             "one token" if mine.heappe_auth == "bearer" else f"heappe_user = {mine.heappe_user!r}"
         )
         yield ConfigError(
-            f"agent.sites.{one} and agent.sites.{other} use the same HEAppE account: {user} at "
+            f"agent.sites.{site} and agent.sites.{other} use the same HEAppE account: {user} at "
             f"{mine.heappe_url}",
             next_step=(
                 "give each site a separate account, or set heappe_shared_account = true in both"
@@ -153,7 +153,7 @@ def _conflicts(
     if "slurm_" in both and mine.slurm_work_dir and mine.slurm_work_dir == theirs.slurm_work_dir:
         yield ConfigError(
             f"agent.sites.{other}.slurm_work_dir = {theirs.slurm_work_dir!r} is also that of "
-            f"agent.sites.{one}",
+            f"agent.sites.{site}",
             next_step="give each site a separate directory",
         )
 

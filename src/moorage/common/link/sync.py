@@ -157,7 +157,9 @@ class OrdersSender:
             self._digest.clear()
             self._digest.change(_order_contents(kernels))
             self._reloads = {
-                k: one.reload_generation for k, one in kernels.items() if one.reload_generation
+                k: kernel.reload_generation
+                for k, kernel in kernels.items()
+                if kernel.reload_generation
             }
             return Orders(generation, tuple(kernels.values()))
 

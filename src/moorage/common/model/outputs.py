@@ -60,7 +60,7 @@ def expand_input(value: Any) -> Any:
 def overlap(paths: Iterable[str]) -> tuple[str, str] | None:
     """Find two paths of which one equals or contains the other; None if there are none."""
     before: list[str] = []
-    for path in sorted(paths, key=lambda one: one.split("/")):
+    for path in sorted(paths, key=lambda path: path.split("/")):
         if before and (path == before[-1] or path.startswith(before[-1] + "/")):
             return before[-1], path
         before.append(path)

@@ -122,7 +122,9 @@ def start_spans(
 
     context, parent_id = session_context(session.session_id, session.stored)
     again = [
-        n for n, one in enumerate(history) if (one.old, one.new) == (Status.RUNNING, Status.PENDING)
+        n
+        for n, entry in enumerate(history)
+        if (entry.old, entry.new) == (Status.RUNNING, Status.PENDING)
     ]
     if again:
         history = history[again[-1] :]
@@ -135,15 +137,15 @@ def start_spans(
             "delivery",
             context._replace(span_id=new_span_id()),
             parent_id=context.span_id,
-            start=one.at,
+            start=entry.at,
             end=following.at,
-            attributes={"moorage.agent.id": one.detail.removeprefix("on ")},
+            attributes={"moorage.agent.id": entry.detail.removeprefix("on ")},
             error=following.reason
             if following.new is Status.PENDING or following.new in _ENDED
             else "",
         )
-        for one, following in pairwise(history)
-        if one.new is Status.SCHEDULED
+        for entry, following in pairwise(history)
+        if entry.new is Status.SCHEDULED
     ]
     if last.old is Status.PENDING:  # it was never placed: the scheduler has not recorded its wait
         own = context._replace(span_id=new_span_id())

@@ -111,10 +111,11 @@ def _routing(
     routing, _ = known_part(Routing, stored, {})
     fallbacks = tuple(
         RouteFallback(
-            one.model, _provider(name, number, one.url, keys[one.secret] if one.secret else "")
+            fallback.model,
+            _provider(name, number, fallback.url, keys[fallback.secret] if fallback.secret else ""),
         )
-        for number, one in enumerate(routing.fallbacks)
-        if one.secret is None or one.secret in keys
+        for number, fallback in enumerate(routing.fallbacks)
+        if fallback.secret is None or fallback.secret in keys
     )
     return {
         "fallbacks": fallbacks,

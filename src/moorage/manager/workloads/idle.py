@@ -174,7 +174,7 @@ def ends_in(left: Mapping[str, float | None], settings: IdleSettings) -> tuple[s
     if not known or (settings.end_when == "all" and len(known) < len(left)):
         return None
     pick = max if settings.end_when == "all" else min
-    name = pick(known, key=lambda one: known[one])
+    name = pick(known, key=lambda name: known[name])
     return name, known[name]
 
 

@@ -207,7 +207,9 @@ def to_rerun(
         for after in step.conditions:
             followers.setdefault(after.step, []).append(step)
 
-    again = {one for one, state in states.items() if state in (StepState.FAILED, StepState.STOPPED)}
+    again = {
+        name for name, state in states.items() if state in (StepState.FAILED, StepState.STOPPED)
+    }
     for step in reversed(steps):  # in the order of ``check``, so that an input's own inputs follow
         if step.name in without_input:
             for source in {input_.step for input_ in step.inputs}:

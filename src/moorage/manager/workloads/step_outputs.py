@@ -100,23 +100,23 @@ def files_of(step: Step, by_name: Mapping[str, Step], places: Places) -> StepFil
     return StepFiles(tuple(step.outputs), tuple(inputs))
 
 
-def _output(step: Step, one: Input, source: Step) -> str:
-    if one.output is None and len(source.outputs) == 1:
+def _output(step: Step, input_: Input, source: Step) -> str:
+    if input_.output is None and len(source.outputs) == 1:
         return source.outputs[0]
 
-    if one.output is None or one.output not in source.outputs:
+    if input_.output is None or input_.output not in source.outputs:
         has = ", ".join(map(repr, source.outputs)) or "none"
-        asked = "an input" if one.output is None else f"the output {one.output!r}"
+        asked = "an input" if input_.output is None else f"the output {input_.output!r}"
         raise InvalidInput(
-            f"step {step.name!r} takes {asked} of step {one.step!r}, whose outputs are: {has}",
+            f"step {step.name!r} takes {asked} of step {input_.step!r}, whose outputs are: {has}",
             next_step=(
-                f"name one of them, such as {one.step}/OUTPUT, or add it to `outputs` of "
-                f"{one.step!r}"
+                f"name one of them, such as {input_.step}/OUTPUT, or add it to `outputs` of "
+                f"{input_.step!r}"
             ),
         )
 
-    return one.output
+    return input_.output
 
 
-def _path(one: Input, source: Step) -> str:
-    return one.path or f"{FOLDER}/{one.step}/{one.output or source.outputs[0]}"
+def _path(input_: Input, source: Step) -> str:
+    return input_.path or f"{FOLDER}/{input_.step}/{input_.output or source.outputs[0]}"

@@ -71,7 +71,7 @@ def check(template: TemplateSpec) -> None:
             next_step="remove `spec.cluster.size`",
         )
 
-    defaults = {name: one.default for name, one in template.parameters.items()}
+    defaults = {name: parameter.default for name, parameter in template.parameters.items()}
     samples = {name: "" if value is None else value for name, value in defaults.items()}
     fields = _fields(template, samples)
     if None not in defaults.values():
@@ -218,7 +218,7 @@ def _substituted(value: Any, values: Mapping[str, Any], *, text_only: bool = Fal
                 f"{value!r} contains {found[0]!r}, which is not a parameter of the template",
                 next_step="declare it under `parameters`; write {{{{ for two braces",
             )
-        one = values[found[1]]
-        return str(one).lower() if isinstance(one, bool) else str(one)
+        given = values[found[1]]
+        return str(given).lower() if isinstance(given, bool) else str(given)
 
     return _BRACES.sub(text, value)

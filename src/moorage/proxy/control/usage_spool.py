@@ -44,7 +44,7 @@ class UsageSpool:
         found = []
         paths = self._directory.glob("*.json")
         named = ((path, match) for path in paths if (match := _NAME.fullmatch(path.name)))
-        for path, _ in sorted(named, key=lambda one: (one[1][1], int(one[1][2]))):
+        for path, _ in sorted(named, key=lambda spooled: (spooled[1][1], int(spooled[1][2]))):
             try:
                 document = json.loads(path.read_bytes())
                 records = tuple(UsageRecord(**record) for record in document["records"])

@@ -67,7 +67,7 @@ class _Run:
         self.measured = list[Measured]()
         self.began_at = clock.monotonic()
 
-    async def one(
+    async def send(
         self, prompt: Prompt, due_at: float, room: asyncio.Semaphore | None = None
     ) -> None:
         progress = self.progress
@@ -98,7 +98,7 @@ class _Run:
                 if (wait_s := due_at - self._clock.monotonic()) > 0:
                     await asyncio.sleep(wait_s)
 
-                task = spawn("bench.request", self.one(prompt, due_at, room))
+                task = spawn("bench.request", self.send(prompt, due_at, room))
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
 
@@ -112,7 +112,7 @@ class _Run:
                 now = self._clock.monotonic()
                 if load.duration_s is not None and now - self.began_at >= load.duration_s:
                     return
-                await self.one(prompt, now)
+                await self.send(prompt, now)
 
         tasks = [spawn("bench.client", send_in_turn()) for _ in range(load.max_concurrency or 1)]
         try:
@@ -133,15 +133,17 @@ async def run(
     """Send ``prompts`` until they or ``load`` end. ``on_progress`` is called after each answer."""
     async with AsyncExitStack() as stack:
         http = await stack.enter_async_context(target.session())
-        one = _Run(http, target, clock, on_progress)
+        benchmark = _Run(http, target, clock, on_progress)
         chosen = islice(prompts, load.requests)
         if load.request_rate is not None:
-            await one.at_rate(chosen, _times(generator, load.request_rate, load.burstiness), load)
+            await benchmark.at_rate(
+                chosen, _times(generator, load.request_rate, load.burstiness), load
+            )
         else:
-            await one.concurrently(chosen, load)
+            await benchmark.concurrently(chosen, load)
 
-        one.progress.elapsed_s = clock.monotonic() - one.began_at
-        return one.measured, one.progress
+        benchmark.progress.elapsed_s = clock.monotonic() - benchmark.began_at
+        return benchmark.measured, benchmark.progress
 
 
 def _times(generator: Random, rate: float, burstiness: float) -> Iterator[float]:

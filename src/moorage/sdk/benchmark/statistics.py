@@ -89,34 +89,34 @@ class Summary:
 
 def summarize(measured: Sequence[Measured], duration_s: float, max_concurrent: int) -> Summary:
     """Failed requests count as errors alone."""
-    good = [one for one in measured if not one.error]
-    first = [one for one in good if one.token_times]
+    good = [request for request in measured if not request.error]
+    first = [request for request in good if request.token_times]
     gaps = [
         later - earlier
-        for one in first
-        for earlier, later in zip(one.token_times, one.token_times[1:], strict=False)
+        for request in first
+        for earlier, later in zip(request.token_times, request.token_times[1:], strict=False)
     ]
 
     return Summary(
         duration_s=duration_s,
         completed=len(good),
         failed=len(measured) - len(good),
-        errors=_errors([one for one in measured if one.error]),
-        tokens_in=sum(one.tokens_in for one in good),
-        tokens_out=sum(one.tokens_out for one in good),
+        errors=_errors([request for request in measured if request.error]),
+        tokens_in=sum(request.tokens_in for request in good),
+        tokens_out=sum(request.tokens_out for request in good),
         max_concurrent=max_concurrent,
-        tokens_are_stated=all(one.stated for one in good),
-        ttft=Distribution.of([one.token_times[0] - one.due_at for one in first]),
+        tokens_are_stated=all(request.stated for request in good),
+        ttft=Distribution.of([request.token_times[0] - request.due_at for request in first]),
         tpot=Distribution.of(
             [
-                (one.token_times[-1] - one.token_times[0]) / (one.tokens_out - 1)
-                for one in first
-                if one.tokens_out > 1
+                (request.token_times[-1] - request.token_times[0]) / (request.tokens_out - 1)
+                for request in first
+                if request.tokens_out > 1
             ]
         ),
         itl=Distribution.of(gaps),
-        e2el=Distribution.of([one.ended_at - one.due_at for one in good]),
-        send_delay=Distribution.of([one.sent_at - one.due_at for one in measured]),
+        e2el=Distribution.of([request.ended_at - request.due_at for request in good]),
+        send_delay=Distribution.of([request.sent_at - request.due_at for request in measured]),
     )
 
 
@@ -131,9 +131,9 @@ def percentile(ordered: Sequence[float], p: float) -> float:
 def _errors(failed: Sequence[Measured]) -> dict[str, int]:
     """Failed requests by cause, the most frequent first, each with the words that were most
     frequent: they may name a length or an id."""
-    causes = Counter(one.error for one in failed)
+    causes = Counter(request.error for request in failed)
     found = {}
     for cause, count in causes.most_common():
-        failures = Counter(one.failure for one in failed if one.error == cause)
+        failures = Counter(request.failure for request in failed if request.error == cause)
         found[failures.most_common(1)[0][0]] = count
     return found

@@ -132,7 +132,7 @@ def _prompt(given: Any, output_len: int | None) -> Prompt:
         raise TypeError("it is no JSON object")
 
     messages = given.get("messages") or [{"role": "user", "content": given.get("prompt")}]
-    if not isinstance(messages, list) or not all(isinstance(one, dict) for one in messages):
+    if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
         raise TypeError("`messages` is no list of objects")
     if any(not message.get("content") for message in messages):
         raise ValueError("it has neither `prompt` nor `messages` with `content`")

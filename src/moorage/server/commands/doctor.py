@@ -93,7 +93,7 @@ async def _check_cluster(boot: Bootstrap, output: str) -> int:
             version=moorage.__version__,
             revision=newest_revision(),
             embedded=dsn is None,
-            hosts=[urlsplit(one).hostname or "" for one in each_host(url)],
+            hosts=[urlsplit(host).hostname or "" for host in each_host(url)],
         )
 
     results += check_priorities(facts)

@@ -156,9 +156,9 @@ def _certificates(certificates: Sequence[Mapping[str, Any]], now: float) -> Iter
         if certificate["until"] <= now
     ]
     overdue = [
-        f"{one['kind']} {one['name']}"
-        for one in certificates
-        if 0 < one["until"] - now < _RENEWAL_OVERDUE_S
+        f"{certificate['kind']} {certificate['name']}"
+        for certificate in certificates
+        if 0 < certificate["until"] - now < _RENEWAL_OVERDUE_S
     ]
     if expired:
         next_step = (

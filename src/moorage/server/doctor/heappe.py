@@ -154,7 +154,9 @@ async def _tunnel(
     name = "HEAppE tunnel"
     running = {job.id: job for job in jobs if job.state is wire.JobState.RUNNING}
     records = JobRecords(state / "heappe").load().values()
-    record = next((one for one in records if one.serves and one.job_id in running), None)
+    record = next(
+        (record for record in records if record.serves and record.job_id in running), None
+    )
     if record is None:
         detail = "no model of this agent is running: the tunnel is tested with the first one"
         return [CheckResult("ok", name, detail)]

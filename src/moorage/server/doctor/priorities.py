@@ -46,7 +46,7 @@ def _keys(
         if role is None:
             continue
 
-        ceiling = min((priority_ceiling(role, one) for one in ceilings.values()), default=100)
+        ceiling = min((priority_ceiling(role, limits) for limits in ceilings.values()), default=100)
         if key["priority"] > ceiling:
             above.append(f"{key['name']} ({key['priority']})")
 
@@ -79,12 +79,12 @@ def _queued(
 ) -> Iterator[CheckResult]:
     """Sessions by owner, resource group and priority."""
     above = []
-    for one in queued:
-        role = role_of_user(one["membership"], one["platform"]) or Role.MEMBER
-        group = one["group"]
-        if one["priority"] > priority_ceiling(role, ceilings.get(group, PriorityCeilings())):
-            owner = f"{one['user']} of {one['project']}"
-            above.append(f"{one['sessions']} of {owner} in {group} ({one['priority']})")
+    for row in queued:
+        role = role_of_user(row["membership"], row["platform"]) or Role.MEMBER
+        group = row["group"]
+        if row["priority"] > priority_ceiling(role, ceilings.get(group, PriorityCeilings())):
+            owner = f"{row['user']} of {row['project']}"
+            above.append(f"{row['sessions']} of {owner} in {group} ({row['priority']})")
 
     if above:
         next_step = (

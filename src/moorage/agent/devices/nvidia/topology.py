@@ -30,12 +30,12 @@ def nvlink_domains(nvml: Any, gpus: list[Any]) -> list[str]:
     addresses = [None if gpu is None else _pci_address(nvml, gpu) for gpu in gpus]
     links = [set() if gpu is None else _linked(nvml, gpu) for gpu in gpus]
     domain = list(range(len(gpus)))
-    for one in range(len(gpus)):
-        for other in range(one):
-            linked = addresses[other] in links[one] or addresses[one] in links[other]
-            if linked or _SWITCH in links[one] & links[other]:
+    for number in range(len(gpus)):
+        for other in range(number):
+            linked = addresses[other] in links[number] or addresses[number] in links[other]
+            if linked or _SWITCH in links[number] & links[other]:
                 # Merge the two domains under the lower index.
-                low, high = sorted((domain[one], domain[other]))
+                low, high = sorted((domain[number], domain[other]))
                 domain = [low if index == high else index for index in domain]
 
     return [str(index) if domain.count(index) > 1 else "" for index in domain]

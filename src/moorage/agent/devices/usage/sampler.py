@@ -215,7 +215,7 @@ class UsageSampler:
 
         for report in made:
             self._sent_engines |= {engine.kernel_id: engine for engine in report.engines}
-            self._sent_progress |= {one.kernel_id: one for one in report.progress}
+            self._sent_progress |= {progress.kernel_id: progress for progress in report.progress}
             sent = set(report.minutes)
             self._completed = [minute for minute in self._completed if minute not in sent]
 
@@ -262,4 +262,4 @@ def _changed(sent: dict[KernelId, T], values: Iterable[T]) -> tuple[T, ...]:
     current = {value.kernel_id: value for value in values}
     for kernel_id in sent.keys() - current.keys():
         del sent[kernel_id]
-    return tuple(one for k, one in current.items() if sent.get(k) != one)
+    return tuple(value for k, value in current.items() if sent.get(k) != value)

@@ -252,7 +252,7 @@ class _Program:
 
     async def _first(self, event: asyncio.Event) -> None:
         """Return when ``event`` is set, or the program has ended."""
-        waits = [spawn("code.wait", _wait(one)) for one in (event, self.ended)]
+        waits = [spawn("code.wait", _wait(awaited)) for awaited in (event, self.ended)]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:

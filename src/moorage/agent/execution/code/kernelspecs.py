@@ -83,7 +83,7 @@ def parse(output: bytes) -> list[Kernelspec]:
         try:
             spec = json.loads(text)
             argv = tuple(str(word) for word in spec["argv"])
-            one = Kernelspec(
+            kernelspec = Kernelspec(
                 name,
                 str(spec.get("display_name", name)),
                 language=str(spec.get("language", "")),
@@ -96,7 +96,7 @@ def parse(output: bytes) -> list[Kernelspec]:
             continue
 
         if argv:
-            found.setdefault(name, one)
+            found.setdefault(name, kernelspec)
 
     return list(found.values())
 
@@ -109,11 +109,11 @@ def choose(specs: Iterable[Kernelspec], wanted: str) -> Kernelspec:
     if asked in known:
         return known[asked]
 
-    fitting = [one for one in known.values() if one.language.lower() == asked]
+    fitting = [spec for spec in known.values() if spec.language.lower() == asked]
     if fitting:
-        return next((one for one in fitting if one.name.startswith(asked)), fitting[0])
+        return next((spec for spec in fitting if spec.name.startswith(asked)), fitting[0])
 
-    names = ", ".join(f"{one.name} ({one.language})" for one in known.values())
+    names = ", ".join(f"{spec.name} ({spec.language})" for spec in known.values())
     raise NotFound(
         f"the session has no kernelspec for {wanted!r}; it has {names or 'none'}",
         next_step="install one in its image or environment: `pip install ipykernel` brings python3",

@@ -49,9 +49,9 @@ def resolve(
     The known job is followed. Without a known job, it is the running job, or else a waiting one, or
     else an ended one, oldest first. All other active jobs are duplicates.
     """
-    ranked = sorted(found, key=lambda one: (not one.running, not one.active, _age(one.job_id)))
+    ranked = sorted(found, key=lambda job: (not job.running, not job.active, _age(job.job_id)))
     job_id = known or (ranked[0].job_id if ranked else "")
-    doubles = tuple(one.job_id for one in ranked if one.active and one.job_id != job_id)
+    doubles = tuple(job.job_id for job in ranked if job.active and job.job_id != job_id)
 
     return SubmissionVerdict(
         job_id, doubles, never=not job_id and doubt_s is not None and doubt_s >= limit_s

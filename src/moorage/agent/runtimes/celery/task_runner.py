@@ -62,7 +62,9 @@ def check() -> int:
             known = [connection.clone(hostname=url) for url in connection.alt if "://" in url] or [
                 connection
             ]
-            brokers = [(one.hostname, one.port or one.transport.default_port) for one in known]
+            brokers = [
+                (broker.hostname, broker.port or broker.transport.default_port) for broker in known
+            ]
     except Exception as error:  # noqa: BLE001  an application may raise anything
         print("".join(traceback.format_exception_only(error)).strip(), file=sys.stderr)
         return 1

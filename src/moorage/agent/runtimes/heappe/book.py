@@ -159,11 +159,11 @@ class JobBook:
 
             limit = asyncio.Semaphore(_AT_ONCE)
 
-            async def one(job: TrackedJob) -> None:
+            async def update(job: TrackedJob) -> None:
                 async with limit:
                     await self._update(job)
 
-            await asyncio.gather(*(one(job) for job in jobs))
+            await asyncio.gather(*(update(job) for job in jobs))
             await self._check_tunnels(jobs)
             self._notify(jobs)
 

@@ -40,8 +40,8 @@ class HeappeClient:
 
     async def projects(self) -> list[wire.Project]:
         answer = await self.transport.call(wire.PROJECTS)
-        found = [one.get("Project") for one in answer or () if isinstance(one, dict)]
-        return [wire.parse_project(one) for one in found if isinstance(one, dict)]
+        found = [entry.get("Project") for entry in answer or () if isinstance(entry, dict)]
+        return [wire.parse_project(project) for project in found if isinstance(project, dict)]
 
     async def node_types(self, accounting: str, *, refresh: bool = False) -> list[wire.NodeType]:
         """The node types of a project, by its accounting string. The server remembers its answer
@@ -105,7 +105,7 @@ class HeappeClient:
         answer = await self.transport.call(
             wire.NODE_IPS, query={"SubmittedTaskInfoId": str(task_id)}
         )
-        return [str(one).strip() for one in answer or ()]
+        return [str(address).strip() for address in answer or ()]
 
     # Files.
 
@@ -131,7 +131,7 @@ class HeappeClient:
         answer = await self.transport.call(
             wire.CHANGED_FILES, query={"SubmittedJobInfoId": str(job_id)}
         )
-        return [str(one.get("FileName") or "") for one in answer or () if isinstance(one, dict)]
+        return [str(file.get("FileName") or "") for file in answer or () if isinstance(file, dict)]
 
     async def upload(self, job_id: int, task_id: int, name: str, data: bytes) -> None:
         """Upload a file to the directory of a job that has not been submitted yet."""
@@ -141,7 +141,9 @@ class HeappeClient:
 
         answer = await self.transport.call(wire.UPLOAD, query=query, form=form)
         refused = [
-            one for one in answer or () if isinstance(one, dict) and one.get("Succeeded") is False
+            result
+            for result in answer or ()
+            if isinstance(result, dict) and result.get("Succeeded") is False
         ]
         if refused:
             raise HeappeFailed(

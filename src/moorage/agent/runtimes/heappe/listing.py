@@ -116,7 +116,7 @@ class HeappeListing:
         outdated."""
         limit = asyncio.Semaphore(_AT_ONCE)
 
-        async def one(job_id: int) -> None:
+        async def query(job_id: int) -> None:
             async with limit:
                 at = self._clock.now().timestamp()
                 try:
@@ -126,7 +126,7 @@ class HeappeListing:
             self.forget(job_id)
             (self._active if job.state in ACTIVE else self._ended)[job_id] = Seen(job, at)
 
-        await asyncio.gather(*(one(job_id) for job_id in job_ids))
+        await asyncio.gather(*(query(job_id) for job_id in job_ids))
 
     def _is_ours(self, name: JobName | None) -> bool:
         return name is not None and name.agent == self._agent

@@ -42,7 +42,7 @@ class JobPlace:
 
 def find_place(wanted: SiteChoice, node_types: Sequence[NodeType]) -> JobPlace:
     """Find the place of a job. Raises ``CreateFailed`` with the existing names."""
-    offered = [one for one in node_types if wanted.project in one.projects]
+    offered = [node_type for node_type in node_types if wanted.project in node_type.projects]
     if not offered:
         raise CreateFailed(
             f"the site offers this user no cluster in project {wanted.project!r}",
@@ -53,18 +53,20 @@ def find_place(wanted: SiteChoice, node_types: Sequence[NodeType]) -> JobPlace:
             ),
         )
 
-    clusters = sorted({one.cluster for one in offered})
+    clusters = sorted({node_type.cluster for node_type in offered})
     cluster = _choose("cluster", wanted.cluster, clusters)
-    in_cluster = [one for one in offered if one.cluster == cluster]
+    in_cluster = [node_type for node_type in offered if node_type.cluster == cluster]
 
     # A template belongs to one node type, which it can determine.
-    names = [one.name for one in in_cluster if _has_template(one, wanted)]
-    name = _choose("node type", wanted.node_type, names or [one.name for one in in_cluster])
-    node_type = next(one for one in in_cluster if one.name == name)
+    names = [node_type.name for node_type in in_cluster if _has_template(node_type, wanted)]
+    name = _choose(
+        "node type", wanted.node_type, names or [node_type.name for node_type in in_cluster]
+    )
+    node_type = next(node_type for node_type in in_cluster if node_type.name == name)
     project = node_type.projects[wanted.project]
-    enabled = [one for one in project.templates if one.enabled]
-    chosen = _choose("command template", wanted.template, [one.name for one in enabled])
-    template = next(one for one in enabled if one.name == chosen)
+    enabled = [template for template in project.templates if template.enabled]
+    chosen = _choose("command template", wanted.template, [template.name for template in enabled])
+    template = next(template for template in enabled if template.name == chosen)
     walltime_s = wanted.walltime_s or node_type.max_walltime_s
     if node_type.max_walltime_s and walltime_s > node_type.max_walltime_s:
         raise CreateFailed(

@@ -206,7 +206,7 @@ def parse_time(value: Any) -> datetime | None:
 
 
 def parse_job(value: dict[str, Any]) -> HeappeJob:
-    tasks = [one for one in _list(value.get("Tasks")) if isinstance(one, dict)]
+    tasks = [task for task in _list(value.get("Tasks")) if isinstance(task, dict)]
     task = tasks[0] if tasks else {}
     node_type = _dict(task.get("NodeType"))
 
@@ -230,7 +230,7 @@ def parse_job(value: dict[str, Any]) -> HeappeJob:
 
 
 def parse_jobs(value: Any) -> list[HeappeJob]:
-    return [parse_job(one) for one in _list(value) if isinstance(one, dict)]
+    return [parse_job(job) for job in _list(value) if isinstance(job, dict)]
 
 
 def parse_tunnel(value: dict[str, Any]) -> Tunnel:
@@ -244,17 +244,21 @@ def parse_tunnel(value: dict[str, Any]) -> Tunnel:
 
 def parse_node_types(clusters: Any) -> list[NodeType]:
     return [
-        _node_type(cluster, one)
+        _node_type(cluster, node_type)
         for cluster in _list(clusters)
         if isinstance(cluster, dict)
-        for one in _list(cluster.get("NodeTypes"))
-        if isinstance(one, dict)
+        for node_type in _list(cluster.get("NodeTypes"))
+        if isinstance(node_type, dict)
     ]
 
 
 def _node_type(cluster: dict[str, Any], value: dict[str, Any]) -> NodeType:
     kind = str(_dict(value.get("ClusterNodeTypeAggregation")).get("AllocationType") or "").upper()
-    projects = [parse_project(one) for one in _list(value.get("Projects")) if isinstance(one, dict)]
+    projects = [
+        parse_project(project)
+        for project in _list(value.get("Projects"))
+        if isinstance(project, dict)
+    ]
     return NodeType(
         _int(value.get("Id")),
         str(value.get("Name") or ""),
@@ -270,7 +274,9 @@ def _node_type(cluster: dict[str, Any], value: dict[str, Any]) -> NodeType:
 
 
 def parse_project(value: dict[str, Any]) -> Project:
-    templates = [one for one in _list(value.get("CommandTemplates")) if isinstance(one, dict)]
+    templates = [
+        template for template in _list(value.get("CommandTemplates")) if isinstance(template, dict)
+    ]
     return Project(
         _int(value.get("Id")),
         str(value.get("AccountingString") or ""),
@@ -294,12 +300,12 @@ def parse_project(value: dict[str, Any]) -> Project:
 def parse_file_parts(value: Any) -> list[FilePart]:
     return [
         FilePart(
-            _int(one.get("SubmittedTaskInfoId")),
-            _int(one.get("FileType")),
-            str(one.get("Content") or ""),
+            _int(part.get("SubmittedTaskInfoId")),
+            _int(part.get("FileType")),
+            str(part.get("Content") or ""),
         )
-        for one in _list(value)
-        if isinstance(one, dict)
+        for part in _list(value)
+        if isinstance(part, dict)
     ]
 
 

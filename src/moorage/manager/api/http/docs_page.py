@@ -57,8 +57,8 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
         yield from operations
 
     yield "<h2>Problems</h2><dl>"
-    for code, one in TYPES.items():
-        text = escape(f"HTTP {one.status}. {one.text} {one.cure}")
+    for code, problem in TYPES.items():
+        text = escape(f"HTTP {problem.status}. {problem.text} {problem.cure}")
         yield f'<dt id="{code}"><code>{code}</code></dt><dd>{text}</dd>'
 
     yield "</dl></main></body></html>"

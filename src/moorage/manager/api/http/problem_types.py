@@ -122,8 +122,8 @@ def document() -> Iterator[str]:
     )
     yield "manager, `detail` says what happened to this request, and `next_step` what to do."
 
-    for code, one in TYPES.items():
+    for code, problem in TYPES.items():
         yield ""
         yield f"## {code}"
         yield ""
-        yield f"HTTP {one.status}. {one.text} {one.cure}"
+        yield f"HTTP {problem.status}. {problem.text} {problem.cure}"

@@ -152,16 +152,19 @@ class LoadStore:
 
         Impossible ones are omitted: they would make those of other agents fail."""
         loads = [
-            (agent, one) for agent, one in loads if "\0" not in agent and as_uuid(one.kernel_id)
+            (agent, load) for agent, load in loads if "\0" not in agent and as_uuid(load.kernel_id)
         ]
         rows = await self._connection.fetch(
             SQL["engine_loads_put"],
             [agent_id for agent_id, _ in loads],
-            [one.kernel_id for _, one in loads],
-            [min(one.running, _LARGEST) for _, one in loads],
-            [min(one.waiting, _LARGEST) for _, one in loads],
-            [None if one.kv_cache is None else min(one.kv_cache, 1000) for _, one in loads],
-            [min(one.max_model_len, _LARGEST) if one.max_model_len else None for _, one in loads],
+            [load.kernel_id for _, load in loads],
+            [min(load.running, _LARGEST) for _, load in loads],
+            [min(load.waiting, _LARGEST) for _, load in loads],
+            [None if load.kv_cache is None else min(load.kv_cache, 1000) for _, load in loads],
+            [
+                min(load.max_model_len, _LARGEST) if load.max_model_len else None
+                for _, load in loads
+            ],
         )
         self._notifier.notify_routes({SessionId(row["session_id"]) for row in rows})
 

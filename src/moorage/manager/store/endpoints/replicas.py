@@ -67,7 +67,9 @@ class ReplicaStore:
     async def drain(self, _: Scope, replicas: Sequence[tuple[SessionId, Reason]], term: int) -> int:
         """Drain replicas: they get no new requests from now on. Returns the number of those that
         did before."""
-        return await self._set_draining([(one, str(reason)) for one, reason in replicas], term)
+        return await self._set_draining(
+            [(replica, str(reason)) for replica, reason in replicas], term
+        )
 
     async def revive(self, _: Scope, replicas: Sequence[SessionId], term: int) -> int:
         """Revive draining replicas: they get requests again."""
@@ -79,7 +81,7 @@ class ReplicaStore:
         if not replicas:
             return 0
 
-        ids = [one for one, _ in replicas]
+        ids = [replica for replica, _ in replicas]
         reasons = [reason for _, reason in replicas]
         rows = await self._connection.fetch(SQL["replicas_drain"], ids, reasons, term)
         if rows and any(reasons):

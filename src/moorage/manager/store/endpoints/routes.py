@@ -187,9 +187,9 @@ class RouteStore:
 
         stored = ({"id": id_, "rows": rows.get(id_, [])} for id_ in ids)
         found = self._unreadable.each(
-            "session", stored, lambda one: (one["id"], to_app_routes(one["rows"]))
+            "session", stored, lambda app: (app["id"], to_app_routes(app["rows"]))
         )
-        for session_id, routes in ((SessionId(one), routes) for one, routes in found):
+        for session_id, routes in ((SessionId(id_), routes) for id_, routes in found):
             before = self._apps.get(session_id, ())
             if before == routes:
                 continue

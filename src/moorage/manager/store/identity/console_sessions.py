@@ -76,7 +76,7 @@ class ConsoleSessionStore:
             row["key_name"] or "", row["expires_at"], row["idle_s"], row["by_oidc"]
         )
         return read_one(
-            "user", row["owner"], row, lambda one: key_of_user(one, one["owner"], console)
+            "user", row["owner"], row, lambda stored: key_of_user(stored, stored["owner"], console)
         )
 
     async def switch(self, scope: Scope, project: str) -> None:

@@ -117,7 +117,7 @@ class SshKeyStore:
             return None
 
         name = f"ssh/{row['owner']}/{row['name']}"
-        found = read_one("SSH key", name, row, lambda one: key_of_user(one, name))
+        found = read_one("SSH key", name, row, lambda stored: key_of_user(stored, name))
         if found is not None and row["use_unrecorded"]:
             await self._db.fetch(SQL["ssh_key_touch"], row["id"])
 

@@ -28,9 +28,9 @@ class ProgressStore:
 
         Impossible reports are omitted: they would make those of other agents fail."""
         usable = [
-            (agent_id, one)
-            for agent_id, one in progress
-            if "\0" not in agent_id and _is_storable(one)
+            (agent_id, report)
+            for agent_id, report in progress
+            if "\0" not in agent_id and _is_storable(report)
         ]
         if not usable:
             return
@@ -38,22 +38,22 @@ class ProgressStore:
         rows = await self._connection.fetch(
             SQL["progress_put"],
             [agent_id for agent_id, _ in usable],
-            [one.kernel_id for _, one in usable],
-            [one.fraction for _, one in usable],
-            [one.step for _, one in usable],
-            [one.of for _, one in usable],
-            [one.message[:_TEXT] for _, one in usable],
-            [one.problem[:_TEXT] for _, one in usable],
+            [report.kernel_id for _, report in usable],
+            [report.fraction for _, report in usable],
+            [report.step for _, report in usable],
+            [report.of for _, report in usable],
+            [report.message[:_TEXT] for _, report in usable],
+            [report.problem[:_TEXT] for _, report in usable],
         )
         self._notifier.notify_sessions({SessionId(row["session_id"]) for row in rows})
 
 
-def _is_storable(one: KernelProgress) -> bool:
-    fraction = one.fraction
-    counts = (one.step, one.of)
+def _is_storable(report: KernelProgress) -> bool:
+    fraction = report.fraction
+    counts = (report.step, report.of)
     return (
-        _ID.fullmatch(one.kernel_id) is not None
+        _ID.fullmatch(report.kernel_id) is not None
         and (fraction is None or (math.isfinite(fraction) and 0 <= fraction <= 1))
         and all(count is None or 0 <= count <= _LARGEST for count in counts)
-        and "\0" not in one.message + one.problem
+        and "\0" not in report.message + report.problem
     )

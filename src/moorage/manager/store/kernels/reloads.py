@@ -34,7 +34,9 @@ class ReloadStore:
 
     async def observe(self, seen: Iterable[tuple[AgentId, Observation]]) -> None:
         """Write the outcomes of reloads that agents report."""
-        ended = [(a, one.kernel_id, one.reload) for a, one in seen if one.reload is not None]
+        ended = [
+            (a, kernel.kernel_id, kernel.reload) for a, kernel in seen if kernel.reload is not None
+        ]
         if not ended:
             return
 

@@ -28,6 +28,6 @@ class OutputStore:
     async def needed(self, sessions: Collection[SessionId], kept_s: float) -> list[SessionId]:
         """Sessions among ``sessions`` whose outputs a step may still use. ``kept_s``: how long they
         are kept after a step that used them has failed or was stopped."""
-        known = [one for session in sessions if (one := as_uuid(session)) is not None]
+        known = [session_id for session in sessions if (session_id := as_uuid(session)) is not None]
         found = await self._db.fetch(SQL["outputs_needed"], known, kept_s)
         return [SessionId(str(row["id"])) for row in found]

@@ -125,7 +125,8 @@ class PipelineStore:
             await self.steps(pipeline_id)
             if any(session.adopted_from for session in made.sessions)
             else [
-                _first_run(one, session) for one, session in zip(steps, made.sessions, strict=True)
+                _first_run(step, session)
+                for step, session in zip(steps, made.sessions, strict=True)
             ],
         )
 
@@ -223,11 +224,11 @@ class PipelineStore:
         if once is not None:
             new[0] = replace(new[0], idempotency_key=once.key, request_digest=once.digest)
 
-        ids = {**known, **{one.position: made.id for one, made in zip(steps, new, strict=True)}}
+        ids = {**known, **{step.position: made.id for step, made in zip(steps, new, strict=True)}}
         edges = [
             (made.id, ids[at], condition)
-            for one, made in zip(steps, new, strict=True)
-            for at, condition in one.waits
+            for step, made in zip(steps, new, strict=True)
+            for at, condition in step.waits
         ]
         edges += [(made.id, made.adopted_from, "adopted") for made in new if made.adopted_from]
         replaced = [
@@ -288,19 +289,19 @@ class PipelineStore:
             self._outputs_kept_s - _MARGIN_S,
         )
         results = {asking[row["n"] - 1].position: str(row["id"]) for row in found}
-        ids = {one.position: made.id for one, made in zip(steps, new, strict=True)}
+        ids = {step.position: made.id for step, made in zip(steps, new, strict=True)}
         shared = step_reuse.with_results(steps, results, ids)
         pairs = zip(new, shared, strict=True)
 
-        return shared, [replace(made, adopted_from=one.adopted_from) for made, one in pairs]
+        return shared, [replace(made, adopted_from=step.adopted_from) for made, step in pairs]
 
-    def _new(self, scope: Scope, one: NewStep) -> NewSession:
-        spec = one.spec.model_copy(update={"reuse": None}) if one.spec.reuse else one.spec
-        made = self._sessions.new(scope.isolating(one.isolated), spec, None, None)
-        if one.spec.reuse:
-            made = replace(made, spec=made.spec.model_copy(update={"reuse": one.spec.reuse}))
-        number = "" if one.index is None else f"-{one.index}"
-        return replace(made, name=f"{one.step}{number}-{made.id[-8:]}", template=one.template)
+    def _new(self, scope: Scope, step: NewStep) -> NewSession:
+        spec = step.spec.model_copy(update={"reuse": None}) if step.spec.reuse else step.spec
+        made = self._sessions.new(scope.isolating(step.isolated), spec, None, None)
+        if step.spec.reuse:
+            made = replace(made, spec=made.spec.model_copy(update={"reuse": step.spec.reuse}))
+        number = "" if step.index is None else f"-{step.index}"
+        return replace(made, name=f"{step.step}{number}-{made.id[-8:]}", template=step.template)
 
     async def get(self, scope: Scope, ref: str) -> StoredPipeline:
         """Get a pipeline by id, else the newest with that name. Raises ``NotFound``."""
@@ -411,12 +412,12 @@ def _step(row: Any) -> StepRow:
     )
 
 
-def _first_run(one: NewStep, made: NewSession) -> StepRow:
+def _first_run(step: NewStep, made: NewSession) -> StepRow:
     return StepRow(
-        one.step,
-        one.index,
-        run=one.run,
-        position=one.position,
+        step.step,
+        step.index,
+        run=step.run,
+        position=step.position,
         session_id=SessionId(made.id),
         session=made.name,
         status=Status.PENDING,

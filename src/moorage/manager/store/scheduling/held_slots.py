@@ -158,7 +158,9 @@ class HeldSlots:
         self._held = _Held()
         self._next = _Held()
         self._counted_in = None
-        self._stale = {one: until for one, until in self._stale.items() if until > now}
+        self._stale = {
+            session_id: until for session_id, until in self._stale.items() if until > now
+        }
         self._sweep.restart()
 
     def note_placements(self, sessions: Iterable[SessionId], *, finished: bool) -> None:
@@ -199,7 +201,10 @@ class HeldSlots:
             while remaining := remaining[SWEPT:]:
                 await self._read(remaining[:SWEPT])
         finally:
-            again = {*remaining, *(one for one, until in stale.items() if until > now)}
+            again = {
+                *remaining,
+                *(session_id for session_id, until in stale.items() if until > now),
+            }
             self._stale |= {
                 session_id: max(stale[session_id], self._stale.get(session_id, 0.0))
                 for session_id in again

@@ -91,8 +91,8 @@ class _Group:
 
     def put(self, recorded: Mapping[SessionId, _Recorded]) -> None:
         self.recorded.update(recorded)
-        for session_id, one in recorded.items():
-            (self.capacity.add if one.hold.capacity else self.capacity.discard)(session_id)
+        for session_id, record in recorded.items():
+            (self.capacity.add if record.hold.capacity else self.capacity.discard)(session_id)
 
 
 class HoldWriter:

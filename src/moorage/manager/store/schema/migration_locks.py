@@ -85,8 +85,8 @@ def indexes_of(statements: Iterable[str]) -> dict[str, str]:
 
 def tables_of(statements: Iterable[str]) -> set[str]:
     """The tables that ``statements`` create."""
-    plain = (one for text in statements for one in _plain(text))
-    return {match[1].lower() for one in plain if (match := _CREATED.match(one))}
+    plain = (statement for text in statements for statement in _plain(text))
+    return {match[1].lower() for statement in plain if (match := _CREATED.match(statement))}
 
 
 def describe(

@@ -57,7 +57,7 @@ class NewSession:
 def columns(items: Sequence[NewSession], lost_grace_s: float) -> tuple[list[Any], ...]:
     """Leading columns of both statements."""
     specs = {id(i.spec): i.spec for i in items}  # many steps of a pipeline share them
-    texts = {one: stored_json(spec) for one, spec in specs.items()}
+    texts = {key: stored_json(spec) for key, spec in specs.items()}
     return (
         [i.id for i in items],
         [i.name for i in items],

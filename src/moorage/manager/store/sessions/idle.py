@@ -89,8 +89,8 @@ class IdleStore:
         states = [made.state for _, made in seen]
         rows = await self._connection.fetch(
             SQL["idle_put"],
-            [one.session_id for one, _ in seen],
-            [one.attempt for one, _ in seen],
+            [session.session_id for session, _ in seen],
+            [session.attempt for session, _ in seen],
             [state.observed_s for state in states],
             [state.traffic_s for state in states],
             [state.sightings for state in states],

@@ -63,9 +63,11 @@ def _as_seen(scope: Scope, view: V, clean: Naming) -> V:
     if isinstance(view, SessionView):
         shows_output = allows(scope, view, Action.LOGS)
 
-        def kernel(one: KernelView) -> KernelView:
-            output = one.log_tail if shows_output else ""
-            return one.model_copy(update={"detail": clean(one.detail), "log_tail": output})
+        def kernel(kernel_view: KernelView) -> KernelView:
+            output = kernel_view.log_tail if shows_output else ""
+            return kernel_view.model_copy(
+                update={"detail": clean(kernel_view.detail), "log_tail": output}
+            )
 
         changes["kernels"] = [kernel(kernel_view) for kernel_view in view.kernels]
         if view.hold is not None:

@@ -469,7 +469,7 @@ def _limits_of(limits: RequestLimits) -> tuple[int | None, int | None, int | Non
 
 
 def _is_later(
-    one: tuple[LimitSubject, int, int | None], other: tuple[LimitSubject, int, int | None]
+    refusal: tuple[LimitSubject, int, int | None], other: tuple[LimitSubject, int, int | None]
 ) -> bool:
     """Whether a refusal lasts longer than another; None lasts forever."""
-    return other[2] is not None and (one[2] is None or one[2] > other[2])
+    return other[2] is not None and (refusal[2] is None or refusal[2] > other[2])
