@@ -164,7 +164,7 @@ async def test_keys_are_refused_and_removed_at_once(platform: SshPlatform) -> No
     removed = await asyncio.to_thread(platform.run, "keys", "remove-ssh", "leaked")
     assert removed.returncode == 0, removed.stderr
     _, said = await asyncio.wait_for(open_channel.communicate(), 10)
-    assert b"may not use the session any more" in said
+    assert b"may no longer use the session" in said
     assert (await platform.ssh(key, at, "true")).returncode == 255
     metrics = await asyncio.to_thread(_metrics, platform)
     assert float(re.findall(r'ssh_logins_total{outcome="failed"} (\S+)', metrics)[0]) >= 3

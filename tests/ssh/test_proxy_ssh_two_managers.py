@@ -108,11 +108,11 @@ async def test_keys_change_at_either_manager_and_logins_outlive_one(site: Site) 
     kept = site.new_key(site.b, "kept")
     await until("the proxy knows the session", lambda: site.logs_in(key))
     said = await site.end_of_channel_after_removal(site.b, key)
-    assert b"may not use the session any more" in said
+    assert b"may no longer use the session" in said
     assert not await site.logs_in(key)
 
     site.a.kill("manager")
     await until("new logins are served by the manager that is left", lambda: site.logs_in(kept))
     said = await site.end_of_channel_after_removal(site.b, kept)
-    assert b"may not use the session any more" in said
+    assert b"may no longer use the session" in said
     assert not await site.logs_in(kept)

@@ -291,7 +291,7 @@ async def test_command_finds_the_manager_in_etcd(tmp_path: Path) -> None:
         process.terminate()
         _, err = await process.communicate()
         assert process.returncode == 0, err.decode()
-        assert b"using the managers of before" in err
+        assert b"using the managers found before" in err
 
 
 @pytest.mark.parametrize(
