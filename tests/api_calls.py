@@ -50,7 +50,7 @@ def class_of(store: Store, name: str) -> type:
 
 
 class _Uses:
-    """Of one function. ``call.deps`` and ``deps`` are the services, ``store`` among them."""
+    """Uses in one function. ``call.deps`` and ``deps`` are the services, ``store`` among them."""
 
     def __init__(self, function: ast.AST, module: str) -> None:
         self._function = function

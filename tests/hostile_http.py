@@ -53,7 +53,7 @@ class Case:
 
     @property
     def patience(self) -> Patience:
-        """Of the server that the case needs."""
+        """The patience of the server that the case needs."""
         if self.idle:
             return Patience.HASTY
         return Patience.SHORT if 408 in self.statuses else Patience.PATIENT

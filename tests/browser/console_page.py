@@ -8,7 +8,7 @@ from playwright.sync_api import Browser, Page, expect
 
 CHROMIUM = "/usr/bin/chromium"
 SECONDS = 1000  # playwright takes milliseconds
-# Of each wait for a condition: on a machine with other work a page may need as long.
+# The limit of each wait for a condition: on a machine with other work a page may need as long.
 LIMIT = 60 * SECONDS
 expect.set_options(timeout=LIMIT)
 WIDTHS = {"wide": (1280, 800), "narrow": (360, 780)}

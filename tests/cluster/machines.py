@@ -139,7 +139,7 @@ class Machines:
         program.chmod(0o755)
 
     def pid(self, name: str) -> int:
-        """Of the process that holds the machine."""
+        """The id of the process that holds the machine."""
         return int((self.home / name / "pid").read_text())
 
     def command(self, name: str, *words: str) -> list[str]:

@@ -72,7 +72,7 @@ class PostgresPair:
         self._start(self.primary)
 
     async def make_standby(self) -> None:
-        """Of the primary, on the other host. From then on commits wait for it."""
+        """Make a standby of the primary, on the other host. From then on commits wait for it."""
         target = f"{self._network.addresses[self.primary]}:{PORT}"
         await self._stop_relay()
         self.relay = Relay(target)

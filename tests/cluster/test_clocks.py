@@ -19,7 +19,7 @@ SMALL = {"cpu": "0.1", "mem": "32MiB"}
 
 
 def clock(offset: str) -> dict[str, str]:
-    """Of a process whose clock differs. Durations stay what they are."""
+    """The environment of a process whose clock differs. Durations stay what they are."""
     library = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
     if library is None:
         pytest.skip("faketime is not installed: make test-cluster installs it")

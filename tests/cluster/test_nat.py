@@ -81,7 +81,7 @@ def platform(home: Path, empty_database: str, nat: Nat) -> Iterator[Platform]:
 
 
 class Clients:
-    """Of the session ``apps``, through each proxy."""
+    """Clients of the session ``apps``, through each proxy."""
 
     def __init__(self, platform: Platform, nat: Nat, http: aiohttp.ClientSession) -> None:
         self._platform = platform

@@ -177,7 +177,7 @@ async def test_container_gets_its_gpus_alone(
 async def test_index_that_belongs_to_another_gpu(
     make_runtime: MakeRuntime, cdi_engine: PrivateEngine, site: Site
 ) -> None:
-    """After a GPU was lost, the driver numbers the others anew; the specification is older."""
+    """After a GPU was lost, the driver gives the others new numbers; the specification is older."""
     site.specify(BY_INDEX)
     runtime = make_runtime(cdi_engine.socket)
     places = {B: DevicePlace("/dev/nvidia1", "0")}

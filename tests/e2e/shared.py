@@ -96,8 +96,7 @@ async def _used(client: Client) -> list[str]:
 
 
 async def _facts(client: Client, platform: Platform) -> Facts:
-    """What tests can change for those after them. Prices and users are no part: they stay for
-    ever."""
+    """What tests can change for those after them. Prices and users are no part: they stay."""
     return {
         "agents": [f"{one.id} {one.status}" for one in await client.agents.list()],
         "addresses": [(platform.home / "connection.json").read_text()],

@@ -62,7 +62,7 @@ class Node:
             return (await client.sessions.get(name)).status
 
     async def reasons(self) -> dict[str, str]:
-        """Of the agent's devices, by id: why each is unhealthy, or ""."""
+        """Why each of the agent's devices is unhealthy, or "", by id."""
         async with self.platform.client() as client:
             agent = await client.agents.get("node-1")
         return {o.device_id: o.unhealthy_reason for o in agent.offers if o.device_id}
@@ -155,7 +155,7 @@ async def lose_and_reset(node: Node, held: str, other: str) -> None:
 
 
 async def upgrade_the_driver(node: Node) -> None:
-    """Nothing new starts until its module is loaded, also under an agent that starts anew."""
+    """Nothing new starts until its module is loaded, also under an agent that was restarted."""
     node.run("stop", "second")
     node.nvml.install_library("590.44.01")
     await node.until_unhealthy(*node.gpus)

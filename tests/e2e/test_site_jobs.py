@@ -38,7 +38,7 @@ async def server(request: pytest.FixtureRequest) -> AsyncIterator[HeappeServer]:
 
 @pytest_asyncio.fixture
 async def client(platform: Platform, server: HeappeServer) -> AsyncIterator[Client]:
-    """Of a platform whose group ``GROUP`` is the site, with an agent."""
+    """A client of a platform whose group ``GROUP`` is the site, with an agent."""
     platform.env |= heappe_agent(server.url) | {"MOORAGE_AGENT__RESOURCE_GROUP": GROUP}
     platform.start("manager")
     await platform.wait_until_ready()
@@ -113,8 +113,8 @@ async def test_batch_sessions_run_as_jobs(
 async def test_a_queue_that_is_longer_than_the_start_timeout(
     platform: Platform, client: Client, server: HeappeServer, tmp_path: Path
 ) -> None:
-    """Of two models at once, whose first observations overlap. Their agent and the manager are
-    killed while they wait, and while they start."""
+    """Two models queue at once, and their first observations overlap. Their agent and the manager
+    are killed while they wait, and while they start."""
     cluster = server.cluster
     names = ("one", "two")
     assert isinstance(cluster, ScriptedCluster)
@@ -171,7 +171,7 @@ async def restart(platform: Platform) -> None:
 
 
 def model(name: str, **fields: object) -> EndpointSpec:
-    """Of an engine without dependencies, which takes a moment to start."""
+    """A model of an engine without dependencies, which takes a moment to start."""
     given = {
         "name": name, "engine": "custom", "command": [sys.executable, ENGINE, "{port}", "{host}"],
         "probe": {"path": "/health"}, "resource_group": GROUP, "resources": {"cpu": 1},

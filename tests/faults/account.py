@@ -38,8 +38,8 @@ async def begin(dsn: str) -> None:
 
 @dataclass(frozen=True)
 class Charge:
-    """Of a kernel (``id``), in seconds since 1970. ``reason``: of its end, "" for one that was
-    charged before its end was known, up to the last contact with its agent."""
+    """The charge for a kernel (``id``), in seconds since 1970. ``reason``: why it ended, "" if it
+    was charged before its end was known, up to the last contact with its agent."""
 
     id: str
     began: int

@@ -28,7 +28,7 @@ class ClusterScript:
     sub_end: SubEnd
 
     def session_options(self, record_start: str, record_end: str, sub_s: float) -> dict[str, Any]:
-        """Of the specification. ``sub_s``: after how long sub1 ends."""
+        """Options of the session's specification. ``sub_s``: after how long sub1 ends."""
         code = 0 if self.sub_end == "before-main1" else SUB_CODE
         own_end = f"sleep {sub_s:.2f}; {record_end} exit {code}"
         program = f"{record_start} exec sleep 600"

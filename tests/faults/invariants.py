@@ -205,7 +205,7 @@ def _check_shared_runs(sessions: list[SessionView], ran: frozenset[str]) -> Inva
 
 
 def _check_clusters(load: Load, sessions: list[SessionView]) -> Invariant:
-    """Of the kernels that exist: a session that was never placed has them, too."""
+    """Check the kernels that exist: a session that was never placed has them, too."""
     scripts = [
         (s, script) for s in sessions if (script := load.requests[s.name].cluster) is not None
     ]

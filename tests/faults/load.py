@@ -32,7 +32,7 @@ RECORD_START = 'echo "$MOORAGE_KERNEL_ID $$ $(cut -d " " -f 22 /proc/$$/stat)" >
 RECORD_END = 'echo "$MOORAGE_KERNEL_ID $(date +%s)" >> {file};'
 SMALL = {"cpu": 0.1, "mem": "16MiB"}
 FOREVER = "sleep 600"
-# Of sessions, with how often each comes. At a site there are jobs, too.
+# Kinds of sessions, with how often each comes. At a site there are jobs, too.
 KINDS = {
     "batch": 30, "retried": 10, "timeout": 8, "interactive": 20, "lifetime": 5, "gpu": 12, "templated": 6,
     "equal": 18, "cluster": 10,

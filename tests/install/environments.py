@@ -43,7 +43,7 @@ def outside(env: Mapping[str, str] | None = None) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Environment:
-    """A virtual environment, made anew. ``run`` starts a program of it, outside the checkout."""
+    """A new virtual environment. ``run`` starts a program of it, outside the checkout."""
 
     folder: Path
     python: str

@@ -24,7 +24,7 @@ from moorage.common.model.status import ObservedState as S
 
 HOSTILE = Path(__file__).with_name("hostile.py")
 PATH = "/usr/local/bin:/usr/bin:/bin"
-# Of their own, so that an agent on this machine has others.
+# A range for these tests alone, so that an agent on this machine has others.
 UIDS = range(1_950_000_000, 1_950_000_100)
 ALLOWED_PORT = 27_999
 UNIFIED = Path("/sys/fs/cgroup/cgroup.controllers").exists()

@@ -89,7 +89,7 @@ def listening(request: pytest.FixtureRequest, outside: str) -> Callable[[int], N
 
 
 def outcome_outside(host: str, port: int) -> str:
-    """Of a connection from the other host."""
+    """The outcome of a connection from the other host."""
     program = (
         "import socket, sys\n"
         "try: print(socket.create_connection((sys.argv[1], int(sys.argv[2])), 2).recv(100).decode())\n"
@@ -101,7 +101,7 @@ def outcome_outside(host: str, port: int) -> str:
 
 
 async def test_squatter_over_ipv6_gets_no_connection(node: Node, outside: str) -> None:
-    """Of the node, at its loopback and its address, nor of others."""
+    """It gets none of the node, at its loopback and its address, nor of others."""
     runtime = await node.start(address=NODE)
     engine = free_port()
     app = free_port()

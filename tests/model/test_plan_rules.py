@@ -226,8 +226,8 @@ def test_overdue_sessions_and_the_first_blocked_one_get_reservations(
     heads = sorted((item for item in blocked if item not in late), key=lambda item: item.queue_key)
     reserved = {reservation.session_id for reservation in answer.reservations}
 
-    # Of those that are not overdue, the first in the order of the strategy may reserve, and the
-    # oldest counts who overtakes it. The order of drf follows from what was placed before.
+    # The first that is not overdue, in the order of the strategy, may reserve, and the oldest of
+    # them counts who overtakes it. The order of drf follows from what was placed before.
     first = {"fifo": heads, "lifo": sorted(reversed(heads), key=_by_priority), "drf": heads}[
         policy.strategy
     ]

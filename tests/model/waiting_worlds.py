@@ -363,7 +363,7 @@ def arrivals(draw: st.DrawFn, limits: Limits) -> list[Work]:
 
 @st.composite
 def large_work(draw: st.DrawFn, limits: Limits, fleet: Sequence[Machine]) -> Work:
-    """Of a size that most of these machines have once they are empty, or for one of them by
+    """Work of a size that most of these machines have once they are empty, or for one of them by
     name."""
     capacity = [
         m.gpus - m.unhealthy - sum(w.runs is None for w in m.load) for m in fleet if not m.draining

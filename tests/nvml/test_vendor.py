@@ -237,8 +237,8 @@ def test_gpu_that_fails_and_is_reset(
 
 
 def test_gpu_that_the_driver_lists_no_more(make_nvml: MakeNvml, start: MakeVendor) -> None:
-    """The driver numbers the others anew: none of them is offered twice, and the missing one stays
-    visible, also to an agent that was started again."""
+    """The driver gives the others new numbers: none of them is offered twice, and the missing one
+    stays visible, also to an agent that was started again."""
     nvml = make_nvml(3)
     vendor = start(nvml)
     missing = nvml.uuid(0)

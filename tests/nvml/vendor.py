@@ -61,7 +61,7 @@ class Vendor:
         return documented(self._call("unhealthy", dict.fromkeys(devices, "") | (parents or {})))
 
     def labels(self) -> dict[str, str]:
-        """Of an agent with these GPUs."""
+        """The labels of an agent with these GPUs."""
         offers = self.offers()
         return device_labels(offers, DriverFacts(**self._call("facts")))
 

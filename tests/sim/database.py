@@ -33,7 +33,7 @@ from moorage.manager.store.database.queries import SQL
 from .records import RECORDED, TRIGGERS
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
-# Of each connection. A copy of a database does not have the settings of its template.
+# Settings of each connection. A copy of a database does not have the settings of its template.
 SETTINGS = {"search_path": "sim, public, pg_catalog", "sim.now": EPOCH.isoformat()}
 # Faults at one statement of an operation: before it, or after it took effect and before its result
 # arrived.

@@ -20,7 +20,7 @@ from .workload import simulated
 HOUR_S = (*(8,) * 10, *(160,) * 22)
 CUT_OFF = "is cut off for an hour"
 STEPS_AFTER = 12
-# Of the checks: longer than a step.
+# The grace of the checks: longer than a step.
 GRACE_S = 400
 COUNT = max(SEEDS // 20, 8)
 

@@ -77,7 +77,7 @@ def test_an_array_does_not_count_what_has_run() -> None:
 
 
 def test_an_element_that_begins_again_is_not_counted_where_a_later_one_has_run() -> None:
-    """Of the first one, the end was lost, and the third follows the second."""
+    """The end of the first one was lost, and the third follows the second."""
     begun = (("part", 0, "SCHEDULED", False), ("part", 2, "SCHEDULED", False))
     judge_three(*LOADED, ("part", 1, "SCHEDULED", True), ("part", 1, "TERMINATED", False), *begun)
     with pytest.raises(Violation, match="run at once"):

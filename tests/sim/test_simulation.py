@@ -33,7 +33,7 @@ Simulated = TypeVar("Simulated", bound=Simulation)
 
 
 def parts(begin: int, end: int) -> list[range]:
-    """Of ``PART`` seeds or more, unless there is only one."""
+    """Parts of ``PART`` seeds or more, unless there is only one."""
     count = max((end - begin) // PART, 1) if end > begin else 0
     bounds = [begin + (end - begin) * number // count for number in range(count)] + [end]
     return [range(first, last) for first, last in pairwise(bounds)]

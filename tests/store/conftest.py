@@ -45,7 +45,7 @@ def long_leases(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def few_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     """A store has two connections instead of thirty: a backend of Postgres takes 4 ms of CPU to
-    start, and parses and plans each statement anew."""
+    start, and parses and plans each statement again."""
     open_connection = Database.dedicated_connection
     opened: dict[tuple[Database, bool], DedicatedConnection] = {}
 
@@ -59,7 +59,7 @@ def few_connections(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def clock() -> StoreClock:
-    """Of the fixture ``store``."""
+    """The clock of the fixture ``store``."""
     return StoreClock()
 
 

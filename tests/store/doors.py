@@ -331,7 +331,7 @@ def _ended() -> RelayedCommand:
 
 
 class Context:
-    """Of a gRPC call: keeps what is sent."""
+    """The context of a gRPC call: keeps what is sent."""
 
     def __init__(self) -> None:
         self.sent: list[agent_pb2.ExecOutput] = []

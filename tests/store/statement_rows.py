@@ -14,7 +14,7 @@ from moorage.manager.store import Store
 from .conftest import FakeAgent
 
 SYSTEM = Scope.system("t")
-# Of what was changed before the statement.
+# When rows were changed that the statement finds.
 LONG_AGO = datetime.fromisoformat("2020-01-01T00:00:00+00:00")
 
 

@@ -32,7 +32,7 @@ from .conftest import FakeAgent, open_store
 from .test_restored import add
 
 OLDER = "0070"
-# Of each dump its own, and when the database was made.
+# What differs from dump to dump: its own marks, and when the database was made.
 _OWN = re.compile(r"^\\(?:un)?restrict \w+$|(?<=START WITH )\d{10,}$", re.MULTILINE)
 MIGRATE = "import asyncio, sys; from moorage.manager.store import migrate; "
 MIGRATE += "asyncio.run(migrate(*sys.argv[1:]))"

@@ -1,4 +1,4 @@
-"""Bounds on what Postgres does for us: statements, locks and commits that would take for ever."""
+"""Bounds on what Postgres does for us: statements, locks and commits that would never end."""
 
 from __future__ import annotations
 

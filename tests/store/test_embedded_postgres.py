@@ -38,7 +38,7 @@ def state(database_dir: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def used_state(stopped_postgres: Path, state: Path) -> Path:
-    """Of a server that has run."""
+    """The state directory of a server that has run."""
     return copied_postgres(stopped_postgres, state)
 
 

@@ -26,7 +26,7 @@ FAR = "far.agent.invalid"
 
 
 async def placement(store: Store, name: str, *on: str, **more: object) -> Place:
-    """Of a new session, whose kernels go to these agents."""
+    """The placement of a new session, whose kernels go to these agents."""
     cluster = {} if len(on) == 1 else {"cluster": {"size": len(on), "mode": "multi-node"}}
     return await of_session(store, await session(store, name, **cluster, **more), *on)
 
@@ -108,7 +108,7 @@ async def test_a_session_that_has_changed_since_is_not_placed(store: Store, chan
 async def second_attempt(
     store: Store, name: str, earlier: str, *, replica_of: str | None = None, **more: object
 ) -> Place:
-    """Of a session whose first attempt has a kernel in the status ``earlier``."""
+    """The placement of a session whose first attempt has a kernel in the status ``earlier``."""
     owner = await session(store, name, **more)
     await store.database.fetch(
         "UPDATE sessions SET attempt = 2, endpoint_id = $2 WHERE id = $1", owner, replica_of

@@ -65,7 +65,7 @@ async def full(store: Store, group: str) -> tuple[Sums, Sums, Mapping[str, Any]]
 
 async def assert_equal(store: Store) -> None:
     """Once the notifications of other managers have arrived. Sums that none corrects heal after
-    some seconds, when all are counted anew: that would be too late."""
+    some seconds, when all are counted again: that would be too late."""
     for group in GROUPS:
         async with asyncio.timeout(5):
             while await kept(store, group) != await full(store, group):

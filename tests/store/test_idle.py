@@ -100,8 +100,8 @@ class World:
 
 
 async def warned_routes(world: World) -> list[tuple[bool, str]]:
-    """Of the apps, as proxies get them: whether the end of the session is near, and by which
-    criterion."""
+    """Whether the end of the session is near, and by which criterion, for each app as proxies get
+    it."""
     at = datetime.now(UTC).timestamp()
     apps = (await world.store.routes.table()).apps
     return [(-10 <= app.idle_ends_at - at <= 20, app.idle_criterion) for app in apps]

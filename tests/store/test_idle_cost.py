@@ -94,7 +94,7 @@ CASES = {
 @pytest.fixture(autouse=True)
 def few_connections() -> None:
     """Each kind of statement has its own connection here. On a shared one more statements would
-    follow each other than asyncpg keeps, and be planned anew while they are measured; the planner
+    follow each other than asyncpg keeps, and be planned again while they are measured; the planner
     reads rows, too."""
 
 

@@ -22,7 +22,7 @@ ANN = Scope.system("t", Owner("ann", "vision"))
 
 
 async def used(store: Store, **given: object) -> list[ModelUsage]:
-    """Of the last four months."""
+    """The usage of the last four months."""
     hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
     split = UsageSplit.model_validate({"by": ["project"], **given})
     page = await store.usage_records.page(

@@ -1,4 +1,4 @@
-"""Node-hours of jobs of sites: summed up from stored jobs, limited in each pass, counted anew each
+"""Node-hours of jobs of sites: summed up from stored jobs, limited in each pass, counted again each
 month."""
 
 from __future__ import annotations

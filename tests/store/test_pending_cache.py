@@ -220,7 +220,7 @@ async def test_failed_read_is_repeated_later(
 async def test_unused_cache_does_not_accumulate_ids(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A manager that does not lead is notified as well, and must not collect ids for ever."""
+    """A manager that does not lead is notified as well, and must not collect ids without end."""
     monkeypatch.setattr(pending_cache, "REREAD_S", 3600.0)
     monkeypatch.setattr(pending_cache, "MAX_STALE", 5)
     clock = StoreClock()

@@ -1,4 +1,4 @@
-"""A retry of a pipeline that comes while one of its steps changes decides anew."""
+"""A retry of a pipeline that comes while one of its steps changes decides again."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ async def test_live_runs_are_shared_and_shown_as_their_steps(store: Store) -> No
         views = [await get(api, "admin", view["id"]) for view in made]
         assert [view["state"] for view in views] == ["failed"] * 3
 
-        # A retry runs anew.
+        # A retry runs the failed step again.
         shared = next(view for view in views if adopted(view))
         await post(api, "admin", f"/{shared['id']}/retry", expected=202)
         assert await play(store, agent) == ["judge"]

@@ -115,7 +115,7 @@ async def _prepare(api: Api) -> None:
 
 
 async def _warnings(api: Api, env: dict[str, str]) -> dict[str, str]:
-    """Of each way: what its answer says about secrets."""
+    """What the answer of each way says about secrets."""
     found = {}
     for way, request in ways(env).items():
         status, text = await api.call("admin", *request)

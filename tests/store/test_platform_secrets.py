@@ -17,7 +17,7 @@ from tests.clocks import StoreClock
 
 @pytest.fixture
 async def stores(migrated_database: str, tmp_path: Path) -> AsyncIterator[list[Store]]:
-    """Of two managers with the same keyring, and of one with another."""
+    """The stores of two managers with the same keyring, and of one with another."""
     clock = StoreClock()
     paths = [tmp_path / name for name in ("keys", "keys", "other")]
     made = [Store(migrated_database, clock, keyring=Keyring(path, clock)) for path in paths]

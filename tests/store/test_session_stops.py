@@ -45,7 +45,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def statuses(store: Store) -> list[str]:
-    """Of the steps, in their order."""
+    """The statuses of the steps, in their order."""
     rows = await store.database.fetch(
         "SELECT s.status FROM pipeline_steps p JOIN sessions s ON s.id = p.session_id "
         "ORDER BY p.position, p.run"

@@ -32,7 +32,7 @@ async def platform(request: pytest.FixtureRequest, store: Store) -> Loaded:
 
 
 async def live(platform: Loaded) -> list[Status]:
-    """Of every job that the site has."""
+    """The status of every job that the site has."""
     rows = await platform.store.database.fetch(
         "SELECT status FROM kernels WHERE status NOT IN ('PENDING', 'TERMINATED', 'CANCELLED', 'ERROR')"
     )

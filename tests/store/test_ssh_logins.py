@@ -29,7 +29,7 @@ UNPROVED = "the proxy has not shown that the client holds the key"
 
 
 def login(name: str, by: SshSigner = ANN, of: str | None = None) -> ssh_pb2.SshLogin:
-    """Of ann's key, signed by the holder of a key, for a name."""
+    """A login with ann's key, signed by the holder of a key, for a name."""
     signed = by.signed_login(name if of is None else of)
     proof = ssh_pb2.SshProof(key=by.blob, signed=signed, signature=by.sign(signed))
     return claimed(name, proof)
@@ -59,7 +59,7 @@ def forged(name: str) -> dict[str, ssh_pb2.SshLogin]:
 
 
 class Context:
-    """Of a call of `Open`."""
+    """The context of a call of `Open`."""
 
     def __init__(self) -> None:
         self.written: list[agent_pb2.ExecOutput] = []

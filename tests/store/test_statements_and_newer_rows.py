@@ -321,7 +321,7 @@ async def test_readers_and_writers_of_endpoints(store: Store, value: object) -> 
 
 
 async def proxies_say(store: Store, value: object) -> None:
-    """Of both endpoints what this release does not know; and of their limits."""
+    """Report of both endpoints, and of their limits, what this release does not know."""
     await store.database.fetch(
         "INSERT INTO proxy_reports (proxy_id, incarnation, routes_generation, at, tells_apps) "
         "VALUES ('p1', 'run-1', 1, now(), false)"

@@ -31,7 +31,7 @@ async def allow(store: Store) -> None:
 
 
 async def set_price(store: Store, unit: str, device: str, group: str) -> None:
-    """Of a million an hour, for long."""
+    """Set a price of a million an hour, since long ago."""
     await store.database.fetch(
         "INSERT INTO prices (unit, device, resource_group, since, price, changed_by) "
         "VALUES ($1, $2, $3, date_trunc('hour', now() - interval '9 hours', 'UTC'), 1000000, 't')",

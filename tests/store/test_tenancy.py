@@ -97,7 +97,7 @@ async def store(migrated_database: str, tmp_path: Path, clock: StoreClock) -> As
 
 
 class World:
-    """What ann has in project vision, made anew for each call that could change it."""
+    """What ann has in project vision, made again for each call that could change it."""
 
     def __init__(self, api: Api) -> None:
         self.api = api
@@ -166,7 +166,7 @@ class World:
         }
 
     async def renew(self, route: Route | None = None, caller: Caller | None = None) -> None:
-        """Make it anew if a call as ``caller`` may have changed it; None: for the first call."""
+        """Make it again if a call as ``caller`` may have changed it; None: for the first call."""
         if (
             route is None
             or caller is None
@@ -444,7 +444,7 @@ UNSCOPED = {
 
 
 def test_scope_cannot_be_left_out(store: Store) -> None:
-    """Of everything that the API calls, what reads or changes tenant data takes the scope first."""
+    """All that the API calls to read or change tenant data takes the scope first."""
     unscoped = set()
     for name, method in called_by_the_api():
         owner = class_of(store, name)

@@ -33,7 +33,7 @@ from .conftest import FakeAgent
 assert __main__.main  # it adds the command
 
 TABLES = "SELECT oid, relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"
-# Of this transaction. RowExclusiveLock is of statements that write rows.
+# Locks of this transaction. Statements that write rows take RowExclusiveLock.
 LOCKS = """
 SELECT relation, max(CASE mode WHEN 'AccessExclusiveLock' THEN 2 ELSE 1 END) FROM pg_locks
 WHERE pid = pg_backend_pid() AND locktype = 'relation'

@@ -47,7 +47,7 @@ async def no_writes(dsn: str) -> AsyncIterator[None]:
 
 
 def report(*kernels: str, number: int = 0, fraction: float = 0.0, minutes: int = 0) -> UsageReport:
-    """Of engines, progress and minutes of these kernels."""
+    """A report of engines, progress and minutes of these kernels."""
     ids = [KernelId(one) for one in kernels]
     last = int(datetime.now(UTC).timestamp()) // A_MINUTE * A_MINUTE
     return UsageReport(

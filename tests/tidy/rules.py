@@ -716,7 +716,7 @@ def _private_names(text: str) -> Iterator[tuple[int, str]]:
                 yield _line(node), name
 
 
-# Of the migration that makes the functions which read values in JSON.
+# Functions that fail for JSON of another type, unless as_array or as_object reads it.
 _OPENS_JSON = re.compile(
     r"\b(jsonb_(?:each|each_text|array_elements|array_elements_text|array_length|object_keys"
     r"|to_record|to_recordset|populate_record|populate_recordset))\((?!as_array\(|as_object\(|\$\d)"

@@ -20,7 +20,8 @@ from tests.addresses import (
     number,
 )
 
-# Of one lane, at most: what the Makefile starts, and what the numbers of engines suffice for.
+# Workers of one lane, at most: what the Makefile starts, and what the numbers of engines suffice
+# for.
 WORKERS = {PORTS: 12, NETWORKS: 12, ENGINES: 8}
 
 

@@ -92,7 +92,7 @@ def test_gate_runs_what_kills_a_mutation(mutation: Mutation) -> None:
 
 
 def test_every_test_file_belongs_to_a_step() -> None:
-    """Of tests/gpu, the kit for machines with a GPU runs them."""
+    """The kit for machines with a GPU runs those of tests/gpu."""
     folders = {folder for step in STEPS for folder in step.tests}
     files = [str(path.relative_to(ROOT)) for path in sorted((ROOT / "tests").rglob("test_*.py"))]
     assert len(files) > 500

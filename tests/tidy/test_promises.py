@@ -45,7 +45,7 @@ def section(page: Path, title: str) -> str:
 
 
 def rows(text: str) -> list[list[str]]:
-    """Of the only table of a section, without its head."""
+    """Rows of the only table of a section, without its head."""
     lines = [line for line in text.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 

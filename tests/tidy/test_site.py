@@ -42,7 +42,7 @@ def navigation(configuration: Path) -> set[str]:
 
 @cache
 def anchors(page: Path) -> set[str]:
-    """Of its headings, as GitHub and the site make them."""
+    """Anchors of its headings, as GitHub and the site make them."""
     headings = re.findall(r"^#{1,6} (.+)$", _FENCE.sub("", page.read_text()), re.MULTILINE)
     plain = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower() for heading in headings)
     return {re.sub(r"[^\w\- ]", "", heading).strip().replace(" ", "-") for heading in plain}

@@ -47,7 +47,7 @@ GROWTH = 4 << 20
 CREATED = ["*/store/scheduling/pending_cache.py", "*/store/sessions/rows.py"]
 # What a route reads is where it fails: routes with a body or a query come more often.
 WEIGHTED = [row for row in ROUTES for _ in range(4 if row.body or row.query is not NoQuery else 1)]
-# Followed logs go on for ever; their head is what counts.
+# Followed logs do not end; their head is what counts.
 ENDLESS = ("text/plain", "text/event-stream")
 ENDLESS_S = 0.5
 

@@ -143,7 +143,7 @@ async def test_unreleased_memory_refuses_the_next_kernel(
     reasons: list[str] = []
 
     async def fenced() -> bool:
-        """Of the first device; then its session tries the other one."""
+        """Whether the first device is fenced; then its session tries the other one."""
         found = (await offers(client)).values()
         reasons[:] = [offer.unhealthy_reason for offer in found if not offer.healthy]
         return bool(reasons)

@@ -158,7 +158,7 @@ async def test_a_job_in_the_queue_is_observed_whenever_the_site_says_something_e
 async def test_a_submit_in_doubt_is_watched_and_never_repeated(
     tmp_path: Path, profile: str, way: str, serves: bool
 ) -> None:
-    """The job runs, and its row stays in state 1 for ever."""
+    """The job runs, and its row never leaves state 1."""
     async with agent(tmp_path, profile) as at:
         runtime = at.runtime()
         at.server.switches.submit_lost = 1

@@ -80,7 +80,7 @@ async def test_renewals_are_one_at_a_time_and_paced_for_all_who_ask() -> None:
         way = await at.keeper.way()
         asked = at.server.calls[_REQUEST]
         refused = []
-        for _ in range(3):  # each opened anew, and dead again
+        for _ in range(3):  # each a new one, and dead again
             found = await asyncio.gather(
                 *(at.keeper.renew(way, "dead") for _ in range(20)), return_exceptions=True
             )

@@ -90,7 +90,7 @@ async def test_input_output_resize_and_exit_code(manager: Manager, client: Clien
 async def test_an_open_command_is_traffic_all_the_time(
     manager: Manager, client: Client, migrated_database: str
 ) -> None:
-    """Of idle criteria: a command that says nothing keeps its session."""
+    """A command that says nothing is traffic for idle criteria: it keeps its session."""
     database = await asyncpg.connect(migrated_database)
     try:
         async with dev(manager, client) as agent, asyncio.timeout(60):

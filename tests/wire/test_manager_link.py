@@ -204,7 +204,7 @@ async def refuse_log(agent: Stream) -> None:
 async def test_log_that_its_agent_has_no_more_is_what_was_stored_of_it(
     manager: Manager, client: Client, stored: str
 ) -> None:
-    """Or else it is said that there is none. Followed, it was asked for for ever: the answer had
+    """Or else it is said that there is none. Followed, it was asked for without end: the answer had
     begun."""
     async with attach(manager) as agent, asyncio.timeout(60):
         await client.sessions.create(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
@@ -251,7 +251,7 @@ async def test_an_agent_that_answers_late_has_no_log(
     manager: Manager, client: Client, monkeypatch: pytest.MonkeyPatch, follow: bool
 ) -> None:
     """The answer had begun by then and could only break off: the manager was blamed, and a follower
-    asked for ever."""
+    asked without end."""
     monkeypatch.setattr(logs, "FIRST_CHUNK_S", 0.2)
     async with attach(manager) as agent, asyncio.timeout(60):
         await client.sessions.create(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))

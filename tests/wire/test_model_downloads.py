@@ -59,7 +59,7 @@ def env(hub: LocalHub, tmp_path: Path) -> dict[str, str]:
 
 
 def ranges(hub: LocalHub) -> list[str]:
-    """Of the downloads of the weights."""
+    """The ranges of the downloads of the weights."""
     return [
         asked for method, path, asked in hub.requests if method == "GET" and "safetensors" in path
     ]

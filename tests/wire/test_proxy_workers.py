@@ -50,7 +50,7 @@ class Daemon:
         return [int(pid) for pid in children.split()]
 
     async def status(self) -> int:
-        """Of a request on a connection of its own, so that any worker gets it."""
+        """The status of a request on a connection of its own, so that any worker gets it."""
         url = self.url + "/v1/chat/completions"
         async with (
             aiohttp.ClientSession(headers=AUTH) as session,

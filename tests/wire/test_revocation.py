@@ -371,7 +371,7 @@ async def walk(world: World, column: str) -> None:
     assert not wrong, f"{column}: {wrong}"
 
 
-# Of connections that break off.
+# Errors of connections that break off.
 ERRORS = (aiohttp.ClientError, OSError, asyncssh.Error, grpc.aio.AioRpcError, Unreachable)
 
 

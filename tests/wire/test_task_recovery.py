@@ -25,7 +25,7 @@ __all__ = ["manager"]  # a fixture
 async def test_agent_whose_report_fails_connects_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without the sender, the stream would stay open and the agent would be silent for ever."""
+    """Without the sender, the stream would stay open and the agent would stay silent."""
     monkeypatch.setattr(supervisor, "FIRST_PAUSE_S", 0.001)
     made = 0
     report = Agent.report

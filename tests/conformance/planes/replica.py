@@ -123,7 +123,7 @@ async def answer(visit: Visit) -> None:
 
 
 def answers(*responses: bytes) -> Script:
-    """Answers each request with the next response, the last one for ever, whatever the
+    """Answers each request with the next response, the last one always, whatever the
     connection."""
     remaining = list(responses)
 

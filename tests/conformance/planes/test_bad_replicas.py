@@ -1,4 +1,4 @@
-"""Replicas that misbehave: they stall, send garbage, answer too early, too much or for ever."""
+"""Replicas that misbehave: they stall, send garbage, answer too early, too much or without end."""
 
 from __future__ import annotations
 

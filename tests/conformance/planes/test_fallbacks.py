@@ -52,7 +52,7 @@ LOCAL = ("127.0.0.0/8",)
 
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of the provider, with its key, signed by itself."""
+    """The provider's certificate, with its key, signed by itself."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "provider")])
     now = datetime.now(UTC)

@@ -183,14 +183,14 @@ def some(piece: bytes, size: int, between: bytes = b",") -> bytes:
     return between.join([piece] * (size // (len(piece) + len(between))))
 
 
-# Of clients
+# Requests of clients
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
 LARGE = 2 * MIB
 
 
 def bodies(size: int, model: bytes = b"tiny") -> dict[str, bytes]:
-    """Of JSON, and what is nearly that."""
+    """Bodies of JSON, and of what is nearly that."""
     names = b",".join(b'"k%d":1' % number for number in range(size // 12))
     values = {
         "numbers": some(b"1", size),
@@ -307,7 +307,7 @@ def test_no_framing_holds_up_the_loop(running: Stage) -> None:
         running.check(name)
 
 
-# Of engines
+# Responses of engines
 
 
 def answer_of(body: bytes, *lines: bytes, kind: bytes = b"application/json") -> bytes:

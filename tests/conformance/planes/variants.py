@@ -151,7 +151,7 @@ def gate_variants(module: str, test: str) -> set[str]:
 
 
 def parameters(module: str, test: str) -> list[ParameterSet]:
-    """Of a test that takes a plane: all variants, some of them marked."""
+    """The parameters of a test that takes a plane: all variants, some of them marked."""
     chosen = gate_variants(module, test)
     return [
         pytest.param(variant, marks=() if variant in chosen else pytest.mark.slow)

@@ -20,7 +20,7 @@ from fake_manager import FakeManager
 
 BATCH = {"name": "job", "command": ["true"]}
 MODEL = {"name": "team/m", "engine": "vllm", "model": "one", "env": {"A": "1"}}
-# Of these only the kind is compared: they are of the moment, or are drawn.
+# Only the kind of these is compared: they depend on the moment, or are drawn.
 DRAWN = {"id", "session_id", "secret", "prefix", "next", "at", "asked_at", "version"}
 DRAWN |= {"created_at", "status_since", "changed_at"}
 # The fake does not note when a key was used.

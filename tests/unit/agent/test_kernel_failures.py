@@ -108,7 +108,7 @@ async def test_job_of_a_silent_site_ends_with_its_walltime(node: Node, since_s: 
 
 @pytest.mark.parametrize("method", ["observe", "wait", "stop"])
 async def test_kernel_that_must_end_is_destroyed_whatever_fails(node: Node, method: str) -> None:
-    """Otherwise it keeps its devices in STOPPING for ever."""
+    """Otherwise it stays in STOPPING and never frees its devices."""
     spec = kernel()
     node.order(spec)
     await node.until(spec, S.RUNNING)

@@ -23,7 +23,7 @@ def test_each_source_gets_its_number(sources: list[int], first: int) -> None:
 
 
 def test_program_reads_what_it_was_given() -> None:
-    """Of an agent with a hundred open files."""
+    """The agent has a hundred open files."""
     sources = (104, 100, 103, 101, 102)
     for number in sources:
         reading, writing = os.pipe2(os.O_CLOEXEC)

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "sdk"))
 from fake_manager import KEY, FakeManager
 from invoke import Run
 
-# The runner would make the tree of all commands anew for each command line, which takes 50 ms.
+# The runner would make the tree of all commands again for each command line, which takes 50 ms.
 _command = cache(get_command)
 
 

@@ -21,7 +21,7 @@ except SystemExit:
 print()
 print(*sys.modules)
 """
-# Of components, and of other commands.
+# Modules of components, and of other commands.
 NEVER = {
     "alembic", "asyncpg", "cryptography", "docker", "grpc", "moorage.agent", "moorage.demo",
     "moorage.manager", "moorage.proxy", "moorage.server.bootstrap", "prometheus_client", "sqlalchemy",

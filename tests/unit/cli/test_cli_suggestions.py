@@ -23,7 +23,7 @@ ASKED = {
         ("serv", ["serve"]),
         ("desc", ["describe"]),
         ("st", ["start", "stop"]),
-        # Of other tools.
+        # Commands of other tools.
         ("cancel", ["stop"]),
         ("cancle", ["stop"]),
         ("scancel", ["stop"]),

@@ -93,7 +93,7 @@ def test_inside_of_what_runs_as_the_agent_is_for_administrators() -> None:
 
 
 def test_more_power_never_forbids() -> None:
-    """Of roles in a project, of relations and of kinds."""
+    """The power of roles in a project, of relations and of kinds."""
 
     def allowed(role: Role, relation: Relation, kind: SessionKind) -> set[Action]:
         return {action for action in Action if ask(role, relation, kind, action) is Verdict.ALLOWED}

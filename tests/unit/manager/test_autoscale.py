@@ -157,8 +157,8 @@ def test_constant_load_does_not_flap(wanted: int, waits: list[int]) -> None:
 
 @given(st.integers(1, 5), st.integers(1, 8), st.integers(1, 60))
 def test_constant_demand_does_not_flap(wanted: int, seats: int, demand: int) -> None:
-    """Of requests, which the replicas run as far as they have seats; the others wait. The number
-    may fall too far once, before it is known how many run when requests begin to wait."""
+    """The replicas run requests as far as they have seats; the others wait. The number may fall
+    too far once, before it is known how many run when requests begin to wait."""
     numbers = []
     current = wanted
     at = ago(0)

@@ -143,8 +143,7 @@ async def test_unexpected_error_belongs_to_its_item(error: Exception) -> None:
 def test_every_caller_gets_a_result_or_an_exception(
     batches: list[list[int]], numbers: list[int], error: BaseException
 ) -> None:
-    """Whatever fails at whatever await of the write, nobody is cancelled and nobody waits for
-    ever."""
+    """Whatever fails at whatever await of the write, nobody is cancelled and every wait ends."""
 
     async def scenario() -> None:
         writer = Writer(RuntimeError("negative"))

@@ -70,7 +70,7 @@ def job(name: str, walltime_s: float = 3600.0, **fields: Any) -> ReplicaSnapshot
 
 
 def endpoint(*replicas: ReplicaSnapshot, wanted: int = 2, **fields: Any) -> EndpointSnapshot:
-    """Of revision 2, which has not been complete yet, after revision 1."""
+    """An endpoint of revision 2, which has not been complete yet, after revision 1."""
     rollout = Rollout(**{name: fields.pop(name) for name in Rollout.model_fields if name in fields})
     spec = EndpointSpec(name="m", engine="vllm", model="m", rollout=rollout)
     base: dict[str, Any] = {"revision": 2, "proven": False, "fallback": 1} | fields

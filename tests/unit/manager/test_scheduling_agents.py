@@ -73,7 +73,7 @@ def test_cluster_over_several_agents_gets_none_that_only_dials_out() -> None:
     )
     held = hold(make_plan([away, node("a")], [several]), "s")
 
-    # It may be reached directly again, so the session waits; it is not refused for ever.
+    # It may be reached directly again, so the session waits; it is not refused finally.
     assert held.reason is Reason.NO_ELIGIBLE_AGENT
     assert [refusal_message(refusal) for refusal in held.refusals] == [
         told,

@@ -77,8 +77,8 @@ def head(method="POST", path=CHAT, size=10, table=TABLE, *, policy=POLICY, **hea
 def test_forwarded_paths_require_the_body(path):
     is_anthropic = path.startswith("/v1/messages")
     assert head(path=path) == BodyRequired(path, grant("good"), is_anthropic=is_anthropic)
-    # Of the key's own project, which has no name here; keys of administrators open the address of
-    # any.
+    # A path opens the key's own project, which has no name here; keys of administrators open the
+    # address of any.
     assert head(path=f"/p/other{path}", authorization="Bearer root") == BodyRequired(
         path, ROOT, "other", is_anthropic=is_anthropic
     )

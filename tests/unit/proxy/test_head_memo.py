@@ -139,8 +139,8 @@ class Ask:
 
 @dataclass(frozen=True)
 class Change:
-    """Of the table, or with ``is_whole`` another one, of the same generation: as are those of
-    credentials."""
+    """A change of the table, or with ``is_whole`` another one, of the same generation: as are
+    those of credentials."""
 
     routes: tuple[ModelRoute, ...] = ()
     keys: tuple[KeyGrant, ...] = ()

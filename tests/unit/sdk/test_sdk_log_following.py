@@ -163,7 +163,7 @@ def test_large_logs(case: str, tail: int | None) -> None:
 
 @pytest.mark.parametrize("answer_s", [1, 7])
 def test_reading_that_only_ever_begins_is_an_outage(answer_s: int) -> None:
-    """It was begun again for ever: its beginning counted as if something had come, or the time
+    """It was begun again without end: its beginning counted as if something had come, or the time
     after it."""
     clock = ManualClock()
     readings = 0

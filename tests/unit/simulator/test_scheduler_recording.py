@@ -252,7 +252,7 @@ def test_quotas_count_simulated_use() -> None:
 
 
 def test_use_by_other_groups_counts_as_recorded() -> None:
-    """Of the three GPUs of the quota, another group has two until 20."""
+    """Another group has two of the three GPUs of the quota until 20."""
     first = item("a", 0, 1, user="ann")
     second = item("b", 1, 1, user="ann")
     quota = Quota(
