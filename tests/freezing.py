@@ -11,7 +11,7 @@ from pathlib import Path
 async def freeze(pid: int, *, timeout_s: float = 20.0) -> None:
     """Stop a program, and return when it has stopped.
 
-    One of its threads takes the signal when it next gets a CPU. Until then the others go on, and
+    One of its threads takes the signal when it next gets a CPU. Until then the others continue, and
     answer.
     """
     os.kill(pid, signal.SIGSTOP)

@@ -160,7 +160,7 @@ def jobs_of_a_site(console: Console, page: Page) -> None:
 
 
 def rename(console: Console, page: Page) -> None:
-    """The page goes on with the new name, and the former one is an alias."""
+    """The page continues with the new name, and the former one is an alias."""
     console.go(page, "groups/site", "site")
     page.get_by_role("button", name="Rename").click()
     dialog = page.get_by_role("dialog")

@@ -92,7 +92,7 @@ def script_of(block: Block, page: Page) -> str:
         is_left_out = is_left_out or line.strip().startswith(tuple(absent) or "\0")
         if not is_left_out:
             kept.append(line)
-        # A line that ends in a backslash goes on in the next one.
+        # A line that ends in a backslash continues in the next one.
         is_left_out = is_left_out and line.endswith("\\")
     return "\n".join(kept)
 

@@ -141,7 +141,7 @@ async def proxy_with_workers(platform: Platform) -> AsyncIterator[str]:
         yield url
     finally:
         assert platform.stop("proxy") == 0
-        connection.write_text(before)  # commands would go on to use the address of this proxy
+        connection.write_text(before)  # commands would keep using the address of this proxy
 
 
 def workers(platform: Platform) -> set[int]:

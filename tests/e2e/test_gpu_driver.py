@@ -1,4 +1,4 @@
-"""A platform on a node whose NVIDIA driver fails: what goes on, what waits, and what each command
+"""A platform on a node whose NVIDIA driver fails: what continues, what waits, and what each command
 says."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.nvml.scripted import GIB, GPU_IS_LOST, ScriptedNvml, compiler
 from .harness import Platform, until
 
 pytestmark = pytest.mark.timeout(180)
-# Prints its GPUs, and goes on until it is stopped.
+# Prints its GPUs, and continues until it is stopped.
 PROGRAM = "import os, time; print('sees', os.environ['CUDA_VISIBLE_DEVICES'], flush=True); time.sleep(600)"
 FAILS = "the driver fails: RM has detected an NVML/RM version mismatch"
 MISMATCH = "Driver/library version mismatch"
@@ -104,7 +104,7 @@ def node(home: Path) -> Iterator[Node]:
 
 
 async def test_gpus_and_driver_that_fail(node: Node) -> None:
-    """A session on a healthy GPU goes on whatever fails."""
+    """A session on a healthy GPU continues whatever fails."""
     node.platform.start("up")
     await node.platform.wait_until_ready()
     await until("the agent offers its GPUs", node.reasons)

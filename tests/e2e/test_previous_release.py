@@ -298,7 +298,7 @@ async def test_a_manager_of_the_previous_release_runs_on_beside_this_one(
 async def test_agents_of_the_previous_release_go_on_in_a_renamed_group(
     platform: Platform, previous_release: Path
 ) -> None:
-    """They know nothing of the rename, and go on announcing the former name, also when they start
+    """They know nothing of the rename, and keep announcing the former name, also when they start
     again."""
     previous = {
         "PYTHONPATH": str(previous_release),

@@ -1,4 +1,4 @@
-"""Daemons that find each other in etcd, and what goes on without it."""
+"""Daemons that find each other in etcd, and what continues without it."""
 
 from __future__ import annotations
 

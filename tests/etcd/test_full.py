@@ -1,4 +1,4 @@
-"""An etcd that is full: what runs goes on, changes are refused with the cure, and the cure
+"""An etcd that is full: what runs continues, changes are refused with the cure, and the cure
 works."""
 
 from __future__ import annotations

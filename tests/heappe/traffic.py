@@ -192,7 +192,7 @@ class _Out:
             await self.response.prepare(call.request)
 
     async def write(self, chunk: bytes) -> bool:
-        """Whether the stream goes on."""
+        """Whether the stream continues."""
         switches = self._server.switches
         for limit, stop in (
             (switches.stream_error_after, self._spoil),

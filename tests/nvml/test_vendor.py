@@ -362,8 +362,8 @@ def test_library_without_a_driver_is_a_node_without_gpus(
 
 @pytest.mark.parametrize("key", ["*", "gpu.1.*", "gpu.1.nvmlDeviceGetMemoryInfo"])
 def test_calls_that_hang(make_nvml: MakeNvml, start: MakeVendor, key: str) -> None:
-    """The agent goes on: it asks again only when the call has returned. The driver serves all GPUs
-    under the same locks, so all are withheld."""
+    """The agent continues: it asks again only when the call has returned. The driver serves all
+    GPUs under the same locks, so all are withheld."""
     nvml = make_nvml(2)
     vendor = start(nvml, limit_s=0.5)
     assert vendor.reasons() == dict.fromkeys(ids(nvml), "")

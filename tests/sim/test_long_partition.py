@@ -1,5 +1,5 @@
-"""Partition of a node that heals after an hour, in virtual time: its agent and its programs go on
-alone, and the managers without them."""
+"""Partition of a node that heals after an hour, in virtual time: its agent and its programs
+continue alone, and the managers without them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The CA in Postgres: it never goes on without a peer, whoever asks."""
+"""The CA in Postgres: it never continues without a peer, whoever asks."""
 
 from __future__ import annotations
 

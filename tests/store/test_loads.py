@@ -75,7 +75,7 @@ class Loaded(Platform):
             moved = ", ".join(f"{c} = {c} - make_interval(secs => $1)" for c in columns)
             await self.store.database.fetch(f"UPDATE {table} SET {moved}", seconds)
 
-        # the heartbeat goes on
+        # the heartbeat continues
         await self.store.database.fetch("UPDATE proxy_reports SET at = now()")
         # The autoscaler looks at once, however long the test has taken.
         await self.store.database.fetch("UPDATE model_loads SET changed_at = now()")

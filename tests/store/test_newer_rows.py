@@ -1,5 +1,5 @@
 """Rows that a newer release has stored: each is left out, or shown as far as it is known, and
-everything else goes on."""
+everything else continues."""
 
 from __future__ import annotations
 

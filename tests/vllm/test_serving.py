@@ -1,5 +1,5 @@
 """Endpoint of real vLLM engines: load, priorities, cancellation, scaling and lost replicas. Each
-test goes on with the endpoint as the one before has left it."""
+test continues with the endpoint as the one before has left it."""
 
 from __future__ import annotations
 

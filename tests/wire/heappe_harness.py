@@ -29,7 +29,7 @@ JOB_SCRIPT = Path(__file__).parents[2] / "deploy" / "heappe" / "run.sh"
 ENGINE = """
 import http.server, json, sys, threading, time
 
-next_piece = threading.Semaphore(0)  # the stream goes on when it is asked to
+next_piece = threading.Semaphore(0)  # the stream continues when it is asked to
 
 class H(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"

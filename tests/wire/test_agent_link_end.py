@@ -80,7 +80,7 @@ def link_of(dialer: Dialer) -> LinkClient:
 async def test_cancellation_that_comes_out_as_an_error_still_ends_the_work(
     work: Callable[[Dialer], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """``cancel_and_wait`` cancels once: work that goes on would never end."""
+    """``cancel_and_wait`` cancels once: work that continues would never end."""
     dialer = Dialer("127.0.0.1:1", token=h.TOKEN, clock=h.CLOCK)
     monkeypatch.setattr(dialer, "channel", lambda *args: EndsWithAnError())
     running = asyncio.create_task(work(dialer))

@@ -48,7 +48,7 @@ GROWTH = 2 << 20
 MB of difference."""
 
 ANSWER_S = 0.3
-"""How long a call may go on that the manager has not refused."""
+"""How long a call may continue without a refusal by the manager."""
 
 BROKEN_BY_CLIENT = "Internal error from Core"
 """What gRPC tells a client that still writes when its call is refused."""

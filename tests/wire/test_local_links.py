@@ -127,7 +127,7 @@ def make_proxy(target: str, home: Path) -> Proxy:
 async def test_whoever_took_the_port_of_the_link_gets_nothing(
     squatter: Squatter, home: Path
 ) -> None:
-    """The manager is down: agent and proxy say what they wait for, and go on when it is back."""
+    """The manager is down: agent and proxy say what they wait for, and continue when it is back."""
     path = socket_path(home, "link", squatter.port)
     manager = h.FakeManager()
     manager.order()

@@ -89,7 +89,7 @@ async def test_client_that_asks_is_told_its_place(tmp_path, plane):
             for response in (second, first):
                 assert await response.read() == event("1") + DONE
 
-        # The connections go on.
+        # The connections continue.
         assert (await post(client, number=1))[0] == 200
 
 

@@ -1,8 +1,8 @@
 """Revocation: walks the table of docs/security.md that says what ends when something is revoked.
 
 One manager, proxy and agent. Each column makes a user of its own who opens everything that the rows
-name, and revokes what it says; all that is open must then end or go on, as the cells say. Nothing
-but notifications may make the manager look again.
+name, and revokes what it says; all that is open must then end or continue, as the cells say.
+Nothing but notifications may make the manager look again.
 """
 
 from __future__ import annotations

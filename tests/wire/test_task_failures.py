@@ -1,5 +1,5 @@
-"""No supervised task ends silently: after an exception at any of its awaits, each goes on with its
-work.
+"""No supervised task ends silently: after an exception at any of its awaits, each continues with
+its work.
 
 Every property runs its examples in one world, so that they also show that no earlier failure is
 left behind.

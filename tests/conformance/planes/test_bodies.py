@@ -64,7 +64,7 @@ async def test_body_without_a_model_of_ours(
         error = json.loads(response.body)["error"]
         assert (response.status, error["param"]) == (status, param)
 
-        # The connection goes on, or says that it does not.
+        # The connection continues, or says that it does not.
         if not response.closes:
             assert (await client.ask(post())).status == 200
 

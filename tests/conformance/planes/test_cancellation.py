@@ -156,7 +156,7 @@ async def test_many_clients_leave_at_once(plane: MakePlane) -> None:
 
 
 async def test_others_are_served_meanwhile(plane: MakePlane) -> None:
-    """One client leaves, and streams of others go on."""
+    """One client leaves, and streams of others continue."""
     go = asyncio.Event()
 
     async def stream(visit: Visit) -> None:

@@ -301,7 +301,7 @@ async def test_interrupted_body_in_both_versions(plane: MakePlane, version: str)
 
 async def test_upload_to_an_app_that_dies(plane: MakePlane) -> None:
     """A body that is passed on as it comes cannot be sent again: the client gets an error, and may
-    go on."""
+    continue."""
     async with serving_one(plane, within_the_body, app=True) as (served, _):
         client = await served.connect()
         path = "/apps/01a1fe3c-5331-77ad-8599-a7c43705bf82/lab/x"

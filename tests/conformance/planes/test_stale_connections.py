@@ -1,4 +1,4 @@
-"""Idle connections to replicas that are dead already: a request that met one goes on on a new
+"""Idle connections to replicas that are dead already: a request that met one continues on a new
 connection."""
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from moorage.common.model.status import ObservedState as S
         (S.EXITED, -60, {}, (S.EXITED, -60, Reason.KILLED)),
         (S.EXITED, -9, {"oom": True}, (S.EXITED, -9, Reason.OOM)),
         (S.EXITED, 1, {"oom": True}, (S.EXITED, 1, Reason.OOM)),  # a child of it was killed
-        (S.EXITED, 0, {"oom": True}, (S.EXITED, 0, Reason.EXIT_ZERO)),  # and it went on
+        (S.EXITED, 0, {"oom": True}, (S.EXITED, 0, Reason.EXIT_ZERO)),  # and it continued
         (S.EXITED, -11, {}, (S.EXITED, -11, Reason.EXIT_NONZERO)),
         (S.EXITED, 127, {"refused": True}, (S.EXITED, None, Reason.CREATE_FAILED)),
         (S.EXITED, None, {}, (S.EXITED, None, Reason.KILLED)),

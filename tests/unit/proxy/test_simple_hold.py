@@ -1,4 +1,5 @@
-"""A request that the simple plane holds goes on once, also at the moment at which its time is over."""
+"""A request that the simple plane holds continues once, also at the moment at which its time is
+over."""
 
 from __future__ import annotations
 

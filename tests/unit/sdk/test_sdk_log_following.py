@@ -216,7 +216,7 @@ def test_reading_that_does_not_follow_goes_on_only_where_it_makes_progress() -> 
 def test_bytes_are_counted_behind_the_times_of_their_lines(
     texts: list[bytes], sizes: list[int], data: st.DataObject
 ) -> None:
-    """A reading begins with any line, and goes on behind any byte of it or of a later one."""
+    """A reading begins with any line, and continues behind any byte of it or of a later one."""
     log_lines = [text.replace(b"\n", b" ") + b"\n" for text in texts]
     whole = b"".join(log_lines)
     at = data.draw(st.integers(0, len(log_lines)))

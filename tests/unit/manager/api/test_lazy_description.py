@@ -28,7 +28,7 @@ async def test_clients_that_ask_at_once_get_one_description() -> None:
     description = LazyDescription(made.make)
     assert made.threads == []
     asking = [asyncio.create_task(description.get()) for _ in range(5)]
-    await asyncio.sleep(0.05)  # the loop goes on meanwhile
+    await asyncio.sleep(0.05)  # the loop continues meanwhile
     made.release.set()
     assert {found.page for found in await asyncio.gather(*asking)} == {"page"}
     assert await description.get() == Description(b"{}", "page")
