@@ -184,7 +184,8 @@ MUTATIONS = (
     Mutation(
         "times outside of what a clock shows are faults of the API",
         "common/model/timestamps.py",
-        "    except OverflowError:\n        utc = None\n    if utc is None or utc.year < _FIRST_YEAR:",
+        "    except OverflowError:\n        utc = None\n"
+        "    if utc is None or not _FIRST_YEAR <= utc.year <= _LAST_YEAR:",
         "    except ZeroDivisionError:\n        utc = None\n    if utc is None:",
         ("tests/unit/common/test_timestamps.py",),
     ),
