@@ -13,8 +13,8 @@ def progress(
     """Report how far this program is: a ``fraction`` from 0 to 1, or ``step`` number so many ``of``
     all.
 
-    Outside of a session it does nothing, and it never raises. What is no progress, such as a
-    fraction of 1.4, is not shown; `moorage describe` says so."""
+    Outside of a session it does nothing, and it never raises. An invalid value, such as a fraction
+    of 1.4, is not shown; `moorage describe` says so."""
     from moorage.common.progress import report
 
     report(fraction, step, of, message)

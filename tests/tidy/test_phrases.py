@@ -9,7 +9,18 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PROSE = runpy.run_path(str(ROOT / "tools" / "prose"))
-PACKAGES = ("common", "manager")
+PACKAGES = (
+    "agent",
+    "cli",
+    "common",
+    "demo",
+    "manager",
+    "proxy",
+    "sdk",
+    "server",
+    "simulator",
+    "testing",
+)
 # "told" is left to a reader: it is also the name of fields.
 PHRASES = (
     "Of … (opens a docstring)",

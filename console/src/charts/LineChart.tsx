@@ -19,7 +19,7 @@ interface Props {
   format: (value: number) => string;
 }
 
-/** Values over time. Its canvas reads the colours of the page, so it is drawn anew when the scheme changes. */
+/** Values over time. Its canvas reads the colours of the page, so it is drawn again when the scheme changes. */
 export function LineChart({ label, times, lines, height = 180, span, format }: Props) {
   const box = useRef<HTMLDivElement>(null);
   const scheme = useComputedColorScheme("light");

@@ -35,7 +35,7 @@ export function Conflict<V extends object, L extends Latest<V> = Latest<V>>({
   overwrite: (latest: L) => void;
 }) {
   const conflict = error instanceof ApiProblem && error.status === 412;
-  // Each refusal asks anew: there may have been a third change.
+  // Each refusal asks again: there may have been a third change.
   const found = useQuery({
     queryKey: ["conflict", conflict ? error.requestId : ""],
     queryFn: latest,

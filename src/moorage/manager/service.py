@@ -96,7 +96,7 @@ _RENEWAL_S = 60.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoopParts:
-    """What the control loops act on. ``starts``: where starts are traced."""
+    """The objects that the control loops use. ``starts``: where starts are traced."""
 
     store: Store
     leader: Leader

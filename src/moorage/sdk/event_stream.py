@@ -1,4 +1,4 @@
-"""The manager's event stream as a client follows it: it goes on after a break where it ended.
+"""The manager's event stream for clients: after an interruption, it resumes where it ended.
 
 It needs no task of its own: while nobody waits, events gather in the socket.
 """
@@ -23,7 +23,7 @@ _REOPEN_S = 0.5
 _LONGEST_REOPEN_S = 15.0
 # Somebody on the way cuts streams that end earlier: the next is not opened at once.
 _SHORT_S = 2.0
-# What pause_s returns: without a stream; with one at first, and in the end.
+# Values that pause_s returns: without a stream; with one at first, and in the end.
 _POLL_S = 0.5
 _QUIET_S = 1.0
 _LONGEST_QUIET_S = 15.0
@@ -155,7 +155,7 @@ class EventStream:
 
 
 def _is_resumed(event: ServerEvent) -> bool:
-    """Whether ``event`` begins a stream that goes on where the one before ended."""
+    """Whether ``event`` begins a stream that continues where the previous one ended."""
     try:
         return event.kind == "ready" and StreamStart.model_validate_json(event.data).resumed
     except ValueError:

@@ -23,9 +23,9 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LogSelection:
-    """What of a log is read. ``tail``: the last lines; None: all that is kept. ``timestamps``: each
-    line begins with its time. ``since``: not what was written before, RFC 3339. ``attempt``: None:
-    the newest."""
+    """The part of a log to read. ``tail``: the last lines; None: all that is kept. ``timestamps``:
+    each line begins with its time. ``since``: not what was written before, RFC 3339. ``attempt``:
+    None: the newest."""
 
     tail: int | None = None
     follow: bool = False
@@ -57,8 +57,8 @@ def warn_of_loss() -> None:
 
 
 class LogReader:
-    """Reads what a ``query`` asks for, over answers that are cut off. ``seen``: goes on behind
-    that.
+    """Reads the log that ``query`` selects, across interrupted answers. ``seen``: an earlier
+    reading to continue.
 
     ``on_loss``: called when output was rotated away before it was seen; what is kept follows.
     """
@@ -105,7 +105,7 @@ class LogReader:
             self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
 
     async def _reading(self) -> AsyncIterator[bytes]:
-        """What one answer has that is new."""
+        """Yield the new bytes of one answer."""
         seen = self._seen
         if seen.place is None and not seen.is_empty and not seen.reread():
             await self._find_place()

@@ -10,8 +10,8 @@ _NEWLINE = 0x0A
 
 
 class MarkSearch:
-    """Where a log goes on behind ``mark``, the last bytes that were seen: feed it all that is
-    kept."""
+    """Finds the position in a log after ``mark``, the last bytes that were seen. Feed it the whole
+    stored log."""
 
     def __init__(self, mark: bytes) -> None:
         self._mark = mark
@@ -71,11 +71,11 @@ class Numbered:
 
     @property
     def place(self) -> int:
-        """From which byte on another reading goes on."""
+        """The byte from which another reading continues."""
         return self.line if self._timed else self.number
 
     def feed(self, piece: bytes) -> bytes:
-        """What is new in ``piece``."""
+        """The new bytes of ``piece``."""
         if not self._timed:
             return self._new(piece)
 
@@ -110,11 +110,13 @@ class Numbered:
 
 
 class SeenLog:
-    """What was seen of a log, so that another reading of what is kept goes on behind that.
+    """The part of a log that was seen, so that another reading of the stored log continues after
+    it.
 
-    Readings whose bytes have numbers go on behind the last number (``begin``). Of others, one that
-    begins as before goes on after as many bytes, if those in front of that place are the last that
-    were seen. Any other is displaced: its place is to be searched.
+    Readings whose bytes have numbers continue after the last number (``begin``). A reading without
+    numbers that begins as before continues after the same number of bytes, if the bytes before that
+    position are the last that were seen. Any other reading is displaced: its position must be
+    searched for.
 
     ``complete``: the first reading began at the beginning, so that bytes can be counted.
     ``attempt``: whose bytes have these numbers; None: not known.
@@ -134,12 +136,12 @@ class SeenLog:
 
     @property
     def place(self) -> int | None:
-        """From which byte on the next reading is to go on; None: the numbers are not known."""
+        """The byte from which the next reading must continue; None: the numbers are not known."""
         return None if self._numbered is None else self._numbered.place
 
     @property
     def number(self) -> int | None:
-        """Of the next byte; None: not known."""
+        """The number of the next byte; None: not known."""
         return None if self._numbered is None else self._numbered.number
 
     def begin(self, offset: int | None, *, timed: bool) -> bool:
@@ -155,7 +157,7 @@ class SeenLog:
             return True
 
         if last is None and not self.is_empty:
-            # Read by what was seen so far. It goes on so.
+            # Earlier readings were matched by their bytes. This one is, too.
             return True
 
         first = offset if last is None else last.number
@@ -184,7 +186,7 @@ class SeenLog:
         return place is not None
 
     def feed(self, piece: bytes) -> bytes:
-        """What is new in ``piece``; nothing once the reading is displaced."""
+        """The new bytes of ``piece``; none once the reading is displaced."""
         if self._numbered is not None:
             new = self._numbered.feed(piece)
             self.mark = (self.mark + new)[-_MARK_BYTES:]

@@ -52,8 +52,7 @@ class LoopThread:
             raise
 
     def iterate(self, begin: Callable[[], AsyncIterator[T]]) -> Iterator[T]:
-        """What the iterator yields that ``begin`` returns in the loop. Leaving it ends its
-        stream."""
+        """Items of the iterator that ``begin`` returns in the loop. Leaving it ends its stream."""
 
         async def beginning() -> AsyncIterator[T]:
             return begin()

@@ -135,7 +135,7 @@ class Transport:
         also_accept: int = 200,
     ) -> M:
         """One request, and its answer as ``answer_type``. ``also_accept``: another status that has
-        one. What is safe to repeat is repeated, ``retries`` times at most.
+        one. Requests that are safe to repeat are repeated, ``retries`` times at most.
 
         Raises ``ApiError`` and ``Unreachable``.
         """

@@ -131,7 +131,7 @@ function Picture({ pipeline }: { pipeline: Pipeline }) {
   const steps = pipeline.steps ?? [];
   const boxes = new Set(steps.map((step) => step.name)).size;
   const drawn = boxes <= DRAWN;
-  // Of each step what the picture shows of it, so that it is drawn anew when one of them changes.
+  // The parts of each step that the picture shows: it is drawn again when one of them changes.
   const shown = drawn ? steps.map((step) => `${step.state}${step.reason}`).join() : "";
   const graph = useQuery({
     ...pipelineGraphQuery(pipeline.id, shown),

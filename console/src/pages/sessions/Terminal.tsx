@@ -80,7 +80,7 @@ export default function Terminal({ session }: { session: Session }) {
 function useShell(box: React.RefObject<HTMLElement | null>, id: string, kernel: string, attempt: number) {
   const [end, setEnd] = useState<End | null>(null);
   const [error, setError] = useState<unknown>(null);
-  // biome-ignore lint/correctness/useExhaustiveDependencies: `attempt` begins anew
+  // biome-ignore lint/correctness/useExhaustiveDependencies: `attempt` starts the effect again
   useEffect(() => {
     const element = box.current;
     if (!element) {

@@ -11,7 +11,7 @@ from moorage.common.model.status import ObservedState
 
 
 class Basis(Enum):
-    """What a state rests on."""
+    """The source of a state."""
 
     RECORD = "record"  # what is to be expected after the last run of the agent
     OBSERVATION = "observation"  # what this run of the agent has seen or done
@@ -51,7 +51,7 @@ class ReportedState:
             self._on_state(state)
             self._on_change(coalescing_window(state))
         elif before is Basis.RECORD:
-            # What was to be expected. A process that starts fast is ready before this is reported.
+            # The change was expected. A process that starts fast is ready before this is reported.
             self._on_change(HOUSEKEEPING)
 
     def set_unknown(self) -> None:

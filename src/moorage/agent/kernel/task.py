@@ -505,7 +505,7 @@ class KernelTask:
         except (OSError, TimeoutError, RuntimeFailed) as error:
             self._log.warning("cannot read the end of the kernel's log", error=repr(error))
         finally:
-            # Whatever fails here, the kernel has ended.
+            # The kernel has ended even if something here fails.
             ended = replace(self.record, outcome=outcome, log_tail=tail)
             self._kept.put(ended, save_later=True)
             self._context.leases.release(self.record.kernel_id)

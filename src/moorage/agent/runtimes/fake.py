@@ -235,7 +235,7 @@ class FakeRuntime:
 
 
 class FakeExecution:
-    """A command in a fake kernel. Supported are ``echo TEXT``, ``warn TEXT`` (on stderr), ``exit
+    """A command in a fake kernel. It supports ``echo TEXT``, ``warn TEXT`` (on stderr), ``exit
     CODE``, ``cat`` (copies its input), ``env NAME``, ``size`` (prints the terminal size at the
     start and at each change) and ``sleep`` (until it is ended)."""
 

@@ -118,7 +118,7 @@ _Remove = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class _Following:
-    """What the command does with the session after creating it."""
+    """How the command handles the session after creating it."""
 
     wait: bool
     strict: bool

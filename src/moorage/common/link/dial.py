@@ -149,7 +149,7 @@ class Dialer:
         credentials = grpc.ssl_channel_credentials(
             identity.authority.encode(), identity.key.encode(), identity.certificate.encode()
         )
-        # Whatever the address, the server must be a manager of the CA that we joined.
+        # At every address, the server must be a manager of the CA that we joined.
         named = ("grpc.ssl_target_name_override", MANAGER_NAME)
         return grpc.aio.secure_channel(target, credentials, options=[*options, named])
 

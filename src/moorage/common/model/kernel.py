@@ -52,7 +52,7 @@ class HpcJob:
     options: dict[str, str] = field(default_factory=dict)
 
 
-# What counts as the acknowledgement of a reload; see ``model.reload``.
+# The event that acknowledges a reload; see ``model.reload``.
 Acknowledge = Literal["handler", "progress"]
 ReloadOutcome = Literal["reloaded", "failed", "timed-out"]
 

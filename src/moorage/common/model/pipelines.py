@@ -141,7 +141,7 @@ class Step(Model):
         ),
     )
     spec: Annotated[SessionSpec, WrapValidator(_unless_valid)] | None = Field(
-        default=None, description="What the step runs, unless `template` is set."
+        default=None, description="The session that the step runs, unless `template` is set."
     )
     template: NoNul | None = Field(
         default=None, description="NAME or NAME@VERSION, instead of `spec`."

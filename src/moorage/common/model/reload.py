@@ -64,7 +64,7 @@ class Reload(Model):
         return self
 
     def declared(self, *, is_main: bool) -> KernelReload | None:
-        """What a kernel receives; None for a sub kernel without a service port."""
+        """The reload that a kernel receives; None for a sub kernel without a service port."""
         if self.http is not None and not is_main:
             return None
         way = self.signal or "", self.http or "", self.port or ""

@@ -47,8 +47,8 @@ class BudgetSpec(Model):
     policy: Policy = Field(
         default="continue",
         description=(
-            "What happens then to running and pending work. stop: sessions end, and endpoints "
-            "have no replicas until the period ends or `hard` is raised."
+            "Effect of the hard limit on running and pending work. stop: sessions end, and "
+            "endpoints have no replicas until the period ends or `hard` is raised."
         ),
     )
 

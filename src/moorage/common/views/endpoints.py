@@ -85,7 +85,7 @@ class ScalingDecision(View):
 
 
 class RevisionView(View):
-    """What the replicas of an endpoint run or ran. A revision never changes."""
+    """Settings that the replicas of an endpoint have or had. A revision never changes."""
 
     revision: int
     created_at: datetime

@@ -240,7 +240,7 @@ class HistoryEntry(View):
 class StoppedSessions(View):
     """Sessions of ``user`` that were asked to stop, at ``asked_at``.
 
-    Those that have not begun to stop (``remaining``) stop soon, without another request."""
+    Sessions that have not begun to stop (``remaining``) stop soon, without another request."""
 
     user: str
     asked_at: datetime

@@ -134,7 +134,7 @@ class DecisionRecorder:
         log.warning("decisions dropped", group=name, passes=lost, why=why)
 
     async def write(self) -> None:
-        """Write all records. Those that the database does not accept now are retried the next
+        """Write all records. If the database does not accept some now, they are retried the next
         time."""
         for name, group in list(self._groups.items()):
             if group.passes:

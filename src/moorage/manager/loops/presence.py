@@ -57,7 +57,7 @@ class BeatWatch:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OwnFacts:
-    """What a manager reports of itself with each beat.
+    """The state that a manager reports with each beat.
 
     ``links``: how many agents and proxies are connected to it. ``dialout``: where these proxies
     take connections of agents that only dial out. ``asks``: by the name of a proxy, the addresses

@@ -58,9 +58,9 @@ AgentRequest = LogRequest | ExecRequest | WorkspaceRequest | FullReportRequest |
 
 
 class LinkSettings(NamedTuple):
-    """What an agent is told with its orders: the longest pause between its reports, the managers
-    that it may go to, the proxies that take its connections if it only dials out, those that were
-    revoked, and whether it shall keep its usage."""
+    """Settings that an agent receives with its orders: the longest pause between its reports, the
+    managers that it may connect to, the proxies that accept its connections if it only dials out,
+    the revoked proxies, and whether it must keep its usage."""
 
     heartbeat_s: float
     managers: tuple[str, ...]
@@ -73,9 +73,9 @@ class AgentStream:
     """Stream of one agent: what it has reported, and its orders, sent and waiting to be sent.
 
     ``refused``: why it ends. ``is_established``: its first report has been applied. ``settings``:
-    what it was told last; None: it has no orders yet. ``asked_at``: when it was asked to go to
-    another manager, in monotonic seconds. ``needs_given_up``: the next read of its orders looks for
-    kernels that were given up, too.
+    the last settings sent to it; None: it has no orders yet. ``asked_at``: when it was asked to
+    connect to another manager, in monotonic seconds. ``needs_given_up``: the next read of its
+    orders looks for kernels that were given up, too.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class AgentStream:
         self.wake.set()
 
     def take_requests(self) -> list[AgentRequest]:
-        """Those that have not been sent yet."""
+        """Take the requests that have not been sent yet."""
         requests = self._requests
         self._requests = []
         return requests

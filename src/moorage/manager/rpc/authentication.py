@@ -140,7 +140,7 @@ class LinkAuthenticator:
         trust = self._authorities.trust
         known = set(trust.fingerprints.values())
         if not known.issuperset(authorities):
-            # Another manager may have told the peer about the next CA. This one must not withdraw
+            # Another manager may have announced the next CA to the peer. This one must not withdraw
             # it.
             trust = await self._authorities.refresh()
             known = set(trust.fingerprints.values())

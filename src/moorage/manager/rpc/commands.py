@@ -40,7 +40,7 @@ log = structlog.get_logger("moorage.exec")
 FIRST_ANSWER_S = 10.0
 _LAST_WRITE_S = 2.0
 FIRST_KERNEL = "main1"
-# What an agent of the previous release runs instead of a file server.
+# An agent of the previous release runs this instead of a file server.
 _TOO_OLD = ("sh", "-c", "echo 'moorage: the agent of this node is too old for SFTP' >&2; exit 1")
 ALLOWED = (SessionType.INTERACTIVE, SessionType.BATCH, SessionType.SYSTEM)
 # A job that waits in the queue of a site already has its directory.

@@ -214,9 +214,9 @@ def _require_hostname(session: SessionView, hostname: str) -> None:
 
 
 class _Answer:
-    """What an agent has sent so far. ``has_data``: it has sent a byte of the log. ``is_final``: the
-    stored part of the log is not used instead, because it has no numbers and no times, and does not
-    continue where an answer was interrupted.
+    """The data that an agent has sent. ``has_data``: it has sent a byte of the log. ``is_final``:
+    the stored part of the log is not used instead, because it has no numbers and no times, and does
+    not continue where an answer was interrupted.
     """
 
     def __init__(self, request: LogRequest, kernel: KernelView) -> None:

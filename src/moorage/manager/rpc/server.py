@@ -73,8 +73,8 @@ OPTIONS = [
 
 
 class ManagerState(Protocol):
-    """What this manager knows about itself and others. It counts the connections of proxies, by
-    name."""
+    """State of this manager, and of others as it knows them. It counts the connections of proxies,
+    by name."""
 
     managers: tuple[str, ...]
     has_database: bool

@@ -24,8 +24,8 @@ from moorage.proxy.core.usage_book import UsageBook
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountingParts:
-    """What the router asks about each request, shared with the other workers of the proxy.
-    ``usage``: None if nothing is metered."""
+    """The services that the router consults for each request, shared with the other workers of the
+    proxy. ``usage``: None if nothing is metered."""
 
     limiter: RequestLimiter
     ledger: Ledger

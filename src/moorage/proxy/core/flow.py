@@ -151,7 +151,7 @@ class RequestFlow:
 
     @property
     def _key(self) -> str:
-        """What tells the callers apart; "" if no key is required."""
+        """The identifier of the caller; "" if no key is required."""
         admitted = self.admitted
         return "" if admitted is None or admitted.key is None else admitted.key.sha256
 
@@ -312,7 +312,7 @@ class RequestFlow:
         return self._hold_on(now)
 
     def _hold_on(self, now: float) -> WaitForReplica:
-        """What the plane waits for next."""
+        """The next command for the plane: wait for a replica."""
         wait = self._wait
         request = self._request
         assert wait is not None
@@ -414,7 +414,8 @@ class RequestFlow:
             self.path = hop.path
             request.fall_back(hop)
             if self._attempts is not None:
-                # One that may have killed a replica is still not sent to one after the other.
+                # A request that may have killed a replica is still not sent to one replica after
+                # another.
                 self._attempts.try_all_again()
                 self._attempts.keep_deaths()
 
@@ -713,19 +714,19 @@ class RequestFlow:
 
 
 def resume_held(router: RequestRouter, now: float) -> None:
-    """Let the requests that wait for a replica go on, each model's in their order, as far as they
-    can."""
+    """Resume the requests that wait for a replica, those of each model in order, as far as
+    possible."""
     for flow in router.waiting.in_order():
         assert isinstance(flow, RequestFlow)
         if flow not in router.waiting:
-            continue  # one that ended has let it go on
+            continue  # it was resumed when another one ended
         command = flow.routes_changed(now)
         if command is not None and flow.resume is not None:
             flow.resume(command)
 
 
 def _resume_next(router: RequestRouter, model: str, now: float) -> None:
-    """A request for the model has ended: let those that wait for room go on, in their order."""
+    """A request for the model has ended: resume the requests that wait for capacity, in order."""
     for flow in router.waiting.of_model(model):
         assert isinstance(flow, RequestFlow)
         if flow not in router.waiting:

@@ -16,7 +16,7 @@ from moorage.proxy.core.stored_response import StoredResponse
 
 
 class ForwardedRequest:
-    """What replicas are asked.
+    """A request as it is sent to replicas.
 
     ``route_name``: the model of the route table, or an adapter of it. ``body``: as replicas get it.
     ``stored``: the stored response that the request makes or is about. ``home``: its replica, if

@@ -9,7 +9,7 @@ from moorage.common.link.messages import RequestLimits
 
 @dataclass(frozen=True, slots=True)
 class LimitSubject:
-    """Who or what is limited: ``key/ID``, ``project/NAME`` or ``model/NAME``. ``unit``: of a
+    """The subject of a limit: ``key/ID``, ``project/NAME`` or ``model/NAME``. ``unit``: of a
     budget, whose hard limit stands for that of tokens; "": it is none."""
 
     name: str
@@ -17,7 +17,7 @@ class LimitSubject:
     unit: str = ""
 
     def amount(self, prompt: int, answer: int) -> int:
-        """What a request with these tokens uses of a budget."""
+        """The amount of a budget that a request with these tokens uses."""
         if self.unit == "requests":
             return 1
         return (prompt if self.unit != "tokens_out" else 0) + (

@@ -50,9 +50,9 @@ class RequestRouter:
 
     ``limiter``, ``homes``, ``results``: what the workers of a proxy share; by default there is one
     worker without limits. ``credentials_revision`` changes with the keys, and when an agent is
-    revoked: until then, decisions about heads hold, and requests may go on. ``last_request``: when
-    a model was asked last, in monotonic seconds. ``table_wait_s``: how long a request waits for
-    routes that may be on their way. Times named ``now`` are monotonic seconds, times named
+    revoked: until then, decisions about heads hold, and requests may continue. ``last_request``:
+    when a model was asked last, in monotonic seconds. ``table_wait_s``: how long a request waits
+    for routes that may be on their way. Times named ``now`` are monotonic seconds, times named
     ``unix_now`` are seconds since the epoch.
     """
 

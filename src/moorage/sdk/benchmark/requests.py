@@ -25,8 +25,8 @@ _MOST_WORDS = 200
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkTarget:
-    """What is measured. ``openai_url`` ends in ``/v1``. ``extra``: further fields of each
-    request."""
+    """The target of the measurement. ``openai_url`` ends in ``/v1``. ``extra``: further fields of
+    each request."""
 
     openai_url: str
     key: str

@@ -1,9 +1,9 @@
 """Runner of a benchmark: sends the prompts as the load asks, and tells how far it is.
 
 At a rate, requests fall due at times that do not depend on the answers, and each is measured from
-the time at which it was due. One that must wait, since the server is slow or the generator is, is
-slower by that time: otherwise a server that stalls would seem to be asked less often (coordinated
-omission).
+the time at which it was due. The latency of a request that must wait, because the server or the
+generator is slow, includes that time: otherwise a server that stalls would seem to be asked less
+often (coordinated omission).
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ def summarize(measured: Sequence[Measured], duration_s: float, max_concurrent: i
 
 
 def percentile(ordered: Sequence[float], p: float) -> float:
-    """Of ascending values, with linear interpolation, as numpy has it."""
+    """The percentile of ascending values, with linear interpolation, as in numpy."""
     position = (len(ordered) - 1) * p / 100
     below = int(position)
     above = min(below + 1, len(ordered) - 1)

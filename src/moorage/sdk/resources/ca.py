@@ -14,8 +14,8 @@ class Ca(Resource):
         return await self._call(CaView, "GET", "/v1/ca")
 
     async def rotate(self, force: RotationState | None = None) -> CaView:
-        """Begin a rotation of the CA; one in progress goes on if it may. ``force``: end this state
-        of it without the peers that it waits for, which must join again."""
+        """Begin a rotation of the CA; one in progress continues if it may. ``force``: end this
+        state of it without the peers that it waits for, which must join again."""
         body = RotateCa.model_validate({"force": force})
         return await self._call(CaView, "POST", "/v1/ca/rotate", body=body)
 

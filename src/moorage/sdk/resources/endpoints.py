@@ -52,8 +52,8 @@ class Endpoints(Resource):
         version: int | None = None,
         idempotency_key: str | None = None,
     ) -> EndpointView:
-        """What changes the replicas rolls out. ``version``: refuse (412) if the endpoint has
-        another one."""
+        """Update an endpoint. A change of the replicas is rolled out. ``version``: refuse (412) if
+        the endpoint has another one."""
         return await self._call(
             EndpointView,
             "PATCH",

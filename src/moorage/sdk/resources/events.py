@@ -27,11 +27,11 @@ class Events(Resource):
     async def follow(
         self, *kinds: EventKind, about: str | None = None, after: str = ""
     ) -> AsyncGenerator[ServerEvent]:
-        """What happens from now on, or after the event with the id ``after``: ``kind`` and
-        ``data``, JSON as in the schema of the kind. The kind "reset" tells that some events are
-        lost. ``kinds``, ``about``: as for ``changes``. Ends when the manager ends the stream, as it
-        does when the rights of the key have changed. Raises ``ApiError`` and ``Unreachable``, and
-        ``OSError`` when the connection breaks."""
+        """Events from now on, or after the event with the id ``after``: ``kind`` and ``data``, JSON
+        as in the schema of the kind. The kind "reset" means that some events are lost. ``kinds``,
+        ``about``: as for ``changes``. Ends when the manager ends the stream, as it does when the
+        rights of the key have changed. Raises ``ApiError`` and ``Unreachable``, and ``OSError``
+        when the connection breaks."""
         query = {"kinds": ",".join(sorted(kinds)) or None, "about": about}
         headers = {"Last-Event-ID": after} if after else {}
         parser = EventParser()
@@ -72,7 +72,7 @@ class Events(Resource):
         timeout_s: float | None = None,
         clock: Clock | None = None,
     ) -> AsyncGenerator[T]:
-        """What ``read`` returns, now and whenever it may have changed. Outages of the manager of up
+        """Results of ``read``, now and whenever they may have changed. Outages of the manager of up
         to ``OUTAGE_S`` are tolerated. ``kinds``, ``about``: as for ``changes``.
 
         Raises ``TimeoutError`` after ``timeout_s``, and what ``read`` raises.

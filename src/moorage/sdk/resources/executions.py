@@ -17,7 +17,7 @@ from moorage.sdk.code import Execution, Item, OnInput, OnItem
 from moorage.sdk.resource import Resource, SyncResource, blocking
 from moorage.sdk.transport import segment
 
-# What one call waits for the end of a run.
+# How long one call waits for the end of a run.
 _WAIT_S = 10.0
 
 
@@ -37,10 +37,9 @@ class Executions(Resource):
         """Run code in a running interactive session, by id or name, to its end. ``options``:
         further fields of ``ExecutionSpec``, such as ``language``.
 
-        ``on_item`` is called with each item as it arrives; ``on_input`` with the prompt of a wish
-        for input and whether it is for a password, and returns the answer. Without it the code
-        cannot ask. A run that this call leaves, because it is cancelled or the manager does not
-        answer, goes on.
+        ``on_item`` is called with each item as it arrives; ``on_input`` with the prompt of an input
+        request and whether it is for a password, and returns the answer. Without it the code cannot
+        ask for input. If this call is cancelled or the manager does not answer, the run continues.
         """
         given = {"code": code, "stdin": on_input is not None} | options
         spec = ExecutionSpec(**{"wait_s": _WAIT_S} | given)

@@ -11,7 +11,8 @@ class Runtimes(Resource):
     """Runtimes: how kernels run."""
 
     def list(self) -> PagedList[RuntimeView]:
-        """What each runtime is like; ``runtimes`` of a group are those that its agents offer."""
+        """All runtimes with their properties; ``runtimes`` of a group are those that its agents
+        offer."""
         return self._list(RuntimeView, "/v1/runtimes", is_paged=False)
 
 

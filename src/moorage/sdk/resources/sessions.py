@@ -149,7 +149,7 @@ class Sessions(Resource):
         return await self._call(IdleView, "GET", f"/v1/sessions/{segment(ref)}/idle")
 
     async def extend(self, ref: str, seconds: float | None = None) -> IdleView:
-        """Keep it for so long from now. None: as long as its resource group allows."""
+        """Keep the session for ``seconds`` from now. None: as long as its resource group allows."""
         body = Extension(seconds=seconds)
         return await self._call(IdleView, "POST", f"/v1/sessions/{segment(ref)}/extend", body=body)
 
@@ -175,10 +175,10 @@ class Sessions(Resource):
         on_loss: Callable[[], None] | None = None,
     ) -> AsyncIterator[bytes]:
         """The log in pieces. ``tail``: only the last lines. ``follow``: until the session ends;
-        when the connection is lost, as by a restart of the manager, it is read on from there.
-        ``on_loss`` is called, and by default a warning logged, when the node has rotated away what
-        was to come next: then comes what it has kept. ``seen``: an earlier reading that was cut
-        off, to go on behind it.
+        when the connection is lost, for example by a restart of the manager, reading continues from
+        there. ``on_loss`` is called, and by default a warning is logged, when the node has rotated
+        away the next output; reading continues with the output that it has kept. ``seen``: an
+        earlier reading that was interrupted, to continue after it.
 
         ``attempt``: the newest by default. ``kernel``: of a cluster, like ``sub1``; the main one by
         default. ``timestamps``: each line begins with its time (RFC 3339, UTC) and a space.

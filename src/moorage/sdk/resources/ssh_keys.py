@@ -12,7 +12,7 @@ class SshKeys(Resource):
     """Public keys by which users log in over SSH."""
 
     async def challenge(self) -> SshKeyChallenge:
-        """What to sign with the private key, to register the public one."""
+        """The challenge to sign with the private key, to register the public one."""
         return await self._call(SshKeyChallenge, "GET", "/v1/ssh-keys/challenge")
 
     async def create(self, spec: SshKeySpec) -> SshKeyView:

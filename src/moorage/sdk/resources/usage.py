@@ -27,9 +27,8 @@ class Usage(Resource):
         model: str | None = None,
         limit: int | None = None,
     ) -> PagedList[ModelUsage]:
-        """What requests and sessions used in the hours from ``since`` to ``until`` (default: the
-        last day), split by ``by`` and ``bucket``. ``limit``: how many lines at most; None:
-        all."""
+        """Usage of requests and sessions in the hours from ``since`` to ``until`` (default: the
+        last day), split by ``by`` and ``bucket``. ``limit``: how many lines at most; None: all."""
         query = {
             "from": since.isoformat() if since else None,
             "to": until.isoformat() if until else None,

@@ -39,7 +39,7 @@ class Users(Resource):
         return await self._call(UserView, "DELETE", f"/v1/users/{segment(user)}/password")
 
     async def change_password(self, current: str, new: str) -> SignedOut:
-        """Of the key's user. Ends its console sessions."""
+        """Change the password of the key's user. Ends its console sessions."""
         change = PasswordChange(current=current, password=new)
         return await self._call(SignedOut, "PUT", "/v1/session/password", body=change)
 

@@ -467,7 +467,7 @@ class JobBook:
             self._records.remove(job.record.kernel_id)
 
     def observe(self, job: TrackedJob) -> RuntimeObservation:
-        """What is known of the job now. ``job.changed`` is set once that differs."""
+        """The known state of the job. ``job.changed`` is set when it changes."""
         found = self.interpret(job).observation
         job.last = shown(found)
         return found

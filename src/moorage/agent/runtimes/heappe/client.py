@@ -29,7 +29,7 @@ class HeappeClient:
     async def close(self) -> None:
         await self.transport.close()
 
-    # What the site offers.
+    # Calls that describe the site.
 
     async def health(self) -> tuple[str, datetime | None]:
         """The version of the server and its time; it needs no credentials, and is green in

@@ -26,7 +26,7 @@ _CREATING = frozenset(
 
 
 class RequestSubject:
-    """What log lines say about a request (``LogSubject``)."""
+    """The fields of a request in log lines (``LogSubject``)."""
 
     def __init__(self, request: web.Request) -> None:
         self._request = request

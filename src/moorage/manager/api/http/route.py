@@ -89,9 +89,9 @@ class Call(Generic[B, Q]):
         return self.request.match_info[name]
 
 
-# Who may call a route. open: everybody, without a key. viewer: every key, for resources of its
-# project. member: callers that may create. owner: a member for its own resources, a project admin
-# for those of the project. Other values: that role or a higher one.
+# The permitted callers of a route. open: everybody, without a key. viewer: every key, for resources
+# of its project. member: callers that may create. owner: a member for its own resources, a project
+# admin for those of the project. Other values: that role or a higher one.
 Access = Literal["open", "viewer", "member", "owner", "project-admin", "auditor", "admin"]
 _ADMINISTRATION = frozenset({"users", "projects", "keys"})
 

@@ -341,7 +341,7 @@ async def _receive(
 
 
 def _given(found: Any) -> dict[str, Any] | None:
-    """What a client's message asks of its run; None: nothing that a run understands."""
+    """The request in a client's message to its run; None: the run does not understand it."""
     if isinstance(found, dict) and isinstance(found.get("input"), str):
         return {"op": "input", "text": found["input"]}
     return (

@@ -322,8 +322,8 @@ class Quota:
     # limit on live sessions that are not pending; 0: none. None: no limit
     sessions: int | None = None
     running: int = 0  # sessions that count against it
-    # What other resource groups have of ``used`` and ``running``. Planning does not need it, replay
-    # does.
+    # The parts of ``used`` and ``running`` in other resource groups. Planning does not need them,
+    # replay does.
     used_elsewhere: Mapping[str, int] = field(default_factory=dict)
     running_elsewhere: int = 0
     # Limit on what jobs of sites use in a month. 0: none. None: no limit.

@@ -18,8 +18,8 @@ Cost = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LimitedSlots:
-    """What a quota limits: slots, and possibly sessions and node-hours. Interned, because most
-    quotas share one."""
+    """The limited resources of a quota: slots, and possibly sessions and node-hours. Interned,
+    because most quotas share one."""
 
     slots: tuple[str, ...]
     sessions: bool

@@ -57,7 +57,7 @@ Parts = list[tuple[Demand, ...]]  # demand of each node: all kernels, or one of 
 
 
 class PreemptionResult(NamedTuple):
-    """What is kept for a session, and which others are stopped for it."""
+    """The reservation for a session, and the sessions that are stopped for it."""
 
     reservation: Reservation
     guards: list[ReservationGuard]

@@ -38,7 +38,7 @@ _SHARED_REASONS = frozenset(
 
 
 class _Shortcuts(NamedTuple):
-    """What a pass may leave out under its policy.
+    """Steps that a pass may skip under its policy.
 
     ``no_predicates``: the policy adds none. ``shares_refusals``: with backfill, only the first
     refused session and overdue ones get reservations; with preemption, each session may find its

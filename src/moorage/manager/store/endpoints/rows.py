@@ -88,8 +88,8 @@ async def read_endpoints(db: Database, ids: Sequence[str]) -> list[EndpointRecor
 def to_reconcile(
     records: Sequence[EndpointRecord], unreadable: UnreadableRows
 ) -> list[EndpointSnapshot]:
-    """Endpoints to reconcile. Those that need a newer manager are omitted unless they are deleted,
-    because all of an endpoint's fields affect how replicas are started and stopped."""
+    """Endpoints to reconcile. An endpoint that needs a newer manager is omitted unless it is
+    deleted, because all of an endpoint's fields affect how replicas are started and stopped."""
     found = []
     for record in records:
         if record.needs_newer and not record.snapshot.deleted:

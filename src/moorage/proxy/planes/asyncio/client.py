@@ -41,8 +41,8 @@ _HEADS_AT_ONCE: Final = 32
 _UNKNOWN: Final = -1
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
-# What the connection waits for: a head; a body; the end of an unwanted body; its own end. And while
-# arriving data has to wait: its turn to read more heads; its turns to read a large body; a
+# The connection waits for: a head; a body; the end of an unwanted body; its own end. While arriving
+# data has to wait, it waits for: its turn to read more heads; its turns to read a large body; a
 # response.
 _HEAD: Final = 0
 _BODY: Final = 1

@@ -1,6 +1,6 @@
 """Exchange of a request for its response, once the request is read: does what the flow decides.
 
-What its client has got so far is one of four phases:
+It has one of four phases, by the part of the response that its client has received:
 
     IDLE          there is no request
     SILENT        nothing
@@ -66,7 +66,7 @@ class Exchange:
     """One for each connection of a client, for its requests one after another.
 
     ``begin``, then ``do`` with the commands of the flow. Calls ``on_end`` when a response is
-    complete, and the connection can go on if it ``keeps_alive``. A response that breaks off closes
+    complete, and the connection can be reused if it ``keeps_alive``. An interrupted response closes
     the connection instead. ``_tail``: the end of what was relayed, None if no event can be added to
     it.
     """
@@ -117,11 +117,11 @@ class Exchange:
         LOG_SUBJECT.set(self)
 
     def close_after_response(self) -> None:
-        """The connection cannot go on."""
+        """The connection cannot be reused."""
         self.keeps_alive = False
 
     def log_fields(self) -> dict[str, str]:
-        """What log lines say of the request that is under way."""
+        """The fields of the current request in log lines."""
         return {} if self.flow is None else log_fields(self.flow)
 
     def know(self, head: KnownHead) -> None:
@@ -289,7 +289,7 @@ class Exchange:
         self._end(plane.monotonic())
 
     def _open_stream(self) -> None:
-        """Begin an event stream of the proxy, which the replica's response is to go on with."""
+        """Begin an event stream of the proxy, which the replica's response continues."""
         if self._phase == _COMMENTING:
             return
 
@@ -394,7 +394,7 @@ class Exchange:
         assert flow is not None
         self._upstream = None
         if self._phase != _RELAYING:
-            # Whatever broke, nothing of the response has reached the client.
+            # No part of the response has reached the client, whichever side failed.
             failure = Failure.DISCONNECT if failure is Failure.INTERRUPTED else failure
             log_failure(flow, failure, detail)
             self.do(flow.upstream_failed(failure, now))

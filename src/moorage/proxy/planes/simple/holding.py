@@ -25,5 +25,5 @@ async def hold(flow: RequestFlow, wait: WaitForReplica, clock: Clock) -> Command
     except TimeoutError:
         pass
 
-    # The time may be over at the moment at which the request goes on.
+    # The time may be over at the moment at which the request is resumed.
     return commands[0] if commands else flow.timer(clock.monotonic())
