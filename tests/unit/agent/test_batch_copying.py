@@ -213,7 +213,7 @@ def test_kinds_are_not_mixed(work: Path, tmp_path: Path) -> None:
     (work / "file").write_text("x")
     with pytest.raises(InvalidInput, match="is a directory"):
         received(work, "sub", tmp_path / "outside" / "mine")
-    with pytest.raises(InvalidInput, match="no directory"):
+    with pytest.raises(InvalidInput, match="is not a directory"):
         received(work, "file", tmp_path / "outside")
     with pytest.raises(NotFound, match="no directory nowhere"):
         received(work, "nowhere/x", tmp_path / "outside")

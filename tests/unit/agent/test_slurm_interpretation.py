@@ -43,7 +43,7 @@ def test_waiting_jobs_are_queued_with_a_reason_even_after_an_earlier_run(state: 
     ("reason", "shown"),
     [
         ("None", "has not considered it yet"),
-        ("Priority", "Priority: jobs of a higher priority"),
+        ("Priority", "Priority: jobs with a higher priority"),
         (
             "ReqNodeNotAvail, UnavailableNodes:cn[1-4]",
             "UnavailableNodes:cn[1-4]: nodes that it needs",
