@@ -55,7 +55,9 @@ PASSWORD = "correct horse battery staple"
 def read_table() -> dict[str, dict[str, bool]]:
     """By column, the rows: whether what they name ends."""
     section = DOCUMENT.read_text().partition("## What ends when something is revoked\n")[2]
-    lines = re.findall(r"^\|(.*)\|$", section.partition("\n\nWhat the user")[0], re.MULTILINE)
+    table = re.search(r"(?:^\|.*\|\n)+", section, re.MULTILINE)
+    assert table is not None
+    lines = re.findall(r"^\|(.*)\|$", table[0], re.MULTILINE)
     head, _, *rows = [[cell.strip() for cell in line.split("|")] for line in lines]
     assert {cell for row in rows for cell in row[1:]} == {"ends", "–"}
 
