@@ -33,8 +33,8 @@ class FailedRequest:
 
 def had_living_way(request: FailedRequest, injected: Iterable[InjectedFault]) -> bool:
     """Whether a proxy and a replica lived all the time. A stream has only the ones with which it
-    began. An agent that is killed leaves its replicas running, and a proxy that is upgraded ends
-    its streams first."""
+    began. A killed agent leaves its replicas running, and a proxy that is upgraded lets its streams
+    end first."""
     hit = {
         each.fault.component
         for each in injected

@@ -1,4 +1,4 @@
-"""Names of jobs, submissions in doubt, and options of sbatch."""
+"""Job names, submissions whose outcome is unknown, and sbatch options."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ LONGEST_PAUSE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class LeasedKernel:
-    """Live kernel with a lease on a silent agent.
+    """A live kernel with a lease, whose agent is silent.
 
     ``contact``: time of the last report that was stored; compared for equality only.
     ``stop_grace_s``: how long the kernel may take to end after that."""

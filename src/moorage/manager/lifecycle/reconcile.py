@@ -325,8 +325,8 @@ def _reconcile_pending(
         detail = "; ".join(filter(None, (session.detail, f"{too_few} left to try")))
         return _transition(session, Event.FAIL, lost_grace_s, session.reason, detail=detail)
 
-    # Checked last: the reason of the failed start explains more than the lack of time for another
-    # one.
+    # Checked last: why the start failed explains more than that no time is left for another
+    # attempt.
     return (
         _transition(session, Event.EXPIRED, lost_grace_s, Reason.PENDING_TIMEOUT)
         if overdue

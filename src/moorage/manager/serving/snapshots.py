@@ -76,7 +76,7 @@ class ReplicaSnapshot:
 
     @property
     def is_bad(self) -> bool:
-        """Whether it does not answer, according to its agent or the proxies."""
+        """Whether its agent or the proxies report that it does not answer."""
         return self.unhealthy_since is not None or self.failing_since is not None
 
 

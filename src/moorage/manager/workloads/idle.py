@@ -169,7 +169,7 @@ def remaining(seen: Observations, settings: IdleSettings, now: float) -> dict[st
 
 
 def ends_in(left: Mapping[str, float | None], settings: IdleSettings) -> tuple[str, float] | None:
-    """The criterion that decides, and its remaining seconds; None: never."""
+    """The criterion that ends the session first, and the seconds until then; None if none will."""
     known = {name: value for name, value in left.items() if value is not None}
     if not known or (settings.end_when == "all" and len(known) < len(left)):
         return None

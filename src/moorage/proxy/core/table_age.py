@@ -17,7 +17,7 @@ class TableAge:
         self._confirmed_at: float | None = None
 
     def connected(self) -> None:
-        """Record that a manager reports every change from now on."""
+        """Record that a manager will report every change from now on."""
         self._confirmed_at = None
 
     def disconnected(self, now: float) -> None:

@@ -63,8 +63,8 @@ def load_settings(
 def load_unshared(
     config: Path | None, home: Path | None, overrides: list[str] | None = None
 ) -> LoadedSettings:
-    """The settings of this host only, which are available while etcd is down. They include the
-    address of etcd, names, listening addresses and sites. Raises ``ConfigError``."""
+    """The settings of this host only, which are available while etcd is down. They include names,
+    listening addresses, sites and the address of etcd. Raises ``ConfigError``."""
     given, options = _given(home, overrides, ())
     return load(config, os.environ, given, options=options)
 

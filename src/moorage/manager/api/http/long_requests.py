@@ -25,7 +25,7 @@ log = structlog.get_logger("moorage.api")
 RECHECK_S = 5.0
 # Seconds between a change and the check: changes come in bursts.
 _PAUSE_S = 0.1
-# Requests are not checked before this age. A request that changes rights may revoke those of its
+# Requests younger than this are not checked. A request that changes rights may revoke those of its
 # own caller, who must still receive the response.
 YOUNG_S = 1.0
 _AT_ONCE = 16

@@ -25,7 +25,8 @@ from moorage.manager.scheduling.core.shape import OwnedShape, Shape, owned_shape
 
 
 class Allocation(NamedTuple):
-    """An amount of one slot. ``device_id`` is "" for scalar slots; devices are in 1/1000."""
+    """An amount of one slot. ``device_id`` is "" for scalar slots; the amount of a device is in
+    thousandths of it."""
 
     slot: str
     device_id: DeviceId

@@ -160,8 +160,8 @@ class Vacancies:
         return sorted(events, key=lambda event: (event[0], event[2] or ""))
 
     def free(self, node: NodeState, level: int) -> FreeCapacity:
-        """Capacity that is eventually free if all candidates up to the priority ``level`` are
-        stopped now; -1: none."""
+        """Capacity that will be free if all candidates up to the priority ``level`` are stopped
+        now. Level -1: no candidate is stopped."""
         view = self._view(node)
         key = (self._owner if level >= 0 else None, level)
         if view.planned != len(node.planned):
