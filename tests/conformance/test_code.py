@@ -256,7 +256,7 @@ async def test_request_that_repeats_is_the_same_run(session: CodeSession) -> Non
         run = await session.execute("count += 1; print(count)", run_id="once")
         assert text_of(run) == "1\n"
 
-    with pytest.raises(Conflict, match="another one"):
+    with pytest.raises(Conflict, match="its request was different"):
         await session.execute("count += 2", run_id="once")
     with pytest.raises(InvalidInput, match="run_id"):
         await session.execute("1", run_id="../up")

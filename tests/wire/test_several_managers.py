@@ -88,7 +88,7 @@ async def test_a_watcher_sees_what_was_changed_at_another_manager(
         Client(f"http://{second.api_address}", key) as other,
         asyncio.timeout(30),
     ):
-        stream = other.events("session")
+        stream = other.events.follow("session")
         watching = asyncio.ensure_future(anext(stream))
         names = []
 

@@ -138,7 +138,7 @@ async def test_a_step_without_its_output_fails_and_says_which(
 ) -> None:
     cases = {
         "missing": ("true", "'data' is missing"),
-        "file": ("echo > data", "'data' is no directory"),
+        "file": ("echo > data", "'data' is not a directory"),
         "linked": ("ln -s /etc data", "'data' is a link"),
         "leaving": ("mkdir data; ln -s /etc/passwd data/users", "users points to /etc/passwd"),
         "large": (
