@@ -19,11 +19,17 @@ from hypothesis import HealthCheck, settings
 
 from moorage.common.aio.clock import SystemClock
 from moorage.common.aio.gc import freeze_startup_objects
-from tests import addresses  # noqa: F401 - before the workers are started: they have the lane of this run
+from tests import (
+    addresses,  # noqa: F401 - before the workers are started: they have the lane of this run
+    lost_workers,
+)
 from tests.databases import DatabaseServer, connected, database_at, execute, trust_local_connections
 from tests.examples import load_profile
 
 if TYPE_CHECKING:
+    from xdist.remote import Producer
+    from xdist.scheduler import LoadScopeScheduling
+
     from tests.containers.engine import PrivateEngine
     from tests.e2e.harness import Platform
     from tests.e2e.shared import SharedPlatform
@@ -65,6 +71,10 @@ FORGETFUL = {
 }
 # More than the databases of all workers take.
 DATABASES_BYTES = 4 * 1024**3
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling | None:
+    return lost_workers.make_scheduler(config, log)
 
 
 def pytest_collection_finish() -> None:
