@@ -19,7 +19,7 @@ TEMPLATES_STORED = "tests/store/test_templates.py"
 PIPELINES = "tests/store/test_pipelines.py"
 GRAPHS = "tests/unit/manager/test_pipelines.py"
 RACE = "tests/store/test_pipeline_retry_race.py"
-PREDICATES = "tests/unit/manager/test_scheduling_predicates.py::test_predicates"
+START_CONDITIONS = "tests/unit/manager/test_start_conditions.py::test_start_conditions"
 QUEUE = "tests/unit/manager/test_scheduling_queue.py"
 
 
@@ -84,13 +84,13 @@ SCENARIOS = {
     "F13": Scenario(
         "dependencies that succeeded let a session begin",
         (
-            PREDICATES,
+            START_CONDITIONS,
             "tests/store/test_dependencies.py::test_chain_of_dependencies_starts_in_order",
         ),
     ),
     "F14": Scenario(
         "one that runs holds it, by name",
-        (PREDICATES, "tests/store/test_dependencies.py::test_hold_names_the_dependency"),
+        (START_CONDITIONS, "tests/store/test_dependencies.py::test_hold_names_the_dependency"),
     ),
     "F15": Scenario(
         "one that failed ends it",
@@ -103,7 +103,7 @@ SCENARIOS = {
     "F17": Scenario(
         "a batch session begins at its time, not before",
         (
-            PREDICATES,
+            START_CONDITIONS,
             "tests/store/test_dependencies.py::test_session_does_not_start_before_its_begin_time",
         ),
         "`starts_at` of an interactive session is refused instead of ignored",

@@ -77,17 +77,17 @@ MUTATIONS = (
     ),
     Mutation(
         "a canary takes the place of stable replicas",
-        "manager/serving/canary.py",
+        "manager/serving/endpoint_plan.py",
         "    others = tuple(r for r in endpoint.replicas if r.revision != endpoint.revision)\n",
         "    others = endpoint.replicas\n",
-        ("tests/unit/manager/test_canary.py",),
+        ("tests/unit/manager/test_endpoint_plan.py",),
     ),
     Mutation(
         "a failing canary goes on",
-        "manager/serving/canary.py",
+        "manager/serving/endpoint_plan.py",
         ">= endpoint.spec.rollout.max_failures:",
         ">= 99:",
-        ("tests/unit/manager/test_canary.py",),
+        ("tests/unit/manager/test_endpoint_plan.py",),
     ),
     Mutation(
         "a canary gets a little more than its share",

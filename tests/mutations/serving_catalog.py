@@ -108,7 +108,7 @@ MUTATIONS = (
     Mutation(
         "a request fails while its replicas are replaced",
         "proxy/core/flow.py",
-        "if waits and self._may_wait(request) and self._router.holds(self.model):",
+        "if waits and self._may_wait(request) and self._router.can_hold(self.model):",
         "if False:",
         ("tests/unit/proxy/test_flow.py", "-k", "dead"),
     ),

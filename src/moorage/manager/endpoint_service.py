@@ -29,7 +29,7 @@ from moorage.common.views.endpoints import (
 from moorage.common.views.resources import Page
 from moorage.manager.identity.keys import IdempotencyKey
 from moorage.manager.identity.scope import Scope
-from moorage.manager.serving.canary import plan_endpoint
+from moorage.manager.serving.endpoint_plan import plan_endpoint
 from moorage.manager.serving.lifetime import holds_next, late_successor, next_ready_at
 from moorage.manager.serving.new_work import is_new_work
 from moorage.manager.serving.replicas import consecutive_failures

@@ -12,7 +12,7 @@ from moorage.common.model.ids import EndpointId, SessionId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import EndpointSpec
 from moorage.common.model.status import EndpointStatus, Status
-from moorage.manager.serving.canary import plan_endpoint
+from moorage.manager.serving.endpoint_plan import plan_endpoint
 from moorage.manager.serving.replicas import FAILURES_MAX, ReplicaPlan, plan_replicas
 from moorage.manager.serving.snapshots import BudgetStop, EndpointSnapshot, ReplicaSnapshot
 from moorage.manager.serving.status import endpoint_status

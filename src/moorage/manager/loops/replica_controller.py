@@ -19,7 +19,7 @@ from moorage.common.model.spec import EndpointSpec
 from moorage.manager.identity.scope import Scope
 from moorage.manager.lifecycle.sweep import Sweep
 from moorage.manager.loops.leader import Leader
-from moorage.manager.serving.canary import plan_endpoint
+from moorage.manager.serving.endpoint_plan import plan_endpoint
 from moorage.manager.serving.groups import start_group
 from moorage.manager.serving.lifetime import late_successor
 from moorage.manager.serving.replicas import ReplicaPlan, consecutive_failures

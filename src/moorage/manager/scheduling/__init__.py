@@ -7,7 +7,7 @@ Layers, each importing only those below it (``.importlinter``):
 * ``planning``: one pass; refusal cache and preemption; ``plan``
 * ``backfill``: reservations, and what may start ahead of them
 * ``placement``: feasible nodes, their scores, and devices
-* ``core``: input, policy and results; queue order, predicates and quotas
+* ``core``: input, policy and results; queue order, start conditions and quotas
 
 The loop that takes snapshots and commits plans is ``manager.loops.scheduler``. The hold of a
 session that was not placed is stored by ``manager.store.scheduling``; ``manager.explain`` computes

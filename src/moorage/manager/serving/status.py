@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Literal
 
 from moorage.common.model.status import IN_ORDERS, TERMINAL, WAITING, EndpointStatus, Status
-from moorage.manager.serving.canary import is_tried
+from moorage.manager.serving.endpoint_plan import is_tried
 from moorage.manager.serving.replicas import consecutive_failures
 from moorage.manager.serving.snapshots import EndpointSnapshot, ReplicaSnapshot
 

@@ -456,7 +456,7 @@ class RequestFlow:
             return command
 
         waits = failure in (Failure.CONNECT, Failure.ENGINE_DEAD) and not is_spent
-        if waits and self._may_wait(request) and self._router.holds(self.model):
+        if waits and self._may_wait(request) and self._router.can_hold(self.model):
             return self._hold(now)
 
         return self._answer(self._error(failure), now)

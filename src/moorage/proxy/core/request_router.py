@@ -238,7 +238,7 @@ class RequestRouter:
         """The error if the model has no ready replica, else None."""
         return no_table() if self.table is None else admission.check_model(name, self.table)
 
-    def holds(self, model: str) -> bool:
+    def can_hold(self, model: str) -> bool:
         """Whether requests wait for a model without a replica, because one is starting."""
         route = self.table.model(model) if self.table is not None else None
         return route is not None and route.holds
@@ -250,7 +250,7 @@ class RequestRouter:
 
     def hold_s(self, model: str) -> float:
         """How long a request may wait for a model that has no replica, or none with room."""
-        waits = self.holds(model) or self.is_full(model)
+        waits = self.can_hold(model) or self.is_full(model)
         return max(self._table_wait_s, self.settings.max_hold_s if waits else 0.0)
 
     def expected_s(self, model: str, unix_now: float, waited_s: float = 0.0) -> int:

@@ -23,7 +23,7 @@ from heapq import heapify, heappop, heappush
 from moorage.common.model.ids import AgentId, SessionId
 from moorage.common.model.reasons import Reason
 from moorage.manager.scheduling.backfill.earliest_fit_index import EarliestFits
-from moorage.manager.scheduling.core import predicates
+from moorage.manager.scheduling.core import start_conditions
 from moorage.manager.scheduling.core.model import AgentState, Pending, Quota, Snapshot
 from moorage.manager.scheduling.core.order import is_overdue, overdue_key
 from moorage.manager.scheduling.core.policy import Policy
@@ -272,9 +272,9 @@ class IncrementalPlanner:
         self._new.clear()
 
     def _current_hold(self, scheduling_pass: SchedulingPass, item: Pending) -> HoldDetails | None:
-        unmet = predicates.unmet_conditions(item, self._policy, self._balances, self._now)
+        unmet = start_conditions.unmet_conditions(item, self._policy, self._balances, self._now)
         if unmet:
-            return predicates.hold_for_unmet(unmet)
+            return start_conditions.hold_for_unmet(unmet)
         refusal = self._refusals.get(item.shape)
         if refusal is None or not refusal.unchecked:
             return None if refusal is None else refusal.details

@@ -9,7 +9,7 @@ from moorage.common.model.ids import AgentId
 from moorage.common.model.reasons import Reason
 from moorage.manager.scheduling.backfill.earliest_fit_index import EarliestFits
 from moorage.manager.scheduling.backfill.reservation_guard import ReservationGuard
-from moorage.manager.scheduling.core import predicates
+from moorage.manager.scheduling.core import start_conditions
 from moorage.manager.scheduling.core.model import Pending
 from moorage.manager.scheduling.core.order import PendingQueue, is_overdue
 from moorage.manager.scheduling.core.policy import Policy
@@ -40,27 +40,27 @@ _SHARED_REASONS = frozenset(
 class _Shortcuts(NamedTuple):
     """Steps that a pass may skip under its policy.
 
-    ``no_predicates``: the policy adds none. ``shares_refusals``: with backfill, only the first
-    refused session and overdue ones get reservations; with preemption, each session may find its
-    own victims, so its refusal says nothing about the next one. ``is_oldest_first``: elsewhere an
+    ``no_start_conditions``: the policy adds none. ``shares_refusals``: with backfill, only the
+    first refused session and overdue ones get reservations; with preemption, each session may find
+    its own victims, so its refusal says nothing about the next one. ``is_oldest_first``: elsewhere an
     older session may come after the one whose refusal it shares, and become the head.
     ``fast_path``: the best node by score may take a session.
     """
 
-    no_predicates: bool
+    no_start_conditions: bool
     shares_refusals: bool
     is_oldest_first: bool
     fast_path: bool
 
 
 def _shortcuts(policy: Policy, pool: NodePool) -> _Shortcuts:
-    no_predicates = policy.session_types is None and not policy.exclusive
+    no_start_conditions = policy.session_types is None and not policy.exclusive
     backfills = policy.hol == "backfill" and policy.preemption is None
     return _Shortcuts(
-        no_predicates=no_predicates,
-        shares_refusals=backfills and no_predicates,
+        no_start_conditions=no_start_conditions,
+        shares_refusals=backfills and no_start_conditions,
         is_oldest_first=policy.strategy == "fifo",
-        fast_path=pool.fast_path and no_predicates,
+        fast_path=pool.fast_path and no_start_conditions,
     )
 
 
@@ -129,15 +129,15 @@ class SchedulingPass:
             return False
 
         rules = self._shortcuts
-        if rules.no_predicates and item.unconstrained:
+        if rules.no_start_conditions and item.unconstrained:
             unmet = self._quotas.check(item) if self._has_quotas else ()
         else:
-            unmet = predicates.unmet_conditions(item, self._policy, self._quotas, self._now)
+            unmet = start_conditions.unmet_conditions(item, self._policy, self._quotas, self._now)
 
         if unmet:
-            hold = predicates.hold_for_unmet(unmet)
+            hold = start_conditions.hold_for_unmet(unmet)
             self.holds.add(item.session_id, hold)
-            if rules.no_predicates and item.unconstrained:
+            if rules.no_start_conditions and item.unconstrained:
                 self._hold_cache.share_in_class(item, hold)
 
             return False

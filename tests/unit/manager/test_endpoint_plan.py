@@ -15,7 +15,7 @@ from moorage.common.model.reasons import Reason
 from moorage.common.model.serving import Rollout
 from moorage.common.model.spec import EndpointSpec
 from moorage.common.model.status import Status
-from moorage.manager.serving.canary import canary_replicas, is_tried, plan_endpoint
+from moorage.manager.serving.endpoint_plan import canary_replicas, is_tried, plan_endpoint
 from moorage.manager.serving.replicas import ReplicaPlan
 from moorage.manager.serving.snapshots import EndpointSnapshot, ReplicaSnapshot, Stable
 from moorage.manager.serving.status import rollout_state

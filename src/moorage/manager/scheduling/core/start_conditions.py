@@ -1,4 +1,4 @@
-"""Predicates: conditions that a session must meet before any agent is considered.
+"""Start conditions: what a session must meet before any agent is considered.
 
 A session that fails one blocks no other session, and the refusal does not count as a retry.
 """

@@ -1,7 +1,8 @@
-"""Canary plans: the replicas of a new revision that is tried on a share of the requests. Pure.
+"""Plan of an endpoint: the replicas to start, drain and stop, with or without a canary. Pure.
 
-The stable revision keeps its desired number of replicas, so that it can take over all requests at
-any time; the canary has the additional replicas that its share needs.
+A canary is a new revision that serves a share of the requests. The stable revision keeps its
+desired number of replicas, so that it can take over all requests at any time; the canary has the
+additional replicas that its share needs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Scenarios by id: predicates and quotas (F), preemption (G), and custom selectors."""
+"""Scenarios by id: start conditions and quotas (F), preemption (G), and custom selectors."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def hours(limit: float, used: float, scope: str = "user", name: str = "ann") -> 
         ),
     ],
 )  # fmt: skip
-def test_predicates(quotas: list[Quota], item: Pending, messages: list[str]) -> None:
+def test_start_conditions(quotas: list[Quota], item: Pending, messages: list[str]) -> None:
     mine = replace(item, user="ann", project="p")
     result = make_plan([node("a", cpu=64, gpus=2)], [mine], quotas=tuple(quotas))
     assert [unmet_message(unmet) for held in result.holds for unmet in held.unmet] == messages
