@@ -64,7 +64,7 @@ from moorage.manager.identity.scope import ANONYMOUS, Scope
 
 log = structlog.get_logger("moorage.api")
 
-# Seconds that responses get to finish when the manager stops, and then seconds to abort them.
+# When the manager stops, responses have this many seconds to finish, and as many again to abort.
 SHUTDOWN_S = 2.0
 _VALIDREQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
@@ -74,7 +74,7 @@ def build_runner(
 ) -> web.AppRunner:
     """Create a runner for the application. Its ``cleanup`` takes at most twice ``SHUTDOWN_S``,
     whatever the clients do."""
-    # Cancel handlers when the client disconnects: a followed log has no reader any more.
+    # Cancel handlers when the client disconnects, because a followed log then has no reader.
     return web.AppRunner(
         _build_app(deps, guard, metrics),
         handler_cancellation=True,
@@ -92,9 +92,9 @@ async def serve_api(
     tls: ssl.SSLContext | None = None,
     metrics: HttpMetrics | None = None,
 ) -> web.AppRunner:
-    """Listen, and return the runner with its ``addresses``. Raises ``OSError``.
+    """Start listening, and return the runner with its ``addresses``. Raises ``OSError``.
 
-    ``names``: the setting ``manager.allowed_hosts``."""
+    ``names`` is the setting ``manager.allowed_hosts``."""
     runner = build_runner(deps, HeadGuard(host, names, setting="manager.allowed_hosts"), metrics)
     await runner.setup()
 
@@ -110,7 +110,7 @@ async def serve_api(
 async def serve_locally(
     runner: web.AppRunner, listening: socket.socket, limits: ConnectionLimits
 ) -> None:
-    """Serve the application of ``runner`` on ``listening``, a listening Unix socket, as well."""
+    """Also serve the application of ``runner`` on ``listening``, a listening Unix socket."""
     await LocalSite(runner, listening, Listener(_malformed, limits)).start()
 
 
@@ -157,7 +157,7 @@ def _end_streams(deps: ApiServices) -> Callable[[web.Application], Awaitable[Non
 
 @cache  # the tests build hundreds of applications
 def _description(version: str) -> Description:
-    from moorage.manager.api.http.openapi import describe  # few managers are asked for it
+    from moorage.manager.api.http.openapi import describe  # few managers ever need it
 
     document = describe(ROUTES, version)
     return Description(json.dumps(document).encode(), docs_page.render(document))
@@ -284,7 +284,7 @@ def _error_middleware(deps: ApiServices, guard: HeadGuard) -> Middleware:
 
         if refusal := find_problem(guard, request):
             response = _malformed(refusal.status, refusal.detail)
-            response.force_close()  # the bytes that follow may be misread as well
+            response.force_close()  # the bytes that follow may also be misread
             return response
 
         try:

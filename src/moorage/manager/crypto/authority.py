@@ -124,7 +124,7 @@ class CertificateAuthority:
     ) -> str:
         """Sign a client certificate in PEM that binds the requested key to a peer.
 
-        Proxies may also serve: agents that they cannot reach connect to them."""
+        Proxies may also act as servers, because agents that they cannot reach connect to them."""
         usage = [ExtendedKeyUsageOID.CLIENT_AUTH]
         if kind == "proxy":
             usage.append(ExtendedKeyUsageOID.SERVER_AUTH)
@@ -157,7 +157,7 @@ class CertificateAuthority:
     def issue_server_certificate(
         self, names: Sequence[str], now: datetime, lifetime: timedelta
     ) -> tuple[str, str]:
-        """Issue key and certificate, in PEM, of an HTTP server with these host names and IP
+        """Issue the key and certificate, in PEM, of an HTTP server with these host names and IP
         addresses.
 
         No peer accepts it as a manager on the links, because managers have a distinct name.

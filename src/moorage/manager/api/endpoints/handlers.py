@@ -241,7 +241,7 @@ async def _controlled_view(call: authorization.AnyCall) -> EndpointView:
 
 
 def _warned(view: EndpointView, env: object) -> EndpointView:
-    """Add warnings to a view. ``env``: the variables that the caller passed."""
+    """Add warnings to a view. ``env`` holds the variables that the caller passed."""
     return view.model_copy(update={"warnings": plain_secrets.warnings([env])})
 
 

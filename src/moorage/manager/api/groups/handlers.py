@@ -74,7 +74,7 @@ async def closed_groups(call: Call[Any, Any]) -> frozenset[str]:
     access="viewer",
 )
 async def list_runtimes(call: Call[None, NoQuery]) -> RuntimeList:
-    """List the built-in runtimes, and those of plug-ins that a live agent offers in a group that
+    """List the built-in runtimes, and the plug-in runtimes that live agents offer in groups that
     the caller may use."""
     groups = await call.deps.store.groups.all()
     offered = {
@@ -125,7 +125,7 @@ async def get_group(call: Call[None, NoQuery]) -> GroupView:
 
 
 def _shown(call: Call[Any, Any], view: GroupView) -> GroupView:
-    """The view without names of other projects and users and without secrets, unless the caller
+    """The view, stripped of secrets and of the names of other projects and users unless the caller
     sees the whole platform."""
     scope = call.scope
     options = view.options

@@ -1,2 +1,2 @@
-"""HTTP layer independent of subjects: routes, requests, problems, access rights and the OpenAPI
+"""HTTP layer that all subjects share: routes, requests, problems, access rights and the OpenAPI
 document."""

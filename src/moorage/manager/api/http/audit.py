@@ -33,12 +33,12 @@ from moorage.manager.identity.scope import Scope
 
 log = structlog.get_logger("moorage.audit")
 REQUEST_ID = web.RequestKey("moorage.request_id", str)
-# User that a request without credentials has signed in: its audit entry names that user.
+# User whom a request without credentials has signed in; the audit entry names that user.
 SIGNED_IN = web.RequestKey("moorage.signed_in", Scope)
 
-# Writes with histories of their own: the work of tenants.
+# Writes to the work of tenants, which keeps its own history.
 _WORK = frozenset({"sessions", "endpoints", "workspaces"})
-# Routes after which nobody can see that history any more.
+# Routes that delete that history.
 _ENDS_HISTORIES = frozenset({("DELETE", "/v1/sessions/{ref:.+}")})
 _HIDDEN = frozenset({"secret", "csrf_token", "password", "certificate", "value", "key"})
 _MAX_BYTES = 64 * 1024
@@ -62,8 +62,8 @@ def is_audited(row: Route) -> bool:
 
 
 def reader_of(row: Route, rows: Sequence[Route]) -> Route | None:
-    """Find the route that reads the resource which ``row`` writes: the one with the same path, or
-    with the nearest path above it. None: ``row`` creates something."""
+    """Find the route that reads the resource that ``row`` writes: the route with the same path, or
+    with the nearest path above it. None if ``row`` creates a resource."""
     readers = {reader.path: reader for reader in rows if reader.method == "GET"}
     path = row.path
     while "{" in path:
@@ -123,7 +123,7 @@ async def note(
 async def _begin(
     row: Route, call: Call[Any, Any], before: dict[str, Any] | None, name: str | None = None
 ) -> int:
-    """Write the entry that precedes the write. ``name``: replaces the name in the path."""
+    """Write the entry that precedes the write. ``name`` replaces the name in the path."""
     request = call.request
     return await call.deps.store.audit.begin(
         request.get(SIGNED_IN) or call.scope,

@@ -34,7 +34,7 @@ class CsrfRefused(Forbidden):
 
 
 def cookie_of(request: web.Request) -> str:
-    """Secret of the console session in the request's cookie; "" if there is none."""
+    """Secret of the console session in the request's cookie, or "" without a cookie."""
     secret = request.cookies.get(csrf.SECURE_COOKIE, "")
     # Over plain HTTP, an app on another port may have set the cookie without the prefix.
     return secret or ("" if request.secure else request.cookies.get(csrf.COOKIE, ""))

@@ -58,8 +58,8 @@ def check_access(route: Route, scope: Scope) -> None:
 async def check_limits(
     call: AnyCall, spec: Workload, *, new_work: bool = True, recorded_priority: int = 0
 ) -> None:
-    """Raise ``Forbidden`` or ``NotFound`` for a workload that the caller's key, project or role or
-    the resource group does not allow, and ``BudgetExhausted`` for new work.
+    """Raise ``Forbidden`` or ``NotFound`` if the caller's key, project or role, or the resource
+    group, does not allow a workload, and ``BudgetExhausted`` for new work.
 
     ``recorded_priority``: the priority of the existing workload or its template, which the caller's
     role may keep even above its own ceiling."""
@@ -103,13 +103,13 @@ def may_name(scope: Scope, group: str) -> bool:
 
 
 def named_groups(scope: Scope) -> frozenset[str] | None:
-    """Resource groups that the caller's key may name; None: all."""
+    """Resource groups that the caller's key may name; None means all."""
     return None if scope.key is None else scope.key.resource_groups
 
 
 async def session_of(call: AnyCall) -> SessionView:
-    """Find the session of the path parameter ``ref`` if the caller may perform the route's action
-    on it.
+    """Find the session that the path parameter ``ref`` names, if the caller may perform the route's
+    action on it.
 
     Raises ``NotFound`` or ``Forbidden``."""
     found = await call.deps.store.sessions.get(call.scope, call.path("ref"))

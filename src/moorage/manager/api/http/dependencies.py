@@ -1,7 +1,8 @@
 """Services that the API's handlers use from the rest of the manager.
 
-Handlers call the store and the services directly. Protocols exist only for answers of agents, which
-have two implementations: the brokers of ``manager.rpc``, and scripted agents in tests."""
+Handlers call the store and the services directly. Only answers from agents are behind protocols,
+because they have two implementations: the brokers of ``manager.rpc``, and scripted agents in
+tests."""
 
 from __future__ import annotations
 
@@ -50,10 +51,10 @@ class LogSource(Protocol):
     ) -> AsyncIterator[LogPiece]:
         """Read the log of a kernel in the session's newest attempt, or in ``attempt``.
 
-        Yields the last ``tail_lines`` lines (0: the whole stored log), then, with ``follow``, new
-        output. ``timestamps``: lines begin with their times. ``since_ms``: Unix time of the first
-        line; 0: any. ``offset``: start at this byte, and stop where bytes are missing. Each piece
-        carries the number of its first byte.
+        Yields the last ``tail_lines`` lines (0 means the whole stored log), then, with ``follow``,
+        new output. With ``timestamps``, each line starts with its time. ``since_ms`` is the Unix
+        time of the first line, or 0 for any. With ``offset``, the log starts at this byte and stops
+        where bytes are missing. Each piece carries the number of its first byte.
 
         Raises ``AgentUnreachable``, ``Conflict`` or ``NotFound`` before the first chunk. Cancelled
         when the client disconnects."""
@@ -61,7 +62,7 @@ class LogSource(Protocol):
 
 
 class OpenCommand(Protocol):
-    """Command that runs in a session. ``end``: its outcome, or None while it is unknown."""
+    """A command running in a session. ``end`` is its outcome, or None while that is unknown."""
 
     end: ExecEnd | None
 
@@ -70,13 +71,14 @@ class OpenCommand(Protocol):
     async def resize(self, size: Size) -> None: ...
 
     async def read(self) -> tuple[Channel, bytes] | None:
-        """The next chunk of output; None after the end."""
+        """The next chunk of output, or None after the end."""
         ...
 
 
 class CommandSource(Protocol):
     async def check(self, session: SessionView) -> None:
-        """Raise ``Conflict`` or ``AgentUnreachable`` if the session cannot run commands now."""
+        """Raise ``Conflict`` or ``AgentUnreachable`` if the session cannot currently run
+        commands."""
         ...
 
     def open(
@@ -88,18 +90,19 @@ class CommandSource(Protocol):
     def ask(
         self, session: SessionView, hostname: str, code: str
     ) -> AbstractAsyncContextManager[OpenCommand]:
-        """Send a request about code runs as JSON; the answer is the output.
+        """Send a request about code runs as JSON; the agent's answer is the command's output.
 
-        Leaving the context ends no run. Raises ``NotFound``, ``AgentUnreachable``."""
+        Leaving the context does not stop any run. Raises ``NotFound``, ``AgentUnreachable``."""
         ...
 
 
 class WorkspaceSource(Protocol):
     async def ask(self, remove: str = "") -> WorkspaceList:
-        """Collect the workspaces of all connected agents or, with ``remove``, those of that session
-        that were deleted.
+        """Collect the workspaces of all connected agents. With ``remove``, delete those of that
+        session, and return what was deleted.
 
-        Workspaces lack the names of their sessions. Raises ``Conflict`` if the workspace is in use.
+        The workspaces do not include their sessions' names. Raises ``Conflict`` if the workspace is
+        in use.
         """
         ...
 

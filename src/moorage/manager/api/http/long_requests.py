@@ -1,7 +1,7 @@
 """Termination of long requests whose caller has lost its rights: streams, WebSockets, terminals,
 forwarded ports.
 
-A request is authenticated when it begins. A long request is authenticated again whenever keys,
+A request is authenticated when it starts. A long request is authenticated again whenever keys,
 users or projects have changed, and every few seconds, because a notification may be lost and keys
 expire."""
 
@@ -33,7 +33,7 @@ _REFUSED = (401, 403)
 
 
 def has_lost_rights(before: Scope, now: Scope) -> bool:
-    """Whether an act that ``before`` allowed may be forbidden now.
+    """Whether an act that ``before`` allowed may now be forbidden.
 
     A key's restrictions may have changed; they apply to its next requests."""
     return (before.owner, before.role, before.projects) != (now.owner, now.role, now.projects)
@@ -41,23 +41,23 @@ def has_lost_rights(before: Scope, now: Scope) -> bool:
 
 @dataclass(slots=True, eq=False)
 class _Open:
-    """``renew`` returns the scope of the same credentials now, or raises the API's refusal."""
+    """``renew`` returns the current scope of the same credentials, or raises the API's refusal."""
 
     request: web.Request
     scope: Scope
     renew: Callable[[], Awaitable[Scope]]
-    since: float  # in time of the event loop
+    since: float  # event-loop time
 
 
 class OpenRequests:
-    """All requests that are being served, each with the rights that it began with.
+    """All requests that are being served, each with the rights that it had at its start.
 
     ``on_change`` subscribes to changes of keys, users and projects."""
 
     def __init__(self, clock: Clock, on_change: Callable[[Callable[[], None]], object]) -> None:
         self._open: set[_Open] = set()
         self._on_change = on_change
-        self._changed_at = 0.0  # in time of the event loop
+        self._changed_at = 0.0  # event-loop time
         self._next: asyncio.TimerHandle | None = None
         self._loop = Loop("rights", self._tick, interval_s=RECHECK_S, clock=clock)
 
@@ -124,7 +124,7 @@ class OpenRequests:
 
 
 async def _is_refused(scope: Scope, renew: Callable[[], Awaitable[Scope]]) -> bool:
-    """Whether the credentials are refused. A database that does not answer ends no request."""
+    """Whether the credentials are refused. An unavailable database does not end any request."""
     with suppress(OSError):
         try:
             return has_lost_rights(scope, await renew())

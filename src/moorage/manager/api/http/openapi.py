@@ -80,7 +80,7 @@ def describe(routes: Iterable[Route], version: str) -> dict[str, Any]:
 
 
 def path_of(row: Route) -> str:
-    """The path of a route as the document has it."""
+    """The route's path as written in the document."""
     return _PART.sub(r"{\1}", row.path)
 
 

@@ -12,7 +12,7 @@ DOCS_PATH = "/docs"
 
 @dataclass(frozen=True, slots=True)
 class ProblemType:
-    """``text``: the cause. ``cure``: what a client does about it."""
+    """``text`` is the cause, and ``cure`` what a client can do about it."""
 
     status: int
     text: str

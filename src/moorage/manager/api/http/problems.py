@@ -21,11 +21,11 @@ from moorage.manager.api.http.problem_types import type_of
 PROBLEM_JSON = "application/problem+json"
 
 _SHOWN_CHARS = 100
-# A response names this many invalid fields. Above the second number, pydantic would take longer to
-# list them than an event loop can afford.
+# A response names at most this many invalid fields. Above the second number, pydantic would take
+# longer to list them than an event loop can afford.
 _SHOWN_ERRORS = 20
 _LISTED_ERRORS = 1_000
-# Longer names are not misspelled field names of ours, and are not compared with them.
+# Longer names cannot be misspellings of our field names, and are not compared with them.
 _COMPARED_CHARS = 64
 
 
@@ -75,8 +75,8 @@ class InternalError(MoorageError):
 def problem_response(
     error: MoorageError, headers: Mapping[str, str] | None = None, status: int | None = None
 ) -> web.Response:
-    """The response for ``error``, with ``Retry-After`` if the error is temporary. ``status``:
-    replaces that of the error."""
+    """The response for ``error``, with ``Retry-After`` if the error is temporary. ``status``
+    replaces the error's status."""
     status = status or error.http
     problem = Problem(
         type=type_of(error.code),
@@ -101,7 +101,7 @@ def problem_response(
 
 def invalid_fields(error: ValidationError, model: type[BaseModel], where: str) -> InvalidFields:
     """The error for a failed validation, with an entry for each of the first invalid fields.
-    ``where``: body, query or path."""
+    ``where`` is body, query or path."""
     count = error.error_count()
     next_step = "correct the fields listed under errors; /openapi.json describes the allowed values"
 

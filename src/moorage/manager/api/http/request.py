@@ -1,8 +1,8 @@
 """Parsing and validation of request bodies, queries, path parameters and idempotency keys.
 
 A large body delays its sender, not the event loop: its bytes and JSON values are limited before it
-is parsed, and a body with many values is validated outside the loop. Otherwise pydantic took up to
-2 s for 1 MiB."""
+is parsed, and a body with many values is validated outside the loop. Without these limits, pydantic
+took up to 2 s for 1 MiB."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from moorage.common.model.errors import BodyTooLarge, InvalidInput, MalformedBod
 from moorage.manager.api.http.dependencies import ApiServices
 from moorage.manager.api.http.problems import RequestTimeout, UnsupportedMediaType, invalid_fields
 
-# The response of a request once its headers are sent; its status cannot change after that.
+# The response to a request once its headers are sent; its status cannot change after that.
 STREAM = web.RequestKey("moorage.stream", web.StreamResponse)
 
 BUDGET_WARNING = "X-Moorage-Budget-Warning"
@@ -29,9 +29,9 @@ _ETAG = re.compile(r'(?:W/)?"(\d{1,9})"')
 
 # Bytes for routes that need no key: an address, a certificate request, a password.
 OPEN_BODY_BYTES = 16 * 1024
-# JSON values of a body.
+# JSON values in a body.
 MAX_VALUES = 20_000
-# JSON values of a body that is validated in the event loop, which takes at most some 20 ms.
+# JSON values in a body that is validated in the event loop, which takes about 20 ms at most.
 _INLINE_BYTES = 32 * 1024
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 
@@ -74,14 +74,14 @@ async def read_body(
     if len(raw) <= _INLINE_BYTES:
         return _validate(raw, model, limits.max_values)
 
-    # one after the other: validation does not release the interpreter
+    # one at a time, because validation does not release the interpreter
     async with deps.validating:
         return await asyncio.to_thread(_validate, raw, model, limits.max_values)
 
 
 def count_values(raw: bytes, enough: int) -> int:
-    """Count the JSON values and names in ``raw``. The result may be too high, but then not above
-    ``enough``."""
+    """Count the JSON values and names in ``raw``. The result may be too high as long as it does not
+    exceed ``enough``."""
     separators = sum(raw.count(character) for character in b",:[{")
     if separators > enough:
         text = _STRING.sub(b"", raw)

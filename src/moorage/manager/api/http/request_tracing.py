@@ -44,7 +44,8 @@ class RequestSubject:
 
 
 def traced(row: Route, handler: Handler, tracer: TraceSink | None, clock: Clock) -> Handler:
-    """``handler`` with a span for each request; ``handler`` itself if tracing is off."""
+    """Wrap ``handler`` so that each request has a span. Returns ``handler`` itself if tracing is
+    off."""
     if tracer is None or (row.method, row.path) not in _CREATING:
         return handler
 

@@ -52,9 +52,9 @@ W = TypeVar("W", bound=Versioned)
 class Call(Generic[B, Q]):
     """One request: its scope, its validated body (None if the route has none) and its query.
 
-    ``renew`` returns the scope of the same credentials now, or raises ``Unauthenticated`` if they
-    are no longer valid. ``action``: the action of the route. ``response_headers``: headers that the
-    handler adds to the response."""
+    ``renew`` returns the current scope of the same credentials, or raises ``Unauthenticated`` if
+    they are no longer valid. ``action`` is the route's action. ``response_headers`` are headers
+    that the handler adds to the response."""
 
     request: web.Request
     deps: ApiServices
@@ -66,7 +66,7 @@ class Call(Generic[B, Q]):
     response_headers: dict[str, str] = field(default_factory=dict)
 
     async def renew_scope(self) -> None:
-        """Go on with the scope of the same credentials as it is now."""
+        """Continue with the current scope of the same credentials."""
         self.scope = await self.renew()
 
     @property
@@ -76,7 +76,7 @@ class Call(Generic[B, Q]):
         return IdempotencyKey(self.scope.key.id, key) if key and self.scope.key else None
 
     def if_match(self, what: str) -> frozenset[int] | None:
-        """Versions that ``what`` may have now; None: any. Raises ``InvalidInput``."""
+        """Versions that ``what`` may currently have; None means any. Raises ``InvalidInput``."""
         return read_if_match(self.request, what)
 
     def tagged(self, view: W) -> W:
@@ -108,12 +108,12 @@ class Route:
 
     ``path``: in aiohttp's syntax. ``returns``: the response model, or the media type of a response
     that is not JSON. ``access``: who may call it. ``action``: what it does to the session that its
-    path names; the rules for sessions decide then. ``needs``: the scope that a key with scopes must
+    path names; the rules for sessions then decide. ``needs``: the scope that a key with scopes must
     have. ``location``: template of the created resource's path, filled with the fields of the
     response. ``idempotent``: accepts an Idempotency-Key. ``versioned``: accepts If-Match.
     ``dry_run``: the response model of ``?dry_run=true``, which is sent with 200.
     ``max_body_bytes``: bodies up to this size are read even where ``manager.max_body_bytes`` is
-    smaller. ``max_body_values``: JSON values of a body; 0: the usual limit. ``also``: error
+    smaller. ``max_body_values``: JSON values in a body; 0 means the usual limit. ``also``: error
     statuses in addition to those of every route of its kind."""
 
     method: str

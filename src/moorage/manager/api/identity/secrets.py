@@ -59,7 +59,7 @@ async def delete_secret(call: Call[None, NoQuery]) -> SecretView:
 def check_no_mask(envs: Iterable[object]) -> None:
     """Raise ``InvalidInput`` for a masked value, which would replace the secret by its mask.
 
-    ``envs``: the values of `env` fields."""
+    ``envs`` holds the values of `env` fields."""
     masked = {
         name
         for env in envs

@@ -292,11 +292,11 @@ async def _follow_in_websocket(
                     )
 
                 if receiving.done():
-                    break  # the client has left
+                    break  # the client has disconnected
                 if line:
                     await ws.send_str(_text(line))
     except OSError:
-        pass  # the client has left
+        pass  # the client has disconnected
     except MoorageError as error:
         if receiving is None:
             raise
@@ -304,7 +304,7 @@ async def _follow_in_websocket(
     finally:
         await cancel_and_wait(receiving)
 
-    if receiving is None:  # no item was sent yet
+    if receiving is None:  # no item has been sent yet
         await ws.prepare(call.request)
         call.request[STREAM] = ws
 
@@ -341,7 +341,7 @@ async def _receive(
 
 
 def _given(found: Any) -> dict[str, Any] | None:
-    """The request in a client's message to its run; None: the run does not understand it."""
+    """The request to the run in a client's message, or None if the run does not understand it."""
     if isinstance(found, dict) and isinstance(found.get("input"), str):
         return {"op": "input", "text": found["input"]}
     return (
@@ -375,8 +375,8 @@ def _text(line: bytes) -> str:
 
 
 async def _session(call: Call[Any, Any]) -> SessionView:
-    """The session of the path. Raises the errors of ``exec``, and ``Conflict`` for a session type
-    without code."""
+    """The session that the path names. Raises the errors of ``exec``, and ``Conflict`` for a
+    session type without code."""
     session = await authorization.session_of(call)
     if Feature.CODE_EXECUTION not in FEATURES[session.type]:
         types = ", ".join(types_with(Feature.CODE_EXECUTION))

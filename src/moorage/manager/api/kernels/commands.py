@@ -156,7 +156,7 @@ async def _send(ws: web.WebSocketResponse, command: OpenCommand) -> None:
 
 
 async def _ping(ws: web.WebSocketResponse) -> None:
-    """Detect a client that disconnected while the command does not consume its input: sending then
+    """Detect a client that disconnects while the command is not consuming its input; sending then
     fails.
 
     Pongs are not awaited, because they queue behind the unread input."""

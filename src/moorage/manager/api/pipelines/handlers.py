@@ -61,8 +61,8 @@ _PROGRAM = {"command", "args", "env", "user_labels"}
 
 
 class Resolved(NamedTuple):
-    """Resolved step. ``template``: NAME@VERSION if the step uses a template. ``isolated``: whether
-    that template is isolated."""
+    """A resolved step. ``template`` is NAME@VERSION if the step uses a template, and ``isolated``
+    whether that template is isolated."""
 
     spec: SessionSpec
     template: str | None = None
@@ -212,8 +212,8 @@ async def stop_pipeline(call: Call[None, NoQuery]) -> PipelineView:
     access="owner",
 )
 async def retry_pipeline(call: Call[None, NoQuery]) -> PipelineView:
-    """Retry a pipeline. The decision is repeated if a pending step began or was skipped before the
-    new runs were written."""
+    """Retry a pipeline. The decision is repeated if a pending step started or was skipped before
+    the new runs were written."""
     found = await _controlled(call)
     if found.stopping:
         raise Conflict(
@@ -282,8 +282,8 @@ async def _resolved(
 ) -> Mapping[str, Resolved]:
     """Resolve the specification and the template of each step.
 
-    Equal requests are checked once. ``again``: the pipeline exists and keeps its priorities. Raises
-    the error of a step that the caller may not run, or that fits nowhere."""
+    Equal requests are checked once. With ``again``, the pipeline already exists and keeps its
+    priorities. Raises the error of a step that the caller may not run, or that fits nowhere."""
     specs: dict[str, Resolved] = {}
     recorded: dict[str, int] = {}
     for step in steps:
@@ -295,8 +295,8 @@ async def _resolved(
     pipelines.check_specs(steps, {name: resolved.spec for name, resolved in specs.items()})
     checked: dict[str, SessionSpec] = {}
 
-    # Keyed by the identity of a specification, which is kept alive: equal ones in a request are
-    # mostly one object.
+    # Keyed by the identity of a specification, which is kept alive. Equal ones in a request are
+    # usually the same object.
     stored: dict[int, tuple[SessionSpec, SessionSpec]] = {}
     for step in steps:
         spec = specs[step.name].spec
@@ -348,7 +348,7 @@ async def _of_step(call: Call[Any, Any], step: Step) -> tuple[Resolved, int]:
 
 
 async def _checked(call: Call[Any, Any], spec: SessionSpec, recorded_priority: int) -> SessionSpec:
-    """``spec`` as it is stored."""
+    """``spec`` as stored."""
     await check_secrets(call, spec)
     await authorization.check_limits(call, spec, recorded_priority=recorded_priority)
     await check_choice(call, spec)

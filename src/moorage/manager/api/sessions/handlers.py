@@ -131,8 +131,8 @@ async def create_session(call: Call[SessionSpec, CreateQuery]) -> SessionView | 
 async def create(
     call: Call[SessionSpec, CreateQuery], template: str | None = None, recorded_priority: int = 0
 ) -> SessionView | PlanView:
-    """Create a session. ``template``: NAME@VERSION of the template of the body;
-    ``recorded_priority``: the priority in it."""
+    """Create a session. ``template`` is NAME@VERSION of the body's template, and
+    ``recorded_priority`` the priority in that template."""
     idempotency_key = call.idempotency_key
     store = call.deps.store
     await check_secrets(call, call.body)

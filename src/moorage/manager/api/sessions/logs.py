@@ -147,7 +147,7 @@ def _offset_of(call: Call[None, LogQuery]) -> int | None:
 
 
 class _Begin:
-    """Reads pieces of a log, and records the byte and the attempt at which it begins."""
+    """Reads a log in pieces, and records the byte and the attempt at which the log starts."""
 
     def __init__(self) -> None:
         self._offset: int | None = None

@@ -163,7 +163,8 @@ async def _check_priority(
 
 
 async def _base(call: Call[TemplateSpec, OwnerQuery], name: str, ref: str) -> TemplateView:
-    """Find the base. Raises ``InvalidInput`` for a cycle or too long a chain."""
+    """Find the template's base. Raises ``InvalidInput`` for a cycle, and for a chain that is too
+    long."""
     try:
         found = await call.deps.store.templates.get(call.scope, *split_version(ref))
     except ValueError as error:
