@@ -2,8 +2,8 @@
 
 A rotation has two states. While it is ``distributing``, the current CA issues, and peers learn to
 trust the next one. While it is ``reissuing``, the next CA has become the current one and issues;
-the previous one is still trusted until every peer has a new certificate. So peers and managers
-always trust each other.
+the previous one is still trusted until every peer has a new certificate. Peers and managers
+therefore always trust each other.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from moorage.common.link.identity import certificate_fingerprint
 from moorage.common.views.peers import PeerKind, RotationState
 from moorage.manager.crypto.authority import EncryptedAuthority
 
-# Other managers read the authorities more often than this.
+# Other managers reread the authorities more often than this.
 SETTLE = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredAuthorities:
-    """``retiring``: certificate of the previous CA, in PEM. ``since``: when the rotation last
-    advanced."""
+    """``retiring`` is the previous CA's certificate, in PEM, and ``since`` the time at which the
+    rotation last advanced."""
 
     current: EncryptedAuthority
     next: EncryptedAuthority | None = None
@@ -42,15 +42,17 @@ class StoredAuthorities:
 
     @property
     def trusted(self) -> tuple[str, ...]:
-        """Certificates of the CAs that peers and managers trust, in PEM, the issuing one first."""
+        """Certificates, in PEM, of the CAs that peers and managers trust, starting with the issuing
+        CA."""
         other = self.next.certificate if self.next is not None else self.retiring
         return (self.current.certificate,) if other is None else (self.current.certificate, other)
 
 
 @dataclass(frozen=True, slots=True)
 class PeerTrust:
-    """``trusts``: fingerprints of the CAs that the peer reported to trust; none if its release does
-    not report them. ``issuer``: fingerprint of the CA of the certificate that it used last."""
+    """``trusts``: fingerprints of the CAs that the peer reported as trusted; empty if its release
+    does not report them. ``issuer``: fingerprint of the CA that issued the certificate that the
+    peer used last."""
 
     kind: PeerKind
     name: str
@@ -59,7 +61,7 @@ class PeerTrust:
 
 
 def find_waiting(authorities: StoredAuthorities, peers: Iterable[PeerTrust]) -> list[PeerTrust]:
-    """Peers that would have to join again if the rotation advanced now."""
+    """Peers that would have to join again if the rotation now advanced."""
     newest = certificate_fingerprint(authorities.newest.certificate)
     match authorities.state:
         case "distributing":

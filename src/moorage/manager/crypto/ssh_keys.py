@@ -14,8 +14,9 @@ class SshKeyPair(NamedTuple):
 
 
 def derive_key_pair(secret: str, comment: str) -> SshKeyPair:
-    """The key pair that ``secret`` determines; ``comment`` ends the public key's line."""
-    # Imported here: it loads slowly, and only clusters need it.
+    """The key pair derived from ``secret``, with ``comment`` at the end of the public key's
+    line."""
+    # Imported here because it loads slowly and only clusters need it.
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import (
         Encoding,

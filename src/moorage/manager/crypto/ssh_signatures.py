@@ -23,8 +23,8 @@ _CURVES = {
 
 
 def signer_of(armored: str, message: bytes, namespace: str) -> bytes | None:
-    """Return the public key with which ``ssh-keygen -Y sign -n namespace`` has signed ``message``;
-    None: it signed something else.
+    """Return the public key with which ``ssh-keygen -Y sign -n namespace`` has signed ``message``,
+    or None if it signed another text.
 
     Raises ``ValueError`` with the reason if it is not a signature."""
     text = "".join(armored.split("\n")).strip().replace("\r", "")
@@ -56,10 +56,10 @@ def signer_of(armored: str, message: bytes, namespace: str) -> bytes | None:
 
 
 def proves_login(login: str, key: bytes, signed: bytes, signature: bytes) -> bool:
-    """Whether ``signature`` is that of an SSH client that logs in as ``login`` with ``key`` (RFC
+    """Whether ``signature`` comes from an SSH client that logs in as ``login`` with ``key`` (RFC
     4252, 7).
 
-    ``signed``: the signed data, which begins with the identifier of its connection."""
+    ``signed`` is the signed data, which starts with the connection's identifier."""
     try:
         session, _ = _first_string(signed)
         algorithm, _ = _first_string(signature)
@@ -143,7 +143,7 @@ def _check_rsa(fields: list[bytes], algorithm: bytes, value: bytes, data: bytes)
 
 
 def _first_string(data: bytes) -> tuple[bytes, bytes]:
-    """The first string, and the rest. Raises ``ValueError``."""
+    """Return the first string, and the rest. Raises ``ValueError``."""
     end = 4 + int.from_bytes(data[:4])
     if len(data) < max(4, end):
         raise ValueError("it is truncated")

@@ -1,4 +1,4 @@
-"""JSON encoding of the parts of a snapshot, and back.
+"""JSON encoding and decoding of the parts of a snapshot.
 
 Most pending sessions differ only in their ids and times, and agents differ between passes only in
 their free amounts. The rest is a template, which is written once and then referred to by number.
@@ -35,7 +35,7 @@ _TEMPLATE_FIELDS = (
 
 
 def session_template_key(item: Pending) -> Key:
-    """Key that is equal for sessions with equal templates."""
+    """A key that is the same for sessions with equal templates."""
     return (
         item.user,
         tuple(item.slots.items()),
@@ -130,10 +130,10 @@ def decode_pending(row: list[Any], template: Json, base: int) -> Pending:
 
 
 def changed_free_devices(old: AgentState, new: AgentState) -> list[int] | None:
-    """Index and free amount in turn, of each device whose free amount changed.
+    """The index and free amount, alternating, of each device whose free amount changed.
 
-    None: the agents differ in more than free amounts and running work, so they need different
-    templates.
+    None means that the agents differ in more than free amounts and running work, so they need
+    different templates.
     """
     if (
         old.capacity != new.capacity
@@ -270,7 +270,7 @@ def decode_running(
     row: list[Any], held: tuple[Allocation, ...], owner: list[Any], base: int
 ) -> Running:
     """Decode a running kernel. ``row``: kernel, session, allocations, owner, start, end, whether it
-    terminates. ``owner``: with the stop time of its kernels."""
+    is terminating. ``owner``: includes its kernels' stop time."""
     kernel_id, session_id, _, _, started_at, ends_at, terminating = row
     priority, user, project, endpoint, preemptible, stop_time = owner
     return Running(

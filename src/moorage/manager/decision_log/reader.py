@@ -1,4 +1,4 @@
-"""Decision log reader: restores the planner's exact snapshots, with its decisions."""
+"""Decision log reader: restores the planner's exact snapshots and its decisions."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from moorage.manager.scheduling.core.results import KernelPlace, Victim
 
 
 class CorruptDecisionLog(MoorageError):
-    """The stored decisions cannot be read: damaged, incomplete, or written in another format."""
+    """The stored decisions cannot be read: they are damaged, incomplete, or written in another
+    format."""
 
     code = "corrupt-decision-log"
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedPass:
-    """One recorded scheduling pass. Times in microseconds.
+    """One recorded scheduling pass. Times are in microseconds.
 
     ``placed``: how many of ``places`` were committed; the others were stale. ``held``: the number
     of sessions on hold, by reason. ``idle_passes``: the number of passes before this one that saw
@@ -44,8 +45,8 @@ class RecordedPass:
 
 
 class SegmentReader:
-    """Reads the segments of one group in order. The first one must be complete: readable without
-    others."""
+    """Reads the segments of one group in order. The first must be complete, that is, readable
+    without others."""
 
     def __init__(self) -> None:
         self._has_base = False

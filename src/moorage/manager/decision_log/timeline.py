@@ -21,8 +21,8 @@ _Made = TypeVar("_Made")
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """``passes`` passes between ``begin`` and ``end`` were dropped. 0: another manager became the
-    leader, and the last second of its predecessor may be missing."""
+    """``passes`` passes between ``begin`` and ``end`` were dropped. 0 means that another manager
+    became the leader, and the last second of its predecessor may be missing."""
 
     begin: int
     end: int
@@ -67,8 +67,8 @@ def _body(segment: SegmentView) -> bytes:
 @dataclass(frozen=True, slots=True)
 class Difference:
     """A session that replanning places on another agent or with other devices (``recorded`` and
-    ``planned``: the agents), or that it stops for another session (the sessions that it is stopped
-    for). None: neither."""
+    ``planned`` are the agents), or stops in favor of another session (they are the sessions that it
+    is stopped for). None means neither."""
 
     at: int
     session_id: SessionId
@@ -80,8 +80,8 @@ class Difference:
 def differences(
     decision: RecordedPass, selectors: Mapping[str, Selector] | None = None
 ) -> list[Difference]:
-    """Replan a decision. Empty if the places are equal, in sessions, kernels and devices, and the
-    victims."""
+    """Replan a decision. Empty if the places, with their sessions, kernels and devices, and the
+    victims are equal."""
     again = plan(decision.snapshot, decision.policy, decision.at, selectors)
     found: list[Difference] = []
     places = [

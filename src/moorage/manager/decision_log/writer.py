@@ -5,8 +5,8 @@ It works in two steps, because a pass must not wait for its record. ``note`` com
 with the previous one, mostly by identity, and keeps references. ``write`` encodes them later and
 yields after each line, so that the caller can let other tasks run in between.
 
-Facts that follow from the inputs are not stored: ``plan`` explains a refusal when it is repeated.
-Nor are facts that the reader already knows: placed sessions leave the queue, templates are numbers.
+Facts that follow from the inputs are not stored: repeating ``plan`` explains a refusal. Neither are
+facts that the reader already has: placed sessions leave the queue, and templates are numbers.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode
 class Segment:
     """``passes`` passes from ``begin`` to ``end`` (Unix microseconds): one row of the store.
 
-    ``whole``: it begins with a complete snapshot, so it can be read without the segments before it.
+    ``whole``: it starts with a complete snapshot, so it can be read without the segments before it.
     ``dropped``: the number of passes before it that were not recorded.
     """
 
@@ -79,8 +79,8 @@ class PassDelta:
 
 @dataclass(slots=True)
 class _NotedState:
-    """The state after the last noted pass. ``number``: of its pending sessions, and
-    ``agents_number`` of its agents."""
+    """The state after the last noted pass. ``number`` is the change number of its pending sessions,
+    and ``agents_number`` that of its agents."""
 
     agents: dict[AgentId, AgentState] = field(default_factory=dict)
     pending: dict[SessionId, Pending] = field(default_factory=dict)
@@ -92,7 +92,7 @@ class _NotedState:
     agents_number: int | None = None
 
     def update_agents(self, snapshot: Snapshot) -> tuple[list[_Change], list[AgentId]]:
-        """Update the agents. Returns those that changed or are new, and those that are gone."""
+        """Update the agents. Returns the changed and new agents, and those that are gone."""
         known = self.agents
         changes = snapshot.agent_changes
         number = self.agents_number
@@ -113,7 +113,7 @@ class _NotedState:
         return [(old, new) for old, new in found if old is not new], gone
 
     def update_pending(self, snapshot: Snapshot) -> tuple[list[Pending], list[SessionId]]:
-        """Update the sessions. Returns those that changed or are new, and those that are gone."""
+        """Update the sessions. Returns the changed and new sessions, and those that are gone."""
         known = self.pending
         changes = snapshot.changes
         number = self.number
@@ -166,8 +166,8 @@ class Writer:
     def note(
         self, snapshot: Snapshot, policy: Policy, made: Plan, at: int, *, took: int, placed: int
     ) -> PassDelta | None:
-        """Note a pass, and return it if it must be written; None if nothing changed and nothing was
-        placed."""
+        """Note a pass, and return it if it must be written, or None if nothing changed and nothing
+        was placed."""
         noted = self._noted
         whole = noted is None
         if noted is None:
@@ -212,7 +212,7 @@ class Writer:
             changed = True
 
         for place in made.places:
-            # Placed: no longer pending, or it will be encoded again.
+            # Placed sessions are no longer pending, or will be encoded again.
             noted.pending.pop(place.session_id, None)
 
         self._idle_passes = 0 if changed else self._idle_passes + 1
@@ -372,7 +372,7 @@ class Writer:
         return number
 
     def _count_holds(self, passed: PassDelta) -> dict[str, int] | None:
-        """Held sessions by reason; None if unchanged."""
+        """Held sessions by reason, or None if unchanged."""
         held = self._held
         reasons = self._reasons
         before = self._held.copy()

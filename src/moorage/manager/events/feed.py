@@ -1,8 +1,8 @@
 """Event feed: collects the changed rows, reads them once for all watchers, and wakes the watchers.
 
-Changes of the same row in quick succession become one event, with the row's content at that moment:
-few watchers are woken immediately, many at most every quarter of a second. Nothing is read while
-nobody watches.
+Changes to the same row in quick succession become one event, with the row's content at that moment.
+A few watchers are woken immediately; many are woken at most every quarter of a second. Nothing is
+read while nobody watches.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from moorage.manager.store.platform.overviews import OverviewChange
 # Approximate time to write an event to one watcher.
 WRITE_EACH_S = 0.000_1
 HEARTBEAT_S = 15.0
-# Seconds after the last watcher has left during which changes are still collected: it may come back
-# and resume.
+# Seconds for which changes are still collected after the last watcher has left, because it may come
+# back and resume.
 RESUMABLE_S = 60.0
 MAX_STREAMS = 2_000
 RESET = b"event: reset\ndata: {}\n\n"
@@ -135,8 +135,8 @@ class EventFeed:
         self._wake()
 
     async def stream(self, audience: Audience, last_event_id: str) -> AsyncGenerator[bytes]:
-        """Yield the text of an event stream until ``close``: events, and a heartbeat every
-        ``HEARTBEAT_S`` and when keys have changed.
+        """Yield the text of an event stream until ``close``: events, and heartbeats every
+        ``HEARTBEAT_S`` and whenever keys have changed.
 
         Raises ``StoreUnavailable`` for too many streams."""
         if self._streams >= MAX_STREAMS:

@@ -18,9 +18,9 @@ CAPACITY = 10_000
 
 @dataclass(frozen=True, slots=True)
 class EncodedEvent:
-    """``projects``: only their watchers see it; None: all do. ``group``: only watchers who may name
-    this resource group see it; empty: all do. ``about``: ids that a watcher may follow
-    individually. ``user``: sees it in any project; empty: nobody."""
+    """``projects``: only their watchers see the event; None means all do. ``group``: only watchers
+    who may name this resource group see it; empty means all do. ``about``: ids that a watcher can
+    follow individually. ``user``: the user who sees it in any project, if not empty."""
 
     kind: str
     data: str
@@ -31,8 +31,8 @@ class EncodedEvent:
 
 
 class EventLog:
-    """``epoch`` names this log: positions in another one, such as that of another manager, mean
-    nothing here."""
+    """``epoch`` names this log: positions in another log, such as another manager's, mean nothing
+    here."""
 
     def __init__(self, epoch: str, capacity: int = CAPACITY) -> None:
         self._epoch = epoch
@@ -51,7 +51,7 @@ class EventLog:
         return f"{self._epoch}-{position}"
 
     def position_after(self, event_id: str) -> int | None:
-        """Position after an event; None if not every later event is known."""
+        """The position after an event, or None if not every later event is known."""
         epoch, _, number = event_id.rpartition("-")
         if epoch != self._epoch or not (number.isascii() and number.isdigit() and len(number) < 16):
             return None
@@ -59,8 +59,8 @@ class EventLog:
         return position if self._oldest <= position <= self.end else None
 
     def read(self, audience: Audience, position: int) -> bytes | None:
-        """The events after ``position`` that ``audience`` sees. None: some of them are no longer
-        known."""
+        """The events after ``position`` that ``audience`` sees, or None if some of them are no
+        longer known."""
         if position < self._oldest:
             return None
         if position >= self.end:

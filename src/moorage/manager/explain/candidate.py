@@ -1,5 +1,5 @@
-"""Candidate sessions: specifications as the planner sees them, for questions about sessions that do
-not exist."""
+"""Candidate sessions: specifications as the planner sees them, to answer questions about sessions
+that do not exist."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Feasibility check: whether any agent could ever run a session, answered when it is created.
+"""Feasibility check: whether any agent could ever run a session, answered when the session is
+created.
 
-It asks the planner about this session alone, so its answer is the one that the session would get.
-Answers are cached for a short time, because most sessions that arrive in large numbers request the
-same.
+It asks the planner about this session alone, so its answer is the answer that the session would
+get. Answers are cached for a short time, because most sessions that arrive in large numbers request
+the same.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ class FeasibilityCheck:
 
     async def refusals(self, spec: SessionSpec) -> list[str]:
         """Explain why no agent of the group could run the session even when empty, one line per
-        kind of refusal. Empty if an agent could, if the group has no agents yet, or if the database
-        is unavailable."""
+        kind of refusal. Empty if an agent could run it, if the group has no agents yet, or if the
+        database is unavailable."""
         key = _cache_key(spec)
         now = self._clock.monotonic()
         expires_at, lines = self._answers.get(key, (0.0, []))
@@ -52,8 +53,8 @@ class FeasibilityCheck:
         return lines
 
     async def _ask(self, spec: SessionSpec, now: float) -> list[str]:
-        """Ask the planner. The capacity of agents rarely changes, so only a refusal justifies
-        reading them again."""
+        """Ask the planner. The agents' capacity rarely changes, so only a refusal justifies reading
+        the agents again."""
         read_at, agents = self._agents.get(spec.resource_group, (0.0, ()))
         lines = _refusals(spec, agents)
         if agents and (not lines or now - read_at < CACHED_S):

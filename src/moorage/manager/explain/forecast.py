@@ -1,4 +1,4 @@
-"""Forecast: when a pending session starts behind others, if all of them run until their limits.
+"""Forecast: when a pending session starts behind others if all of them run until their limits.
 Pure."""
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from moorage.manager.scheduling import AgentState, Pending, Place, Policy, Snaps
 from moorage.manager.scheduling.core.model import Running
 from moorage.manager.scheduling.placement.selector_plugin import Selector
 
-# Limits of sessions ahead and of passes, beyond which there is no forecast, because it answers a
-# request.
+# Maximum numbers of sessions ahead and of passes. Beyond them there is no forecast, because a
+# request waits for it.
 MAX_AHEAD = 100
 _MAX_PASSES = 200
 
@@ -26,8 +26,8 @@ def forecast_start(
     ahead: Collection[SessionId],
     selectors: Mapping[str, Selector] | None = None,
 ) -> int | None:
-    """Time at which ``session_id`` is placed behind the sessions ``ahead`` (Unix microseconds).
-    None: unknown."""
+    """Time at which ``session_id`` is placed behind the sessions ``ahead`` (Unix microseconds), or
+    None if unknown."""
     if len(ahead) > MAX_AHEAD:
         return None
 

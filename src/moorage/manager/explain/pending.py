@@ -1,4 +1,4 @@
-"""Explanations of pending sessions: what prevents a start, and when the start is expected. Pure.
+"""Explanations of pending sessions: what prevents their start, and when it is expected. Pure.
 
 ``probe_placement`` asks the planner about one session; ``explain_probe`` puts the answer into
 words.
@@ -66,7 +66,7 @@ class EarliestFit:
     """When the best agent of a capacity ``refusal`` can run the session.
 
     At ``at`` (Unix microseconds) it has ``amount`` of the slot, once the sessions ``after`` have
-    ended. None: unknown, since ``unlimited`` sessions there have no time limit.
+    ended. None means unknown, because ``unlimited`` sessions there have no time limit.
     """
 
     refusal: Refusal
@@ -81,11 +81,12 @@ class PlacementProbe:
     """The planner's answer about one session.
 
     ``position``: its place among the ``waiting`` sessions that wait for capacity, from 1.
-    ``reservation``: its own or, if ``alone``, the one that it would get if no other session were
-    pending. ``fits_now``: it would start now if no other session were pending. ``unlimited_ahead``:
-    how many sessions ahead of it have no time limit. ``dependencies_end``: when all sessions that
-    it depends on have ended (Unix microseconds), if nothing else is unmet; None: unknown.
-    ``forecast``: when it starts behind those ahead, if all run until their limits; None: unknown.
+    ``reservation``: its own or, if ``alone``, the reservation that it would get if no other session
+    were pending. ``fits_now``: it would start now if no other session were pending.
+    ``unlimited_ahead``: how many sessions ahead of it have no time limit. ``dependencies_end``:
+    when all sessions that it depends on have ended (Unix microseconds), if no other condition is
+    unmet, or None if unknown. ``forecast``: when it starts behind those ahead if all run until
+    their limits, or None if unknown.
     """
 
     place: Place | None
@@ -124,7 +125,7 @@ def probe_placement(
     *,
     selectors: Mapping[str, Selector] | None = None,
 ) -> PlacementProbe:
-    """Probe the placement of ``session_id``, which is pending in ``snapshot``. ``now``: Unix
+    """Probe the placement of ``session_id``, which is pending in ``snapshot``. ``now`` is in Unix
     microseconds."""
     made = plan(snapshot, policy, now, selectors)
     place = next((place for place in made.places if place.session_id == session_id), None)
@@ -157,7 +158,8 @@ def probe_placement(
     relaxed = replace(policy, hol="backfill", strategy="fifo", preemption=None)
     alone = plan(replace(snapshot, pending=(item,)), relaxed, now, selectors)
     if not hold.attempted:
-        # The pass ended before this session, so its refusals are known only from planning it alone.
+        # The pass ended before this session, so its refusals are known only after planning it
+        # alone.
         tried = alone.holds[0] if alone.holds else hold
         fits = _earliest_fits(tried, item, agents=agents, policy=policy, now=now)
         found = replace(found, hold=hold._replace(refusals=tried.refusals), earliest_fits=fits)
@@ -177,7 +179,7 @@ def probe_placement(
 def _dependencies_end(
     unmet: Iterable[UnmetCondition], agents: Iterable[AgentState], now: int
 ) -> int | None:
-    """Time at which dependencies end, by the limits of those that run on ``agents``."""
+    """Time at which dependencies end, according to the limits of those that run on ``agents``."""
     names: set[str] = set()
     for condition in unmet:
         if condition.kind is not UnmetKind.DEPENDENCY:
@@ -235,7 +237,7 @@ def _earliest_fits(
 def explain_probe(
     found: PlacementProbe, names: Mapping[SessionId, str], now: int
 ) -> PendingExplanation:
-    """Explain a probe to people. ``names``: names of the sessions in ``found.mentions()``."""
+    """Explain a probe in words. ``names`` are the names of the sessions in ``found.mentions()``."""
     if found.place is not None:
         where = ", ".join(dict.fromkeys(kernel.agent_id for kernel in found.place.kernels))
         return PendingExplanation(
@@ -402,7 +404,7 @@ def _conditions(
 
 
 def waits_for_time(until: int, now: int, text: str) -> PendingExplanation:
-    """Outlook for a session that is not eligible for scheduling before ``until``."""
+    """The outlook for a session that is not eligible for scheduling before ``until``."""
     conditions = [condition for condition in _conditions((), {}) if condition.kind != "time"]
     not_before = f"not before {_clock(until, now)}"
     return PendingExplanation(
@@ -418,7 +420,7 @@ def corrected(
     outlook: PendingExplanation, past: StartCalibration, now: datetime
 ) -> PendingExplanation:
     """Add the accuracy of such estimates, and the time at which half of them had started. Known
-    ends are limits, and most sessions end before."""
+    ends are limits, and most sessions end earlier."""
     outlook, at, share = (
         outlook.model_copy(update={"calibration": past}),
         outlook.expected_start,

@@ -1,4 +1,4 @@
-"""Explanation service: why a session is pending, and where a new one would be placed.
+"""Explanation service: why a session is pending, and where a new session would be placed.
 
 It reads the store and asks the planner. It uses the scheduler's caches where they are current, and
 never changes them. It writes only the estimates that it returned.
@@ -59,7 +59,7 @@ class ExplanationService:
     async def why(self, scope: Scope, ref: str) -> WhyView:
         """Explain why a session is pending and until when, or return its status if it is not.
 
-        An expected start is stored, to be compared with the actual one. Raises ``NotFound``."""
+        An expected start is stored for comparison with the actual one. Raises ``NotFound``."""
         session = await self._store.sessions.get(scope, ref)
         outlook = await self._outlook(scope, session)
         if session.status is Status.PENDING:
@@ -67,7 +67,7 @@ class ExplanationService:
 
         outlook = await self._of_site(scope, session, outlook)
         if outlook.expected_start is not None and outlook.expected_kind is not None:
-            # Without the correction, which is computed from the stored estimates.
+            # Stored without the correction, which is computed from the stored estimates.
             told = ExpectedStart(
                 SessionId(session.id), outlook.expected_start, outlook.expected_kind
             )
@@ -86,8 +86,8 @@ class ExplanationService:
     async def plan_session(self, scope: Scope, spec: SessionSpec) -> PlanView:
         """Where a session would be placed now, or what prevents it.
 
-        Raises ``NotFound`` for an unknown group, and for dependencies as ``SessionStore.create``
-        does."""
+        Raises ``NotFound`` for an unknown group, and for the same dependencies as
+        ``SessionStore.create``."""
         policy = policy_of((await self._store.groups.get(spec.resource_group)).options)
         now = self._now()
         pending = await self._with_dependencies(scope, candidate(spec, scope.owner, now), spec)
@@ -145,7 +145,7 @@ class ExplanationService:
         return outlook.model_copy(update={"basis": basis})
 
     async def _calibrated(self, outlook: PendingExplanation, group: str) -> PendingExplanation:
-        """Correct the estimate by past estimates of that kind, and add their accuracy."""
+        """Correct the estimate with past estimates of its kind, and add their accuracy."""
         if outlook.expected_kind is None:
             return outlook
         found = await self._store.expected_starts.calibration(group, outlook.expected_kind)
@@ -154,8 +154,8 @@ class ExplanationService:
     async def _of_agents(
         self, outlook: PendingExplanation, group: str, slots: Collection[str]
     ) -> PendingExplanation:
-        """Add the fenced devices of the families that the session requests, and the reasons of
-        agents that accept no new work."""
+        """Add the fenced devices of the families that the session requests, and the reasons why
+        agents accept no new work."""
         families = {slot.partition(".")[0] for slot in slots if "." in slot}
         fenced = await self._store.agents.fenced_devices(group, families)
         said = await self._store.agents.not_ready(group) if outlook.refusals else []
@@ -215,8 +215,8 @@ class ExplanationService:
         return pending
 
     async def _names(self, scope: Scope, session_ids: Set[SessionId]) -> dict[SessionId, str]:
-        """Names of the sessions; for those that the caller may not see, a text that they belong to
-        another project."""
+        """Names of the sessions. For those that the caller may not see, a text says that they
+        belong to another project."""
         found = await self._store.sessions.names(scope, session_ids - {CANDIDATE_ID})
         unseen = _GONE if scope.projects is None else _OTHER
         return {

@@ -1,4 +1,4 @@
-"""Explanation of jobs of a site: when a queued job is expected to start, and whether the successor
+"""Explanation of a site's jobs: when a queued job is expected to start, and whether the successor
 of a running job comes too late. Pure."""
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from moorage.manager.serving.snapshots import EndpointSnapshot, StartHistory
 
 
 def history_text(history: StartHistory) -> str:
-    """Waiting and loading times of half of the latest jobs, and of nine of ten."""
+    """Waiting and loading times within which half of the latest jobs stayed, and nine out of
+    ten."""
     waits = [format_duration(round(s)) for s in (history.queue_p50_s, history.queue_p90_s)]
     loads = [format_duration(round(s)) for s in (history.load_p50_s, history.load_p90_s)]
     return (
@@ -27,7 +28,7 @@ def history_text(history: StartHistory) -> str:
 
 
 def nodes_text(nodes: Sequence[SiteNodesView]) -> str:
-    """``7 of 8 nodes of gpu are in use``; "" if nothing is known about them."""
+    """``7 of 8 nodes of gpu are in use``, or "" if nothing is known about them."""
     return ", ".join(
         f"{node.used} of {node.total} nodes of {node.name} are in use" for node in nodes
     )
@@ -41,8 +42,8 @@ def explain_queued(
     *,
     now: datetime,
 ) -> PendingExplanation:
-    """``found`` with the expected start of a QUEUED session: the site's estimate, or else one by
-    history. ``nodes``: nodes of the site."""
+    """``found`` with the expected start of a QUEUED session: the site's own estimate, or otherwise
+    one from past jobs. ``nodes``: the site's nodes."""
     told = max(
         (k.expected_start for k in session.kernels if k.expected_start is not None), default=None
     )
@@ -72,8 +73,8 @@ def explain_queued(
 
 
 def explain_late(session: SessionView, endpoint: EndpointSnapshot, now: datetime) -> str:
-    """Explain that the walltime of this replica ends before enough others are expected; "" if it
-    does not."""
+    """Explain that the walltime of this replica ends before enough others are expected, or return
+    "" if it does not."""
     late = late_successor(endpoint, now)
     if session.status is not Status.RUNNING or late is None or late[0].session_id != session.id:
         return ""
@@ -89,8 +90,8 @@ def explain_late(session: SessionView, endpoint: EndpointSnapshot, now: datetime
 
 
 def explain_short(session: SessionView, endpoint: EndpointSnapshot) -> str:
-    """Explain that much of the walltime of this replica is spent on loading its model; "" if it is
-    not."""
+    """Explain that much of the walltime of this replica is spent on loading its model, or return ""
+    if it is not."""
     history = endpoint.starts.get(session.resource_group)
     found = next((r for r in endpoint.replicas if r.session_id == session.id), None)
     if (

@@ -8,8 +8,8 @@ from moorage.common.views.resources import SessionView
 
 
 def explain_unreachable(session: SessionView) -> str:
-    """Explain which kernels are unreachable; "" if every kernel of the session is reachable or has
-    ended."""
+    """Explain which kernels are unreachable, or return "" if every kernel of the session is
+    reachable or has ended."""
     silent = {k.agent_id or "": k.unreachable_since for k in session.kernels if k.unreachable_since}
     if not silent:
         return ""

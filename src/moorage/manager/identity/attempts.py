@@ -1,8 +1,8 @@
 """Limit of sign-in attempts per address, in addition to the lock per name, against clients that try
 many names. Pure.
 
-Each manager keeps it in memory, for a limited number of addresses. It saves the hashing of
-passwords, so it must itself cost less.
+Each manager keeps it in memory, for a limited number of addresses. It saves password hashing, so it
+must itself cost less.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class AttemptLimit:
         self._burst = burst
         self._refill_s = refill_s
         self._addresses = addresses
-        # When the bucket will be full again, by address, least recently used first.
+        # When each address's bucket will be full again, least recently used first.
         self._full_at: OrderedDict[str, float] = OrderedDict()
 
     def __len__(self) -> int:
@@ -43,7 +43,7 @@ class AttemptLimit:
         return 0
 
     def give_back(self, address: str, now: float) -> None:
-        """Undo the count of a successful attempt."""
+        """Undo the counting of a successful attempt."""
         address = _network(address)
         full_at = self._full_at.get(address, now) - self._refill_s
         if full_at > now:
@@ -53,7 +53,7 @@ class AttemptLimit:
 
 
 def _network(address: str) -> str:
-    """The network of an address: an IPv6 client has a whole /64."""
+    """The network of an address, because an IPv6 client has a whole /64."""
     try:
         parsed = ip_address(address)
     except ValueError:

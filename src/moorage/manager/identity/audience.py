@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Audience:
-    """Projects, resource groups and kinds of events. None: all of them. ``closed``: resource groups
-    that the watcher may not use. ``about``: the session or endpoint that the watcher waits for;
-    empty: any. ``user``: the user whose own budgets are visible."""
+    """Projects, resource groups and kinds of events. None means all. ``closed``: resource groups
+    that the watcher may not use. ``about``: the session or endpoint that the watcher waits for, or
+    empty for any. ``user``: the user whose own budgets are visible."""
 
     projects: frozenset[str] | None = None
     groups: frozenset[str] | None = None

@@ -1,8 +1,8 @@
 """Protection of requests that carry the cookie of a console session. Pure.
 
-A browser sends the cookie with every request to this host, also from a page of an app on another
-port: cookies and SameSite ignore ports. A write must therefore come from a page of this origin, and
-carry a token that only such a page can read.
+A browser sends the cookie with every request to this host, even from a page of an app on another
+port, because cookies and SameSite ignore ports. A write must therefore come from a page of this
+origin, and carry a token that only such a page can read.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def token_of(secret: str) -> str:
 
 
 def is_same_origin(origin: str, fetch_site: str, host: str) -> bool:
-    """Whether a page of this origin sent the request. ``origin``, ``fetch_site`` and ``host``: the
-    headers Origin, Sec-Fetch-Site and Host; "" for none. A browser sends at least one of the first
-    two."""
+    """Whether a page of this origin sent the request. ``origin``, ``fetch_site`` and ``host`` are
+    the headers Origin, Sec-Fetch-Site and Host, or "" if absent. A browser sends at least one of
+    the first two."""
     if fetch_site and fetch_site not in ("same-origin", "none"):
         return False
     if not origin:
@@ -49,10 +49,11 @@ def is_same_origin(origin: str, fetch_site: str, host: str) -> bool:
 def refusal(
     method: str, *, upgrade: bool, token: str, secret: str, origin: str, fetch_site: str, host: str
 ) -> str:
-    """Explain why a request with the cookie of a console session is refused; "" if it is not.
+    """Explain why a request with the cookie of a console session is refused, or return "" if it is
+    not.
 
-    ``upgrade``: the request asks for a WebSocket, to which a page of any origin can connect without
-    a header."""
+    ``upgrade``: the request is for a WebSocket, to which a page of any origin can connect without a
+    header."""
     if method in SAFE_METHODS and not upgrade:
         return ""
     if not is_same_origin(origin, fetch_site, host):

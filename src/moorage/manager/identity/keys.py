@@ -13,8 +13,8 @@ DEFAULT_PROJECT = "default"
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """User and project to which quotas and fair shares charge a session. ``isolated``: the user is
-    not an administrator, so its processes must not run as the user of an agent."""
+    """User and project that a session counts against in quotas and fair shares. ``isolated``: the
+    user is not an administrator, so its processes must not run as the user of an agent."""
 
     user: str
     project: str = DEFAULT_PROJECT
@@ -25,13 +25,13 @@ NOBODY = Owner("")
 
 
 def digest_of(secret: str) -> str:
-    """SHA-256 in hex by which the store identifies the secret of a key or a console session."""
+    """SHA-256, in hex, by which the store identifies the secret of a key or console session."""
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class ConsoleSession:
-    """``key``: the name of the key that opened it; empty: a password or single sign-on
+    """``key``: the name of the key that opened it; empty if a password or single sign-on
     (``by_oidc``) did."""
 
     key: str
@@ -45,11 +45,11 @@ class ApiKey:
     """API key or console session, with its current rights.
 
     ``role``: at most the current role of its user. ``owner``: owner of everything created with the
-    key. ``scopes``, ``models`` and ``resource_groups``: None: no restriction. ``resource_groups``
-    and ``max_priority`` are the stricter ones of the key and its project; ``kept_priority``:
-    priority that it may request above the ceiling of its role, because it is older than ceilings.
-    ``restricted``: the key itself has a restriction, so it cannot manage keys. ``console``: set for
-    a console session, whose ``name`` is its user's.
+    key. ``scopes``, ``models`` and ``resource_groups`` are None without a restriction.
+    ``resource_groups`` and ``max_priority`` are the stricter of those of the key and its project;
+    ``kept_priority``: priority that it may request above its role's ceiling, because it predates
+    ceilings. ``restricted``: the key itself has a restriction, so it cannot manage keys.
+    ``console``: set for a console session, whose ``name`` is its user's.
     """
 
     id: str
@@ -67,8 +67,8 @@ class ApiKey:
 
 @dataclass(frozen=True, slots=True)
 class IdempotencyKey:
-    """Identifies a request, so that repeating it creates nothing twice. ``scope``: the id of the
-    API key that sent it; ``key``: the value of its Idempotency-Key header."""
+    """Identifies a request, so that repeating it does not create anything twice. ``scope``: the id
+    of the API key that sent it; ``key``: the value of its Idempotency-Key header."""
 
     scope: str
     key: str

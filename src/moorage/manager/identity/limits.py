@@ -52,9 +52,9 @@ def check_priority(
 ) -> MoorageError | None:
     """The error if the caller's role may not request a priority.
 
-    ``field``: the field with the request. ``group``: the resource group of the ``ceilings``; "":
-    those of the group that allows most. ``recorded``: the priority that the resource already had,
-    which a ceiling does not take away."""
+    ``field``: the request field with the priority. ``group``: the resource group of the
+    ``ceilings``; "" means those of the group that allows most. ``recorded``: the resource's
+    existing priority, which a ceiling does not take away."""
     key = scope.key
     if key is None:
         return None
@@ -88,7 +88,7 @@ def unknown_group(name: str) -> NotFound:
 
 def admits(options: GroupOptions, projects: Collection[str], user: str) -> bool:
     """Whether one of ``projects``, or the user in any project, may use a resource group. Statements
-    that create sessions check the same for the session's owner: ``group_admits.sql``."""
+    that create sessions check the same for the session's owner (``group_admits.sql``)."""
     if options.projects is None and options.users is None:
         return True
     by_project = any(project in projects for project in options.projects or ())
@@ -101,8 +101,7 @@ def may_use(scope: Scope, options: GroupOptions) -> bool:
 
 
 def check_group(name: str, options: GroupOptions, spec: Workload) -> MoorageError | None:
-    """The error if resource group ``name`` does not allow an image, or the directory of the
-    model."""
+    """The error if resource group ``name`` does not allow an image or the model's directory."""
     images = [spec.image]
     if isinstance(spec, SessionSpec) and spec.cluster is not None and spec.cluster.sub is not None:
         images.append(spec.cluster.sub.image)

@@ -1,6 +1,6 @@
 """Passwords: argon2id hashes and their verification, outside the event loop and a few at a time.
 
-A hash takes 64 MiB and tens of milliseconds, so guesses cost the manager something as well.
+A hash takes 64 MiB and tens of milliseconds, so guesses also cost the manager something.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ class Passwords:
             return await asyncio.to_thread(self._hasher.hash, password)
 
     async def verify(self, stored: str | None, password: str) -> bool:
-        """Whether ``password`` has this hash. None takes as long, and never matches."""
+        """Whether ``password`` has this hash. A hash of None takes as long to check, and never
+        matches."""
         if stored is None:
             stored = self._nobody or await self.hash("nobody")
             self._nobody = stored

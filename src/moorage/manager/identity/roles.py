@@ -1,4 +1,4 @@
-"""Current role of a key, and rules for who may create which key. Pure."""
+"""The current role of a key, and the rules for who may create which key. Pure."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _RANK = {Role.VIEWER: 0, Role.MEMBER: 1, Role.PROJECT_ADMIN: 2}
 
 
 def effective_role(granted: Role, membership: str | None, platform: str | None) -> Role | None:
-    """Role of a key that was ``granted`` to a user who now has these roles; None: the key is not
-    valid."""
+    """Role of a key that was ``granted`` to a user who now has these roles, or None if the key is
+    not valid."""
     if granted in PLATFORM_ROLES:
         return None if platform is None else granted if platform == "admin" else Role.AUDITOR
     if platform == "admin":
@@ -28,7 +28,7 @@ def effective_role(granted: Role, membership: str | None, platform: str | None) 
 
 
 def role_of_user(membership: str | None, platform: str | None) -> Role | None:
-    """Role of a user who has signed in and acts in a project; None: none."""
+    """Role of a user who has signed in and acts in a project, or None."""
     return (
         Role(platform) if platform is not None else _OF_MEMBER[membership] if membership else None
     )
@@ -37,8 +37,8 @@ def role_of_user(membership: str | None, platform: str | None) -> Role | None:
 def model_access(
     role: Role, scopes: Collection[str] | None, models: Collection[str] | None
 ) -> Collection[str] | None:
-    """Models that a key may use, among those that its project sees; None: all. A viewer's key may
-    use those that it lists, an auditor's none."""
+    """Models that a key may use, among those that its project sees; None means all. A viewer's key
+    may use the models that it lists, and an auditor's key none."""
     if role is Role.AUDITOR or (scopes is not None and "models:use" not in scopes):
         return ()
     return () if role is Role.VIEWER and models is None else models
@@ -46,7 +46,7 @@ def model_access(
 
 @dataclass(frozen=True, slots=True)
 class UserFacts:
-    """Stored facts about the user of a key to be created. ``known``: the user exists."""
+    """Stored facts about the user for whom a key is to be created. ``known``: the user exists."""
 
     known: bool
     platform_role: str | None

@@ -19,8 +19,8 @@ from moorage.manager.identity.keys import ApiKey, Owner
 @dataclass(frozen=True, slots=True)
 class Scope:
     """``actor``: the caller's name in histories. ``owner``: owner of everything that the call
-    creates. ``projects``: projects whose data it may read; None: all. ``key``: None for the manager
-    itself. ``trace``: the span of the request, if it is traced; created resources belong to that
+    creates. ``projects``: projects whose data it may read; None means all. ``key``: None for the
+    manager itself. ``trace``: the request's span, if it is traced; created resources belong to that
     trace."""
 
     actor: str
@@ -32,8 +32,8 @@ class Scope:
 
     @staticmethod
     def system(actor: str = "manager", owner: Owner | None = None) -> Scope:
-        """Scope of a loop of the manager, for all projects. ``owner``: owner of what it creates for
-        somebody."""
+        """Scope of one of the manager's loops, for all projects. ``owner``: owner of what it
+        creates for a user."""
         return Scope(actor, owner or Owner(actor), Role.ADMIN, None)
 
     @staticmethod
@@ -48,8 +48,8 @@ class Scope:
         return Scope(_actor(key), key.owner, role=key.role, projects=(key.owner.project,), key=key)
 
     def require_all(self, what: str) -> None:
-        """Require all projects, for resources that belong to none. Raises ``NotFound`` for a scope
-        of some projects."""
+        """Require access to all projects, for resources that belong to none. Raises ``NotFound`` if
+        the scope is limited to some projects."""
         if self.projects is not None:
             raise NotFound(
                 f"{what} of the platform are visible to administrators and auditors only"
@@ -57,12 +57,12 @@ class Scope:
 
     @property
     def user(self) -> str | None:
-        """User whose resources the call may change in ``projects``; None: everyone's."""
+        """User whose resources the call may change in ``projects``; None means everyone's."""
         return self.owner.user if self.role in (Role.VIEWER, Role.MEMBER) else None
 
     def isolating(self, isolated: bool) -> Scope:
-        """Scope for a program that somebody else has written: if ``isolated``, what it creates runs
-        isolated, even an administrator's."""
+        """Scope for a program that another person has written. If ``isolated``, whatever it creates
+        runs isolated, even for an administrator."""
         if not isolated or self.owner.isolated:
             return self
         return replace(self, owner=replace(self.owner, isolated=True))

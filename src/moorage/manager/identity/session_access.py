@@ -1,5 +1,5 @@
-"""Refusals of the manager's doors to sessions, with their texts: REST, WebSockets, SSH and SFTP.
-Pure.
+"""Refusals, with their texts, at the manager's entrances to sessions: REST, WebSockets, SSH and
+SFTP. Pure.
 
 The decisions are made by ``common/model/session_access.py``.
 """
@@ -48,11 +48,11 @@ def token_opens(
     runtime: str,
     isolated: bool,
 ) -> bool:
-    """Whether an access token opens the session of ``owner``: it does while its maker may open the
-    session's ports.
+    """Whether an access token opens the session of ``owner``, which it does while its creator may
+    open the session's ports.
 
-    ``maker``: the role of that user in the project of the session."""
-    # In whichever other projects the maker reads.
+    ``maker``: the creator's role in the session's project."""
+    # Whatever other projects the creator can read.
     caller = Caller(maker, maker_name, None, scopes)
     session = Subject(owner, "", kind_of(runtime, isolated=isolated))
     return decide(caller, session, Action.PORTS) is Verdict.ALLOWED
@@ -61,8 +61,8 @@ def token_opens(
 def refusal(
     scope: Scope, session: SessionView, action: Action, what: str = ""
 ) -> MoorageError | None:
-    """None if the caller may do this with the session. ``what``: the name of the session in the
-    text."""
+    """The refusal, or None if the caller may do this with the session. ``what`` names the session
+    in the text."""
     verdict = decide(caller_of(scope), subject_of(session), action)
     what = what or f"session {session.name!r}"
     if verdict is Verdict.ALLOWED:
@@ -82,7 +82,7 @@ def refusal(
 
 
 def refusal_of_key(scope: Scope, action: Action) -> Forbidden | None:
-    """The refusal if the caller may do this with no session; otherwise None."""
+    """The refusal if the caller may not do this with any session; otherwise None."""
     key = scope.key
     if key is None:
         return None

@@ -12,7 +12,7 @@ from moorage.common.views.ssh_keys import SSH_KEY_NAMESPACE, SshKeySpec
 from moorage.manager.crypto.ssh_signatures import signer_of
 
 VALID = timedelta(minutes=15)
-# Between the clocks of two managers.
+# Maximum difference between the clocks of two managers.
 _SKEW = timedelta(minutes=1)
 _NEXT = (
     "`moorage keys add-ssh FILE.pub` does all of it; by hand, sign the `challenge` of GET "
@@ -52,7 +52,7 @@ def check_proof(
         if not spec.challenge.startswith(prefix):
             raise ValueError
         age = now - datetime.fromisoformat(spec.challenge.removeprefix(prefix))
-    except (ValueError, TypeError):  # TypeError: a time without a zone
+    except (ValueError, TypeError):  # TypeError if the time has no zone
         raise InvalidInput(
             f"challenge was not issued by this installation to user {user!r}", next_step=_NEXT
         ) from None
@@ -60,7 +60,7 @@ def check_proof(
     if not -_SKEW <= age <= VALID:
         raise InvalidInput("challenge has expired", next_step="request a new one, and sign that")
 
-    # Editors and `echo` put a line feed at the end of the file that is signed.
+    # Editors and `echo` add a line feed at the end of the signed file.
     messages = [spec.challenge.encode() + end for end in (b"", b"\n")]
     try:
         signer = next(

@@ -1,4 +1,4 @@
-"""Detection of jumps of the database's clock, by one process with its own monotonic clock. Pure.
+"""Detection of jumps of the database's clock, in one process, by its monotonic clock. Pure.
 
 Deadlines are timestamps of the database. When its clock is set forward, or a standby with another
 clock takes over, every deadline passes at once although no time has passed. The leader therefore
@@ -17,13 +17,14 @@ from moorage.common.model.status import AWAITING_AGENT, Status
 
 TOLERANCE_S = 1.0
 # Within this time, a new leader learns what happened to sessions while no manager ran: agents
-# reconnect within five seconds, and report. Deadlines for an agent's answer do not count earlier.
+# reconnect within five seconds, and report. Deadlines for an agent's answer do not apply before
+# that.
 SETTLE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Reading of the database's clock: its time was ``at`` at some moment between ``sent`` and
+    """A reading of the database's clock, which showed ``at`` at some moment between ``sent`` and
     ``received`` (monotonic seconds)."""
 
     at: datetime
@@ -48,6 +49,6 @@ def forward_jump_s(earlier: Reading, later: Reading) -> float:
 
 
 def deadline_counts(status: Status, led_s: float) -> bool:
-    """Whether a leader that has led for ``led_s`` seconds may act on a passed deadline of this
+    """Whether a leader that has led for ``led_s`` seconds may act on a passed deadline for this
     status."""
     return led_s >= SETTLE_S or status not in AWAITING_AGENT

@@ -1,4 +1,4 @@
-"""Deadlines of session statuses: how long a session may stay in each one. Pure.
+"""Deadlines of session statuses: how long a session may stay in each status. Pure.
 
 Every status that is not terminal has an entry in ``DEADLINES``. A limit of None is allowed only
 where the description names the reason.
@@ -15,8 +15,7 @@ from moorage.common.model.status import TERMINAL, Status
 
 # A connected agent applies new orders within milliseconds.
 APPLY_ORDERS_S = 60.0
-# The agent enforces start_timeout_s itself and reports the cause. The manager's deadline is the
-# later one.
+# The agent enforces start_timeout_s itself and reports the cause. The manager's deadline is later.
 START_MARGIN_S = 30.0
 STOP_MARGIN_S = 30.0
 # A site ends a job at its walltime; the agent notices later.
@@ -25,7 +24,8 @@ WALLTIME_MARGIN_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """``seconds(spec, lost_grace_s)`` counts from entering the status; None: no limit."""
+    """``seconds(spec, lost_grace_s)`` is counted from when the session enters the status; None
+    means no limit."""
 
     seconds: Callable[[SessionSpec, float], float | None]
     description: str
@@ -43,7 +43,7 @@ def run_limit_s(spec: SessionSpec, ends_in_s: float | None = None) -> float | No
 
 
 def run_limit_reason(spec: SessionSpec) -> Reason:
-    """Reason with which a session ends that has reached its limit."""
+    """The reason with which a session ends when it reaches its limit."""
     limits = [limit for limit in (spec.timeout_s, spec.max_lifetime_s) if limit is not None]
     if spec.walltime_s is not None and all(spec.walltime_s < limit for limit in limits):
         return Reason.WALLTIME
@@ -95,6 +95,6 @@ DEADLINES: Mapping[Status, Deadline] = {
 
 
 def deadline_s(status: Status, spec: SessionSpec, lost_grace_s: float) -> float | None:
-    """Seconds that a session may stay in ``status``; None: no limit (PENDING, QUEUED, RUNNING, or
-    terminal)."""
+    """Seconds that a session may stay in ``status``, or None without a limit (PENDING, QUEUED,
+    RUNNING, or terminal)."""
     return None if status in TERMINAL else DEADLINES[status].seconds(spec, lost_grace_s)

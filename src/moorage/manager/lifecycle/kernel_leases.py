@@ -1,8 +1,9 @@
 """Expiry of kernels' leases: finds leases that have certainly expired on their nodes. Pure.
 
 The node counts from when it sent the last report that a manager stored. This side counts from when
-it first saw that no later report was stored, by the monotonic clock of one process, so it is always
-later: neither a jump of the database's clock nor a new leader ends a lease too early.
+it first saw that no later report was stored, by the monotonic clock of one process. It therefore
+always starts later, and neither a jump of the database's clock nor a new leader ends a lease too
+early.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from moorage.common.model.ids import AgentId, KernelId
 # rates.
 MARGIN_S = 5.0
 MARGIN_RATIO = 0.1
-# A process that has not looked for this long starts from scratch: its clock may have leapt.
+# A process that has not looked for this long starts from scratch, because its clock may have
+# jumped.
 LONGEST_PAUSE_S = 10.0
 
 
@@ -47,8 +49,8 @@ class KernelLeaseWatch:
         self._looked_at = -float("inf")
 
     def expired(self, kernels: Sequence[LeasedKernel], now_s: float) -> list[LeasedKernel]:
-        """The kernels among ``kernels``, all that exist now, whose lease has expired. ``now_s``:
-        monotonic seconds."""
+        """Return the kernels whose lease has expired. ``kernels`` are all that currently exist, and
+        ``now_s`` is in monotonic seconds."""
         paused = now_s - self._looked_at > LONGEST_PAUSE_S
         self._looked_at = now_s
         before = {} if paused else self._silent_since

@@ -19,8 +19,7 @@ from moorage.common.model.status import (
 )
 
 # Kernels move forward in this order, except among ``STARTING_STEPS``, where the newest observation
-# counts: a site may put a job back into its queue, and an agent may have reported something before
-# it knew better.
+# applies: a site may put a job back into its queue, and an agent may correct an earlier report.
 STATUS_ORDER = in_order(LIVE)
 _OBSERVED_STATUS = {
     ObservedState.PREPARING: Status.PREPARING,
@@ -38,12 +37,12 @@ class AgentUpdate:
     """The content of a report about an agent and its kernels.
 
     ``observed``: the kernels that changed; all kernels of the agent if ``whole``. ``absent``:
-    kernels that the agent certainly does not have: it has removed them, has not started them
-    although ordered to, or must not run them and does not. ``unacknowledged``: kernels in orders
-    that the agent has not acknowledged, so that it may still start them. ``info_changed``: ``info``
-    or ``draining`` may differ from what is stored. ``refuses_orders``: the agent acknowledges none
-    of its orders. ``contact``: the agent waits until this report is stored. ``reach_why``: why it
-    dials out.
+    kernels that the agent certainly does not have, because it has removed them, has not started
+    them although ordered to, or must not run them and does not. ``unacknowledged``: kernels in
+    orders that the agent has not acknowledged, so that it may still start them. ``info_changed``:
+    ``info`` or ``draining`` may differ from what is stored. ``refuses_orders``: the agent
+    acknowledges none of its orders. ``contact``: the agent is waiting for this report to be stored.
+    ``reach_why``: why it dials out.
     """
 
     info: AgentInfo
@@ -88,7 +87,8 @@ class AgentUpdate:
         return not (self.whole or self.info_changed or self.observed or self.absent or self.contact)
 
     def with_unknown(self, kernels: Iterable[KernelId]) -> AgentUpdate:
-        """The update with these kernels set to UNKNOWN, although the report lacks them."""
+        """The update with these kernels set to UNKNOWN even though the report does not include
+        them."""
         unknown = {k: Observation(k, SessionId(""), ObservedState.UNKNOWN) for k in kernels}
         observed = {**self.observed, **unknown}
         absent = self.absent - unknown.keys()
@@ -125,7 +125,7 @@ class KernelChange:
 
 
 def next_kernel_status(status: Status, observation: Observation) -> Status:
-    """A kernel's status after an observation: a kernel that has run does not start again, and
+    """A kernel's status after an observation. A kernel that has run does not start again, and
     UNKNOWN changes nothing."""
     if status in TERMINAL:
         return status
@@ -150,9 +150,9 @@ def kernel_changes(stored: Iterable[StoredKernel], update: AgentUpdate) -> list[
 
     A kernel that the agent has had and a full report omits is gone. An ordered kernel may not have
     arrived yet, and a kernel that is being stopped may not have been withdrawn yet: these are gone
-    once they are listed as absent. A new progress text counts as a change, as does the health of a
-    running kernel, although the status stays the same. So does a queued job that its site or its
-    agent no longer reports as queued.
+    once they are listed as absent. A new progress text is a change, as is the health of a running
+    kernel, even if the status stays the same. So is a queued job that its site or its agent no
+    longer reports as queued.
     """
     changes = []
     for kernel in stored:
@@ -207,7 +207,7 @@ def _is_silent(observation: Observation) -> bool:
 
 
 def _times_differ(kernel: StoredKernel, observation: Observation) -> bool:
-    """Whether the times differ. An end that is unknown for a moment keeps its former value."""
+    """Whether the times differ. An end time that is briefly unknown keeps its former value."""
     starts = abs(observation.expected_start - kernel.expected_start) >= 1
     return starts or (observation.ends_at > 0 and abs(observation.ends_at - kernel.ends_at) >= 1)
 
@@ -226,8 +226,9 @@ def _is_omitted(kernel: StoredKernel, update: AgentUpdate) -> bool:
 def ended_kernels(
     stored: Iterable[StoredKernel], changes: Iterable[KernelChange], update: AgentUpdate
 ) -> list[KernelId]:
-    """Kernels whose allocations can be freed: those that end now, and those that had been given up
-    (agent lost, stop timed out) and that the agent reports as ended or absent."""
+    """Kernels whose allocations can be freed: kernels that end with this update, and kernels that
+    had been given up (agent lost, stop timed out) and that the agent now reports as ended or
+    absent."""
     given_up = [k.kernel_id for k in stored if k.status in TERMINAL]
     return [c.kernel_id for c in changes if c.new in TERMINAL] + [
         k

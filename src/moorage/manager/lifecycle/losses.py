@@ -1,4 +1,5 @@
-"""Sub kernels that a cluster has lost, and the part of its session's detail about them. Pure."""
+"""The sub kernels that a cluster has lost, and the part of the session's detail about them.
+Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import TERMINAL, SessionType, Status
 from moorage.manager.lifecycle.snapshots import KernelSnapshot, SessionSnapshot
 
-# Prefix of the warning that a session counts as idle, in its detail.
+# Prefix, in a session's detail, of the warning that the session is considered idle.
 IDLE = "idle: "
 
 
@@ -39,18 +40,17 @@ def describe_loss(kernel: KernelSnapshot) -> str:
 
 
 def describe_losses(session: SessionSnapshot) -> str:
-    """Describe the lost kernels; "" if there are none."""
+    """Describe the lost kernels, or return "" if there are none."""
     lost = lost_sub_kernels(session)
     return f"without {'; without '.join(map(describe_loss, lost))}" if lost else ""
 
 
 def tells_losses(detail: str, losses: str) -> bool:
-    """Whether ``detail`` describes exactly these losses, with or without the warning about
-    idleness."""
+    """Whether ``detail`` describes exactly these losses, with or without the idle warning."""
     return detail == losses or detail.startswith(f"{losses}; {IDLE}")
 
 
 def with_warning(losses: str, warning: str) -> str:
-    """The detail of a session that continues without kernels, combined with its warning. Either may
-    be ""."""
+    """The detail of a session that continues without the lost kernels, combined with its warning.
+    Either may be ""."""
     return "; ".join(part for part in (losses, warning) if part)

@@ -1,7 +1,7 @@
 """Reconciles a session with its kernels, its deadline and the requests about it. Pure.
 
-Each rule looks at the kernels of the current attempt together, however they got there, and yields
-one transition of the table in ``transitions.py``, or None.
+Each rule looks at all kernels of the current attempt together, regardless of how they reached their
+state, and yields one transition of the table in ``transitions.py``, or None.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _STEPS = {
 def stop_session(
     session: SessionSnapshot, actor: str, reason: Reason, lost_grace_s: float, *, detail: str = ""
 ) -> Transition | None:
-    """The transition for a stop, which every status accepts; None if the session is ending or has
-    ended."""
+    """The transition for a stop, which every status accepts, or None if the session is ending or
+    has ended."""
     if session.status in TERMINAL or session.status is Status.TERMINATING:
         return None
     return _transition(session, Event.STOP, lost_grace_s, reason, actor=actor, detail=detail)
@@ -57,7 +57,7 @@ def preempt_session(
     """The transition that frees resources for ``preemptor`` (a session's id).
 
     ``mode`` "requeue" returns the session to the queue, "end" stops it; either way its own
-    stop_grace_s applies. None if it holds no resources any more, or if all its kernels have ended.
+    stop_grace_s applies. None if it no longer holds resources, or if all its kernels have ended.
     """
     if not _holds_resources(session):
         return None
@@ -96,8 +96,8 @@ def drain_session(
 def reconcile_session(
     session: SessionSnapshot, now: datetime, lost_grace_s: float, *, deadlines: bool = True
 ) -> Transition | None:
-    """The transition that a session's kernels and deadline call for now. The first rule that
-    matches wins. If ``deadlines`` is false, a passed deadline does not count."""
+    """The transition that a session's kernels and deadline currently call for. The first rule that
+    matches wins. If ``deadlines`` is false, passed deadlines are ignored."""
     overdue = deadlines and session.deadline_at is not None and now >= session.deadline_at
     if session.status in TERMINAL:
         return None
@@ -157,8 +157,8 @@ def may_continue(
 
 
 def _end_at_run_limit(session: SessionSnapshot, now: datetime, lost_grace_s: float) -> Transition:
-    """The end of a session that has reached its run limit, or its later deadline: when the deadline
-    was set, the end of the walltime may have been unknown, or earlier."""
+    """The end of a session that has reached its run limit, or otherwise its later deadline. When
+    the deadline was set, the end of the walltime may have been unknown, or earlier."""
     limit_s = run_limit_s(session.spec, _ends_in_s(session, now))
     if limit_s is not None and run_limit_reason(session.spec) is Reason.WALLTIME and limit_s > 0:
         moved = _transition(
@@ -172,7 +172,7 @@ def _end_at_run_limit(session: SessionSnapshot, now: datetime, lost_grace_s: flo
 
 
 def _ends_in_s(session: SessionSnapshot, now: datetime) -> float | None:
-    """Seconds until the walltime of its main kernel ends, as far as its agent knows."""
+    """Seconds until its main kernel's walltime ends, as far as the agent knows."""
     ends_at = _main_kernel(session.kernels).ends_at
     return None if ends_at is None else (ends_at - now).total_seconds()
 
@@ -238,8 +238,8 @@ def _agent_lost(session: SessionSnapshot, lost_grace_s: float) -> Transition | N
 
 
 def _is_silent(session: SessionSnapshot) -> bool:
-    """Whether nobody reports on one of its jobs, which may have left the status whose deadline
-    passed."""
+    """Whether one of its jobs is no longer reported on, and so may have left the status whose
+    deadline passed."""
     is_job = session.status is Status.QUEUED or session.spec.job is not None
     if not is_job or session.status is Status.SCHEDULED:
         return False
@@ -254,7 +254,7 @@ def _silent(agents: Iterable[AgentId | None], rest: str) -> str:
 def _stop_overdue(session: SessionSnapshot) -> Transition:
     """Record once that the stop is late.
 
-    Only the end of its kernels ends the session, whoever observes it."""
+    The session ends only when its kernels end, whoever observes that."""
     live = [kernel for kernel in session.kernels if kernel.status not in TERMINAL]
     agents = sorted({kernel.agent_id or "" for kernel in live})
     waits = f"its kernel on agent {', '.join(agents)} is not known to have ended"
@@ -273,7 +273,7 @@ def _degrade(
 ) -> Transition | None:
     """Continue the session without the lost kernels.
 
-    This is recorded once per loss; the run time limit stays."""
+    This is recorded once per loss. The time limit of the run stays the same."""
     detail = describe_losses(session)
     if tells_losses(session.detail, detail):
         return None
@@ -287,8 +287,8 @@ def _degrade(
 
 
 def ended_without_result(shared: SharedRun) -> bool:
-    """Whether the session was stopped or never placed: a session that shares its run then takes its
-    place."""
+    """Whether the session was stopped or never placed, in which case a session that shares its run
+    takes its place."""
     stopped = shared.status is Status.TERMINATED and shared.result is Result.UNDEFINED
     return stopped or shared.status is Status.CANCELLED
 
@@ -325,8 +325,8 @@ def _reconcile_pending(
         detail = "; ".join(filter(None, (session.detail, f"{too_few} left to try")))
         return _transition(session, Event.FAIL, lost_grace_s, session.reason, detail=detail)
 
-    # Checked last: why the start failed explains more than that no time is left for another
-    # attempt.
+    # Checked last, because the reason for the failed start is more useful than the fact that no
+    # time is left for another attempt.
     return (
         _transition(session, Event.EXPIRED, lost_grace_s, Reason.PENDING_TIMEOUT)
         if overdue
@@ -338,7 +338,7 @@ def _advance(session: SessionSnapshot, now: datetime, lost_grace_s: float) -> Tr
     """Advance the session.
 
     READY needs every kernel. Earlier steps follow the kernel that is furthest ahead, unless a job
-    waits in the queue of its site: then no start counts."""
+    is waiting in its site's queue, in which case no start is counted."""
     if session.status not in STARTING:
         return None
 
@@ -387,7 +387,9 @@ def may_retry(session: SessionSnapshot, reason: Reason) -> bool:
     Only a start is retried, only for reasons that another agent may not have, and only while enough
     other agents exist (one, or as many as a multi-node cluster needs)."""
     if session.spec.type is SessionType.BATCH and reason in PROGRAM_FAILED:
-        return False  # the program ran and ended between two reports: that is the session's result
+        return (
+            False  # the program ran and ended between two reports, and that is the session's result
+        )
 
     return (
         session.status in STARTING
@@ -441,7 +443,7 @@ def _all_kernels_ended(session: SessionSnapshot, lost_grace_s: float) -> Transit
         return _transition(session, Event.READY, lost_grace_s, Reason.NONE)
 
     main = _main_kernel(session.kernels)
-    # the cause of the stop explains more than the way in which its kernels ended
+    # the cause of the stop is more useful than how its kernels ended
     if session.status is Status.TERMINATING:
         reason = session.reason or main.reason
         detail = session.detail
@@ -464,7 +466,7 @@ def _all_kernels_ended(session: SessionSnapshot, lost_grace_s: float) -> Transit
     failed = REASONS[reason].failure
     if reason is Reason.EXIT_ZERO and session.spec.type is SessionType.INFERENCE:
         failed = True
-        detail = detail or "an inference engine must not exit by itself"
+        detail = detail or "an inference engine must not exit on its own"
 
     return _finish(
         session, reason, detail=detail, failed=failed, lost_grace_s=lost_grace_s, kernel_status=None
@@ -473,7 +475,7 @@ def _all_kernels_ended(session: SessionSnapshot, lost_grace_s: float) -> Transit
 
 def _ran_between_reports(session: SessionSnapshot) -> bool:
     """Handle a program that started and ended between two reports. RUNNING is recorded before its
-    end is."""
+    end."""
     return (
         session.spec.type is SessionType.BATCH
         and session.status in STARTING

@@ -1,9 +1,9 @@
 """Silence of agents: decides which become SUSPECT or LOST, from the leader's own observations.
 Pure.
 
-Only the leader's monotonic clock counts here. The time of an agent's last report is a marker: while
-it stays the same, the agent is silent, and any other value is a sign of life. Therefore neither a
-jump of the database's clock, nor a failover or a resumed virtual machine marks any agent. The
+Only the leader's monotonic clock is used here. The time of an agent's last report is a marker:
+while it stays the same, the agent is silent, and any other value is a sign of life. A jump of the
+database's clock, a failover or a resumed virtual machine therefore never marks an agent. The
 database's clock only selects the agents to examine, so that the cost is proportional to the number
 of silent agents.
 """
@@ -42,7 +42,7 @@ class AgentContact:
 @dataclass(frozen=True, slots=True)
 class Mark:
     """An agent to be marked if it has been silent since ``last_seen``. ``silent_s``: the silence
-    that the database's clock must show as well."""
+    that the database's clock must also show."""
 
     agent_id: AgentId
     last_seen: datetime
@@ -52,8 +52,8 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class SilenceVerdict:
-    """Result of a look. ``held``: groups in which too many agents are silent simultaneously, with
-    the number of agents that would otherwise be LOST."""
+    """Result of one examination. ``held``: groups in which too many agents are silent
+    simultaneously, with the number of agents that would otherwise be LOST."""
 
     marks: tuple[Mark, ...]
     held: Mapping[str, int]
@@ -61,9 +61,9 @@ class SilenceVerdict:
 
 @dataclass(frozen=True, slots=True)
 class SilenceLimits:
-    """``lost_share``: the share of a group's agents that may be silent while silent ones become
-    LOST. One agent is always allowed to. ``longest_pause_s``: a leader that has not looked for this
-    long starts from scratch."""
+    """``lost_share``: the share of a group's agents that may be silent while silent agents still
+    become LOST. One agent may always be silent. ``longest_pause_s``: a leader that has not looked
+    for this long starts from scratch."""
 
     suspect_after_s: float
     lost_grace_s: float
@@ -72,7 +72,7 @@ class SilenceLimits:
 
 
 class SilenceWatch:
-    """Observations of one leader in one term: a new term needs a new watch."""
+    """One leader's observations in one term. A new term needs a new watch."""
 
     def __init__(self, limits: SilenceLimits) -> None:
         self._limits = limits
@@ -99,8 +99,8 @@ class SilenceWatch:
         for contact in contacts:
             status, last_seen, since = before.get(contact.agent_id, (None, None, received))
             if (status, last_seen) != (contact.status, contact.last_seen):
-                # A jump of the database's clock may account for a third of its silence, but not for
-                # more.
+                # A jump of the database's clock may account for up to a third of its silence, but
+                # not for more.
                 counts = contact.status is AgentStatus.ALIVE and not begins
                 since = received - (contact.silent_s if counts else 0.0)
 

@@ -32,7 +32,7 @@ class KernelSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class SharedRun:
-    """The session whose run another one shares, as stored."""
+    """The session whose run another session shares, as stored."""
 
     session_id: SessionId
     status: Status
@@ -46,12 +46,12 @@ class SessionSnapshot:
     """A live session, as stored, with the kernels of its current attempt.
 
     ``other_agents``: ALIVE agents of its resource group on which this run of its program has not
-    failed yet. ``untried_agents``: the same, including SUSPECT agents: while there is one, a retry
+    failed yet. ``untried_agents``: the same, including SUSPECT agents; while there is one, a retry
     may wait for it. ``requeues``: how often its program was requeued. ``requeued_from``: the last
     attempt of the previous run, or 0. ``failed_dependencies``: dependencies that did not end as
-    required, in prose; "" if there are none. ``overlap``: a new attempt may start while an earlier
-    one may still run. ``earlier_lost``: LOST agents on which a kernel of an earlier attempt may
-    still run; known for pending sessions. ``shared``: the session whose run a pending session
+    required, in prose, or "" if there are none. ``overlap``: a new attempt may start while an
+    earlier one may still run. ``earlier_lost``: LOST agents on which a kernel of an earlier attempt
+    may still run; known for pending sessions. ``shared``: the session whose run a pending session
     shares.
     """
 

@@ -22,7 +22,7 @@ _ENDED = TERMINAL | {Status.TERMINATING}
 
 @dataclass(frozen=True, slots=True)
 class HistoryRow:
-    """Entry of a session's history. ``at``: Unix seconds."""
+    """An entry in a session's history. ``at``: Unix seconds."""
 
     revision: int
     at: float
@@ -49,9 +49,9 @@ class TracedSession:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """``revision``: that of the session's history entry, if the placement was committed. ``began``,
-    ``ended``: from the start of the scheduling pass to the commit, in Unix seconds. ``holds``: the
-    reasons for which the session was not placed before, with their start times."""
+    """``revision``: the revision of the session's history entry, if the placement was committed.
+    ``began``, ``ended``: from the start of the scheduling pass to the commit, in Unix seconds.
+    ``holds``: the reasons for which the session was not placed before, with their start times."""
 
     revision: int
     began: float
@@ -61,7 +61,7 @@ class Placement:
 
 
 def ends_start(transition: Transition) -> bool:
-    """Whether a session is up, or will not start any more."""
+    """Whether a session is up, or will no longer start."""
     old = transition.old
     new = transition.new
     if new is Status.RUNNING:
@@ -72,7 +72,7 @@ def ends_start(transition: Transition) -> bool:
 def placement_spans(
     session: TracedSession, placement: Placement, new_span_id: Callable[[], int]
 ) -> list[Span]:
-    """``queue`` and ``placement``; none if the placement was not committed."""
+    """The spans ``queue`` and ``placement``, or none if the placement was not committed."""
     history = [entry for entry in session.history if entry.revision <= placement.revision]
     if not history or (history[-1].revision, history[-1].event) != (
         placement.revision,
@@ -147,7 +147,9 @@ def start_spans(
         for entry, following in pairwise(history)
         if entry.new is Status.SCHEDULED
     ]
-    if last.old is Status.PENDING:  # it was never placed: the scheduler has not recorded its wait
+    if (
+        last.old is Status.PENDING
+    ):  # it was never placed, so the scheduler has not recorded its wait
         own = context._replace(span_id=new_span_id())
         waited: dict[str, Value] = {"moorage.resource_group": session.resource_group}
         made.append(
@@ -192,7 +194,8 @@ def start_spans(
 
 
 def _pending_since(history: Sequence[HistoryRow]) -> float:
-    """Since when the session that is pending at the end of ``history`` has been pending."""
+    """The time since which the session, which is pending at the end of ``history``, has been
+    pending."""
     since = history[-1].at
     for entry in reversed(history):
         if entry.new is not Status.PENDING:

@@ -1,8 +1,8 @@
 """Sweep over all rows in chunks, round after round, in addition to the processing of changed rows.
 Pure.
 
-It finds changes that no notification announced. Chunks have a fixed size, so the cost per time is
-constant; with more rows, a round only takes longer.
+It finds changes that no notification announced. Chunks have a fixed size, so the load is constant;
+with more rows, a round only takes longer.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ Cursor = TypeVar("Cursor")
 
 
 class Sweep(Generic[Cursor]):
-    """``cursor``: the beginning of the next chunk; None: the start. ``urgent``: this round follows
-    an event after which notifications may be missing, so its chunks follow each other
+    """``cursor``: the beginning of the next chunk; None means the start. ``urgent``: this round
+    follows an event after which notifications may be missing, so its chunks follow each other
     immediately."""
 
     def __init__(self) -> None:
@@ -23,7 +23,8 @@ class Sweep(Generic[Cursor]):
         self._restarted = False
 
     def restart(self) -> None:
-        """Start a new round: anything may have changed unnoticed, even in the chunk in progress."""
+        """Start a new round, because anything may have changed unnoticed, even in the chunk in
+        progress."""
         self.cursor = None
         self.urgent = True
         self._restarted = True
@@ -34,7 +35,8 @@ class Sweep(Generic[Cursor]):
         return self.cursor
 
     def advance(self, cursor: Cursor | None) -> None:
-        """End a chunk. ``cursor``: the beginning of the next one; None: it was the last."""
+        """End a chunk. ``cursor``: the beginning of the next chunk, or None if this was the
+        last."""
         if not self._restarted:
             self.cursor = cursor
             self.urgent = self.urgent and cursor is not None

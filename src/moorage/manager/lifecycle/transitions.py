@@ -25,9 +25,9 @@ class Event(StrEnum):
     QUEUED = "queued"  # a batch system has accepted its job
     CREATING = "creating"
     READY = "ready"
-    EXTENDED = "extended"  # the walltime ends later than was known
-    IDLE_WARNING = "idle-warning"  # it counts as idle, and will end soon
-    IN_USE = "in-use"  # the warning is void: it is used again or was extended
+    EXTENDED = "extended"  # the walltime ends later than previously known
+    IDLE_WARNING = "idle-warning"  # it is considered idle, and will end soon
+    IN_USE = "in-use"  # the warning is void, because the session is used again or was extended
     DEGRADED = "degraded"  # a cluster lost a sub kernel and continues without it
     COMPLETED = "completed"  # a cluster's main1 succeeded: the sub kernels are stopped
     RETRY = "retry"  # the start failed, and another agent may succeed

@@ -1,7 +1,7 @@
-"""End of kernels on silent agents by the walltime of their jobs. Pure.
+"""The end of kernels on silent agents, derived from the walltimes of their jobs. Pure.
 
 A job outlives its agent, but not its walltime, whose end the agent has reported. Two clocks must
-agree that it has passed, so that a jump of one clock ends no kernel.
+agree that it has passed, so that a jump of one clock does not end any kernel.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from datetime import datetime
 
 from moorage.common.model.ids import AgentId, KernelId
 
-# Sites kill a little late, and clocks differ.
+# Sites kill jobs a little late, and clocks differ.
 GRACE_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
 class WalltimeKernel:
-    """Live kernel on a silent agent. ``contact``: time of the last report that was stored.
+    """A live kernel on a silent agent. ``contact``: time of the last report that was stored.
     ``ends_at``: the end of its walltime. ``now``: time by the database's clock."""
 
     kernel_id: KernelId
@@ -29,5 +29,5 @@ class WalltimeKernel:
 
 
 def outlived(kernels: Sequence[WalltimeKernel], now: datetime) -> list[WalltimeKernel]:
-    """Kernels that cannot be running any more. ``now``: time by the clock of this process."""
+    """Kernels that can no longer be running. ``now``: time by this process's clock."""
     return [k for k in kernels if (min(k.now, now) - k.ends_at).total_seconds() >= GRACE_S]

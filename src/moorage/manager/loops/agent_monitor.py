@@ -15,7 +15,7 @@ log = structlog.get_logger("moorage.agents")
 
 
 class AgentMonitor:
-    """``limits``: except ``longest_pause_s``; see ``SilenceLimits``."""
+    """``limits``: see ``SilenceLimits``; ``longest_pause_s`` is set here."""
 
     def __init__(
         self,

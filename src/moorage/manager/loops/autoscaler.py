@@ -2,7 +2,8 @@
 decides.
 
 It examines endpoints that are new, whose load has changed, or whose next decision is due. A new
-leader knows no earlier load, so it scales nothing down until it has observed for long enough.
+leader has no record of earlier load, so it does not scale anything down until it has observed for
+long enough.
 """
 
 from __future__ import annotations
@@ -29,19 +30,19 @@ log = structlog.get_logger("moorage.autoscale")
 _SCOPE = Scope.system("autoscaler")
 INTERVAL_S = 2.0
 AT_ONCE = 100
-# Interval at which an endpoint is examined if nothing changes: values that nobody reports may have
-# changed, such as the age of a report. And the number of endpoints per run, longest-waiting first;
+# Interval at which an endpoint is examined if nothing changes, because unreported values such as
+# the age of a report may have changed. Then the number of endpoints per run, longest-waiting first;
 # with more endpoints, the interval is longer.
 LOOK_S = 30.0
 SWEPT = 8
-# A sample that is closer than this to the previous one replaces it.
+# A sample closer than this to the previous one replaces it.
 _RESOLUTION_S = 1.0
 
 
 @dataclass
 class _Watched:
-    """Memory of one endpoint: samples, oldest first, and the last request counters. ``looked_at``:
-    time of the last sample, in monotonic seconds."""
+    """What is remembered of one endpoint: its samples, oldest first, and its last request counters.
+    ``looked_at``: time of the last sample, in monotonic seconds."""
 
     looked_at: float = 0.0
     samples: list[LoadSample] = field(default_factory=list)

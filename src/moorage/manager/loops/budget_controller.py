@@ -18,8 +18,8 @@ from moorage.manager.store import Store, Topic
 from moorage.manager.termination import SessionTerminator
 
 log = structlog.get_logger("moorage.budgets")
-# Interval at which all budgets are aggregated; shorter if one will be exhausted before, but never
-# for more than this share of the time.
+# Interval at which all budgets are aggregated; shorter if one will be exhausted earlier, but
+# aggregating never takes more than this share of the time.
 INTERVAL_S = 10.0
 LEAST_S = 1.0
 SHARE = 0.1
@@ -72,6 +72,6 @@ class BudgetController:
 
 def next_in_s(left_s: Iterable[float | None], took_s: float) -> float:
     """Seconds until the next aggregation: when the first budget is exhausted at its current rate.
-    ``took_s``: duration of this one. Pure."""
+    ``took_s``: duration of this aggregation. Pure."""
     soonest_s = min((seconds for seconds in left_s if seconds is not None), default=INTERVAL_S)
     return min(max(soonest_s, LEAST_S, took_s / SHARE), INTERVAL_S)

@@ -32,7 +32,7 @@ class DatabaseClock:
         self._clock = clock
         self._reading: Reading | None = None
 
-        # The last reading before a jump that is not corrected yet, and that jump.
+        # The last reading before a jump that has not yet been corrected, and that jump.
         self._before_jump: Reading | None = None
         self._jump_s = 0.0
         self._corrected = 0  # jumps so far, by any manager
@@ -54,7 +54,7 @@ class DatabaseClock:
         )
 
     def counts(self, status: Status) -> bool:
-        """Whether this manager may act on passed deadlines of a status.
+        """Whether this manager may act on passed deadlines for a status.
 
         The leader may, once it knows what happened to the sessions before its term."""
         term = self._leading()
@@ -83,7 +83,9 @@ class DatabaseClock:
                 "the database's clock was set forward: deadlines move with it", seconds=jump_s
             )
 
-        if corrected != self._corrected:  # by this manager, whose answer was lost, or by another
+        if (
+            corrected != self._corrected
+        ):  # by this manager, which did not receive the answer, or by another
             self._before_jump = None
             self._jump_s = 0.0
             self._corrected = corrected

@@ -25,14 +25,14 @@ from moorage.manager.store import Store
 log = structlog.get_logger("moorage.recorder")
 
 WRITE_EVERY_S = 1.0
-# Interval of complete snapshots, at which reading can begin.
+# Interval between complete snapshots, at which reading can begin.
 SNAPSHOT_EVERY_S = 300.0
 # Limits of unwritten agents, sessions and places: above the first, write immediately; above the
 # second, drop.
 WRITE_NOW_ITEMS = 20_000
 MAX_ITEMS = 200_000
 MAX_UNSENT_BYTES = 16_000_000  # encoded, not yet in the database
-# Encoding yields to other tasks after this time.
+# After this time, encoding yields to other tasks.
 YIELD_AFTER_S = 0.003
 FINAL_WRITE_TIMEOUT_S = 2.0
 
@@ -102,8 +102,8 @@ class DecisionRecorder:
         placed: int,
         term: int,
     ) -> None:
-        """Record a finished pass. ``at``: time of its plan (Unix microseconds). ``took``:
-        microseconds."""
+        """Record a finished pass. ``at``: time of its plan (Unix microseconds). ``took``: its
+        duration in microseconds."""
         group = self._groups.get(snapshot.group)
         if group is None:
             group = self._groups[snapshot.group] = _Group(Writer(snapshot.group))
@@ -134,7 +134,7 @@ class DecisionRecorder:
         log.warning("decisions dropped", group=name, passes=lost, why=why)
 
     async def write(self) -> None:
-        """Write all records. If the database does not accept some now, they are retried the next
+        """Write all records. If the database does not accept some of them, they are retried next
         time."""
         for name, group in list(self._groups.items()):
             if group.passes:
@@ -175,7 +175,7 @@ class DecisionRecorder:
         try:
             for batch, term in _split_at_snapshots(passes, terms):
                 body = await self._body(group.writer, batch, term)
-                if group.drops != drops:  # dropped since: this builds on lost ones
+                if group.drops != drops:  # records were dropped since, and this one builds on them
                     return
 
                 begin = batch[0].at

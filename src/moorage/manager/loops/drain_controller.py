@@ -20,7 +20,7 @@ TOGETHER = 200
 
 class DrainController:
     """Moves remaining sessions. The replica controller replaces replicas before the deadline.
-    Sessions that start after the deadline are moved as well."""
+    Sessions that start after the deadline are also moved."""
 
     def __init__(self, store: Store, leader: Leader, clock: Clock, lost_grace_s: float) -> None:
         self._store = store

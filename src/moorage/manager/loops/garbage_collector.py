@@ -22,13 +22,13 @@ AGENT_HISTORY_DAYS = 365
 INTERVAL_S = 5.0
 DELETE_EVERY_S = 60.0
 DELETE_OTHERS_EVERY_S = 3600.0
-# Deleting yields to other work of this loop after this time, and continues in the next iteration.
+# After this time, deleting yields to this loop's other work, and continues in the next iteration.
 DELETE_FOR_S = 2.5
 # Nothing is deleted by age before the clock has been steady for this long.
 STEADY_S = 3600.0
 COMPACT_EVERY_S = 60.0
 SHRINK_EVERY_S = 300.0
-# Every minute of the history has a sample.
+# The history has a sample for every minute.
 SAMPLE_EVERY_S = 30.0
 
 
@@ -36,7 +36,7 @@ SAMPLE_EVERY_S = 30.0
 class Retention:
     """Retention of rows, in seconds. ``usage_s``: usage of sessions. ``sessions_s``: ended
     sessions. ``records_s``: usage records of models. ``decisions_s``, ``decisions_bytes``: decision
-    records, in seconds and bytes; None: unlimited."""
+    records, in seconds and bytes; None means unlimited."""
 
     decisions_s: float | None = None
     decisions_bytes: int = 0
@@ -47,7 +47,7 @@ class Retention:
 
 
 class GarbageCollector:
-    """Runs in the leader."""
+    """Runs on the leader."""
 
     def __init__(
         self,
@@ -95,8 +95,8 @@ class GarbageCollector:
             if self._kept.decisions_s is not None:
                 await self._store.decisions.trim(self._kept.decisions_s, self._kept.decisions_bytes)
 
-        # Rows that look old because the clock was set forward may be young again once the clock is
-        # right.
+        # Rows that look old because the clock was set forward may turn out to be recent once the
+        # clock is right.
         if self._leader.deadlines.steady_s < STEADY_S:
             return
 

@@ -1,4 +1,4 @@
-"""Idle controller: warns interactive sessions that nobody uses, and stops them.
+"""Idle controller: warns unused interactive sessions, and stops them.
 
 It counts only time that it has itself observed while leading, so neither a gap nor a clock jump
 ends a session.
@@ -35,7 +35,8 @@ from moorage.manager.workloads.idle import (
 
 log = structlog.get_logger("moorage.idle")
 INTERVAL_S = 5.0
-# A longer interval between two looks counts as this one: nobody looked in between.
+# A longer interval between two observations counts as this much, because nothing was observed in
+# between.
 LONGEST_S = 3 * INTERVAL_S
 
 
@@ -114,7 +115,7 @@ def _windows(rules: Mapping[SessionId, IdleSettings]) -> dict[SessionId, tuple[f
 def _judge(
     session: IdleSession, elapsed_s: float, settings: IdleSettings, use: MeanUse | None
 ) -> Judgment:
-    """Judge a session. A session whose agents are silent is not observed."""
+    """Assess a session. A session whose agents are silent is not observed."""
     used = {} if use is None else percent_used(session.slots, use.cpu, use.memory, use.gpu)
     look = Look(
         elapsed_s if session.reached else 0.0,

@@ -1,9 +1,8 @@
 """Leader election by a lease in Postgres. Each lease has a term, and every write of a leader checks
 it.
 
-Durations are measured by each manager's own monotonic clock: how long the leader may trust its
-lease, and how long a follower has seen a lease that was not renewed. Clocks of two hosts are never
-compared.
+Each manager measures durations by its own monotonic clock: how long the leader may trust its lease,
+and for how long a follower has seen it unrenewed. Clocks of two hosts are never compared.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _SHORTEST_LOOK_S = 0.02
 
 
 class LeaseWatch:
-    """A follower's view of the lease: how long it has been unchanged. Pure."""
+    """A follower's view of the lease, and how long it has been unchanged. Pure."""
 
     def __init__(self) -> None:
         self._last: tuple[str, int, object] | None = None
@@ -49,8 +48,9 @@ class LeaseWatch:
 
 
 class Leader:
-    """``term``: the term of this manager's lease while it is the leader, else None. ``deadlines``:
-    the clock by which the leader acts. ``on_term`` runs when this manager begins a term."""
+    """``term``: the term of this manager's lease while it is the leader, otherwise None.
+    ``deadlines``: the clock by which the leader acts. ``on_term`` runs when this manager begins a
+    term."""
 
     def __init__(
         self, store: Store, clock: Clock, on_term: Callable[[], None] = lambda: None
@@ -76,7 +76,8 @@ class Leader:
         if self._resigned:
             return
 
-        # Counted from before the attempt: a slow but successful write must not extend the lease.
+        # Counted from before the attempt, because a slow but successful write must not extend the
+        # lease.
         started = self._clock.monotonic()
         was_leading = self.term is not None
         if self._term is None or not await self._store.leases.renew(
@@ -92,7 +93,7 @@ class Leader:
             self._trusted_until = started + LEASE_S - MARGIN_S
             if not was_leading:
                 log.info("leading", term=self._term)
-                # Work that only the leader does has waited for a leader.
+                # Work that only the leader does has been waiting for a leader.
                 self._store.notifier.notify([Topic.SCHEDULE, Topic.ENDPOINTS, Topic.BUDGETS])
 
     async def _stand(self) -> int | None:
@@ -110,7 +111,7 @@ class Leader:
         return None
 
     async def resign(self) -> None:
-        """Release the lease, notify the followers, and do not stand again.
+        """Release the lease, notify the followers, and do not become a candidate again.
 
         Called first when the manager stops, because the remaining steps take longer than an
         election."""

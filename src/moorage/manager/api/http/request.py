@@ -187,9 +187,10 @@ def read_idempotency_key(request: web.Request) -> str | None:
 
 
 def read_if_match(request: web.Request, what: str) -> frozenset[int] | None:
-    """Read the versions in If-Match; None: the header is absent, or any version matches.
+    """Read the versions in If-Match. None means that the header is absent or that any version
+    matches.
 
-    ``what``: the kind of the resource, for the error. Raises ``InvalidInput``."""
+    ``what`` is the kind of resource, for the error. Raises ``InvalidInput``."""
     given = ",".join(request.headers.getall("If-Match", [])).strip()
     if given in ("", "*"):
         return None

@@ -444,7 +444,8 @@ async def _output(
     *,
     heartbeat_s: float | None = None,
 ) -> AsyncGenerator[bytes]:
-    """Yield the agent's answer in pieces, with an empty piece for each ``heartbeat_s`` of silence.
+    """Yield the agent's answer in pieces, with an empty piece after each ``heartbeat_s`` of
+    silence.
 
     Raises the agent's refusal."""
     async with call.deps.execs.ask(session, hostname, json.dumps(request)) as command:

@@ -195,9 +195,9 @@ async def draw_pipeline(call: Call[None, NoQuery]) -> web.Response:
     access="owner",
 )
 async def stop_pipeline(call: Call[None, NoQuery]) -> PipelineView:
-    """Stop the last steps first, so that the end of a step starts no other.
+    """Stop the last steps first, so that no step starts because another has ended.
 
-    Once this has begun, all steps are stopped even if the request ends first."""
+    Once stopping has begun, all steps are stopped even if the request ends first."""
     found = await _controlled(call)
     await call.deps.terminator.stop_pipeline(call.scope, found.id, call.deps.clock)
     return await _view(call, found)
