@@ -38,10 +38,10 @@ class Reading:
 
 
 def forward_jump_s(earlier: Reading, later: Reading) -> float:
-    """Seconds by which the clock was set forward between two readings; 0 for none.
+    """Seconds by which the clock was set forward between two readings, or 0.
 
-    If the readings leave a range open, the largest value is returned, so that a deadline moved by
-    it is never early."""
+    If the readings allow a range, its largest value is returned, so that a deadline moved by it is
+    never early."""
     passed = (later.at - earlier.at).total_seconds()
     if passed - (later.received - earlier.sent) <= TOLERANCE_S:
         return 0.0

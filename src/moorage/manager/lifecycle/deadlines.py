@@ -32,10 +32,10 @@ class Deadline:
 
 
 def run_limit_s(spec: SessionSpec, ends_in_s: float | None = None) -> float | None:
-    """Seconds that the session may run after it became ready.
+    """Seconds that the session may run after it becomes ready.
 
-    ``ends_in_s``: seconds until its walltime ends, if known; its job has been running since
-    before."""
+    ``ends_in_s``: seconds until its walltime ends, if known; its job was already running before the
+    session became ready."""
     left_s = spec.walltime_s if ends_in_s is None else ends_in_s
     walltime_s = None if left_s is None else left_s + WALLTIME_MARGIN_S
     limits = (spec.timeout_s, spec.max_lifetime_s, walltime_s)
@@ -51,8 +51,8 @@ def run_limit_reason(spec: SessionSpec) -> Reason:
 
 
 def _start_limit(spec: SessionSpec, _: float) -> float | None:
-    """Limit of a start. Only a job's agent knows how long the site was silent, which does not
-    count.
+    """The time limit for a start. Only a job's agent knows how long the site was silent, and that
+    time is not counted.
 
     No job outlives its walltime."""
     limit_s = spec.start_timeout_s + START_MARGIN_S

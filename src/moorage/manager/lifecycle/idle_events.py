@@ -11,11 +11,11 @@ from moorage.manager.lifecycle.transitions import Event, Transition, next_status
 
 
 def idle_event(session: SessionSnapshot, detail: str, now: datetime) -> Transition | None:
-    """The event of a warning. ``detail``: its text; "": the warning is void.
+    """The event for a warning. ``detail`` is its text; "" means that the warning is void.
 
-    None for a session that does not run, and for a void warning if none is recorded. The session's
-    deadline is kept, and so is the part of its detail about lost kernels; otherwise their loss
-    would be recorded again."""
+    None for a session that is not running, and for a void warning if none is recorded. The
+    session's deadline is kept, and so is the part of its detail about lost kernels; otherwise their
+    loss would be recorded again."""
     told = with_warning(describe_losses(session), detail)
     if session.status is not Status.RUNNING or (not detail and told == session.detail):
         return None

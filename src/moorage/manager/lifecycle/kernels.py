@@ -98,9 +98,9 @@ class AgentUpdate:
 class StoredKernel(NamedTuple):
     """Stored state of a kernel.
 
-    ``start_detail``: the stored progress text of a kernel that is starting, else None.
-    ``expected_start`` and ``ends_at``: as in ``Observation``. ``address``: host and port; None:
-    unknown. ``is_silent``: its agent last reported UNKNOWN, where that was stored."""
+    ``start_detail``: the stored progress text of a kernel that is starting, otherwise None.
+    ``expected_start`` and ``ends_at``: as in ``Observation``. ``address``: host and port, or None
+    if unknown. ``is_silent``: its agent last reported UNKNOWN, if that was stored."""
 
     kernel_id: KernelId
     session_id: SessionId

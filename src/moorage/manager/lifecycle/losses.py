@@ -18,10 +18,10 @@ def may_degrade(spec: SessionSpec) -> bool:
 
 
 def lost_sub_kernels(session: SessionSnapshot) -> list[KernelSnapshot]:
-    """Sub kernels of a cluster that ended although they should not have, or without which it may
+    """Sub kernels of a cluster that ended when they should not have, or without which it may
     continue.
 
-    In a batch session a sub kernel may finish before main1 does."""
+    In a batch session, a sub kernel may finish before main1 does."""
     expected = Reason.EXIT_ZERO if session.spec.type is SessionType.BATCH else None
     degrades = session.status is Status.RUNNING and may_degrade(session.spec)
     subs = [kernel for kernel in session.kernels if kernel.hostname != MAIN]

@@ -157,8 +157,8 @@ def may_continue(
 
 
 def _end_at_run_limit(session: SessionSnapshot, now: datetime, lost_grace_s: float) -> Transition:
-    """The end of a session that has reached its run limit, or otherwise its later deadline. When
-    the deadline was set, the end of the walltime may have been unknown, or earlier."""
+    """End a session that has reached its run limit, or extend its deadline: when the deadline was
+    set, the end of the walltime may have been unknown, or earlier."""
     limit_s = run_limit_s(session.spec, _ends_in_s(session, now))
     if limit_s is not None and run_limit_reason(session.spec) is Reason.WALLTIME and limit_s > 0:
         moved = _transition(
@@ -338,7 +338,7 @@ def _advance(session: SessionSnapshot, now: datetime, lost_grace_s: float) -> Tr
     """Advance the session.
 
     READY needs every kernel. Earlier steps follow the kernel that is furthest ahead, unless a job
-    is waiting in its site's queue, in which case no start is counted."""
+    is waiting in its site's queue; kernels that are starting are then ignored."""
     if session.status not in STARTING:
         return None
 

@@ -111,8 +111,8 @@ class Transition:
     history row.
 
     ``kernel_status``: the status that the session's live kernels get in the same statement, if any.
-    It is never terminal: a kernel has ended only when that is known. ``backoff_s`` (REQUEUE only):
-    the session is not placed before this many seconds have passed.
+    It is never terminal, because a kernel has ended only when that is known. ``backoff_s`` (REQUEUE
+    only): the session is not placed before this many seconds have passed.
     """
 
     session_id: SessionId

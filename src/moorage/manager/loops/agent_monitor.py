@@ -15,7 +15,7 @@ log = structlog.get_logger("moorage.agents")
 
 
 class AgentMonitor:
-    """``limits``: see ``SilenceLimits``; ``longest_pause_s`` is set here."""
+    """``SilenceLimits`` describes the limits."""
 
     def __init__(
         self,

@@ -14,7 +14,7 @@ from moorage.manager.loops.leader import Leader
 from moorage.manager.store import Store
 
 log = structlog.get_logger("moorage.drain")
-# Number of sessions moved together: reading more of them would block the event loop.
+# Number of sessions moved together. Reading more of them would block the event loop.
 TOGETHER = 200
 
 

@@ -1,8 +1,8 @@
 """Integrity checks of live rows, in parts: how the garbage collector detects drift.
 
 A round begins at most once a minute. Its parts take about equally long; a longer part that cannot
-be divided is followed by a longer pause. More rows make a round longer, but not more expensive per
-minute. ``moorage db check`` checks everything in one run.
+be divided is followed by a longer pause. More rows make a round longer, but do not make the checks
+more expensive. ``moorage db check`` checks everything in one run.
 """
 
 from __future__ import annotations

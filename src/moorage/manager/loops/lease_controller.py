@@ -1,4 +1,4 @@
-"""Lease controller: ends kernels of silent agents in the records once their lease or walltime has
+"""Lease controller: marks kernels of silent agents as ended once their lease or walltime has
 expired."""
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class LeaseController:
             return
 
         leased = await self._store.kernel_leases.on_silent_agents()
-        # Time after the query: a contact that the query shows is no later. A later contact prevents
-        # the write.
+        # The time after the query, so that no contact in the query's result is later. A later
+        # contact prevents the write.
         expired = self._watch.expired(leased, self._clock.monotonic())
         if expired and (ended := await self._store.kernel_leases.expire(expired, term)):
             log.warning("leases of kernels have expired", kernels=ended)

@@ -27,9 +27,9 @@ _PROXIES = 1000
 
 
 class LoadWriter:
-    """``saw_traffic``: called with the sessions whose apps had traffic. ``on_refused``: called with
-    the name and the incarnation of a report that was not written, and the address of the process
-    that owns the name."""
+    """``saw_traffic`` is called with the sessions whose apps had traffic. ``on_refused`` is called
+    with the name and the incarnation of a report that was not written, and the address of the
+    process that owns the name."""
 
     def __init__(
         self,
@@ -44,14 +44,14 @@ class LoadWriter:
         self._on_refused = on_refused
         self._newest: dict[str, LoadReport] = {}
 
-        # Sessions with requests, by proxy and model, to notice when the last one ends.
+        # Sessions with requests, by proxy and model, to notice when the last request ends.
         self._busy: dict[tuple[str, str], frozenset[str]] = {}
         self._ended: dict[str, str] = {}  # names whose link has ended, with the incarnation
         self._forgot_at = clock.monotonic()
         self.loop = Loop("load", self.run_once, interval_s=EVERY_S, clock=clock)
 
     def record_load(self, report: LoadReport) -> None:
-        """Record the load of a report; never blocks."""
+        """Record the load from a report; never blocks."""
         if report.apps:
             self._saw_traffic(report.apps)
 
@@ -65,8 +65,8 @@ class LoadWriter:
             self.loop.nudge()
 
     async def claim(self, report: LoadReport, address: str) -> str | None:
-        """Write the first report of a link from ``address`` now. Returns the address of the process
-        that owns the name; None: this one.
+        """Write the first report of a link from ``address`` immediately. Returns the address of the
+        process that owns the name, or None if this process owns it.
 
         Raises ``StoreUnavailable``."""
         await self._release()
@@ -74,15 +74,15 @@ class LoadWriter:
         return refused.get(report.proxy_id)
 
     def proxy_gone(self, proxy_id: str, incarnation: str) -> None:
-        """Note that the link has ended. The last report stays until it is too old: the proxy may be
-        connected to another manager by now."""
+        """Note that the link has ended. The last report stays until it is too old, because the
+        proxy may by now be connected to another manager."""
         self._busy = {key: busy for key, busy in self._busy.items() if key[0] != proxy_id}
         self._ended[proxy_id] = incarnation
         self.loop.nudge()
 
     def _is_urgent(self, report: LoadReport) -> bool:
-        """Whether a request waits, or a replica has no requests any more: it may be a draining
-        one."""
+        """Whether a request is waiting, or a replica no longer has requests, since it may be
+        draining."""
         urgent = False
         for load in report.models:
             key = (report.proxy_id, load.model)

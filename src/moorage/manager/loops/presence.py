@@ -2,7 +2,7 @@
 stopped.
 
 Agents of a removed manager are detached: nothing is placed on them until they are connected to
-another one. Only this module decides that a manager is away, by its own monotonic clock.
+another manager. Only this module decides that a manager is away, by its own monotonic clock.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BEAT_TIMEOUT_S = 2.0
 
 
 class BeatWatch:
-    """How long the beats of other managers have been unchanged. Pure."""
+    """Tracks how long the beats of other managers have been unchanged. Pure."""
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[int, float]] = {}
@@ -40,8 +40,8 @@ class BeatWatch:
 
     def away(self, beats: Mapping[str, int], now: float) -> list[str]:
         """The managers whose beat has not changed for ``AWAY_AFTER_S``. ``now``: monotonic seconds.
-        After a pause in which nobody looked, and perhaps nobody could write, all managers get this
-        time again."""
+        After a pause in which no beats were examined, and perhaps none could be written, all
+        managers get this time again."""
         if now - self._looked_at > 2 * BEAT_S:
             self._seen.clear()
 
@@ -60,7 +60,7 @@ class OwnFacts:
     """The state that a manager reports with each beat.
 
     ``links``: how many agents and proxies are connected to it. ``dialout``: where these proxies
-    take connections of agents that only dial out. ``asks``: by the name of a proxy, the addresses
+    accept connections from agents that only dial out. ``asks``: by a proxy's name, the addresses
     that do not answer it. ``plain_senders``: who uses an interface without TLS, by kind.
     """
 
@@ -74,13 +74,13 @@ _NO_FACTS = OwnFacts()
 
 
 class Presence:
-    """``link``: the address at which agents, proxies and other managers reach this one, from its
-    first beat on.
+    """``link``: the address at which agents, proxies and other managers reach this manager, from
+    its first beat on.
 
-    ``managers``: the addresses of all managers. ``dialout_addresses``: where the proxies of all of
-    them take connections of agents that only dial out. ``has_database``: whether the last beat was
-    written recently. ``on_change`` gets this object when one of these has changed. ``on_beat`` gets
-    the own address and the other managers after each beat.
+    ``managers``: the addresses of all managers. ``dialout_addresses``: where all managers' proxies
+    accept connections from agents that only dial out. ``has_database``: whether the last beat was
+    written recently. ``on_change`` gets this object when any of these has changed. ``on_beat`` gets
+    the manager's own address and the other managers after each beat.
     """
 
     def __init__(

@@ -32,9 +32,9 @@ _SCOPE = Scope.system("replicas")
 log = structlog.get_logger("moorage.replicas")
 
 
-# Number of endpoints that the sweep examines each second, changed or not; immediately where
-# notifications may be missing. Then every endpoint is also planned once, a limited number per run,
-# after those that differ from their desired state.
+# Number of endpoints that the sweep examines each second, changed or not. Where notifications may
+# be missing, the sweep runs immediately, and every endpoint is also planned once, a limited number
+# per run, after those that differ from their desired state.
 SWEEP_S = 1.0
 SWEPT = 25
 
@@ -148,8 +148,8 @@ class ReplicaController:
             await self._store.replicas.complete(_SCOPE, endpoint, term)
 
     def _tell_late(self, endpoint: EndpointSnapshot, now: datetime) -> None:
-        """Publish an event when a walltime will end before its successor is ready, and when this is
-        over."""
+        """Publish an event when a walltime will end before its successor is ready, and when that is
+        no longer so."""
         late = late_successor(endpoint, now)
         endpoint_id = endpoint.endpoint_id
         if (late is not None) == (endpoint_id in self._late):
@@ -171,7 +171,7 @@ class ReplicaController:
         self._store.notifier.notify_endpoints([endpoint_id])
 
     async def _together(self, *actions: Awaitable[object]) -> None:
-        """Run all to their ends; then raise the first failure."""
+        """Run all of them to completion, then raise the first failure."""
         for outcome in await asyncio.gather(*actions, return_exceptions=True):
             if isinstance(outcome, BaseException):
                 raise outcome

@@ -62,7 +62,7 @@ class RoutineRunner:
             )
 
     async def _run(self, entry: EntryPoint) -> None:
-        """Run the routine. Raises what it raises, also when it cannot be imported."""
+        """Run the routine. Raises whatever it raises, and the error if it cannot be imported."""
         term = self._leader.term
         name = entry.name
         if term is None:

@@ -21,14 +21,13 @@ from moorage.manager.store import Store, Topic
 from moorage.manager.termination import SessionTerminator
 
 log = structlog.get_logger("moorage.scheduler")
-# A plan that examines this many sessions, such as the first of a leader, is computed in a thread:
-# it would block the event loop for tens of milliseconds.
+# A plan that examines this many sessions, such as a leader's first plan, is computed in a thread,
+# because it would block the event loop for tens of milliseconds.
 IN_THREAD = 5_000
 
 
 class Scheduler:
-    """Runs on ``Topic.SCHEDULE``, and every 2 s in any case: one pass per group with pending
-    sessions.
+    """Runs on ``Topic.SCHEDULE``, and at least every 2 s: one pass per group with pending sessions.
 
     ``recorder`` is called after each pass. ``tracer``: None while tracing is off.
     """
@@ -58,10 +57,10 @@ class Scheduler:
         store.notifier.on(Topic.SCHEDULE, self.loop.nudge)
 
     async def run_once(self) -> None:
-        # Every change of the cluster wakes this loop in every manager, but only the leader has
+        # Every change to the cluster wakes this loop in every manager, but only the leader has
         # work.
         if (term := self._leader.term) not in (None, self._term):
-            # Another leader may have written other holds since this one last led.
+            # Another leader may have written other holds since this manager last led.
             self._planners = PlannerCache()
             self._term = term
             self._store.scheduling.forget_holds()
@@ -121,8 +120,7 @@ class Scheduler:
             )
 
         if placed < len(made.places):
-            # Something else changed first. Plan the sessions that were not placed again
-            # immediately.
+            # Another change came first. Immediately plan again the sessions that were not placed.
             log.info("placements were stale", group=group, planned=len(made.places), placed=placed)
             self.loop.nudge()
 

@@ -1,7 +1,7 @@
 """Session controller: reconciles sessions with their kernels and their deadlines.
 
 Every manager immediately reconciles the sessions whose kernels it has changed. The leader also
-scans for passed deadlines and for changes that nobody reconciled, and sweeps all sessions in
+scans for passed deadlines and for changes that were not reconciled, and sweeps all sessions in
 chunks. Only the leader acts on deadlines.
 """
 
@@ -38,12 +38,12 @@ CHANGES_SCAN_S = 4.0
 # This scan uses the start times of the transactions that made the changes. No transaction takes
 # this long.
 OVERLAP_S = 45.0
-# Number of live sessions that the sweep examines each second, changed or not; immediately where
-# notifications may be missing: after an election, a jump of the database's clock, the loss of its
-# connection, or of a manager.
+# Number of live sessions that the sweep examines each second, changed or not. It runs immediately
+# where notifications may be missing: after an election, a jump of the database's clock, or the loss
+# of its connection or of a manager.
 SWEEP_S = 1.0
 SWEPT = 1_000
-# Number of sessions reconciled together: reading more of them would block the event loop.
+# Number of sessions reconciled together. Reading more of them would block the event loop.
 BATCH = 500
 
 
@@ -73,7 +73,8 @@ class SessionController:
         self.loop.nudge()
 
     async def run_once(self) -> None:
-        # Changed sessions come first: the scan for others takes as long as reconciling these.
+        # Changed sessions come first, because the scan for others takes as long as reconciling
+        # these.
         await self._reconcile_changed()
         term = self._leader.term
         now = self._clock.monotonic()
@@ -117,10 +118,10 @@ class SessionController:
             self._changed |= changed  # for a retry
 
     async def _reconcile(self, sessions: Collection[SessionId], term: int | None = None) -> None:
-        """``term``: that of the leader, which alone acts on deadlines."""
+        """``term``: the leader's term; only the leader acts on deadlines."""
         ids = list(sessions)
         for batch in (ids[start : start + BATCH] for start in range(0, len(ids), BATCH)):
-            # Taken before the deadlines are read: they may be moved at any moment.
+            # Taken before the deadlines are read, because they may be moved at any moment.
             trusted = self._leader.deadlines.now()
             snapshots, now = await self._store.lifecycle.unsettled(batch)
             now = min(now, trusted)
@@ -148,7 +149,7 @@ class SessionController:
                     [move for _, move in moves], term=term
                 )
                 # A transition may enable the next one. A transition that was not applied was based
-                # on an outdated snapshot; anybody who changes a session examines it again.
+                # on an outdated snapshot; whichever controller changes a session examines it again.
                 grace_s = self._lost_grace_s
                 stale = applied < len(moves)
                 again = [

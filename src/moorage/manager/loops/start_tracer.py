@@ -1,8 +1,8 @@
 """Start tracer: sends the spans of session starts, from the scheduler's records and from the
 history.
 
-It exists only if tracing is on. Each manager traces what it has written itself, so that each span
-is sent once. Spans of a process that dies first are lost, as are the reasons for which a session
+It exists only if tracing is on. Each manager traces only its own writes, so that each span is sent
+once. If a process dies before sending its spans, they are lost, as are the reasons why a session
 waited under a former leader.
 """
 
@@ -24,15 +24,15 @@ from moorage.manager.lifecycle.transitions import Transition
 from moorage.manager.scheduling.core.results import HeldSession, Place
 from moorage.manager.store import Store
 
-# Maximum number of sessions whose holds are kept, of holds for each, and of sessions that wait to
-# be read.
+# Maximum numbers of sessions whose holds are kept, of holds for each session, and of sessions that
+# wait to be read.
 _SESSIONS = 20_000
 _HOLDS = 16
 _READ_TOGETHER = 200
 
 
 class StartTracer:
-    """``loop`` sends the spans. The scheduler calls ``held`` and ``placed``. ``store`` got the same
+    """``loop`` sends the spans. The scheduler calls ``held`` and ``placed``. ``store`` has the same
     ``tracer``, so that its sessions are part of traces."""
 
     def __init__(self, store: Store, tracer: TraceSink, clock: Clock) -> None:

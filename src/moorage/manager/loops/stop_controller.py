@@ -1,4 +1,4 @@
-"""Stop controller: completes stops of many sessions that requests have begun and not finished."""
+"""Stop controller: completes stops of many sessions that requests have begun but not finished."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from moorage.manager.store.sessions.stops import SessionStop
 from moorage.manager.termination import ANSWER_S, SessionTerminator, StopState
 
 INTERVAL_S = 2.0
-# A run works on one stop for this long; then it continues with the next one.
+# A run works on one stop for this long, then continues with the next one.
 EACH_S = 5.0
 
 
 class StopController:
-    """The request carries out what it can before it answers. The rest is found in the rows,
+    """The request stops what it can before it answers. This loop finds the rest in the rows,
     whatever happened to the request and its manager."""
 
     def __init__(

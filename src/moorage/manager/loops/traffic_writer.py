@@ -1,4 +1,4 @@
-"""Traffic writer: writes once a second which sessions had traffic, through apps or commands.
+"""Traffic writer: records once a second which sessions had traffic, through apps or commands.
 
 Every manager writes the traffic that passes through it. Without traffic, it writes nothing.
 """
@@ -29,7 +29,7 @@ class TrafficWriter:
 
     @contextmanager
     def using(self, session_id: str) -> Iterator[None]:
-        """Record traffic of the session until the context is left."""
+        """Record traffic for the session until the context is left."""
         self._open[session_id] = self._open.get(session_id, 0) + 1
         self._touched.add(session_id)
 

@@ -2,8 +2,8 @@
 
 Only the newest report of each agent is kept. The newest load of each engine and progress of each
 kernel are kept until they are written, because reports contain only changes; so are per-minute
-records. While Postgres is slow or unavailable, they wait up to a limit. Agents are asked to hold
-their usage well before it, and a report beyond it is refused as a whole.
+records. While Postgres is slow or unavailable, they wait, up to a limit. Well before it, agents are
+asked to hold their usage, and a report beyond it is refused as a whole.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ log = structlog.get_logger("moorage.usage")
 
 EVERY_S = 1.0
 # Per kind: the number that may wait, and the number of minutes that one statement writes. Agents
-# hold their usage from half of the limit: what they have sent by then fits into the other half.
+# hold their usage from half the limit on, so that what they have sent by then fits into the other
+# half.
 WAITING = 20_000
 AT_ONCE = 2_000
 _ENGINES = 1_000  # of one agent
@@ -35,8 +36,8 @@ V = TypeVar("V")
 
 
 class _Newest(Generic[V]):
-    """Newest value of each kernel that is not written yet, including the values that are being
-    written."""
+    """The newest value of each kernel that has not yet been written, including values that are
+    being written."""
 
     def __init__(self) -> None:
         self._waiting: dict[KernelId, V] = {}
@@ -75,12 +76,12 @@ class UsageWriter:
 
     @property
     def is_full(self) -> bool:
-        """Whether so much waits that agents should send no usage."""
+        """Whether so much is waiting that agents should not send usage."""
         return max(len(self._engines), len(self._progress), len(self._minutes)) > WAITING // 2
 
     def take(self, report: UsageReport) -> bool:
-        """Take a report. False: too much waits to be written, and nothing of the report was
-        taken."""
+        """Accept a report. Returns False if too much is waiting to be written, in which case no
+        part of the report is accepted."""
         engines = report.engines[:_ENGINES]
         progress = report.progress[:_ENGINES]
         fits = (
@@ -102,7 +103,7 @@ class UsageWriter:
         return True
 
     async def run_once(self) -> None:
-        """Write the waiting values. While the store is unavailable, they stay."""
+        """Write the waiting values. While the store is unavailable, they keep waiting."""
         try:
             await self._write()
         except StoreUnavailable as error:

@@ -1,6 +1,6 @@
 """Single sign-on by OpenID Connect: authorization code with PKCE, against one provider. The client
-and the validation of tokens are imported where a provider is configured: most managers have
-none."""
+and the token validation are imported only where a provider is configured, because most managers
+have none."""
 
 from moorage.manager.oidc.flow import SignInAttempt
 from moorage.manager.oidc.person import Person, SignInRefused

@@ -2,7 +2,7 @@
 Pure.
 
 All of it is derived from one secret, which the browser keeps in a cookie. Nothing is stored before
-somebody has signed in, so nobody can fill a table with attempts.
+a user has signed in, so nobody can fill a table with attempts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 
 COOKIE = "moorage-oidc"
 SECURE_COOKIE = f"__Host-{COOKIE}"
-# Time that a person has to sign in at the provider.
+# Time that a person has for signing in at the provider.
 LIFETIME_S = 900
 
 
@@ -30,7 +30,7 @@ class SignInAttempt:
 
     @staticmethod
     def of(secret: str) -> SignInAttempt:
-        """Attempt with this secret in its cookie."""
+        """The attempt with this secret in its cookie."""
         return SignInAttempt(*(_derived(secret, name) for name in ("state", "nonce", "verifier")))
 
     def has_state(self, state: str) -> bool:

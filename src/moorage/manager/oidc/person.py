@@ -1,4 +1,4 @@
-"""Person who has signed in at the OpenID provider, or was refused. Pure."""
+"""A person who has signed in at the OpenID provider, or was refused. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class SignInRefused(Forbidden):
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Somebody who has signed in at the provider. ``names``: candidates for the name of a new user.
+    """A person who has signed in at the provider. ``names``: candidates for the name of a new user.
     ``email``: as verified by the provider."""
 
     issuer: str

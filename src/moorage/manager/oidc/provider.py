@@ -35,7 +35,7 @@ _CONFIGURE = "check manager.oidc_issuer and manager.oidc_client_id, and the clie
 
 
 class ProviderFailed(MoorageError):
-    """The OpenID provider does not answer, or not as required."""
+    """The OpenID provider does not answer, or does not answer as required."""
 
     code = "provider-failed"
     http = 502
@@ -53,7 +53,7 @@ class _Provider:
 
 
 class OidcClient:
-    """Client of one provider. All methods except ``sign_out_url`` raise ``ProviderFailed``."""
+    """The client of one provider. All methods except ``sign_out_url`` raise ``ProviderFailed``."""
 
     def __init__(self, settings: ConsoleSettings, clock: Clock) -> None:
         self._settings = settings
@@ -73,7 +73,7 @@ class OidcClient:
         return self._settings.oidc_label
 
     def redirect_url(self, origin: str) -> str:
-        """URL to which the provider redirects people. ``origin``: that of the manager, as the
+        """URL to which the provider redirects people. ``origin``: the manager's origin, as the
         browser sees it."""
         return self._settings.oidc_redirect_url or f"{origin}{_CALLBACK}"
 
@@ -93,7 +93,7 @@ class OidcClient:
     ) -> Person:
         """Return the person for whom the provider has issued ``code``.
 
-        ``issuer``: as named in the response, if it is. Raises ``SignInRefused``."""
+        ``issuer``: as named in the response, if at all. Raises ``SignInRefused``."""
         settings = self._settings
         provider = await self._discovered()
         if (issuer or provider.sends_issuer) and issuer != settings.oidc_issuer:
@@ -132,7 +132,7 @@ class OidcClient:
         )
 
     def sign_out_url(self, origin: str) -> str:
-        """URL at which the browser also signs out at the provider; "" if there is none."""
+        """URL at which the browser also signs out at the provider, or "" if there is none."""
         if self._provider is None or not (url := self._provider[1].end_session):
             return ""
         base = self.redirect_url(origin).removesuffix(_CALLBACK)

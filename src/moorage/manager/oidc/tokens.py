@@ -20,7 +20,7 @@ from joserfc.errors import (
 )
 from joserfc.jwk import JWKRegistry, Key, KeySet
 
-# Signatures that need a private key. With HMAC, anybody who knows the public key could sign.
+# Algorithms that need a private key. With HMAC, anybody who knows the public key could sign.
 ALGORITHMS = (
     "RS256",
     "RS384",
@@ -47,7 +47,7 @@ class TokenRefused(Exception):
 
 
 def import_keys(document: Mapping[str, Any]) -> KeySet:
-    """The keys of a JWK set that verify signatures; unknown kinds are omitted."""
+    """The signature keys of a JWK set; unknown kinds are omitted."""
     found: list[Key] = []
     given = document.get("keys")
     for entry in given if isinstance(given, list) else ():
@@ -69,7 +69,7 @@ def import_keys(document: Mapping[str, Any]) -> KeySet:
 def check_id_token(
     token: str, keys: KeySet, *, issuer: str, client_id: str, nonce: str, now: float
 ) -> dict[str, Any]:
-    """Check the claims of an ID token of ``issuer`` for ``client_id`` in the attempt with
+    """Check the claims of an ID token from ``issuer`` for ``client_id`` in the attempt with
     ``nonce``.
 
     ``now``: Unix seconds. Raises ``TokenRefused``."""

@@ -1,2 +1,2 @@
-"""Public key infrastructure of the links: authorities and their rotation, registration of
-peers, the certificate of the web server."""
+"""Public key infrastructure of the links: authorities and their rotation, registration of peers,
+and the web server's certificate."""

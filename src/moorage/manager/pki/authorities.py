@@ -26,11 +26,11 @@ _POLL_S = 20.0
 
 @dataclass(frozen=True)
 class Trust:
-    """``issuer``: the CA that issues. ``others``: certificates of the other trusted CAs, in PEM."""
+    """``issuer``: the issuing CA. ``others``: certificates of the other trusted CAs, in PEM."""
 
     issuer: CertificateAuthority
     others: tuple[str, ...] = ()
-    # Fingerprints of all of them, by their distinct names.
+    # Fingerprints of all the CAs, by their distinct names.
     fingerprints: Mapping[x509.Name, str] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -99,7 +99,7 @@ class Authorities:
                 await self._go_on(force=False)
 
     async def rotate(self, request: RotateCa, *, actor: str) -> CaView:
-        """Begin a rotation, or check immediately whether the one in progress may continue. Raises
+        """Start a rotation, or check immediately whether the one in progress may continue. Raises
         ``Conflict``."""
         await self.refresh()
         state = self._stored.state

@@ -27,8 +27,8 @@ _SEED_BYTES = 32
 
 class Registration:
     """``lifetime``: validity of a peer's certificate. ``link_address``: the gRPC address that peers
-    should dial; without a host, the host at which they reached the API. ``other_links``: the
-    addresses of the other managers."""
+    should dial; if it has no host, they use the host at which they reached the API.
+    ``other_links``: the addresses of the other managers."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Registration:
         self._other_links = other_links
 
     def now(self) -> datetime:
-        """The current time, rounded down to a second as in certificates."""
+        """The current time, rounded down to a whole second as in certificates."""
         return self._clock.now().replace(microsecond=0)
 
     async def create_token(self, spec: JoinTokenSpec, *, actor: str) -> NewJoinTokenView:
@@ -119,7 +119,7 @@ class Registration:
         )
 
     async def rotate_ca(self, request: RotateCa, *, actor: str) -> CaView:
-        """Begin a rotation of the CA, or force the one in progress. Raises ``Conflict``."""
+        """Start a rotation of the CA, or force the one in progress. Raises ``Conflict``."""
         return await self._authorities.rotate(request, actor=actor)
 
     async def ca(self) -> CaView:
@@ -128,7 +128,7 @@ class Registration:
 
 class ManagerCertificate:
     """The manager's own certificate, renewed halfway through its validity while the manager runs,
-    and when another CA issues."""
+    and when another CA becomes the issuer."""
 
     def __init__(self, trust: Callable[[], Trust], clock: Clock) -> None:
         self._trust = trust
@@ -138,11 +138,11 @@ class ManagerCertificate:
 
     @property
     def authorities(self) -> str:
-        """CAs to trust, in PEM."""
+        """The CAs to trust, in PEM."""
         return self._trust().bundle
 
     def current(self) -> tuple[str, str]:
-        """Key and certificate in PEM. gRPC calls this from one of its threads."""
+        """The key and certificate, in PEM. gRPC calls this from one of its threads."""
         now = self._clock.now()
         issuer = self._trust().issuer
         issued = self._issued

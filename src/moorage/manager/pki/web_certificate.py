@@ -1,5 +1,5 @@
-"""Server certificate of the REST API and the OpenAI API, issued by the installation's own CA as
-files."""
+"""Server certificate of the REST API and the OpenAI API, issued by the installation's own CA and
+stored in files."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _LIFETIME = timedelta(days=30)
 
 
 class WebCertificate:
-    """Files in ``home``/tls, issued at the start, again halfway through their validity, and when
-    the CA is rotated.
+    """Files in ``home``/tls, issued at startup, again halfway through their validity, and when the
+    CA is rotated.
 
     ``names``: host names and IP addresses in addition to those of this host.
     """

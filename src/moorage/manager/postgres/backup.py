@@ -39,8 +39,8 @@ _PSQL = ("--no-psqlrc", "--quiet", "--single-transaction", "--set=ON_ERROR_STOP=
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """A backup: its file, when it was taken (as pg_dump writes it), and the revision of its
-    schema."""
+    """A backup: its file, the time at which it was taken (as pg_dump writes it), and the revision
+    of its schema."""
 
     path: Path
     taken_at: str
@@ -116,8 +116,8 @@ async def inspect(programs: ClientPrograms, path: Path) -> Archive:
 def check_target(
     tables: Collection[str], clients: Collection[str], ours: Collection[str], *, overwrite: bool
 ) -> None:
-    """Raise ``Conflict`` if the database is in use by ``clients``, holds ``tables`` that are not in
-    ``ours``, or is not empty and must not be overwritten."""
+    """Raise ``Conflict`` if the database is in use by ``clients``, contains ``tables`` that are not
+    in ``ours``, or is not empty and must not be overwritten."""
     check_unused(clients)
     if foreign := sorted(set(tables) - set(ours)):
         raise Conflict(
@@ -137,7 +137,7 @@ def check_target(
 
 
 def check_unused(clients: Collection[str]) -> None:
-    """Raise ``Conflict`` while others are connected to the database."""
+    """Raise ``Conflict`` while other clients are connected to the database."""
     if clients:
         raise Conflict(
             f"the database is in use: {', '.join(clients)}",
@@ -146,8 +146,8 @@ def check_unused(clients: Collection[str]) -> None:
 
 
 async def load(programs: ClientPrograms, archive: Archive, *, unprepared: str) -> None:
-    """Replace our tables by those of the archive, in one transaction. The revision gets the suffix
-    ``unprepared``."""
+    """Replace our tables with those of the archive, in one transaction. The revision gets the
+    suffix ``unprepared``."""
     with _private_directory() as directory:
         script = directory / "archive.sql"
         options = ("--no-owner", "--no-privileges", f"--file={script}")
@@ -162,12 +162,12 @@ async def load(programs: ClientPrograms, archive: Archive, *, unprepared: str) -
 
 
 async def clear(programs: ClientPrograms) -> None:
-    """Remove the result of a restore into a database that was empty."""
+    """Remove the result of a restore to a database that was empty."""
     await programs.run("psql", *_PSQL, f"--command={_DROP}")
 
 
 def _blank(script: Path, statement: bytes) -> None:
-    """Remove a statement from the head of a script that newer programs write and older servers
+    """Remove from the head of a script a statement that newer programs write and older servers
     refuse."""
     with script.open("r+b") as file:
         head = file.read(4096)

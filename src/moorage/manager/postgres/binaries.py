@@ -1,4 +1,4 @@
-"""Discovery of the Postgres binaries, and choice of the user that runs the server.
+"""Discovery of the Postgres binaries, and the choice of the user that runs the server.
 
 See docs/decisions/0002-embedded-postgres.md.
 """
@@ -18,8 +18,8 @@ from pathlib import Path
 
 from moorage.common.model.errors import StartupError
 
-# Location of data and binaries that the server's user cannot reach in place, for example below a
-# home directory of mode 700.
+# Location for data and binaries that the server's user cannot reach in place, for example because
+# they are below a home directory of mode 700.
 FALLBACK_ROOT = Path("/var/lib/moorage-postgres")
 
 
@@ -39,7 +39,8 @@ class Binaries:
 
 
 def server_user() -> User | None:
-    """The user that runs the server; None: the current user, since Postgres refuses only root.
+    """The user that runs the server. None means the current user, because Postgres refuses only
+    root.
 
     Raises ``StartupError`` when the current user is root and no other user is available.
     """
@@ -61,7 +62,7 @@ def server_user() -> User | None:
 
 
 def can_reach(user: User | None, directory: Path) -> bool:
-    """Whether the modes of ``directory`` and all its parents let ``user`` pass through."""
+    """Whether the modes of ``directory`` and all its parents let ``user`` traverse them."""
     if user is None:
         return True
 
@@ -126,7 +127,7 @@ def find_binaries(
 
 
 def binary_directories() -> Iterator[Path]:
-    """Directories with Postgres programs on this machine, in order of preference."""
+    """Directories on this machine with Postgres programs, in order of preference."""
     if on_path := shutil.which("postgres"):
         yield Path(on_path).resolve().parent
     yield from sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=_number, reverse=True)
@@ -187,7 +188,7 @@ def _reachable(binaries: Binaries, user: User | None, fallback_root: Path) -> Bi
 
 
 def _copy(prefix: Path, target: Path) -> None:
-    """Copy an installation to ``target``, readable and executable for everybody. Atomic."""
+    """Copy an installation to ``target``, readable and executable by all users. Atomic."""
     partial = target.with_name(f"{target.name}.{os.getpid()}")
     shutil.rmtree(partial, ignore_errors=True)
 
@@ -210,7 +211,7 @@ def _copy(prefix: Path, target: Path) -> None:
 
 
 def create_fallback_root(fallback_root: Path) -> None:
-    """Create the directory that everybody may traverse and only root may list."""
+    """Create the directory that all users can traverse but only root can list."""
     try:
         fallback_root.mkdir(mode=0o711, parents=True, exist_ok=True)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Client programs of Postgres (pg_dump, pg_restore, psql): discovery, and their run on a
+"""Client programs of Postgres (pg_dump, pg_restore, psql): how they are found and run on a
 database."""
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ClientPrograms:
         self._dsn = dsn
 
     async def run(self, program: str, *arguments: str, on_database: bool = True) -> bytes:
-        """Run a program to its end, and return the output. Raises ``StartupError`` with the
+        """Run a program to completion, and return its output. Raises ``StartupError`` with the
         program's errors."""
         url, password = _without_password(self._dsn)
 
@@ -64,8 +64,8 @@ class ClientPrograms:
 
 
 async def client_programs(dsn: str, server: int, bin_dir: Path | None) -> ClientPrograms:
-    """Find programs for a server of major version ``server``: of that version if available, else of
-    a newer one.
+    """Find programs for a server of major version ``server``: of that version if available,
+    otherwise of a newer one.
 
     ``bin_dir``: the only directory to look in. Raises ``StartupError`` if there are none.
     """
@@ -108,7 +108,7 @@ def _find(bin_dir: Path | None) -> Iterator[tuple[Path, int]]:
 
 
 def _without_password(dsn: str) -> tuple[str, str]:
-    """Split the URL into one without a password, and the password."""
+    """Split the URL into a URL without the password, and the password."""
     parts = urlsplit(dsn)
     if parts.password is None:
         return dsn, os.environ.get("PGPASSWORD", "")

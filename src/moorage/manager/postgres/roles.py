@@ -51,7 +51,7 @@ END $do$;
 
 async def prepare_manager_role(superuser_dsn: str, password: str) -> None:
     """Create the role if needed, and make it the owner of the database and all its contents."""
-    # A start never waits for a standby.
+    # Startup never waits for a standby.
     connection = await asyncpg.connect(
         superuser_dsn, server_settings={"synchronous_commit": "local"}
     )
@@ -65,7 +65,7 @@ async def prepare_manager_role(superuser_dsn: str, password: str) -> None:
 
 
 def load_password(path: Path, clock: Clock) -> str:
-    """The password in ``path``, generated at first use."""
+    """The password in ``path``, generated on first use."""
     if not path.exists():
         partial = path.with_suffix(".new")
         write_private(partial, clock.secret())

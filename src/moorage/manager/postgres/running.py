@@ -1,4 +1,4 @@
-"""Address of an embedded Postgres that another process runs."""
+"""The address of an embedded Postgres that another process runs."""
 
 from __future__ import annotations
 

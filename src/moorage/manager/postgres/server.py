@@ -1,6 +1,6 @@
 """Embedded Postgres server on loopback: initialization, start, restart and stop.
 
-The data survive the manager; the server process does not. See
+The data outlives the manager; the server process does not. See
 docs/decisions/0002-embedded-postgres.md.
 """
 
@@ -52,7 +52,7 @@ _SETTINGS = {
     "log_timezone": "UTC",
     "log_line_prefix": "%m [%p] ",
 }
-# Errors of a start while an earlier server has not ended yet. The start is then repeated.
+# Startup errors that occur while an earlier server has not yet ended. The start is then repeated.
 _TRANSIENT_ERRORS = (
     "pre-existing shared memory block",
     "lock file",
@@ -100,7 +100,7 @@ class EmbeddedPostgres:
 
     @property
     def dsn(self) -> str:
-        """DSN of the superuser."""
+        """The superuser's DSN."""
         return embedded_dsn(SUPERUSER, self._password, self.port)
 
     @property
@@ -110,7 +110,7 @@ class EmbeddedPostgres:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the server; None while there is none."""
+        """The server's process id, or None while there is no server."""
         return self._process.pid if self._process and self._process.returncode is None else None
 
     async def __aenter__(self) -> EmbeddedPostgres:
@@ -194,7 +194,7 @@ class EmbeddedPostgres:
         place.chmod(0o711)
         (place / "belongs-to").write_text(f"{self._state}\n")
 
-        # Atomic: with a part of it, the next start would look elsewhere.
+        # Atomic, because with only part of the path, the next start would look elsewhere.
         partial = pointer.with_suffix(".new")
         partial.write_text(f"{place}\n")
         partial.rename(pointer)
@@ -212,7 +212,7 @@ class EmbeddedPostgres:
 
     async def _init(self) -> None:
         """Initialize a directory next to the data directory and rename it at the end, so that an
-        incomplete one is never used."""
+        incomplete directory is never used."""
         self._initdb_dir.mkdir(mode=0o700)
         password = self._initdb_dir.with_name("password.init")
         write_private(password, self._password)
@@ -300,8 +300,8 @@ class EmbeddedPostgres:
         self._log_start = self._log_path.stat().st_size if self._log_path.exists() else 0
         out = os.open(self._log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
-        # A minimal environment, since this process's holds secrets, and a session of its own:
-        # Ctrl-C must reach this process first.
+        # A minimal environment, because this process's environment contains secrets, and a separate
+        # session, because Ctrl-C must reach this process first.
         environment = {
             name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ
         }
@@ -340,7 +340,7 @@ class EmbeddedPostgres:
 
         A server whose manager was killed is already shutting down; backends whose postmaster was
         killed notice within moments. Only then is a stale postmaster.pid removed. Its process id
-        may belong to another process by now, and Postgres would refuse to start because of it.
+        may by now belong to another process, and Postgres would then refuse to start.
         """
         pid_file = self._data / "postmaster.pid"
         if not pid_file.exists():
