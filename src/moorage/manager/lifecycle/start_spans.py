@@ -147,9 +147,8 @@ def start_spans(
         for entry, following in pairwise(history)
         if entry.new is Status.SCHEDULED
     ]
-    if (
-        last.old is Status.PENDING
-    ):  # it was never placed, so the scheduler has not recorded its wait
+    # it was never placed, so the scheduler has not recorded its wait
+    if last.old is Status.PENDING:
         own = context._replace(span_id=new_span_id())
         waited: dict[str, Value] = {"moorage.resource_group": session.resource_group}
         made.append(

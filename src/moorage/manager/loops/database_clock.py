@@ -83,9 +83,8 @@ class DatabaseClock:
                 "the database's clock was set forward: deadlines move with it", seconds=jump_s
             )
 
-        if (
-            corrected != self._corrected
-        ):  # by this manager, which did not receive the answer, or by another
+        # by this manager, which did not receive the answer, or by another
+        if corrected != self._corrected:
             self._before_jump = None
             self._jump_s = 0.0
             self._corrected = corrected

@@ -1,8 +1,8 @@
-"""Load writer: writes the load that proxies report, once a second in one statement; immediately if
-a model must be woken or a draining replica has finished.
+"""Load writer: writes the load that proxies report, once a second in one statement, or immediately
+if a model must be woken or a draining replica has finished.
 
-For each proxy, only the newest state is kept, not a queue of reports; the next complete report
-contains what was lost. A name belongs to one process at a time; Postgres decides which, across all
+For each proxy, only the newest state is kept, not a queue of reports; anything lost is in the next
+complete report. A name belongs to one process at a time; Postgres decides which, across all
 managers.
 """
 
@@ -81,7 +81,7 @@ class LoadWriter:
         self.loop.nudge()
 
     def _is_urgent(self, report: LoadReport) -> bool:
-        """Whether a request is waiting, or a replica no longer has requests, since it may be
+        """Whether a request is waiting, or a replica no longer has requests and may therefore be
         draining."""
         urgent = False
         for load in report.models:

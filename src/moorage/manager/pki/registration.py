@@ -96,9 +96,10 @@ class Registration:
         )
 
     async def renew(self, peer_id: str, peer: Peer, csr: str, *, replaced: str) -> str | None:
-        """Issue a certificate in PEM for a peer's new key; None if the peer has been revoked.
+        """Issue a certificate, in PEM, for a peer's new key, or return None if the peer has been
+        revoked.
 
-        ``replaced``: the digest of the key that requests it. Raises ``InvalidInput``."""
+        ``replaced``: the digest of the key with which it is requested. Raises ``InvalidInput``."""
         signing_request = read_csr(csr)
         now = self.now()
         until = now + self._lifetime

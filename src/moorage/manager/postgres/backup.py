@@ -1,7 +1,7 @@
-"""Backup of the database into a single file, and its restore.
+"""Backup of the database to a single file, and restore from it.
 
-The file is an archive of pg_dump in the custom format. A backup is consistent and does not disturb
-a running manager. A restore is one transaction: it succeeds, or leaves the database as it was.
+The file is a pg_dump archive in the custom format. A backup is consistent and does not disturb a
+running manager. A restore is one transaction: it succeeds, or leaves the database as it was.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Archive:
 
 
 async def dump(programs: ClientPrograms, path: Path) -> int:
-    """Write the database to ``path``, readable for its owner only. Returns its size in bytes.
+    """Write the database to ``path``, readable only by its owner. Returns its size in bytes.
 
     The file appears when it is complete. Raises ``ConfigError`` if it exists or cannot be written,
     ``StartupError`` if pg_dump fails.

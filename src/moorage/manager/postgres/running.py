@@ -10,10 +10,10 @@ from moorage.manager.postgres.roles import MANAGER, SUPERUSER
 
 
 def running_dsn(data_dir: Path) -> str | None:
-    """The DSN of the server that a manager runs in ``data_dir``; None if no process uses the
+    """The DSN of the server that a manager runs in ``data_dir``, or None if no process uses the
     directory.
 
-    A manager that is just starting has not opened the port yet; connecting then fails.
+    A manager that is just starting has not yet opened the port, so connecting fails.
     """
     try:
         lock = os.open(data_dir / "lock", os.O_RDWR)

@@ -66,13 +66,14 @@ class EmbeddedPostgres:
 
     Listens on 127.0.0.1 with a password, and never runs as root (as user postgres or nobody if this
     process is root). The server ends with this process, even on kill -9, and is restarted on the
-    same port when it exits by itself. ``data_dir`` holds password, port, log and data. If the
-    server's user cannot reach it, the data are below ``fallback_root`` and ``data_dir/place``
-    contains their path.
+    same port if it exits on its own. ``data_dir`` contains the password, port, log and data. If the
+    server's user cannot reach it, the data is below ``fallback_root`` and ``data_dir/place``
+    contains its path.
 
-    ``port`` None: a free port, reused by the next start. ``extra``: server settings that override
-    the defaults. The thread that enters must live as long as the server: the kernel stops the
-    server with that thread. Raises ``StartupError`` with the last lines of the server's log.
+    If ``port`` is None, a free port is chosen and reused by the next start. ``extra``: server
+    settings that override the defaults. The thread that enters must live as long as the server: the
+    kernel stops the server with that thread. Raises ``StartupError`` with the last lines of the
+    server's log.
     """
 
     def __init__(
@@ -411,7 +412,7 @@ class EmbeddedPostgres:
     # -- server log --
 
     def _recent_log(self) -> str:
-        """The last lines of the log that the newest process wrote."""
+        """The last lines of the newest process's log."""
         if not self._log_path.exists():
             return ""
         with self._log_path.open("rb") as file:

@@ -39,7 +39,7 @@ from moorage.manager.store import ReportRefused, Store, Topic
 
 log = structlog.get_logger("moorage.link")
 
-# Number of agents read per run; more are read in several runs, because a thousand together would
+# Number of agents read per run. More are read in several runs, because a thousand at once would
 # block everything else.
 READ_AT_ONCE = 500
 # Kernels that were reported as ended are removed with the next orders, or after this many seconds.
@@ -48,7 +48,7 @@ PRUNE_DELAY_S = 0.5
 # written once more.
 DETACH_AGAIN_S = 1.0
 # Seconds after which an agent that stayed although it was asked to switch to another manager is
-# asked again: it may have a reason, or run an earlier release.
+# asked again. It may have a reason to stay, or run an earlier release.
 HAND_OVER_AGAIN_S = 600.0
 # Seconds between two checks for revoked proxies without a notification.
 _REVOKED_S = 30.0
@@ -60,11 +60,12 @@ _NOTHING_TOLD = LinkSettings(
 
 
 class AgentLinks:
-    """All agents connected to this manager. An agent's newest stream replaces its older one; the
-    store decides which one that is, across all managers, when it applies the stream's first report.
+    """All agents connected to this manager. An agent's newest stream replaces its older one. The
+    store decides, across all managers, which stream is newest when it applies a stream's first
+    report.
 
     One loop reads the orders of all agents whose orders may have changed, in one query, and polls
-    the others. Each agent's stream writes only the orders that it was offered. ``addresses``: the
+    the others. Each agent's stream writes only the orders offered to it. ``addresses``: the
     addresses that agents may report; by default only the source address of their links. ``usage``
     receives their usage. ``on_connect`` is called with each new stream and its connection in gRPC's
     notation.
@@ -91,10 +92,10 @@ class AgentLinks:
         self._revoked_proxies: tuple[str, ...] = ()  # by their peer ids
         self._streams: dict[AgentId, AgentStream] = {}
 
-        # Agents whose orders must be read: for these kernels, or None for all.
+        # Agents whose orders must be read, with the kernels concerned, or None for all.
         self._changed: dict[AgentId, set[KernelId] | None] = {}
-        # Newest ``sent_at`` of stored reports that wait for a contact. It follows orders that were
-        # read later.
+        # Newest ``sent_at`` of stored reports that wait for a contact. It is sent after orders that
+        # were read later.
         self._contacts: dict[AgentId, int] = {}
 
         # Streams that have ended, by agent: their number, and the time (monotonic seconds).
@@ -134,7 +135,7 @@ class AgentLinks:
         self.loop.nudge()
 
     def _read_orders(self, agent_id: AgentId, kernels: set[KernelId] | None) -> None:
-        """Read orders with the next run, for these kernels or, with None, for all."""
+        """Read orders in the next run, for these kernels or, with None, for all."""
         known = self._changed.setdefault(agent_id, kernels)
         if known is not None and kernels is not known:
             self._changed[agent_id] = None if kernels is None else known | kernels
@@ -192,7 +193,7 @@ class AgentLinks:
 
     def set_managers(self, managers: tuple[str, ...], proxies: tuple[str, ...] = ()) -> None:
         """Set the managers that share the agents. Agents receive their addresses with their orders,
-        as well as the addresses at which ``proxies`` accept connections of agents that only dial
+        as well as the addresses at which ``proxies`` accept connections from agents that only dial
         out."""
         self._managers = managers
         self._reach.set_proxies(proxies)
@@ -206,8 +207,8 @@ class AgentLinks:
             self._waking.wake(stream.wake for stream in self._streams.values())
 
     def hand_over(self, manager: str, count: int) -> list[AgentStream]:
-        """Ask this number of agents to switch to the manager at this address: those with the fewest
-        kernels, whose first report there is the smallest.
+        """Ask this number of agents to switch to the manager at this address, starting with those
+        with the fewest kernels, whose first report there is the smallest.
 
         An agent that stays is asked again after a while. Returns their streams."""
         now = self._clock.monotonic()
@@ -219,7 +220,7 @@ class AgentLinks:
         return chosen
 
     def set_database(self, available: bool) -> None:
-        """Tell the agents whether this manager has its database: without it, they may switch to
+        """Notify the agents whether this manager has its database. Without it, they may switch to
         another manager."""
         for stream in self._streams.values():
             stream.send_request(FullReportRequest(no_database=not available))
@@ -227,7 +228,7 @@ class AgentLinks:
     def begin_again(self) -> None:
         """End all streams, because the database may have lost commits.
 
-        Agents reconnect, and get no orders before their first report has said what they run."""
+        Agents reconnect, and get no orders before their first report has shown what they run."""
         streams = list(self._streams.values())
         self._streams = {}
         for stream in streams:
@@ -244,8 +245,8 @@ class AgentLinks:
         self._ended = {a: stream for a, stream in ended.items() if now - stream[1] < DETACH_AGAIN_S}
 
     def _announce(self, agents: Collection[AgentId]) -> None:
-        """Send these agents their report interval if it differs from the last one sent: some of
-        them at a time."""
+        """Send these agents their report interval, a few agents at a time, if it differs from the
+        last one sent."""
         interval = self._report_interval
         interval.adapt(max(1, len(self._managers)) * len(self._streams))
         self._metrics.set_heartbeat_interval(interval.heartbeat_s)
@@ -291,8 +292,8 @@ class AgentLinks:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
 
     def _take_over(self, stream: AgentStream) -> None:
-        """Take over the agent: its first report has been applied, so this stream replaces every
-        other one of the agent."""
+        """Take over the agent. Its first report has been applied, so this stream replaces all its
+        other streams."""
         older = self._streams.get(stream.agent_id)
         if older is not None:
             if older.incarnation != stream.incarnation:
@@ -351,10 +352,10 @@ class AgentLinks:
         raise_failure(reader)
 
     async def apply_report(self, stream: AgentStream, message: Report | ReportDelta) -> bool:
-        """Apply a report. False if a newer stream of the agent has replaced this one here; nothing
-        is changed then.
+        """Apply a report. Returns False, without changing anything, if a newer stream of the agent
+        has replaced this one here.
 
-        Raises ``StreamRefused`` if another manager has a newer one."""
+        Raises ``StreamRefused`` if another manager has a newer stream."""
         async with self._apply_locks.setdefault(stream.agent_id, asyncio.Lock()):
             if stream.is_established and self._streams.get(stream.agent_id) is not stream:
                 return False
@@ -375,7 +376,8 @@ class AgentLinks:
                 self._take_over(stream)
 
         if message.sent_at:
-            # A kernel whose lease has expired is withdrawn first: it may wait for contact to start.
+            # A kernel whose lease has expired is withdrawn first, because it may be waiting for
+            # contact to start.
             self._contacts[stream.agent_id] = message.sent_at
             self.orders_changed([stream.agent_id])
 
@@ -398,7 +400,8 @@ class AgentLinks:
         """Send orders that an agent of an earlier release accepts, although it does not report the
         generation that it has seen.
 
-        Generations begin with the creation of a database in milliseconds, and grow more slowly."""
+        Generations start at the time, in milliseconds, at which the database was created, and grow
+        more slowly than time."""
         log.error("an agent refuses its orders: sending newer ones", agent=stream.agent_id)
         self._store.orders.note_generation(round(self._clock.now().timestamp() * 1000))
         self.orders_changed([stream.agent_id])

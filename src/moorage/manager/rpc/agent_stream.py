@@ -1,5 +1,5 @@
-"""Stream of one agent: turns its reports into updates for the store, given the orders on their way
-to it."""
+"""Stream of one agent: turns its reports into updates for the store, taking into account the orders
+on their way to it."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ log = structlog.get_logger("moorage.link")
 # A full report is requested again only after this many seconds.
 FULL_REQUEST_S = 5.0
 # An agent that has acknowledged no orders of its stream for this many seconds, in this many deltas,
-# refuses them. It sends deltas once it has received orders; full reports may have waited long, for
-# example when all agents connect simultaneously.
+# refuses them. It sends deltas once it has received orders; full reports may have waited for a long
+# time, for example when all agents connect simultaneously.
 REFUSAL_S = 15.0
 REFUSAL_DELTAS = 3
 
@@ -70,12 +70,12 @@ class LinkSettings(NamedTuple):
 
 
 class AgentStream:
-    """Stream of one agent: what it has reported, and its orders, sent and waiting to be sent.
+    """Stream of one agent: what it has reported, and its orders, both sent and waiting to be sent.
 
-    ``refused``: why it ends. ``is_established``: its first report has been applied. ``settings``:
-    the last settings sent to it; None: it has no orders yet. ``asked_at``: when it was asked to
-    connect to another manager, in monotonic seconds. ``needs_given_up``: the next read of its
-    orders looks for kernels that were given up, too.
+    ``refused``: why the stream ends. ``is_established``: its first report has been applied.
+    ``settings``: the last settings sent to it, or None if it has no orders yet. ``asked_at``: when
+    it was asked to connect to another manager, in monotonic seconds. ``needs_given_up``: the next
+    read of its orders also looks for kernels that were given up.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class AgentStream:
         self.first = report
         self.address = report.info.address
         self.host = self.address
-        self.reach_why = ""  # why it dials out
+        self.reach_why = ""  # the reason why it dials out
         self.refused: StreamRefused | None = None
         self.wake = asyncio.Event()
         self.wake.set()
@@ -109,14 +109,14 @@ class AgentStream:
         self.needs_given_up = False
         self._requests: list[AgentRequest] = []
 
-        # its orders are being read, and their kernels are not known yet
+        # its orders are being read, and their kernels are not yet known
         self._is_reading_orders = False
         self._last = replace(report, kernels=())
         self._orders = OrdersSender()
         self._full_requested_at = -inf
 
         # The newest orders, the generation of the orders to be sent, and the changes since the last
-        # ones sent.
+        # orders that were sent.
         self.has_orders = False  # they have been read completely
         self._ordered: dict[KernelId, KernelSpec] = {}
         self._unsent: int | None = None
@@ -125,7 +125,7 @@ class AgentStream:
         # Kernels in orders, with the first generation that named them, until the agent acknowledges
         # that generation. The agent may start them at any moment.
         self._unacknowledged: dict[KernelId, int] = {}
-        # Kernels that the agent should not have and does not have, for the next update.
+        # Kernels that the agent neither should have nor has, for the next update.
         self._absent: set[KernelId] = set()
 
         # The first orders sent (generation, monotonic seconds), until the agent acknowledges any.
@@ -136,7 +136,7 @@ class AgentStream:
         self._check(report)
 
     def bind(self, host: str, why: str = "") -> None:
-        """Set ``host`` as the host at which its kernels are reached, where the agent reported
+        """Set ``host`` as the host at which its kernels are reached, given that the agent reported
         ``address``. ``why``: the reason why it dials out."""
         self.host = host
         self.reach_why = why
@@ -144,7 +144,7 @@ class AgentStream:
 
     @property
     def dial_out_host(self) -> str:
-        """Host at which its kernels are reached if it only dials out."""
+        """The host at which its kernels are reached if it only dials out."""
         return dial_out_host(self.agent_id, self._caller.peer_id)
 
     @property
@@ -160,13 +160,13 @@ class AgentStream:
         self.wake.set()
 
     def take_requests(self) -> list[AgentRequest]:
-        """Take the requests that have not been sent yet."""
+        """Take the requests that have not yet been sent."""
         requests = self._requests
         self._requests = []
         return requests
 
     def establish(self) -> None:
-        """Its first report has been applied."""
+        """Note that its first report has been applied."""
         self.is_established = True
 
     def refuse(self, refused: StreamRefused) -> None:
@@ -178,7 +178,7 @@ class AgentStream:
         self.settings = settings
 
     def hand_over(self, manager: str, now: float) -> None:
-        """Ask the agent to go to the manager at this address. ``now``: monotonic seconds."""
+        """Ask the agent to switch to the manager at this address. ``now``: monotonic seconds."""
         self.asked_at = now
         self.send_request(FullReportRequest(manager=manager))
 
@@ -202,7 +202,8 @@ class AgentStream:
     def receive(
         self, wire: agent_pb2.Report, now: float, decoded: Report | ReportDelta | None = None
     ) -> Report | ReportDelta | None:
-        """Return the decoded report. None: the state has diverged, and a full report was requested.
+        """Return the decoded report, or None if the state has diverged and a full report was
+        requested.
 
         Raises ``StreamRefused`` for an invalid report."""
         message = decoded or decode_report(wire)
@@ -218,8 +219,8 @@ class AgentStream:
         return message
 
     def update(self, message: Report | ReportDelta, now: float) -> AgentUpdate:
-        """The content of a report, given the orders on their way to the agent. ``now``: monotonic
-        seconds."""
+        """The content of a report, taking into account the orders on their way to the agent.
+        ``now``: monotonic seconds."""
         refused = self.refuses_orders
         self.refuses_orders = self._refuses(message, now)
         acknowledged = {
@@ -321,8 +322,8 @@ class AgentStream:
         return not self._reports.reports(kernel_id) and kernel_id not in self._unacknowledged
 
     def offer(self, found: AgentOrders, generation: int) -> None:
-        """Send these orders next, if they differ from the last ones or if the agent should confirm
-        that it does not have an unwanted kernel."""
+        """Send these orders next if they differ from the last orders, or if the agent should
+        confirm that it does not have an unwanted kernel."""
         absent = {k for k in found.unwanted if k not in self._absent and self._is_absent(k)}
         self._absent |= absent
         added = {k.kernel_id: k for k in found.kernels if self._is_new(k)}
@@ -352,8 +353,8 @@ class AgentStream:
         return known is None or known.reload_generation != spec.reload_generation
 
     def next_message(self, now: float) -> Orders | OrdersDelta | None:
-        """The message for the orders that were offered last; None if they have been sent. ``now``:
-        monotonic seconds."""
+        """The message for the orders that were offered last, or None if they have been sent.
+        ``now``: monotonic seconds."""
         generation = self._unsent
         self._unsent = None
         if generation is None:

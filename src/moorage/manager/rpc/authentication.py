@@ -30,8 +30,8 @@ from moorage.manager.store.platform.peers import Peer, PeerKeys
 log = structlog.get_logger("moorage.rpc")
 
 _POLL_S = 30.0
-# Seconds after which a link that a replaced certificate opened is closed, so that its peer
-# reconnects with the new one.
+# Seconds after which a link that was opened with a certificate since replaced is closed, so that
+# its peer reconnects with the new one.
 _RENEWED_LINK = timedelta(hours=1)
 
 
@@ -39,7 +39,7 @@ _RENEWED_LINK = timedelta(hours=1)
 class LinkCaller:
     """The authenticated caller of a link. ``peer`` is None for a caller with only the link token,
     which may act as any agent or proxy. ``key``: digest of the public key in its certificate.
-    ``issuer``: fingerprint of the CA that issued it."""
+    ``issuer``: fingerprint of the CA that issued the certificate."""
 
     peer_id: str = ""
     peer: Peer | None = None
@@ -47,7 +47,7 @@ class LinkCaller:
     issuer: str = ""
 
     def refusal_to_act_as(self, name: str, resource_group: str | None = None) -> str:
-        """The reason why the caller may not act as ``name``; "" if it may."""
+        """The reason why the caller may not act as ``name``, or "" if it may."""
         if self.peer is None:
             return ""
 
@@ -71,7 +71,7 @@ class LinkCaller:
 
 class LinkAuthenticator:
     """Authenticates callers, and ends the calls of revoked peers. ``by``: the link token for links
-    without TLS; the CAs for links with TLS, where the certificate identifies the caller."""
+    without TLS, or the CAs for links with TLS, where the certificate identifies the caller."""
 
     def __init__(self, store: Store, by: str | Authorities, clock: Clock) -> None:
         self._store = store
@@ -86,7 +86,7 @@ class LinkAuthenticator:
         return self._clock.now()
 
     async def authenticate(self, context: Any, *kinds: PeerKind) -> LinkCaller:
-        """Return the caller if it is one of ``kinds``; otherwise abort the call. Raises
+        """Return the caller if it is of one of the ``kinds``; otherwise abort the call. Raises
         ``StoreUnavailable``."""
         if self._token is not None:
             await _check_token(context, self._token)
@@ -132,16 +132,16 @@ class LinkAuthenticator:
         return LinkCaller(peer_id, peer, key, trusted)
 
     async def confirm(self, caller: LinkCaller, authorities: Collection[str]) -> Trust | None:
-        """CAs to trust, for a peer that reports which CAs it trusts (fingerprints). None without
-        TLS."""
+        """The CAs to trust, for a peer that reports which CAs it trusts (fingerprints), or None
+        without TLS."""
         if self._authorities is None or caller.peer is None:
             return None
 
         trust = self._authorities.trust
         known = set(trust.fingerprints.values())
         if not known.issuperset(authorities):
-            # Another manager may have announced the next CA to the peer. This one must not withdraw
-            # it.
+            # Another manager may have announced the next CA to the peer. This manager must not
+            # withdraw it.
             trust = await self._authorities.refresh()
             known = set(trust.fingerprints.values())
 
@@ -153,14 +153,14 @@ class LinkAuthenticator:
         return trust
 
     async def retire_replaced_key(self, caller: LinkCaller) -> None:
-        """Retire the previous key. Call this when a peer's link begins: with its newest key, the
-        previous one is no longer needed."""
+        """Retire the previous key. Call this when a peer's link starts: once it uses its newest
+        key, the previous key is no longer needed."""
         if caller.peer is not None and caller.peer.was_renewed and caller.key == caller.peer.key:
             await self._store.peers.retire(caller.peer_id, caller.key)
 
     async def authenticate_manager(self, context: Any) -> None:
-        """Abort the call unless another manager makes it. The CA issues managers' name to nobody
-        else."""
+        """Abort the call unless another manager makes it. The CA issues certificates with the
+        managers' name only to managers."""
         if self._token is not None:
             await _check_token(context, self._token)
             return
@@ -173,7 +173,8 @@ class LinkAuthenticator:
     @asynccontextmanager
     async def until_revoked(self, caller: LinkCaller, context: Any) -> AsyncIterator[None]:
         """End the call inside the context when the peer is revoked or its key retired, and some
-        time after its certificate was renewed: the next connection uses the new one."""
+        time after its certificate was renewed, because the next connection then uses the new
+        certificate."""
         if caller.peer is None:
             yield
             return
@@ -206,12 +207,12 @@ class LinkAuthenticator:
         if not self._calls:
             return
 
-        # Calls that begin before the answers arrive are judged at the next tick.
+        # Calls that start before the answers arrive are checked at the next tick.
         asked = {peer_id: list(calls) for peer_id, calls in self._calls.items()}
         left = await self._store.peers.valid(list(asked))
         now = self._clock.now()
 
-        # A call under a CA that was dropped ends: its peer reconnects with its new certificate.
+        # A call under a CA that was dropped ends, and its peer reconnects with its new certificate.
         trust = await self._authorities.refresh() if self._authorities is not None else None
         trusted = frozenset(trust.fingerprints.values() if trust is not None else ())
         for peer_id, calls in asked.items():
@@ -238,13 +239,13 @@ class _Call:
     issuer: str
     since: datetime
     renewed: bool = False
-    revoked: bool = False  # False: the database does not know its peer
+    revoked: bool = False  # False if the peer is unknown to the database
 
     def is_outdated(self, keys: PeerKeys, now: datetime) -> bool:
-        """Whether the call began before its peer's renewal.
+        """Whether the call started before its peer's renewal.
 
-        A later call with the same key is all that the peer has: the response with the new
-        certificate was lost."""
+        A later call with the same key means that the peer has no other key, because the response
+        with the new certificate was lost."""
         if self.key in keys.retired:
             return True
         replaced_at = keys.renewed_at if self.key == keys.replaced else None
@@ -262,7 +263,7 @@ async def _check_token(context: Any, token: str) -> None:
 
 
 def _certificate_identity(context: Any) -> tuple[str, str, str]:
-    """Kind, name and peer id from the caller's certificate; empty strings for a foreign
+    """The kind, name and peer id from the caller's certificate, or empty strings for a foreign
     certificate."""
     for uri in (context.auth_context() or {}).get("peer_uri", ()):
         scheme, _, rest = bytes(uri).decode(errors="replace").partition(":")
@@ -273,8 +274,8 @@ def _certificate_identity(context: Any) -> tuple[str, str, str]:
 
 
 def _key_and_issuer(context: Any) -> tuple[str, x509.Name | None]:
-    """Digest of the public key in the caller's certificate, and the name of the CA that issued it;
-    "" and None without a certificate."""
+    """The digest of the public key in the caller's certificate, and the name of the CA that issued
+    it, or "" and None without a certificate."""
     for pem in (context.auth_context() or {}).get("x509_pem_cert", ()):
         return _read(bytes(pem))
     return "", None

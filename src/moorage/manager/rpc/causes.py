@@ -1,4 +1,4 @@
-"""States of sessions with their causes, for refusals that end a read. Pure."""
+"""Session states with their causes, for refusals that end a read. Pure."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ def state_of(found: SessionView | KernelView) -> str:
 
 
 def has_failed_to_run(kernel: KernelView) -> bool:
-    """Whether it ended in an error before its program did, so that it may have no log."""
+    """Whether it ended with an error before its program had ended, so that it may have no log."""
     return kernel.status is Status.ERROR and kernel.exit_code is None

@@ -43,12 +43,13 @@ FIRST_KERNEL = "main1"
 # An agent of the previous release runs this instead of a file server.
 _TOO_OLD = ("sh", "-c", "echo 'moorage: the agent of this node is too old for SFTP' >&2; exit 1")
 ALLOWED = (SessionType.INTERACTIVE, SessionType.BATCH, SessionType.SYSTEM)
-# A job that waits in the queue of a site already has its directory.
+# A job that is waiting in a site's queue already has its directory.
 _WITH_FILES = (Status.RUNNING, Status.QUEUED)
 
 
 class CommandBroker:
-    """``using``: context entered with the id of a session while a command runs in it."""
+    """``using``: context that is entered with a session's id while a command runs in the
+    session."""
 
     def __init__(
         self,
@@ -64,8 +65,9 @@ class CommandBroker:
         self._open: dict[str, RelayedCommand] = {}
 
     async def check(self, session: SessionView, *, files: bool = True) -> None:
-        """Check that some kernel of the session can run commands now, or only copy ``files``.
-        Raises ``Conflict``, or ``AgentUnreachable`` if none of its agents is connected."""
+        """Check that a kernel of the session can currently run commands, or at least copy
+        ``files``. Raises ``Conflict``, or ``AgentUnreachable`` if none of its agents is
+        connected."""
         if session.type not in ALLOWED:
             raise Conflict(
                 f"sessions of type {session.type} cannot run commands; session {session.name!r} "
@@ -154,7 +156,7 @@ class CommandBroker:
     def ask(
         self, session: SessionView, hostname: str, code: str
     ) -> AbstractAsyncContextManager[RelayedCommand]:
-        """Send a request about runs of code; the answer is the output of the command.
+        """Send a request about code runs; the agent's answer is the command's output.
 
         Raises ``NotFound``, ``AgentUnreachable``."""
         kernel = _kernel_of(session, hostname)
@@ -200,7 +202,7 @@ class CommandBroker:
     async def serve(
         self, outputs: AsyncIterator[agent_pb2.ExecOutput], context: Any, caller: LinkCaller
     ) -> None:
-        """One call of ``Exec``. Returns, and so ends the call, when the user disconnects."""
+        """One call of ``Exec``. Returns, which ends the call, when the user disconnects."""
         try:
             first = await anext(outputs)
         except StopAsyncIteration:
@@ -221,8 +223,8 @@ class CommandBroker:
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            # Close first: when the agent disconnects, its stream ends and this call is cancelled,
-            # possibly here.
+            # Close first, because when the agent disconnects, its stream ends and this call is
+            # cancelled, possibly here.
             command.outputs.close()
             # gRPC cannot end a call while a message is being written, even for a cancelled task.
             command.inputs.close()
@@ -231,7 +233,7 @@ class CommandBroker:
 
 
 def has_files(session: SessionView) -> bool:
-    """Whether its node has files of the session, or may have."""
+    """Whether its node has, or may have, files of the session."""
     return session.status is Status.RUNNING or session.spec.workspace == "keep"
 
 

@@ -1,6 +1,6 @@
 """Hand-over of agents and proxies to managers that have fewer, as ``spreading`` decides.
 
-A peer that is asked switches by itself, once the other manager answers. A peer that stays is
+A peer that is asked switches on its own once the other manager answers. A peer that stays is
 counted again.
 """
 
@@ -31,7 +31,7 @@ class _Links(Protocol[L]):
 
 
 class _Kind(Generic[L]):
-    """One kind of peers: the ones asked last, and the next decision."""
+    """One kind of peer: the peers asked last, and the next decision."""
 
     def __init__(self, name: str, links: _Links[L]) -> None:
         self._name = name
@@ -64,11 +64,11 @@ class HandOver:
         self._kinds = _Kind("agents", links), _Kind("proxies", proxies)
 
     def counts(self) -> tuple[int, int]:
-        """Number of agents and of proxies connected to this manager."""
+        """The numbers of agents and of proxies connected to this manager."""
         return len(self._links.all()), self._proxies.count
 
     def look(self, own: str, others: Sequence[ManagerBeat]) -> None:
-        """Run after each beat. ``own``: the address of this manager.
+        """Run after each beat. ``own``: this manager's address.
 
         Managers that share an address, behind a load balancer, cannot be chosen, nor can managers
         of the previous release, which do not report counts."""

@@ -1,5 +1,5 @@
-"""Codec of the agents' messages: messages with many kernels are encoded and decoded in a thread;
-otherwise they would block all others."""
+"""Codec for the agents' messages. Messages with many kernels are encoded and decoded in a thread,
+because they would otherwise block all others."""
 
 from __future__ import annotations
 

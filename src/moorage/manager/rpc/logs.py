@@ -32,11 +32,11 @@ from moorage.manager.store import Store
 log = structlog.get_logger("moorage.logs")
 
 FIRST_ANSWER_S = 10.0
-# Chunks buffered for a slow reader; beyond that the agent waits.
+# Chunks buffered for a slow reader; beyond that, the agent waits.
 BUFFERED_CHUNKS = 64
 POLL_S = 0.5
-# How long after the end of its log the end of a kernel may be reported. Reports of changes arrive
-# within a second.
+# How long after its log ends a kernel's end may still be reported. Reports of changes arrive within
+# a second.
 END_S = 10.0
 
 
@@ -48,7 +48,7 @@ class LogBroker:
         self._links = links
         self._managers = managers
         self._clock = clock
-        # By request: the agent that was asked, and the receiver of its answer.
+        # For each request, the agent that was asked and the receiver of its answer.
         self._readers: dict[str, tuple[AgentId, Pipe[agent_pb2.LogChunk]]] = {}
 
     async def read(
@@ -66,12 +66,12 @@ class LogBroker:
     ) -> AsyncIterator[LogPiece]:
         """Read the log of a kernel in the session's newest attempt, or in ``attempt``; with
         ``follow``, until the kernel ends. ``hostname`` selects a kernel of a cluster.
-        ``timestamps``: prefix each line with its time. ``since_ms``: Unix time of the first line;
-        0: any. ``offset``: start at this byte, or at the first later one that is kept, and stop
-        where bytes are missing; None: neither.
+        ``timestamps``: prefix each line with its time. ``since_ms``: Unix time of the first line,
+        or 0 for any. ``offset``: start at this byte, or at the first later one that is kept, and
+        stop where bytes are missing; None means neither.
 
-        The first piece is empty: it comes once the agent of a live kernel answers, or while there
-        is no kernel yet. Until then a response to the reader must not begin. If the agent numbers
+        The first piece is empty. It arrives once the agent of a live kernel answers, or while there
+        is no kernel yet. Until then, a response to the reader must not start. If the agent numbers
         bytes, the first piece with an ``offset`` contains the number of the first byte of the
         answer.
 
@@ -116,9 +116,9 @@ class LogBroker:
     async def _failed(
         self, scope: Scope, session: SessionView, kernel: KernelView, follow: bool
     ) -> KernelView | None:
-        """``kernel``, whose log has ended without a byte, if it failed before it ran.
+        """Return ``kernel``, whose log has ended without a byte, if it failed before it ran.
 
-        With ``follow`` it has ended, but the agent's report of this may not be stored yet."""
+        With ``follow``, it has ended, but the agent's report of this may not yet be stored."""
         deadline = self._clock.monotonic() + END_S
         while kernel.status not in TERMINAL and follow and self._clock.monotonic() < deadline:
             session = await self._store.sessions.get(scope, session.id)
@@ -131,7 +131,7 @@ class LogBroker:
     def read_output(
         self, agent_id: str, session_id: SessionId, output: str
     ) -> AsyncGenerator[agent_pb2.LogChunk, None]:
-        """Read an output that this agent has, however long it takes. Raises
+        """Read an output that this agent has, no matter how long that takes. Raises
         ``AgentUnreachable``."""
         request = LogRequest(
             self._clock.new_id(), KernelId(""), follow=True, output=output, session_id=session_id
@@ -175,7 +175,7 @@ class LogBroker:
     async def receive(
         self, chunks: AsyncIterator[agent_pb2.LogChunk], context: Any, caller: LinkCaller
     ) -> None:
-        """One call of ``SendLogs``, which answers one request. Returns, and so ends the call, when
+        """One call of ``SendLogs``, which answers one request. Returns, which ends the call, when
         the reader disconnects. An agent other than the one that was asked is refused."""
         pipe: Pipe[agent_pb2.LogChunk] | None = None
         answered = ""
@@ -198,7 +198,8 @@ class LogBroker:
             # The iteration also ends when the agent is lost.
             complete = complete or not marked
         finally:
-            # Must not wait: when the agent disconnects, its stream ends and this call is cancelled.
+            # Must not wait, because when the agent disconnects, its stream ends and this call is
+            # cancelled.
             if pipe is not None:
                 pipe.close(broken=not complete)
 
@@ -215,8 +216,8 @@ def _require_hostname(session: SessionView, hostname: str) -> None:
 
 class _Answer:
     """The data that an agent has sent. ``has_data``: it has sent a byte of the log. ``is_final``:
-    the stored part of the log is not used instead, because it has no numbers and no times, and does
-    not continue where an answer was interrupted.
+    the stored part of the log is not used instead, because it has neither numbers nor times, and
+    does not continue where an answer was interrupted.
     """
 
     def __init__(self, request: LogRequest, kernel: KernelView) -> None:
@@ -230,7 +231,7 @@ class _Answer:
         self.is_final = request.is_timed or bool(request.offset)
 
     def piece(self, chunk: agent_pb2.LogChunk) -> LogPiece | None:
-        """Part of ``chunk`` to pass on. Raises ``NotFound``, ``Conflict``."""
+        """The part of ``chunk`` to pass on. Raises ``NotFound``, ``Conflict``."""
         if chunk.error:
             raise NotFound(chunk.error)
         if self._request.is_timed and not self._is_identified and not chunk.timed:
@@ -239,9 +240,9 @@ class _Answer:
             self._place = chunk.offset
             self.is_final = True
 
-        # The first chunk only identifies the log, another one the beginning. The log of a kernel
-        # that has ended shows immediately whether it has any content: an answer without content
-        # need not begin.
+        # The first chunk only identifies the log, and another one its beginning. The log of a
+        # kernel that has ended shows immediately whether it has any content, so an answer without
+        # content need not start.
         tells = self._is_live and (self._place is not None or not self._is_identified)
         self._is_identified = True
         if not chunk.data and not tells:
@@ -258,7 +259,7 @@ class _Answer:
 def _kernel(
     session: SessionView, follow: bool, attempt: int | None, hostname: str
 ) -> KernelView | None:
-    """Newest kernel that has an agent; with ``follow``, None while there may be one later.
+    """The newest kernel that has an agent. With ``follow``, None while there may be one later.
 
     Raises ``NotFound`` if there is none."""
     named = [k for k in session.kernels if k.hostname == hostname]

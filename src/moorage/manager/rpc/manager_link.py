@@ -44,9 +44,9 @@ OPTIONS = (
 
 
 class ManagerLinkClient:
-    """``certificate``: that of this manager; None: links have no TLS, and ``token`` authenticates.
-    ``home``: the state directory that managers on this host must then have; None: any listener is
-    accepted."""
+    """``certificate``: this manager's certificate; None means that links have no TLS, and ``token``
+    authenticates. ``home``: the state directory that managers on this host must then have; None
+    means that any listener is accepted."""
 
     def __init__(
         self,
@@ -128,7 +128,8 @@ class ManagerLinkClient:
     async def ask_workspaces(
         self, request: WorkspaceRequest, timeout_s: float
     ) -> dict[str, agent_pb2.WorkspaceAnswer | None]:
-        """Answers of the agents of all other managers; None for an agent that did not respond."""
+        """Answers from the agents of all other managers, with None for an agent that did not
+        respond."""
         managers = await self._store.managers.all()
         others = [row for row in managers if row.id != self._store.managers.own_id and row.agents]
         found = await asyncio.gather(
@@ -156,7 +157,7 @@ class ManagerLinkClient:
     async def refuse_other_databases(self) -> None:
         """Raise ``StartupError`` if a manager that the database names uses another copy of it.
 
-        Managers that do not answer, or run the previous release, do not prevent the start."""
+        Managers that do not answer, or run the previous release, do not prevent startup."""
         own = await self._store.managers.identity()
         managers = await self._store.managers.all()
         others = [row for row in managers if row.id != self._store.managers.own_id]
@@ -208,7 +209,7 @@ class ManagerLinkClient:
 
 def find_conflict(own: DatabaseIdentity, other: DatabaseIdentity, link: str) -> str:
     """Explain why a manager must not start on its own database while the manager at ``link`` uses
-    the other; "" if it may.
+    the other, or return "" if it may.
 
     Agents and proxies would get orders from both."""
     if own.installation != other.installation:

@@ -1,4 +1,4 @@
-"""Polling of orders: selects agents whose orders are read again without a notification. Pure.
+"""Order polling: selects agents whose orders are read again without a notification. Pure.
 
 Every agent is polled within ``POLL_S``, but at most ``POLLED_PER_S`` agents per second, so that the
 cost of polling does not depend on their number. ``POLLED_KERNELS`` kernels count as one agent.
@@ -33,7 +33,8 @@ class OrdersPolling:
         self._polled_at = now
 
     def due(self, streams: Mapping[AgentId, Ordered], now: float) -> list[AgentId]:
-        """Connected agents to poll now; their number grows with the time since the last poll."""
+        """The connected agents to poll now. Their number grows with the time since the last
+        poll."""
         waited_s = now - self._polled_at
         if waited_s < 0.8 * POLL_S / POLL_PARTS:
             return []

@@ -1,7 +1,7 @@
-"""Broker for outputs of steps: relays an output from the agent that has it to the agent that needs
-it, and tells agents which outputs they can delete.
+"""Broker for step outputs: relays an output from the agent that has it to the agent that needs it,
+and informs agents which outputs they can delete.
 
-An agent gets an output only as an input of a kernel that it should run now.
+An agent gets an output only as an input of a kernel that it should currently run.
 """
 
 from __future__ import annotations

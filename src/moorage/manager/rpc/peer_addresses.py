@@ -1,7 +1,7 @@
-"""Addresses that agents and proxies report: which of them other components may connect to.
+"""Addresses that agents and proxies report, and which of them other components may connect to.
 
-An agent names the host at which its kernels are reached, and a proxy the one at which agents that
-only dial out find it. A peer may name the address that its link comes from, and those that the
+An agent names the host at which its kernels are reached, and a proxy the host at which agents that
+only dial out find it. A peer may name the source address of its link, and those that the
 administrator allows (``manager.agent_addresses`` and ``manager.proxy_addresses``). Otherwise one
 agent could direct clients, with their prompts and keys, to any address that a proxy reaches, and
 one proxy could have every agent that dials out connect to any address that agents reach. Addresses
@@ -32,12 +32,12 @@ def bound_host(
     is_own: Callable[[str], bool],
     resolved: Collection[str],
 ) -> str | None:
-    """The host at which an agent or proxy is reached; None if it may not report ``address``.
+    """The host at which an agent or proxy is reached, or None if it may not report ``address``.
 
-    ``source``: the address that its link comes from; None for a connection within this host that
-    has no address. ``is_own`` decides whether an address is this host's. ``resolved``: the
-    addresses of ``address`` if it is a name. A name that is not allowed by itself is replaced by
-    its current address, because it may resolve to another one later.
+    ``source``: the source address of its link, or None for a connection within this host that has
+    no address. ``is_own`` decides whether an address is this host's. ``resolved``: the addresses of
+    ``address`` if it is a name. A name that is not itself allowed is replaced by its current
+    address, because it may later resolve to another one.
     """
     is_here = source is None or source.is_loopback or is_own(str(source))
     if is_allowed or (address == "localhost" and is_here):
@@ -57,7 +57,7 @@ def bound_host(
 
 def source_of(peer: str) -> IPv4Address | IPv6Address | None:
     """The address in gRPC's name of a connection, such as ``ipv6:%5B::1%5D:40000``. A Unix socket
-    counts as loopback, whatever name the client has given its end."""
+    is treated as loopback, whatever name the client has given its end."""
     family, _, address = unquote(peer).partition(":")
     return _LOOPBACK if family == "unix" else _parse(address.rpartition(":")[0])
 
@@ -82,7 +82,7 @@ def is_address_of_this_host(address: str) -> bool:
 
 
 async def resolve(name: str) -> Collection[str]:
-    """Resolve a name; no addresses if this does not succeed in time."""
+    """Resolve a name. Returns no addresses if this does not succeed in time."""
     try:
         async with asyncio.timeout(_RESOLVE_S):
             found = await asyncio.get_running_loop().getaddrinfo(
@@ -109,8 +109,8 @@ class PeerAddresses:
         self._resolve = resolve
 
     async def bind(self, name: str, address: str, peer: str) -> str | None:
-        """``bound_host`` for the agent or proxy ``name``, whose link is the connection ``peer``, in
-        gRPC's notation."""
+        """Return ``bound_host`` for the agent or proxy ``name``, whose link is the connection
+        ``peer``, in gRPC's notation."""
         if not address:
             return address  # nobody connects to it
 

@@ -1,5 +1,5 @@
-"""Manager's end of the proxies' links: receives load, usage and demand for limits, and returns
-acknowledgements and shares."""
+"""The manager's end of the proxies' links: receives load, usage and the demand for limits, and
+returns acknowledgements and shares."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from moorage.manager.serving.limit_shares import StoredShares, share_of
 from moorage.manager.store.metering.limit_shares import LimitShareStore
 from moorage.manager.store.metering.usage_records import UsageRecordStore
 
-# Seconds for which the number of proxies counts as current.
+# Seconds for which the number of proxies is considered current.
 _PROXIES_S = 2.0
 # Maximum number of hosts that a proxy may ask to reach over dialed-out connections.
 _UNREACHED = 1000
 # Seconds after which a proxy that stayed although it was asked to switch to another manager is
-# asked again: it may run an earlier release.
+# asked again, because it may run an earlier release.
 _HAND_OVER_AGAIN_S = 600.0
 
 
 def another_process(name: str, address: str) -> str:
-    """Explain why a process may not report as ``name``. ``address``: that of the process that owns
-    the name."""
+    """Explain why a process may not report as ``name``. ``address``: the address of the process
+    that owns the name."""
     source = f", from {address}" if address else ""
     return (
         f"another process reports as proxy {name!r}{source}: if both are meant to run, give this "
@@ -62,11 +62,12 @@ def dialout_refusal(name: str, host: str, source: str) -> str:
 class ReportLink:
     """One report stream.
 
-    ``manager``: the manager to which the proxy should switch; empty: it stays. ``asked_at``:
+    ``manager``: the manager to which the proxy should switch, or empty if it stays. ``asked_at``:
     monotonic seconds. ``name`` and ``incarnation``: those of the worker, once it has reported load;
     ``proxy``: the name shared by its workers. ``refused``: the address of the process that owns its
-    name; None: this one. ``reported_dialout``: the address at which it accepts connections of
-    agents, as reported; ``dialout``: the same if it may report it, otherwise ""."""
+    name, or None if this process does. ``reported_dialout``: the address at which it accepts
+    connections from agents, as reported; ``dialout``: the same address if it may report it,
+    otherwise ""."""
 
     def __init__(self) -> None:
         self.asked_at = -inf
@@ -81,7 +82,7 @@ class ReportLink:
         self.unreached: tuple[str, ...] = ()
 
     def take_managers(self, managers: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
-        """Managers, if they have changed, and the manager to switch to, for the next reply."""
+        """The managers, if they have changed, and the manager to switch to, for the next reply."""
         changed = managers if managers != self._told else ()
         self._told = managers
         manager = self.manager
@@ -90,7 +91,7 @@ class ReportLink:
 
 
 async def _claims_nothing(_: LoadReport, __: str) -> None:
-    """Default of ``claim``: every process owns its name."""
+    """The default for ``claim``: every process owns its name."""
 
 
 class ProxyLinks:
@@ -100,7 +101,7 @@ class ProxyLinks:
     receives each load report and must not block; ``proxy_gone`` is called with the name and the
     incarnation in these reports when their link ends. ``claim`` receives the first report of each
     link and its source address; it returns the address of the process that owns the name, or None
-    if it is this one."""
+    if that is the reporting process."""
 
     def __init__(
         self,
@@ -131,7 +132,7 @@ class ProxyLinks:
     async def serve(
         self, requests: AsyncIterator[routes_pb2.ProxyReport], context: Any, caller: LinkCaller
     ) -> None:
-        """Reply to every report once, in order, after the commit of what it acknowledges.
+        """Reply to every report once, in order, after committing what the reply acknowledges.
 
         Raises ``StoreUnavailable``."""
         name = ""
@@ -181,7 +182,7 @@ class ProxyLinks:
                 self._proxy_gone(link.name, link.incarnation)
 
     async def _take_dialout(self, link: ReportLink, report: ProxyReport, peer: str) -> None:
-        """Check the address at which the proxy takes connections of agents, if it is a new one."""
+        """Check the address at which the proxy accepts connections from agents, if it is new."""
         if report.dialout == link.reported_dialout:
             return
 
@@ -214,7 +215,7 @@ class ProxyLinks:
         link.refused = await self._claim(load, address)
         if link.refused is None:
             self._refusals.accepted(context.peer())
-            # a link that is half open, or of a process that was suspended
+            # a link that is half open, or belongs to a process that was suspended
             for other in self._reports:
                 if other.name == link.name and other.incarnation != link.incarnation:
                     other.refused = address
@@ -227,14 +228,14 @@ class ProxyLinks:
 
     @property
     def dialout(self) -> list[str]:
-        """Addresses at which the proxies connected here accept connections of agents that only dial
-        out."""
+        """Addresses at which the proxies connected here accept connections from agents that only
+        dial out."""
         return sorted({link.dialout for link in self._reports if link.dialout})
 
     @property
     def asks(self) -> dict[str, list[str]]:
-        """Addresses that do not answer, by the proxy that tries them, all its workers combined;
-        empty if all answer."""
+        """Addresses that do not answer, by the proxy that tries them, with all its workers
+        combined; empty if all answer."""
         found: dict[str, set[str]] = {
             link.proxy: set() for link in self._reports if link.reported_dialout
         }

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from moorage.common.link.proxy_messages import LimitNeed, LoadReport, ProxyReport
 
 _MAX_INT64 = (1 << 63) - 1
-# Above any limit that can be set, and small enough to be added up.
+# Above any limit that can be set, and small enough to be summed.
 _MAX_NEED = 1 << 53
 _MAX_TEXT = 1 << 20
 _MAX_SECONDS = 1e9
@@ -21,8 +21,8 @@ _SUBJECTS = ("key/", "project/", "model/", "budget/")
 
 
 def find_problem(report: ProxyReport) -> str:
-    """Describe the first error; "" for a valid report. Usage records are checked individually when
-    they are stored."""
+    """Describe the first error, or return "" for a valid report. Usage records are checked
+    individually when they are stored."""
     texts = list(_texts(report))
     if any("\0" in text for text in texts) or sum(map(len, texts)) > _MAX_TEXT:
         return (

@@ -1,4 +1,4 @@
-"""Reach of the agents of this manager: the hosts at which proxies find their kernels."""
+"""Reach of this manager's agents: the hosts at which proxies find their kernels."""
 
 from __future__ import annotations
 

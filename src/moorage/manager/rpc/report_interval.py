@@ -1,9 +1,9 @@
 """Report interval: the minimum pause between two reports of changes, and the maximum between two
 heartbeats. Pure.
 
-If reports wait because the manager is busy, fewer reports with more changes in each relieve it.
-Agents are therefore asked to wait in proportion to how long their reports waited, as the store's
-batch writers do (decision 7). An agent cannot know this by itself, since sending a report costs it
+If reports wait because the manager is busy, fewer reports with more changes each relieve it. Agents
+are therefore asked to wait in proportion to how long their reports waited, as the store's batch
+writers do (decision 7). An agent cannot notice this on its own, because sending a report costs it
 almost nothing.
 
 The heartbeats of all agents together arrive at a bounded rate, whatever the number of agents. An
@@ -17,21 +17,21 @@ from math import ceil
 
 from moorage.common.aio.pauses import ON_BACKLOG
 
-# Below this, the minimum pause is 0: agents pause a little in any case.
+# Below this, the minimum pause is 0, because agents always pause a little.
 MIN_S = 0.03
-# Weight of the newest report in the moving average, which covers about twenty reports of any
+# Weight of the newest report in the moving average, which covers about twenty reports from any
 # agents.
 WEIGHT = 0.05
 # Maximum rate of the heartbeats of all agents together, per second.
 HEARTBEATS_PER_S = 400
-# The interval is a multiple of the first value, and shrinks only if the fleet is smaller by the
-# second: every agent reports a change of it.
+# The interval is a multiple of the first value, and shrinks only if the fleet has shrunk by the
+# second, because every agent reports a change of the interval.
 STEP_S = 5.0
 SHRINK = 1.25
 
 
 class ReportInterval:
-    """``heartbeat_s``: the longest pause between two reports of an agent; 0: the agent's own
+    """``heartbeat_s``: the longest pause between two reports from an agent; 0 means the agent's own
     setting."""
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class ReportInterval:
 
     @property
     def pause_s(self) -> float:
-        """Minimum seconds between two reports of an agent; 0: no limit."""
+        """Minimum seconds between two reports from an agent; 0 means no limit."""
         pause_s = ON_BACKLOG.seconds(self._average_wait_s)
         return 0.0 if pause_s < MIN_S else pause_s
 

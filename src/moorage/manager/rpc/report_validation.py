@@ -28,7 +28,7 @@ _AGENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 def find_problem(message: Report | ReportDelta) -> str:
-    """The first invalid field with its value; "" for a valid report."""
+    """The first invalid field with its value, or "" for a valid report."""
     info = message.info
     if not message.incarnation or "\0" in message.incarnation:
         return "a report requires an incarnation"

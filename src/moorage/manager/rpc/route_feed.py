@@ -1,8 +1,8 @@
 """Route feed: sends every proxy the routes and, separately, the credentials, and then the changes
-of both.
+to both.
 
 Every manager reads and numbers its own tables. A proxy that switches from another manager must not
-get a table older than its own, so it gets one that was read after it connected, with a greater
+get a table older than its own, so it gets a table that was read after it connected, with a greater
 generation. Changes are encoded once, for all proxies.
 """
 
@@ -54,16 +54,16 @@ class RouteFeed:
         self.loops = (self.routes.loop, self.credentials.loop)
 
     def set_database(self, available: bool) -> None:
-        """Set whether the database is available. Without it, all calls end: the proxies switch to
-        another manager, and try this one again."""
+        """Set whether the database is available. Without it, all calls end, and the proxies switch
+        to another manager, and try this one again later."""
         self.routes.set_database(available)
         self.credentials.set_database(available)
 
     def watch(self, request: routes_pb2.WatchRequest) -> AsyncIterator[bytes]:
-        """Yield encoded tables: the current one, unless the proxy has it, and every newer one, as
+        """Yield encoded tables: the current table, unless the proxy has it, and every newer one, as
         changes if the proxy accepts them.
 
-        A slow watcher skips to the newest. Raises ``StoreUnavailable`` once the database is
+        A slow watcher skips to the newest table. Raises ``StoreUnavailable`` once the database is
         lost."""
         return (
             self.routes.watch(request) if request.without_credentials else self._watch_both(request)
@@ -102,7 +102,7 @@ class RouteFeed:
                     sent = newest()
                     generation = max(sent)
                     if generation == max(last):
-                        # Read before the tables that were sent, and ready after them: the proxy
+                        # Read before the tables that were sent, but ready after them. The proxy
                         # accepts only greater generations.
                         for feed, now, before in zip(feeds, sent, last, strict=True):
                             if now != before:
@@ -125,8 +125,8 @@ class TableFeed:
     new generation and wakes the watchers.
 
     ``take`` puts the result of ``read`` into the parts. ``fresh``: the table is read again for
-    every proxy that connects, and only while there are any. ``changed``: held while the table is
-    replaced.
+    every proxy that connects, and only while there are any. ``changed``: the lock held while the
+    table is replaced.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class TableFeed:
         self._fresh = fresh
         self._changed = changed
 
-        # 0: not read yet
+        # 0 until it has been read
         self._parts = RouteParts()
         self.generation = 0
 
@@ -156,7 +156,7 @@ class TableFeed:
         self._changes = b""
         self._whole = b""
 
-        # Number of reads that have begun, and of the newest one that is complete.
+        # The number of reads that have started, and the number of the newest complete one.
         self._begun = 0
         self.complete = 0
         self._newest_held = 0  # the newest generation that a proxy had when it connected
@@ -200,7 +200,7 @@ class TableFeed:
         self.loop.nudge()
 
     def require(self, held: int) -> int:
-        """Number of the read that a proxy with generation ``held`` needs; 0: none."""
+        """The number of the read that a proxy with generation ``held`` needs, or 0 for none."""
         needed = 1
         if self._fresh or (held and held != self.generation):
             needed = self._begun + 1
@@ -214,8 +214,7 @@ class TableFeed:
         return needed
 
     def outnumber(self, held: int) -> None:
-        """Give the table a greater generation than that of a proxy, if it is not greater
-        already."""
+        """Give the table a greater generation than the proxy's, if it is not already greater."""
         self._newest_held = max(self._newest_held, held)
         self.loop.nudge()
 
@@ -232,7 +231,7 @@ class TableFeed:
             self._watchers -= 1
 
     async def watch(self, request: routes_pb2.WatchRequest) -> AsyncIterator[bytes]:
-        """Like ``RouteFeed.watch``, for this part."""
+        """Like ``RouteFeed.watch``, but for this part."""
         held = request.have_generation
         sent = 0
         with self.watching():
@@ -255,8 +254,8 @@ class TableFeed:
                 yield message
 
     def _message_to(self, request: routes_pb2.WatchRequest, held: int, sent: int) -> bytes:
-        """Message for a proxy. ``held``: the generation that it had when it called, until it got
-        its first message; ``sent``: that of the last message."""
+        """The message for a proxy. ``held``: the generation that it had when it called, until it
+        has received its first message; ``sent``: the generation of the last message."""
         if held == self.generation and request.accepts_unchanged:
             unchanged: bytes = routes_pb2.RouteTable(
                 generation=held, unchanged=True

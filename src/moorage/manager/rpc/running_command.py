@@ -1,6 +1,6 @@
-"""Command that an agent runs, seen from the user's side: pipes for its inputs and outputs.
+"""A command that an agent runs, seen from the user's side: pipes for its inputs and outputs.
 
-A slow reader slows the writer down; nothing is buffered beyond a few chunks.
+A slow reader slows down the writer; nothing is buffered beyond a few chunks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from moorage.common.link.dial import BROKEN
 from moorage.common.link.pb import agent_pb2
 from moorage.common.model.commands import Channel, ExecEnd, Size
 
-# Chunks buffered for a slow reader, per direction; beyond that the writer waits.
+# Chunks buffered for a slow reader, per direction; beyond that, the writer waits.
 BUFFERED_CHUNKS = 8
 
 
@@ -42,7 +42,7 @@ class RelayedCommand:
         await self.inputs.put(agent_pb2.ExecInput(size=window))
 
     async def read(self) -> tuple[Channel, bytes] | None:
-        """The next chunk of output; None after the end, see ``end``."""
+        """The next chunk of output, or None after the end (see ``end``)."""
         while (message := await self.read_message()) is not None:
             match message.WhichOneof("what"):
                 case "stdout":
@@ -55,7 +55,8 @@ class RelayedCommand:
         return None
 
     async def read_message(self) -> agent_pb2.ExecOutput | None:
-        """Read the next output as the agent sent it, including the end; None after the last one."""
+        """Read the next output as the agent sent it, including the end. Returns None after the last
+        one."""
         message = await self.outputs.get()
         if message is not None and message.HasField("end"):
             self.end = _end(message.end)

@@ -53,7 +53,7 @@ log = structlog.get_logger("moorage.rpc")
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 _MOST_OF_A_NAME = 300
 OPTIONS = [
-    # Without this a second server would silently share the port.
+    # Without this, a second server would silently share the port.
     ("grpc.so_reuseport", 0),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
@@ -61,10 +61,10 @@ OPTIONS = [
     # timer, so only peers ping. With equal times, both ends would ping at the same moment.
     ("grpc.keepalive_time_ms", 6_000),
     ("grpc.keepalive_timeout_ms", 4_000),
-    ("grpc.http2.ping_timeout_ms", 4_000),  # applies as well; its default is a minute
+    ("grpc.http2.ping_timeout_ms", 4_000),  # also applies; its default is a minute
     ("grpc.keepalive_permit_without_calls", 1),
-    # A fixed window instead of measuring the bandwidth, which takes a ping for each message and
-    # costs more than the messages of an idle agent.
+    # A fixed window instead of a bandwidth measurement, which takes a ping per message and costs
+    # more than an idle agent's messages.
     ("grpc.http2.bdp_probe", 0),
     ("grpc.http2.lookahead_bytes", 1024 * 1024),
     ("grpc.http2.min_ping_interval_without_data_ms", 2_000),
@@ -73,8 +73,8 @@ OPTIONS = [
 
 
 class ManagerState(Protocol):
-    """State of this manager, and of others as it knows them. It counts the connections of proxies,
-    by name."""
+    """The state of this manager, and of others as far as it knows. It counts the proxies'
+    connections, by name."""
 
     managers: tuple[str, ...]
     has_database: bool
@@ -86,7 +86,7 @@ class ManagerState(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LinkParts:
-    """The components to which the calls of agents and proxies go. ``take_usage`` takes usage
+    """The components that handle calls from agents and proxies. ``take_usage`` accepts usage
     reports and must not block."""
 
     links: AgentLinks
@@ -105,10 +105,10 @@ class LinkServer(
     peers_pb2_grpc.PeersServicer,
     managers_pb2_grpc.ManagerLinkServicer,
 ):
-    """Listens on ``address``; with port 0, ``address`` holds the chosen port after entering.
-    ``certificate``: the manager's certificate for mTLS; None: no TLS. ``reserve``: additional place
-    to listen, for the port of ``address``. ``on_proxy`` is called for each route feed, with the
-    name of the proxy and the connection in gRPC's notation."""
+    """Listens on ``address``; with port 0, ``address`` contains the chosen port after entering.
+    ``certificate``: the manager's certificate for mTLS, or None without TLS. ``reserve``:
+    additional place to listen, for the port of ``address``. ``on_proxy`` is called for each route
+    feed, with the name of the proxy and the connection in gRPC's notation."""
 
     def __init__(
         self,
@@ -206,7 +206,7 @@ class LinkServer(
         caller = await self._authenticate(context, "proxy")
         if wrong := caller.refusal_to_act_as(name):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, wrong)
-        # it is stored together with those of others
+        # it is stored together with the reports of others
         if not 0 < len(name) <= _MOST_OF_A_NAME or "\0" in name:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "this is not a valid proxy name")
         return caller
@@ -345,7 +345,7 @@ class LinkServer(
             raise AssertionError("aborted") from error
 
     async def __aenter__(self) -> LinkServer:
-        # The answer does not change, and peers ask even while the database is unavailable.
+        # The answer does not change, and peers ask for it even while the database is unavailable.
         self._installation = (await self._identity()).installation
         server = grpc.aio.server(options=OPTIONS)
         agent_pb2_grpc.add_AgentLinkServicer_to_server(self, server)  # type: ignore[no-untyped-call]
@@ -379,7 +379,7 @@ class LinkServer(
         return self
 
     def _route_feed(self) -> grpc.GenericRpcHandler:
-        """The service RouteFeed, whose messages are already encoded, once for all proxies."""
+        """The service RouteFeed, whose messages have already been encoded, once for all proxies."""
         tables = {
             name: grpc.unary_stream_rpc_method_handler(
                 handle,

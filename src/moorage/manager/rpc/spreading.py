@@ -1,10 +1,10 @@
-"""Spreading of agents and proxies over the managers of a database: which manager hands how many to
+"""Spreading of agents and proxies over the managers of a database: how many each manager hands to
 which other. Pure.
 
-Every manager decides this by itself, from counts that all of them see within a second. The
+Every manager decides this on its own, from counts that all of them see within a second. The
 decisions are consistent: each manager hands over its part of one assignment, after which every
 manager has its share and no peer moves twice. Nothing moves while the counts differ by no more than
-``TOLERANCE``, so peers stay where they are although agents come and go.
+``TOLERANCE``, so peers stay where they are even as agents come and go.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from math import ceil, inf
 # or by 1.
 TOLERANCE = 0.2
 # Number of peers asked to move at first. It doubles each time, up to the last value, while they
-# move within ``QUICK_S``, and halves when they take longer, but not below the first: the managers
-# or their nodes are then busy.
+# move within ``QUICK_S``. When they take longer, because the managers or their nodes are busy, it
+# halves, but not below the first value.
 FIRST_AT_ONCE = 100
 MOST_AT_ONCE = 400
 QUICK_S = 5.0
-# Seconds after a move until the counts show it.
+# Seconds that it takes for the counts to show a move.
 SETTLE_S = 3.0
-# How long to wait for the peers that were asked: they may be busy, and move later. A few that stay,
-# up to this share of them, delay nobody.
+# How long to wait for the peers that were asked, which may be busy and move later. A few that stay,
+# up to this share of them, do not delay others.
 WAIT_S = 30.0
 STRAGGLERS = 0.1
-# A manager that comes and goes, such as one that fails at its start, receives no peers before this
-# many seconds.
+# A manager that comes and goes, such as one that fails during startup, receives no peers before
+# this many seconds.
 STEADY_S = 5.0
 
 
 def find_moves(own: str, counts: Mapping[str, int]) -> dict[str, int]:
-    """Number of peers that ``own`` hands to each other manager, given the counts of all."""
+    """The number of peers that ``own`` hands to each other manager, given all counts."""
     if not is_uneven(counts):
         return {}
 
@@ -68,7 +68,7 @@ def _sections(sizes: Mapping[str, int]) -> dict[str, tuple[int, int]]:
 
 
 def next_at_once(asked: int, took_s: float) -> int:
-    """Number of peers to ask next, after the last ones took ``took_s`` seconds to move."""
+    """The number of peers to ask next, after the last ones took ``took_s`` seconds to move."""
     if took_s <= QUICK_S:
         return min(2 * asked, MOST_AT_ONCE)
     return max(asked // 2, FIRST_AT_ONCE)
@@ -76,7 +76,7 @@ def next_at_once(asked: int, took_s: float) -> int:
 
 class Spreading:
     """Decides when this manager hands over peers of one kind: not while another manager is new,
-    while peers that were asked last have not moved, or before the counts show it. All times are
+    while the peers asked last have not moved, or before the counts show their move. All times are
     monotonic seconds."""
 
     def __init__(self) -> None:

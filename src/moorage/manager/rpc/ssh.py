@@ -1,10 +1,10 @@
 """SSH at the proxies, the manager's side: who may log in where, and the commands of their channels.
 
-A proxy forwards what the client has signed to log in, and the manager verifies who holds the key: a
-proxy cannot name a key whose holder has not logged in there, nor a session or user other than those
-of the login. The manager also decides what the user may do, at the login and again for every
-channel. A channel is closed when its key was removed or its user has lost the session, and a
-connection when it could not log in any more.
+A proxy forwards the data that the client has signed to log in, and the manager verifies who holds
+the key. A proxy therefore cannot name a key whose holder has not logged in there, nor a session or
+user other than those of the login. The manager also decides what the user may do, at login and
+again for every channel. A channel is closed when its key has been removed or its user has lost
+access to the session, and a connection when it could no longer log in.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _UPGRADE = "log in again; a proxy of an earlier release must be upgraded"
 
 
 class SshBroker:
-    """``file_servers``: maximum number that a user may have open."""
+    """``file_servers``: the maximum number that a user may have open."""
 
     def __init__(self, store: Store, execs: CommandBroker, *, file_servers: int = 32) -> None:
         self._store = store
@@ -75,7 +75,7 @@ class SshBroker:
             changed.set()
 
     async def host_key(self) -> str:
-        """Private key of all proxies, created when a proxy first asks, and stored encrypted."""
+        """The private key of all proxies, created when a proxy first asks, and stored encrypted."""
         secret = await self._store.platform_secrets.get_or_create(_HOST_KEY)
         return derive_key_pair(secret, "moorage").private_key
 
@@ -116,7 +116,7 @@ class SshBroker:
         return ssh_pb2.SshTarget(session_id=session.id)
 
     async def _until_logged_out(self, login: ssh_pb2.SshLogin, context: Any) -> agent_pb2.ExecEnd:
-        """Return when a login that was accepted is refused."""
+        """Return once a login that was accepted is refused."""
         refusal = ""
         if not _is_proved(login):
             raise Forbidden(_UNPROVED, next_step=_UPGRADE)
@@ -142,8 +142,7 @@ class SshBroker:
         return agent_pb2.ExecEnd(code="forbidden", detail=refusal)
 
     async def list_files(self, folder: ssh_pb2.SshFolder) -> ssh_pb2.SshEntries:
-        """Projects of a user, or the newest sessions of a project whose files the user may
-        reach."""
+        """A user's projects, or a project's newest sessions whose files the user may access."""
         try:
             user = await self._files_user(folder.login)
         except Forbidden as error:
@@ -182,8 +181,8 @@ class SshBroker:
     async def _files_user(self, login: ssh_pb2.SshLogin) -> SshUser:
         """The user who has logged in for the files of all sessions.
 
-        Raises ``Forbidden``, also for a login to a single session, whose proof is for that session
-        only."""
+        Raises ``Forbidden``, even for a login to a single session, whose proof is valid only for
+        that session."""
         user = await self._user(login)
         if login.login != user.user:
             raise Forbidden("the login is for one session", next_step=f"log in as {user.user!r}")
@@ -192,7 +191,7 @@ class SshBroker:
     async def _session(
         self, user: SshUser, fingerprint: str, targets: list[tuple[str, str]], action: Action
     ) -> tuple[SessionView, Scope]:
-        """The first existing one of these sessions of projects, if the key may do this with it.
+        """The first of these sessions of projects that exists, if the key may do this with it.
 
         Raises ``NotFound``, ``Forbidden``."""
         for project, ref in targets:
@@ -219,7 +218,7 @@ class SshBroker:
         )
 
     async def _scope(self, fingerprint: str, project: str) -> Scope | None:
-        """Scope of the key in one project; None: it reads nothing there."""
+        """The key's scope in one project, or None if it cannot read anything there."""
         key = await self._store.ssh_keys.find(fingerprint, project)
         if key is None or not (scope := Scope.of(key)).reads(project):
             return None
@@ -228,7 +227,7 @@ class SshBroker:
     async def serve(
         self, start: ssh_pb2.SshStart, requests: AsyncIterator[ssh_pb2.SshInput], context: Any
     ) -> None:
-        """One channel, from its start to its end."""
+        """Serve one channel, from its start to its end."""
         end: agent_pb2.ExecEnd | None
         try:
             if start.watch:
@@ -248,7 +247,7 @@ class SshBroker:
     async def _run(
         self, start: ssh_pb2.SshStart, requests: AsyncIterator[ssh_pb2.SshInput], context: Any
     ) -> agent_pb2.ExecEnd | None:
-        """Relay until the command ends. Returns the end if its agent has not sent one."""
+        """Relay until the command ends. Returns the outcome if its agent has not sent one."""
         login = start.login
         is_files = bool(start.session)
         targets = [named(start.session)] if is_files else candidates(login.login)
@@ -319,7 +318,7 @@ class SshBroker:
 
 
 def _is_proved(login: ssh_pb2.SshLogin) -> bool:
-    """Whether the client has signed this login with the key of this fingerprint."""
+    """Whether the client has signed this login with the key with this fingerprint."""
     proof = login.proof
     is_its_key = fingerprint_of(proof.key) == login.fingerprint
     return is_its_key and proves_login(login.login, proof.key, proof.signed, proof.signature)
@@ -350,7 +349,7 @@ async def _until_refused(
 
 
 async def _refused(changed: asyncio.Event, authorize: Callable[[], Awaitable[object]]) -> None:
-    """Check again whenever keys, members or projects have changed. Returns when access is
+    """Check again whenever keys, members or projects have changed. Returns once access is
     refused."""
     while True:
         with suppress(TimeoutError):
@@ -364,5 +363,5 @@ async def _refused(changed: asyncio.Event, authorize: Callable[[], Awaitable[obj
         except (Forbidden, NotFound):
             return
         except MoorageError:
-            changed.set()  # the database is away: it stays allowed until an answer says otherwise
+            changed.set()  # the database is unavailable, so it stays allowed until an answer says otherwise
             await asyncio.sleep(1.0)

@@ -1,4 +1,4 @@
-"""gRPC service of SSH at the proxies: authenticates the proxy, and forwards its calls to the
+"""gRPC service for SSH at the proxies: authenticates the proxy, and forwards its calls to the
 broker."""
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Paced waking of agents' streams when all of them must send the same news.
+"""Paced waking of agents' streams when all of them must send the same message.
 
 Each stream writes its message when it wakes. If thousands woke simultaneously, they would keep the
-event loop busy for too long: requests would wait, and the leader's lease would not be renewed in
-time.
+event loop busy for too long, so that requests would wait and the leader's lease would not be
+renewed in time.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-# 5,000 a second: those of a manager with 25,000 agents are woken within 5 s.
+# 5,000 a second, so a manager with 25,000 agents wakes all of their streams within 5 s.
 AT_ONCE = 100
 PAUSE_S = 0.02
 
@@ -21,7 +21,7 @@ class StreamWakeups:
         self._timer: asyncio.TimerHandle | None = None
 
     def wake(self, events: Iterable[asyncio.Event]) -> None:
-        """Set all of these events, the first immediately. Those left from an earlier call are
+        """Set all of these events, the first immediately. Events left over from an earlier call are
         included."""
         self._left = list(events)
         if self._timer is None:

@@ -14,12 +14,12 @@ class UsageSink(Protocol):
         ...
 
     def take(self, report: UsageReport) -> bool:
-        """Take a report. Must not block. False: nothing of it was taken."""
+        """Accept a report. Must not block. Returns False if no part of it was accepted."""
         ...
 
 
 class NoUsage:
-    """Accepts everything and keeps nothing."""
+    """Accepts all reports and keeps none."""
 
     is_full = False
 

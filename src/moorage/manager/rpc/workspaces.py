@@ -56,7 +56,7 @@ class WorkspaceBroker:
     async def ask_here(
         self, request: WorkspaceRequest
     ) -> dict[str, agent_pb2.WorkspaceAnswer | None]:
-        """Answers of the agents connected to this manager; None for an agent that did not
+        """Answers from the agents connected to this manager, with None for an agent that did not
         respond."""
         answers: dict[str, asyncio.Future[agent_pb2.WorkspaceAnswer]] = {}
         requests = []
@@ -79,7 +79,7 @@ class WorkspaceBroker:
         }
 
     def take(self, answer: agent_pb2.WorkspaceAnswer, caller: LinkCaller) -> str:
-        """Forward an answer to the requester. Returns a reason if it is refused because another
+        """Forward an answer to the requester. Returns the reason if it is refused because another
         agent was asked."""
         agent_id, waiting = self._pending.get(answer.request_id, ("", None))
         if waiting is None or waiting.done():
