@@ -131,7 +131,7 @@ def test_a_proof_is_of_the_user_the_installation_and_the_moment() -> None:
     assert "not issued by this installation to user 'eve'" in refusal(good, ann, user="eve")
     assert "not issued by this installation" in refusal(good, ann, place=PLACE.replace("6", "7"))
     assert "namespace" in refusal(spec(ann, challenge, namespace="git"), ann)
-    assert "not one of this challenge" in refusal(
+    assert "does not match this challenge" in refusal(
         good.model_copy(
             update={"challenge": challenge_of("ann", PLACE, NOW - timedelta(seconds=1))}
         ),

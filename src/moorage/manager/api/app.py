@@ -134,7 +134,7 @@ def _build_app(deps: ApiServices, guard: HeadGuard, metrics: HttpMetrics | None)
     app.on_shutdown.append(_end_streams(deps))
     authenticator = Authenticator(deps.store, deps.clock, deps.on_plain_key)
 
-    # After the authenticator, because the same changes empty its cache.
+    # Created after the authenticator, because the same changes empty its cache.
     requests = OpenRequests(deps.clock, deps.store.keys.on_change)
     app.cleanup_ctx.append(requests.running)
     for row in by_precedence(ROUTES):
@@ -255,7 +255,8 @@ async def _set_headers(request: web.Request, response: web.StreamResponse) -> No
     if request_id := request.get(REQUEST_ID):
         response.headers["x-request-id"] = request_id
     if not request.content.is_eof():
-        # The response precedes the end of the body; the rest would be parsed as the next request.
+        # The response is sent before the body ends, so the rest of the body would be parsed as the
+        # next request.
         response.headers["Connection"] = "close"
         response.force_close()
 

@@ -1,1 +1,1 @@
-"""Certificate authority, key pairs and signatures of the manager: cryptography without storage."""
+"""The manager's certificate authority, key pairs and signatures: cryptography without storage."""

@@ -32,7 +32,7 @@ _PEM = serialization.Encoding.PEM
 
 @dataclass(frozen=True)
 class EncryptedAuthority:
-    """The authority as it is stored: PEM, with an encrypted key."""
+    """The authority as stored: PEM, with an encrypted key."""
 
     certificate: str
     key: str
@@ -70,8 +70,8 @@ class CertificateAuthority:
         """Create a new authority, encrypted with ``secret``."""
         key = ec.generate_private_key(ec.SECP256R1())
 
-        # A distinct name: TLS finds the CA of a certificate by its name, and trusts two CAs during
-        # a rotation.
+        # A distinct name, because TLS finds a certificate's CA by its name, and two CAs are trusted
+        # during a rotation.
         serial = x509.random_serial_number()
         name = x509.Name(
             [x509.NameAttribute(NameOID.COMMON_NAME, f"Moorage links {serial:x}"[:32])]
@@ -133,7 +133,7 @@ class CertificateAuthority:
         return self._sign(request.key, name, names=[uri], usage=usage, now=now, lifetime=lifetime)
 
     def issue_manager_certificate(self, now: datetime) -> tuple[str, str, datetime]:
-        """Issue a manager's key and certificate, in PEM, and the time at which to renew them.
+        """Issue a manager's key and certificate, in PEM, with the time at which to renew them.
 
         A manager is a server to its peers, and a client of other managers."""
         key = ec.generate_private_key(ec.SECP256R1())

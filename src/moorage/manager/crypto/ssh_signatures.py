@@ -82,8 +82,8 @@ def proves_login(login: str, key: bytes, signed: bytes, signature: bytes) -> boo
 
 
 def verify(key: bytes, signature: bytes, data: bytes) -> bool:
-    """Whether ``signature`` of ``data`` was made with the private key of ``key``, all in SSH's
-    encoding."""
+    """Whether the ``signature`` of ``data`` was made with the private key that belongs to ``key``,
+    all in SSH's encoding."""
     from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 
     try:

@@ -1,4 +1,4 @@
-"""Timeline of recorded decisions: the decisions of a time range, its gaps, and verification by
+"""Timeline of recorded decisions: the decisions in a time range, its gaps, and verification by
 replanning."""
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def decisions(
 ) -> Iterator[RecordedPass | Gap]:
     """Decisions and gaps from ``begin`` to ``end`` (Unix microseconds, inclusive), in order.
 
-    ``segments``: the list from the manager for that range. Raises ``CorruptDecisionLog``.
+    ``segments``: the manager's list for that range. Raises ``CorruptDecisionLog``.
     """
     reader = SegmentReader()
     before = None

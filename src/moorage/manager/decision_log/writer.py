@@ -53,7 +53,7 @@ class Segment:
 
 @dataclass(slots=True)
 class PassDelta:
-    """One pass, as its difference from the previous pass. ``whole``: complete, independent of
+    """One pass, as its difference from the previous pass. ``whole``: it is complete, independent of
     earlier passes."""
 
     at: int
@@ -154,7 +154,7 @@ class Writer:
         self._noted: _NotedState | None = None
         self._numbers = _Numbering()
         self._idle_passes = 0
-        # Reason of each held session. Incremental planners do not repeat holds.
+        # The reason for each held session. Incremental planners do not repeat holds.
         self._reasons: dict[SessionId, str] = {}
         self._held: Counter[str] = Counter()
 

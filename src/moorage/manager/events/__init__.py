@@ -1,4 +1,4 @@
-"""Changes as a stream of server-sent events: one log of encoded events for all watchers."""
+"""Changes as a stream of server-sent events, from one log of encoded events for all watchers."""
 
 from moorage.manager.events.feed import EventFeed
 

@@ -25,10 +25,9 @@ class FeasibilityCheck:
     def __init__(self, scheduling: SchedulingStore, clock: Clock) -> None:
         self._scheduling = scheduling
         self._clock = clock
-        self._agents: dict[
-            str, tuple[float, tuple[AgentState, ...]]
-        ] = {}  # by group, with the time of the read
-        # with the time of expiry
+        # by group, with the time at which it was read
+        self._agents: dict[str, tuple[float, tuple[AgentState, ...]]] = {}
+        # with the time at which it expires
         self._answers: dict[tuple[object, ...], tuple[float, list[str]]] = {}
 
     async def refusals(self, spec: SessionSpec) -> list[str]:
@@ -66,7 +65,7 @@ class FeasibilityCheck:
 
 
 def _cache_key(spec: SessionSpec) -> tuple[object, ...]:
-    """Everything that the answer depends on. ``None`` separates fields of variable length."""
+    """Everything that the answer depends on. ``None`` separates variable-length fields."""
     cluster: tuple[object, ...] = ()
     if spec.cluster:
         cluster = spec.cluster.size, spec.cluster.mode, *spec_kernels.sub_slots(spec).items()

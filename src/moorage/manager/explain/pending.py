@@ -374,7 +374,7 @@ def _refusals(found: PlacementProbe, names: Mapping[SessionId, str], now: int) -
                 else " after those ahead of it"
             )
 
-        if fit.at is not None and fit.after:  # free capacity that goes to those ahead
+        if fit.at is not None and fit.after:  # free capacity that goes to sessions ahead
             ends = "session " + _list(fit.after, names)
             line += f", {then} after {ends} ends at about {_clock(fit.at, now)}"
         elif fit.at is None and fit.unlimited:

@@ -66,7 +66,7 @@ def explain_queued(
         )
 
     text = "; ".join(part for part in (*basis, nodes_text(nodes)) if part)
-    # Such as the site's own reason, or that the response to a submit was lost.
+    # For example, the site's own reason, or that the response to a submission was lost.
     said = next((k.detail for k in session.kernels if k.detail and k.detail not in found.text), "")
     why = "; ".join(part for part in (found.text, said) if part)
     return found.model_copy(update={"text": why, "expected_start": starts_at, "basis": text})

@@ -1,4 +1,4 @@
-"""Explanation of sessions with unreachable kernels: what they wait for, and the cure. Pure."""
+"""Explanation of sessions with unreachable kernels: what they wait for, and the remedy. Pure."""
 
 from __future__ import annotations
 

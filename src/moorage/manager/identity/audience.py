@@ -1,4 +1,4 @@
-"""Audience of a stream of changes: what a watcher may see and wants to see. Pure."""
+"""Audience of a change stream: what a watcher may see and wants to see. Pure."""
 
 from __future__ import annotations
 

@@ -133,6 +133,6 @@ def _matches(image: str, patterns: list[str]) -> bool:
 
 
 def _is_path(model: str) -> bool:
-    """Whether the model is a file or directory on the node rather than a name on a hub, by the
-    engine's own rule."""
+    """Whether the model is a file or directory on the node rather than a name on a hub, according
+    to the engine's own rule."""
     return model.startswith(("/", ".", "~")) or model.lower().endswith(".gguf")

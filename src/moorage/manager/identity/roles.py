@@ -98,7 +98,7 @@ def decide_key(scope: Scope, spec: KeySpec, facts: UserFacts) -> NewKey | Moorag
 
     if not is_admin and (role in PLATFORM_ROLES or _RANK[role] > _RANK.get(scope.role, 0)):
         return Forbidden(
-            f"role {role!s} is more than that of your key, {scope.role!s}",
+            f"role {role!s} exceeds that of your key, {scope.role!s}",
             next_step=f"choose a role up to {scope.role!s}, or ask an administrator",
         )
 
@@ -112,7 +112,7 @@ def decide_key(scope: Scope, spec: KeySpec, facts: UserFacts) -> NewKey | Moorag
             cure = f"users set {owner.user} --role {role!s}"
 
         return InvalidInput(
-            f"role {role!s} is more than that of user {owner.user!r}: {held or 'none'}",
+            f"role {role!s} exceeds that of user {owner.user!r}: {held or 'none'}",
             next_step=f"`moorage {cure}`",
         )
 
@@ -120,7 +120,7 @@ def decide_key(scope: Scope, spec: KeySpec, facts: UserFacts) -> NewKey | Moorag
 
 
 def _exceeds_user(role: Role, facts: UserFacts) -> bool:
-    """Whether the role exceeds that of the user. False for a user or a membership that is created
+    """Whether the role exceeds the user's role. False for a user or a membership that is created
     with the key."""
     exists = facts.known if role in PLATFORM_ROLES else facts.member_role is not None
     return exists and effective_role(role, facts.member_role, facts.platform_role) != role

@@ -1,6 +1,6 @@
 """Proof that the person who registers a public key holds the private key. Pure. ¶ The proof is a
-signature of a challenge, which names the user, the installation and the time, so that it proves
-nothing elsewhere or later."""
+signature of a challenge, which names the user, the installation and the time, so that it is
+worthless elsewhere or later."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def parse_key(text: str) -> PublicKey:
 
 
 def challenge_of(user: str, installation: str, now: datetime) -> str:
-    """Text that the user has to sign, within ``VALID`` from ``now``."""
+    """The text that the user has to sign, within ``VALID`` from ``now``."""
     return _prefix(user, installation) + now.isoformat(timespec="seconds")
 
 
@@ -58,7 +58,7 @@ def check_proof(
         ) from None
 
     if not -_SKEW <= age <= VALID:
-        raise InvalidInput("challenge has expired", next_step="request a new one, and sign that")
+        raise InvalidInput("challenge has expired", next_step="request and sign a new one")
 
     # Editors and `echo` add a line feed at the end of the signed file.
     messages = [spec.challenge.encode() + end for end in (b"", b"\n")]
@@ -73,7 +73,7 @@ def check_proof(
         raise InvalidInput(f"signature is not valid: {error}", next_step=_NEXT) from None
     except StopIteration:
         raise InvalidInput(
-            "signature is not one of this challenge by its key", next_step=_NEXT
+            "signature does not match this challenge and its key", next_step=_NEXT
         ) from None
 
     if fingerprint_of(signer) != fingerprint:

@@ -1,7 +1,7 @@
 """Detection of jumps of the database's clock, in one process, by its monotonic clock. Pure.
 
 Deadlines are timestamps of the database. When its clock is set forward, or a standby with another
-clock takes over, every deadline passes at once although no time has passed. The leader therefore
+clock takes over, every deadline passes at once even though no time has passed. The leader therefore
 acts only on deadlines that it has seen pass, and moves all of them by the jump.
 
 A clock that is set back only delays deadlines and needs no correction. It also cannot be

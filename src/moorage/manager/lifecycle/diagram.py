@@ -1,4 +1,4 @@
-"""Reference page of the session states: transitions, deadlines and reason codes. Pure."""
+"""Reference page about session states: transitions, deadlines and reason codes. Pure."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class LeasedKernel:
     """A live kernel with a lease, whose agent is silent.
 
     ``contact``: time of the last report that was stored; compared for equality only.
-    ``stop_grace_s``: how long the kernel may take to end after that."""
+    ``stop_grace_s``: how long the kernel may take to end after its lease has expired."""
 
     kernel_id: KernelId
     agent_id: AgentId

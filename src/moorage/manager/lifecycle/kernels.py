@@ -60,7 +60,7 @@ class AgentUpdate:
 
     @classmethod
     def of(cls, report: Report, absent: Iterable[KernelId] = ()) -> Self:
-        """Create the update of a full report."""
+        """Create the update from a full report."""
         observed = {k.kernel_id: k for k in report.kernels}
         info = report.info
         return cls(
@@ -116,7 +116,7 @@ class StoredKernel(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KernelChange:
-    """New status of a kernel, written only if ``old`` is still current."""
+    """A kernel's new status, written only if ``old`` is still current."""
 
     kernel_id: KernelId
     old: Status

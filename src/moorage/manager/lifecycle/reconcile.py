@@ -27,11 +27,11 @@ from moorage.manager.lifecycle.losses import (
 from moorage.manager.lifecycle.snapshots import KernelSnapshot, SessionSnapshot, SharedRun
 from moorage.manager.lifecycle.transitions import NEW_ATTEMPT, Event, Transition, next_status
 
-# Reasons for which a batch session's own program failed, as opposed to a stop, a timeout or a node
-# failure.
+# Reasons that mean that a batch session's own program failed, as opposed to a stop, a timeout or a
+# node failure.
 PROGRAM_FAILED = frozenset({Reason.EXIT_NONZERO, Reason.OOM, Reason.KILLED})
 PROGRAM_RAN = PROGRAM_FAILED | {Reason.EXIT_ZERO}
-# Reasons for which a program is known to have ended with its node.
+# Reasons that mean that a program is known to have ended with its node.
 _ENDED_WITH_NODE = frozenset({Reason.KERNEL_GONE, Reason.AGENT_LOST, Reason.LEASE_EXPIRED})
 BACKOFF_MAX_S = 300.0
 _STEPS = {
@@ -149,7 +149,7 @@ def may_continue(
     """Whether another transition may follow immediately, for example after the start of a program
     that has already ended.
 
-    The next step of a pending session depends on more than its snapshot."""
+    A pending session's next step depends on more than its snapshot."""
     after = replace(
         session, status=move.new, reason=move.reason, detail=move.detail, deadline_at=None
     )
@@ -210,8 +210,8 @@ def _main_kernel(kernels: Sequence[KernelSnapshot]) -> KernelSnapshot:
 def _agent_lost(session: SessionSnapshot, lost_grace_s: float) -> Transition | None:
     """The transition of a session with kernels on a LOST agent (``on_lost_agent``).
 
-    None with `wait` and `requeue`: the program runs again once its lease has ended it. A cluster
-    that may continue without the kernel does so.
+    None with `wait`, and with `requeue`, where the program runs again once its lease has ended it.
+    A cluster that may continue without the kernel does so.
     """
     lost = [kernel for kernel in session.kernels if kernel.unreachable]
     if not lost or set(lost) <= set(lost_sub_kernels(session)):
@@ -294,7 +294,8 @@ def ended_without_result(shared: SharedRun) -> bool:
 
 
 def _follow(session: SessionSnapshot, shared: SharedRun, lost_grace_s: float) -> Transition | None:
-    """End a session like the one whose run it shares, unless that one has no result."""
+    """End a session in the same way as the session whose run it shares, unless that session has no
+    result."""
     if shared.status not in TERMINAL or ended_without_result(shared):
         return None
     event = Event.FAILED if shared.status is Status.ERROR else Event.ENDED
@@ -430,7 +431,7 @@ def _requeue(
 
     return replace(
         _transition(session, Event.REQUEUE, lost_grace_s, reason, detail=detail, backoff_s=backoff),
-        # The backoff does not count against pending_timeout_s, which limits the wait for the
+        # The backoff is not counted toward pending_timeout_s, which limits the wait for the
         # scheduler.
         deadline_s=None if timeout is None else timeout + backoff,
     )

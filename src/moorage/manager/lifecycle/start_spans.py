@@ -1,4 +1,4 @@
-"""Spans of a session's start, made from its history. Pure.
+"""Spans of a session's start, created from its history. Pure.
 
 The scheduler's process creates ``queue`` and ``placement`` when the session is placed; the process
 that writes the last transition of the start creates the others. The agent traces the steps on the
@@ -114,8 +114,8 @@ def start_spans(
     session: TracedSession, revision: int, new_span_id: Callable[[], int]
 ) -> list[Span]:
     """The spans of the start that ended with the entry ``revision``: the delivery of orders to the
-    agent, and the whole start. A session that was RUNNING before starts again below its first
-    start."""
+    agent, and the whole start. The new start of a session that was RUNNING before is a child of its
+    first start."""
     history = [entry for entry in session.history if entry.revision <= revision]
     if not history or history[-1].revision != revision:
         return []

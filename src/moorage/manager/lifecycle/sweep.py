@@ -30,7 +30,7 @@ class Sweep(Generic[Cursor]):
         self._restarted = True
 
     def begin(self) -> Cursor | None:
-        """Begin the next chunk; ``advance`` ends it. Returns ``cursor``."""
+        """Start the next chunk; ``advance`` ends it. Returns ``cursor``."""
         self._restarted = False
         return self.cursor
 

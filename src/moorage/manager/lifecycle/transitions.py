@@ -2,7 +2,8 @@
 
 A transition that is not in ``TRANSITIONS`` cannot be written: ``next_status`` is the only source of
 the new status in the one statement that changes a session's status. ``reconcile.py`` decides which
-transition is taken and when; ``diagram.py`` makes the page of the session states from this table.
+transition is taken and when; ``diagram.py`` generates the page about session states from this
+table.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ class Event(StrEnum):
     IDLE_WARNING = "idle-warning"  # it is considered idle, and will end soon
     IN_USE = "in-use"  # the warning is void, because the session is used again or was extended
     DEGRADED = "degraded"  # a cluster lost a sub kernel and continues without it
-    COMPLETED = "completed"  # a cluster's main1 succeeded: the sub kernels are stopped
+    COMPLETED = "completed"  # a cluster's main1 succeeded, so the sub kernels are stopped
     RETRY = "retry"  # the start failed, and another agent may succeed
     REQUEUE = "requeue"  # a batch program failed or disappeared, and runs again after a backoff
     PREEMPT = "preempt"  # the session yields its resources and waits to run again
-    # what it waits for was replaced: by another session, or by its own run
+    # the session that it waits for was replaced: by another session, or by its own run
     REDIRECTED = "redirected"
     STOP = "stop"
     STOP_OVERDUE = "stop-overdue"  # the stop is late: a kernel is not known to have ended
-    FAIL = "fail"  # a kernel failed or a deadline passed: the remaining kernels are stopped
+    FAIL = "fail"  # a kernel failed or a deadline passed, so the remaining kernels are stopped
     EXPIRED = "expired"
     DEPENDENCY_FAILED = "dependency-failed"  # a dependency did not end as its condition requires
     ENDED = "ended"
@@ -98,7 +99,7 @@ class InvalidTransition(Exception):
 
 
 def next_status(status: Status, event: Event) -> Status:
-    """The status that follows. Raises ``InvalidTransition`` when the table has no such row."""
+    """The status that follows. Raises ``InvalidTransition`` if the table has no such row."""
     try:
         return TRANSITIONS[status, event]
     except KeyError:

@@ -64,7 +64,7 @@ class AgentMonitor:
                     share=self._limits.lost_share,
                     next_step="check the network between the managers and these agents; `moorage "
                     "agents "
-                    "forget --destroyed` removes one that does not return",
+                    "forget --destroyed` removes an agent that does not return",
                 )
             else:
                 log.info("silent agents of a group become LOST again", group=group)

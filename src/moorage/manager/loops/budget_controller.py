@@ -1,5 +1,5 @@
-"""Budget controller: aggregates usage per budget, warns at limits, and stops sessions of exhausted
-budgets that require it.
+"""Budget controller: aggregates usage per budget, warns at limits, and stops the sessions of
+exhausted budgets that require it.
 
 The replica controller stops their endpoints."""
 

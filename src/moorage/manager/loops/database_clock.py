@@ -1,8 +1,8 @@
-"""Deadline clock: the database's time as this manager trusts it, and whether passed deadlines
-count.
+"""Deadline clock: the database's time as far as this manager trusts it, and whether passed
+deadlines apply.
 
 The loop tracks the database's clock with the monotonic clock. After a jump forward, time continues
-as if there had been no jump, until the leader has moved all deadlines by it.
+as if there had been no jump, until the leader has moved all deadlines by the length of the jump.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ INTERVAL_S = 2.0
 
 
 class DatabaseClock:
-    """``leading``: this manager's term, None while it does not lead."""
+    """``leading``: this manager's term, or None while it does not lead."""
 
     def __init__(self, store: Store, leading: Callable[[], int | None], clock: Clock) -> None:
         self._store = store

@@ -27,11 +27,11 @@ log = structlog.get_logger("moorage.recorder")
 WRITE_EVERY_S = 1.0
 # Interval between complete snapshots, at which reading can begin.
 SNAPSHOT_EVERY_S = 300.0
-# Limits of unwritten agents, sessions and places: above the first, write immediately; above the
+# Limits on unwritten agents, sessions and places: above the first, write immediately; above the
 # second, drop.
 WRITE_NOW_ITEMS = 20_000
 MAX_ITEMS = 200_000
-MAX_UNSENT_BYTES = 16_000_000  # encoded, not yet in the database
+MAX_UNSENT_BYTES = 16_000_000  # encoded, but not yet in the database
 # After this time, encoding yields to other tasks.
 YIELD_AFTER_S = 0.003
 FINAL_WRITE_TIMEOUT_S = 2.0
@@ -39,7 +39,7 @@ FINAL_WRITE_TIMEOUT_S = 2.0
 
 @dataclass(slots=True)
 class _Group:
-    """``unsent``: encoded segments that are not in the database yet, each with its term and number.
+    """``unsent``: encoded segments that are not yet in the database, each with its term and number.
     ``dropped``: passes lost since the last segment. ``drops``: the number of losses."""
 
     writer: Writer
@@ -214,7 +214,7 @@ class DecisionRecorder:
 def _split_at_snapshots(
     passes: list[PassDelta], terms: list[int]
 ) -> Iterator[tuple[list[PassDelta], int]]:
-    """Split into batches that begin at complete snapshots, each with its term."""
+    """Split into batches that start with complete snapshots, each with its term."""
     begins = [number for number, passed in enumerate(passes) if passed.whole or number == 0]
     for begin, end in zip(begins, [*begins[1:], len(passes)], strict=True):
         yield passes[begin:end], terms[begin]

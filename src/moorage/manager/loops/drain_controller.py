@@ -1,4 +1,4 @@
-"""Drain controller: moves the sessions that are still on an agent at the deadline of its drain."""
+"""Drain controller: moves the sessions that are still on an agent at its drain deadline."""
 
 from __future__ import annotations
 

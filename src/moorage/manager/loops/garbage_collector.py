@@ -24,7 +24,7 @@ DELETE_EVERY_S = 60.0
 DELETE_OTHERS_EVERY_S = 3600.0
 # After this time, deleting yields to this loop's other work, and continues in the next iteration.
 DELETE_FOR_S = 2.5
-# Nothing is deleted by age before the clock has been steady for this long.
+# Nothing is deleted because of its age until the clock has been steady for this long.
 STEADY_S = 3600.0
 COMPACT_EVERY_S = 60.0
 SHRINK_EVERY_S = 300.0

@@ -57,7 +57,7 @@ class IntegrityChecks:
         self._progress = [_Progress(store.integrity.agents), _Progress(store.integrity.sessions)]
         self._began_at = clock.monotonic()
         self._due_at = self._began_at
-        # Violations that could not be repaired, by check: of the previous round, and of this one.
+        # Violations that could not be repaired, by check, in the previous round and in this one.
         self._before: Counter[str] = Counter()
         self._found: Counter[str] = Counter()
 

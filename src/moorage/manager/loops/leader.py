@@ -21,11 +21,11 @@ log = structlog.get_logger("moorage.leader")
 
 LEASE_S = 2.0
 RENEWAL_S = 0.5
-# The leader stops trusting its lease this long before the end, so that a slow response cannot
+# The leader stops trusting its lease this long before it ends, so that a slow response cannot
 # extend it.
 MARGIN_S = 0.5
-# The longest lease of any release. A lease that claims to last longer is the result of a jump of
-# the database's clock.
+# The longest lease of any release. A lease that claims to last longer results from a jump of the
+# database's clock.
 LONGEST_LEASE_S = 10.0
 # A follower checks a lease that is about to end at least this often.
 _SHORTEST_LOOK_S = 0.02

@@ -23,8 +23,8 @@ from moorage.manager.store.platform.managers import ManagerBeat
 log = structlog.get_logger("moorage.presence")
 
 BEAT_S = 1.0
-# A manager without a beat for this long is away. It returns with its next beat, and its agents with
-# their reports.
+# A manager without a beat for this long is considered away. It returns with its next beat, and its
+# agents return with their reports.
 AWAY_AFTER_S = 3.0
 # Without a successful beat for this long, this manager reports that it has lost its database.
 DATABASE_LOST_AFTER_S = 3.0

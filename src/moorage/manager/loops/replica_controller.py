@@ -1,5 +1,5 @@
-"""Replica controller: starts, drains and stops replicas as ``serving.replicas`` plans, and rolls
-revisions out and back."""
+"""Replica controller: starts, drains and stops replicas as planned by ``serving.replicas``, and
+rolls revisions out and back."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ SWEPT = 25
 class ReplicaController:
     """Examines endpoints that changed, whose replicas or agents changed, or whose next plan is due.
 
-    Each plan states when the next one is due. A new term plans every endpoint once, including
-    healthy ones.
+    Each plan states when the next one is due. In a new term, every endpoint is planned once,
+    including healthy ones.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class ReplicaController:
 
         if late is None:
             self._late.discard(endpoint_id)
-            log.info("no walltime ends before its successor any more", endpoint=endpoint.name)
+            log.info("walltimes no longer end before their successors", endpoint=endpoint.name)
         else:
             self._late.add(endpoint_id)
             log.warning(

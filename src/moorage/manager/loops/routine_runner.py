@@ -1,7 +1,7 @@
 """Runner of custom routines: entry points of the group ``moorage.routines``, one loop for each.
 
-An error or a timeout of a routine ends only that run: its loop reports the failure and continues
-with backoff.
+A routine's error or timeout ends only that run: its loop reports the failure and continues with
+backoff.
 """
 
 from __future__ import annotations

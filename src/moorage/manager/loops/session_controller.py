@@ -48,8 +48,8 @@ BATCH = 500
 
 
 class SessionController:
-    """Transitions are compare-and-swap, so concurrent controllers do no harm. Transitions found by
-    a scan also check the leader's term."""
+    """Transitions are written by compare-and-swap, so concurrent controllers do no harm.
+    Transitions found by a scan also check the leader's term."""
 
     def __init__(self, store: Store, leader: Leader, clock: Clock, lost_grace_s: float) -> None:
         self._store = store

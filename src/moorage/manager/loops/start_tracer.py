@@ -56,8 +56,8 @@ class StartTracer:
             del self._holds[session_id]
 
     def placed(self, places: Sequence[Place], took_s: float) -> None:
-        """Note placements. ``took_s``: time from the start of the pass until these placements were
-        committed."""
+        """Record placements. ``took_s``: time from the start of the pass until these placements
+        were committed."""
         now = self._clock.now().timestamp()
         for place in places:
             agents = tuple(dict.fromkeys(kernel.agent_id for kernel in place.kernels))

@@ -31,7 +31,7 @@ _ASK_AGAIN_S = 10.0
 # While the provider does not answer, sign-ins within this many seconds fail immediately.
 _FAILED_S = 5.0
 _CALLBACK = "/v1/session/oidc/callback"
-_CONFIGURE = "check manager.oidc_issuer and manager.oidc_client_id, and the client at the provider"
+_CONFIGURE = "check manager.oidc_issuer and manager.oidc_client_id, and the client's settings at the provider"
 
 
 class ProviderFailed(MoorageError):

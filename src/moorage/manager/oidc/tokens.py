@@ -100,7 +100,7 @@ def check_id_token(
         raise TokenRefused("the signature of the ID token is wrong", is_unknown_key=True) from None
     except ExpiredTokenError:
         raise TokenRefused(
-            "the ID token has expired: compare the clocks of provider and manager"
+            "the ID token has expired: compare the clocks of the provider and the manager"
         ) from None
     except (JoseError, ValueError, KeyError, TypeError) as error:
         raise TokenRefused(f"the ID token is invalid: {error}") from None

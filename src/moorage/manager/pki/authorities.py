@@ -108,7 +108,7 @@ class Authorities:
                 now = self._clock.now()
                 new = CertificateAuthority.create(self._secret, now)
                 if await self._store.authorities.add_next(new, now, actor=actor):
-                    log.warning("rotation of the CA begun", actor=actor)
+                    log.warning("rotation of the CA started", actor=actor)
 
             await self.run_once()
             return await self.status()

@@ -33,7 +33,7 @@ class ClientPrograms:
         program's errors."""
         url, password = _without_password(self._dsn)
 
-        # The password is in the environment, since arguments are public.
+        # The password is in the environment, because arguments are public.
         environment = {
             name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ
         }

@@ -1,8 +1,8 @@
 """Roles of the embedded Postgres: a superuser for its administration, and the role of the manager.
 
-The manager owns the database and everything in it, but is not a superuser: a superuser of Postgres
-can read and write the files of its user, and run programs. In databases of earlier releases the
-manager was the superuser; ``prepare_manager_role`` gives everything in them to the new role. It is
+The manager owns the database and everything in it, but is not a superuser: a Postgres superuser can
+read and write its user's files, and run programs. In databases of earlier releases, the manager was
+the superuser; ``prepare_manager_role`` makes the new role the owner of everything in them. It is
 idempotent and runs at every start, because a manager of the previous release may have run in
 between.
 """

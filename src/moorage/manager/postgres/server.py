@@ -106,7 +106,7 @@ class EmbeddedPostgres:
 
     @property
     def manager_dsn(self) -> str:
-        """DSN of the owner of the database, who is not a superuser."""
+        """The database owner's DSN; the owner is not a superuser."""
         return embedded_dsn(MANAGER, self._manager_password, self.port)
 
     @property
@@ -222,7 +222,7 @@ class EmbeddedPostgres:
                 os.chown(path, self._user.uid, self._user.gid)
 
         try:
-            # One sync at the end replaces a sync per file and takes a fraction of the time.
+            # One sync at the end replaces one per file and takes a fraction of the time.
             self._process = await self._launch(
                 "initdb",
                 "-D",
@@ -328,7 +328,8 @@ class EmbeddedPostgres:
             os.close(out)
 
     def _is_ready(self) -> bool:
-        # The eighth line of postmaster.pid is the server's status; pg_ctl reads the same line.
+        # The eighth line of postmaster.pid contains the server's status; pg_ctl reads the same
+        # line.
         try:
             lines = (self._data / "postmaster.pid").read_text().splitlines()
         except FileNotFoundError:
@@ -404,7 +405,7 @@ class EmbeddedPostgres:
         self._restart_task = None
         await self._stop_server()
         if self._lock is not None:
-            # also by name: a forked process may have the file open as well
+            # also by name, because a forked process may also have the file open
             fcntl.flock(self._lock, fcntl.LOCK_UN)
             os.close(self._lock)
             self._lock = None
@@ -425,7 +426,7 @@ class EmbeddedPostgres:
 
 def _processes_in(directory: Path) -> list[int]:
     """Processes whose working directory is ``directory``. This includes every Postgres process of
-    that data directory, and no zombies."""
+    that data directory, but no zombies."""
     path = str(directory)
     pids = []
     for entry in os.scandir("/proc"):

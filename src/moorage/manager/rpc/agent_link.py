@@ -44,8 +44,8 @@ log = structlog.get_logger("moorage.link")
 READ_AT_ONCE = 500
 # Kernels that were reported as ended are removed with the next orders, or after this many seconds.
 PRUNE_DELAY_S = 0.5
-# A report that was being applied when its stream ended may attach its agent again, so the end is
-# written once more.
+# A report that was being applied when its stream ended may attach its agent again, so the end of
+# the stream is written once more.
 DETACH_AGAIN_S = 1.0
 # Seconds after which an agent that stayed although it was asked to switch to another manager is
 # asked again. It may have a reason to stay, or run an earlier release.
@@ -127,7 +127,7 @@ class AgentLinks:
 
     def orders_changed(self, kernels: Collection[str] | None) -> None:
         """Note that orders changed. ``kernels``: each as ``agent/kernel``, or ``agent`` for all of
-        its kernels. None: any may have changed."""
+        its kernels. None means that any may have changed."""
         for name in self._streams if kernels is None else kernels:
             agent_id, _, kernel_id = name.partition("/")
             if AgentId(agent_id) in self._streams:
@@ -147,7 +147,7 @@ class AgentLinks:
             self._announce(polled)
 
         # A stream gets only orders that were read after its first report was applied. That report
-        # may say that a kernel is gone; older orders would name the kernel again, and it would run
+        # may show that a kernel is gone; older orders would name the kernel again, and it would run
         # a second time.
         changed = {a: self._changed.pop(a) for a in list(islice(self._changed, READ_AT_ONCE))}
         if self._changed:
@@ -171,7 +171,8 @@ class AgentLinks:
                 some[agent_id] = kernels | pruned
 
         try:
-            # Before the read: a delayed run must not give old orders a newer generation.
+            # Taken before the read, because a delayed run must not give old orders a newer
+            # generation.
             generation = await self._store.orders.next_generation()
             found = await self._store.orders.of_many(whole, with_given_up) if whole else {}
             found |= await self._store.orders.of_kernels(some)
@@ -271,8 +272,8 @@ class AgentLinks:
     async def serve(
         self, reports: AsyncIterator[agent_pb2.Report], context: Context, caller: LinkCaller
     ) -> None:
-        """One call of ``Attach``, from the first report until either side disconnects or a newer
-        stream replaces it."""
+        """Serve one call of ``Attach``, from the first report until either side disconnects or a
+        newer stream replaces it."""
         try:
             wire = await anext(reports)
         except StopAsyncIteration:

@@ -128,7 +128,8 @@ class AgentStream:
         # Kernels that the agent neither should have nor has, for the next update.
         self._absent: set[KernelId] = set()
 
-        # The first orders sent (generation, monotonic seconds), until the agent acknowledges any.
+        # The first orders sent (generation, monotonic seconds), until the agent acknowledges any
+        # orders.
         self._first_sent: tuple[int, float] | None = None
         self._deltas_since = 0
         self._has_acknowledged = False
@@ -317,7 +318,7 @@ class AgentStream:
             raise StreamRefused(grpc.StatusCode.PERMISSION_DENIED, problem)
 
     def _is_absent(self, kernel_id: KernelId) -> bool:
-        """Whether the agent does not have the kernel and no orders on their way to it name the
+        """Whether the agent does not have the kernel, and no orders on their way to it name the
         kernel."""
         return not self._reports.reports(kernel_id) and kernel_id not in self._unacknowledged
 

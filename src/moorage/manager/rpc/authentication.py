@@ -121,7 +121,7 @@ class LinkAuthenticator:
         assert self._authorities is not None
         trusted = self._authorities.trust.fingerprints.get(issuer) if issuer is not None else None
         if trusted is None:
-            # The connection is older than the end of the rotation.
+            # The connection was opened before the rotation ended.
             message = (
                 f"this certificate of {kind} {name!r} was issued by a CA that has been replaced: "
                 "join again"

@@ -8,7 +8,7 @@ from moorage.common.views.resources import KernelView, SessionView
 
 
 def state_of(found: SessionView | KernelView) -> str:
-    """Status and cause: ``ERROR: the image is not on the node``."""
+    """The status and its cause: ``ERROR: the image is not on the node``."""
     why = found.detail or (REASONS[found.reason].text if found.reason is not Reason.NONE else "")
     return f"{found.status}: {why}" if why else found.status
 

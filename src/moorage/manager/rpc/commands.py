@@ -40,7 +40,7 @@ log = structlog.get_logger("moorage.exec")
 FIRST_ANSWER_S = 10.0
 _LAST_WRITE_S = 2.0
 FIRST_KERNEL = "main1"
-# An agent of the previous release runs this instead of a file server.
+# An agent from the previous release runs this instead of a file server.
 _TOO_OLD = ("sh", "-c", "echo 'moorage: the agent of this node is too old for SFTP' >&2; exit 1")
 ALLOWED = (SessionType.INTERACTIVE, SessionType.BATCH, SessionType.SYSTEM)
 # A job that is waiting in a site's queue already has its directory.
@@ -135,7 +135,7 @@ class CommandBroker:
             audit_log.info("command ended", exit_code=code, took_s=took_s)
 
     def open_files(self, session: SessionView) -> AbstractAsyncContextManager[RelayedCommand]:
-        """Open a server of the session's files on the node of its first kernel, which speaks SFTP.
+        """Open an SFTP server for the session's files on the node of its first kernel.
 
         Raises ``Conflict``."""
         kernel = _kernel_of(session, FIRST_KERNEL)
@@ -202,7 +202,7 @@ class CommandBroker:
     async def serve(
         self, outputs: AsyncIterator[agent_pb2.ExecOutput], context: Any, caller: LinkCaller
     ) -> None:
-        """One call of ``Exec``. Returns, which ends the call, when the user disconnects."""
+        """Serve one call of ``Exec``. Returns, which ends the call, when the user disconnects."""
         try:
             first = await anext(outputs)
         except StopAsyncIteration:

@@ -61,7 +61,7 @@ class ManagerLinkClient:
         self._metadata = () if certificate else (("authorization", f"Bearer {token}"),)
 
     async def manager_of(self, agent_id: str) -> ManagerRow:
-        """Find the other manager that the agent is connected to. Raises ``AgentUnreachable``."""
+        """Find the other manager to which the agent is connected. Raises ``AgentUnreachable``."""
         found = await self._store.managers.of_agent(agent_id)
         if found is None or found.id == self._store.managers.own_id:
             raise AgentUnreachable(
@@ -168,7 +168,7 @@ class ManagerLinkClient:
             if found is not None and (problem := find_conflict(own, found, row.link)):
                 raise StartupError(
                     problem,
-                    next_step="stop every manager of the database that is no longer to be used",
+                    next_step="stop every manager of the database that you no longer need",
                 )
 
     async def _identify(self, manager: ManagerRow) -> DatabaseIdentity | None:

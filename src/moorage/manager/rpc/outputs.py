@@ -32,7 +32,7 @@ class OutputBroker:
     async def fetch(
         self, request: agent_pb2.OutputRequest, context: Any, caller: LinkCaller
     ) -> None:
-        """One call of ``FetchOutput``. UNAVAILABLE means that a later call may succeed."""
+        """Serve one call of ``FetchOutput``. UNAVAILABLE means that a later call may succeed."""
         if wrong := caller.refusal_to_act_as(request.agent_id):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, wrong)
         if "\0" in request.agent_id + request.output:
@@ -62,7 +62,7 @@ class OutputBroker:
     async def needed(
         self, request: agent_pb2.KeptOutputs, context: Any, caller: LinkCaller
     ) -> agent_pb2.KeptOutputs:
-        """One call of ``NeededOutputs``."""
+        """Serve one call of ``NeededOutputs``."""
         if wrong := caller.refusal_to_act_as(request.agent_id):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, wrong)
 

@@ -95,7 +95,7 @@ async def _claims_nothing(_: LoadReport, __: str) -> None:
 
 
 class ProxyLinks:
-    """Links of proxies.
+    """The proxies' links.
 
     ``addresses``: addresses that proxies may report for agents that only dial out. ``record_load``
     receives each load report and must not block; ``proxy_gone`` is called with the name and the
@@ -207,8 +207,8 @@ class ProxyLinks:
         link.dialout = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     async def _take_name(self, link: ReportLink, load: LoadReport, context: Any) -> None:
-        """Claim the name of a worker, which belongs to one process. Another process, for example
-        with a copied state directory, is refused."""
+        """Claim a worker's name, which belongs to one process. Another process, for example with a
+        copied state directory, is refused."""
         address = str(source_of(context.peer()) or "")
         link.name = load.proxy_id
         link.incarnation = load.incarnation
@@ -246,7 +246,7 @@ class ProxyLinks:
 
     @property
     def count(self) -> int:
-        """Number of proxies connected here, counting each worker separately."""
+        """The number of proxies connected here, counting each worker separately."""
         return len(self._reports)
 
     def set_managers(self, managers: tuple[str, ...]) -> None:

@@ -22,7 +22,7 @@ MIN_S = 0.03
 # Weight of the newest report in the moving average, which covers about twenty reports from any
 # agents.
 WEIGHT = 0.05
-# Maximum rate of the heartbeats of all agents together, per second.
+# Maximum rate of heartbeats per second, from all agents together.
 HEARTBEATS_PER_S = 400
 # The interval is a multiple of the first value, and shrinks only if the fleet has shrunk by the
 # second, because every agent reports a change of the interval.
@@ -49,7 +49,7 @@ class ReportInterval:
         return 0.0 if pause_s < MIN_S else pause_s
 
     def adapt(self, agents: int) -> None:
-        """Adapt to the number of agents, across all managers."""
+        """Adapt to the number of agents across all managers."""
         if not _heartbeat_s(agents) <= self.heartbeat_s <= _heartbeat_s(ceil(SHRINK * agents)):
             self.heartbeat_s = _heartbeat_s(agents)
 

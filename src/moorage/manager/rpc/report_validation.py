@@ -22,7 +22,7 @@ _MAX_INT64 = 2**63 - 1
 _MAX_KERNELS = 2**31 - 1
 _MAX_TIME = 253_402_300_799  # the year 9999
 _MAX_SILENCE_S = 31_536_000  # a year
-# A kernel's texts, and those of an agent's description, in characters.
+# Limits, in characters, on a kernel's texts and on the texts of an agent's description.
 _MAX_TEXT = 1 << 20
 _AGENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 

@@ -70,8 +70,8 @@ class RouteFeed:
         )
 
     async def _watch_both(self, request: routes_pb2.WatchRequest) -> AsyncIterator[bytes]:
-        """Watch for a proxy of the previous release: routes and credentials in one table, complete
-        each time."""
+        """Watch for a proxy of the previous release: routes and credentials in one table, which is
+        complete each time."""
         held = request.have_generation
         sent = (0, 0)
         feeds = (self.routes, self.credentials)
@@ -150,8 +150,8 @@ class TableFeed:
         self._parts = RouteParts()
         self.generation = 0
 
-        # Encoded: the newest changes, relative to the generation ``base``, and the complete table
-        # once a proxy needs it.
+        # In encoded form: the newest changes, relative to the generation ``base``, and the complete
+        # table once a proxy needs it.
         self._base = 0
         self._changes = b""
         self._whole = b""
@@ -174,14 +174,15 @@ class TableFeed:
         self._begun += 1
         number = self._begun
 
-        # Before the read: a delayed read must not give old content a newer generation.
+        # Taken before the read, because a delayed read must not give old content a newer
+        # generation.
         generation = await self._store.orders.next_generation()
         table = await self._read()
         async with self._changed:
             changes = self._take(self._parts, table)
             self.complete = number
 
-            # The content is the same, but a proxy has a greater generation from another manager.
+            # The content is unchanged, but a proxy has a greater generation from another manager.
             is_outnumbered = self.generation < self._newest_held < generation
             if changes or is_outnumbered or not self.generation:
                 self._base = self.generation

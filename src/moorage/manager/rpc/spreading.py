@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from itertools import accumulate, pairwise
 from math import ceil, inf
 
-# Nothing moves while the largest and the smallest count differ by less than this share of the mean,
-# or by 1.
+# Nothing moves while the largest and smallest counts differ by less than this share of the mean, or
+# by 1.
 TOLERANCE = 0.2
 # Number of peers asked to move at first. It doubles each time, up to the last value, while they
 # move within ``QUICK_S``. When they take longer, because the managers or their nodes are busy, it

@@ -47,11 +47,11 @@ from moorage.manager.store.identity.ssh_keys import SshUser
 
 log = structlog.get_logger("moorage.ssh")
 
-# Maximum number of sessions that a project shows over SFTP, newest first.
+# Maximum number of sessions shown for a project over SFTP, newest first.
 _LISTED = 500
 _HOST_KEY = "ssh-host-key"
-# Seconds between a change and the next check, because changes come in bursts; and between two
-# checks without a change.
+# Seconds between a change and the next check, because changes come in bursts, and seconds between
+# two checks without a change.
 _PAUSE_S = 0.1
 RECHECK_S = 30.0
 _UNKNOWN = "the key is not registered, or its user may not log in"
@@ -82,8 +82,8 @@ class SshBroker:
     async def log_in(self, login: ssh_pb2.SshLogin) -> ssh_pb2.SshTarget:
         """Decide whether the holder of the key may log in under the given name.
 
-        A login requires a proof; before that, the proxy asks which keys it should let the client
-        sign with."""
+        A login requires a proof; before that, the proxy asks with which keys it should let the
+        client sign."""
         user = await self._store.ssh_keys.who(login.fingerprint)
         if user is None:
             return ssh_pb2.SshTarget(refusal=_UNKNOWN)
@@ -294,7 +294,7 @@ class SshBroker:
 
     @asynccontextmanager
     async def _files(self, session: SessionView, scope: Scope) -> AsyncIterator[RelayedCommand]:
-        """Raise ``Conflict`` beyond the number that one user may have open at this manager."""
+        """Raise ``Conflict`` beyond the number that one user may have open on this manager."""
         user = scope.owner.user
         if self._open_files[user] >= self._file_servers:
             raise Conflict(

@@ -19,7 +19,7 @@ from moorage.manager.rpc.manager_link import ManagerLinkClient
 
 # An agent reads the size of every file, which is slow on a node with many files.
 ANSWER_S = 15.0
-_LAST_TIME = 253_402_300_800.0  # the year 10000, which no time stamp can hold
+_LAST_TIME = 253_402_300_800.0  # the year 10000, which no timestamp can represent
 
 
 class WorkspaceBroker:

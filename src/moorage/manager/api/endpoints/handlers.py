@@ -107,7 +107,7 @@ async def get_endpoint(call: Call[None, NoQuery]) -> EndpointView:
     access="owner",
 )
 async def update_endpoint(call: Call[EndpointPatch, NoQuery]) -> EndpointView:
-    """Check secrets and limits against the endpoint as it would run after the change.
+    """Check secrets and limits for the endpoint as it would run after the change.
 
     The endpoint keeps its priority in its resource groups."""
     name = await _controlled(call)

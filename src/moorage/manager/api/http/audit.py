@@ -1,7 +1,7 @@
 """Audit log: the single place that records administrative writes, and the handler that lists them.
 
-An entry precedes its write and is completed afterwards. If the entry cannot be stored, the write is
-refused."""
+An entry is stored before its write and completed afterwards. If the entry cannot be stored, the
+write is refused."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ async def _run_open(row: Route, call: Call[Any, Any]) -> Answer:
 async def note(
     call: Call[Any, Any], action: str, resource: str, name: str, *, after: dict[str, Any]
 ) -> None:
-    """Record an entry about an act that the HTTP method does not mark as a write."""
+    """Record an entry for an action that the HTTP method does not mark as a write."""
     entry = await call.deps.store.audit.begin(
         call.scope,
         from_address=address_of(call.request, call.deps.console.trusted),
@@ -176,7 +176,8 @@ async def _read(reader: Route, call: Call[Any, Any]) -> dict[str, Any] | None:
 
 def _shown(answer: BaseModel) -> dict[str, Any]:
     """The response without secrets, or only its size if it is large."""
-    if (size := len(answer.model_dump_json())) > _MAX_BYTES:  # before it is copied part by part
+    # Checked before it is copied part by part.
+    if (size := len(answer.model_dump_json())) > _MAX_BYTES:
         return {"omitted_bytes": size}
     shown = _without_secrets(answer.model_dump(mode="json"))
     size = len(json.dumps(shown))

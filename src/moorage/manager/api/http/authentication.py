@@ -23,7 +23,7 @@ _CACHE_KEYS = 1024
 _LOOPBACK = "127.0.0.1"
 
 
-# Sent by the console with requests that no user action caused: they do not count as activity.
+# Sent by the console with requests that no user action caused. They are not counted as activity.
 BACKGROUND = "X-Moorage-Background"
 
 
@@ -63,7 +63,7 @@ class Authenticator:
     async def authenticate(self, request: web.Request, *, renewed: bool = False) -> ApiKey:
         """Authenticate the request by its API key or, without a key, by its console session.
 
-        ``renewed``: the request has been in progress for some time, so it does not count as user
+        ``renewed``: the request has been in progress for some time, so it is not counted as user
         activity. Raises ``Unauthenticated``, and ``CsrfRefused`` for a write that does not come
         from the console."""
         given = request.headers.get("Authorization", "")
@@ -78,7 +78,7 @@ class Authenticator:
             raise Unauthenticated(
                 "the request has no API key",
                 next_step=(
-                    "send 'Authorization: Bearer KEY'; the first start of a manager prints a key"
+                    "send 'Authorization: Bearer KEY'; a manager prints a key when it first starts"
                 ),
             )
 
@@ -95,7 +95,8 @@ class Authenticator:
         return key
 
     async def _console_session(self, request: web.Request, secret: str, *, is_act: bool) -> ApiKey:
-        # Cached separately; otherwise the page's own requests would hide the user's activity.
+        # Cached separately, because the page's own requests would otherwise hide the user's
+        # activity.
         find = partial(self._store.console_sessions.find, is_act=is_act)
         found = await self._find(digest_of(secret), "act" if is_act else "console", find)
         if found is None:

@@ -1,7 +1,7 @@
 """Authorization: whether a caller may call a route, and which sessions and endpoints it may change.
 
-A resource that the caller may not see is reported as not found; one that it may see but not change,
-as forbidden."""
+A resource that the caller may not see is reported as not found; a resource that it may see but not
+change is reported as forbidden."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def check_access(route: Route, scope: Scope) -> None:
         raise session_access.lacking_scope(scope, route.needs)
 
     if key.restricted and route.tag == "keys" and route.method != "GET":
-        # The key could create another one without its restrictions.
+        # Otherwise, the key could create another key without its restrictions.
         raise Forbidden(
             f"the key {key.name!r} is restricted, so it cannot create or change keys",
-            next_step="use a key without scopes, models, resource groups and a highest priority",
+            next_step="use a key without limits on scopes, models, resource groups or priority",
         )
 
 

@@ -128,7 +128,7 @@ class ConsoleServices:
 class ApiServices:
     """``registration`` is None if the links have no TLS. ``checks`` serves ``/readyz``: "ok" or an
     error per component; ``degraded``: other problems that need an operator. ``metrics``: Prometheus
-    text for everybody; ``tenant_metrics``: for callers that see all projects. ``tracer``: None
+    text for every caller; ``tenant_metrics``: for callers that see all projects. ``tracer``: None
     while tracing is off. ``validating``: the lock held while a large body is validated.
     ``on_plain_key`` receives the name of a key that arrived over loopback without TLS."""
 

@@ -1,4 +1,4 @@
-"""Description of the REST API for clients, built at the first request because few clients ask for
+"""Description of the REST API for clients, built on the first request because few clients ask for
 it."""
 
 from __future__ import annotations

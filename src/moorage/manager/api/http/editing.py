@@ -43,7 +43,7 @@ async def edit(
 
 
 def _merged(patch: P, stored: BaseModel) -> P:
-    """``patch``, completed with the fields of ``stored`` that the request lacks."""
+    """``patch``, completed with the fields of ``stored`` that are missing from the request."""
     kept = {name: getattr(stored, name) for name in type(patch).model_fields}
     return patch.model_validate(
         kept | {name: getattr(patch, name) for name in patch.model_fields_set}

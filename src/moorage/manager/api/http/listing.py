@@ -60,7 +60,7 @@ SelectorText = Annotated[
     Field(
         max_length=SELECTOR_LENGTH,
         description=(
-            "Only items with these user labels, in the syntax of Kubernetes: `team=vision,stage in "
+            "Only items with these user labels, in Kubernetes syntax: `team=vision,stage in "
             "(a,b),!old`."
         ),
         examples=["team=vision,stage in (dev,test)"],

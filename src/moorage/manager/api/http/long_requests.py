@@ -23,10 +23,10 @@ from moorage.manager.identity.scope import Scope
 log = structlog.get_logger("moorage.api")
 # Seconds between two checks without a change.
 RECHECK_S = 5.0
-# Seconds between a change and the check: changes come in bursts.
+# Seconds between a change and the check, because changes come in bursts.
 _PAUSE_S = 0.1
-# Requests younger than this are not checked. A request that changes rights may revoke those of its
-# own caller, who must still receive the response.
+# Requests younger than this are not checked. A request that changes rights may revoke its own
+# caller's rights, and the caller must still receive the response.
 YOUNG_S = 1.0
 _AT_ONCE = 16
 _REFUSED = (401, 403)
@@ -62,7 +62,7 @@ class OpenRequests:
         self._loop = Loop("rights", self._tick, interval_s=RECHECK_S, clock=clock)
 
     async def running(self, _: web.Application) -> AsyncIterator[None]:
-        """Context of the application in which requests are checked."""
+        """Application context in which requests are checked."""
         self._on_change(self._changed)
         async with self._loop:
             yield
@@ -73,7 +73,7 @@ class OpenRequests:
     def ending_without_rights(
         self, request: web.Request, scope: Scope, renew: Callable[[], Awaitable[Scope]]
     ) -> Iterator[None]:
-        """Close the connection of the request once ``renew`` refuses its credentials."""
+        """Close the request's connection once ``renew`` refuses its credentials."""
         opened = _Open(request, scope, renew, asyncio.get_running_loop().time())
         self._open.add(opened)
         try:

@@ -138,8 +138,8 @@ def _description(row: Route) -> str:
 def problem_statuses(row: Route) -> list[int]:
     """Statuses of the errors that a route may return; a proxy in between may return others.
 
-    400: HTTP that is malformed or ambiguous. 405: a name in an unusual form turns the path into
-    that of another route."""
+    400: the HTTP is malformed or ambiguous. 405: a name in an unusual form turns the path into
+    another route's path."""
     found = {400, 414, 421, 422, 431, 503, 505}
     if row.access != "open":
         found |= {401, 403, 404, 409}
@@ -208,7 +208,7 @@ def _header_parameters(row: Route) -> list[dict[str, Any]]:
                 "in": "header",
                 "required": False,
                 "description": (
-                    "The ETag of the last response. If the resource has a different one now: 412."
+                    "The ETag of the last response; 412 if the resource now has a different one."
                 ),
                 "schema": {"type": "string"},
             }

@@ -1,6 +1,6 @@
 """Types of problems: the table behind ``type`` in errors, the page ``/docs`` and the reference.
 
-A test compares it with the errors of the code."""
+A test compares it with the errors in the code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ProblemType:
 
 TYPES: Mapping[str, ProblemType] = {
     "agent-unreachable": ProblemType(
-        503, "The agent is not connected to any manager.", "Wait as Retry-After says."
+        503, "The agent is not connected to any manager.", "Wait for the time in Retry-After."
     ),
     "body-too-large": ProblemType(
         413, "The body is larger than manager.max_body_bytes.", "Send a smaller one."
@@ -32,11 +32,11 @@ TYPES: Mapping[str, ProblemType] = {
         "Wait until its period ends, or ask for a larger one.",
     ),
     "conflict": ProblemType(
-        409, "The state of this or of another resource forbids the request.", "Read it."
+        409, "The state of this or another resource forbids the request.", "Read it."
     ),
     "csrf": ProblemType(
         403,
-        "A write with a cookie lacks the CSRF token or the Origin header.",
+        "A write with a cookie has no CSRF token or no Origin header.",
         "Send both, or use an API key.",
     ),
     "forbidden": ProblemType(
@@ -60,7 +60,7 @@ TYPES: Mapping[str, ProblemType] = {
     ),
     "internal-error": ProblemType(500, "The manager failed.", "Search its log for the request id."),
     "invalid-input": ProblemType(
-        422, "Fields have wrong values; `errors` names them.", "Correct them."
+        422, "Fields have invalid values; `errors` lists them.", "Correct them."
     ),
     "malformed-body": ProblemType(
         400, "The body is not JSON.", "Correct it at the named position."
@@ -95,9 +95,11 @@ TYPES: Mapping[str, ProblemType] = {
         403, "The user of the OpenID provider may not sign in here.", "Ask an administrator."
     ),
     "store-unavailable": ProblemType(
-        503, "The database is unavailable.", "Wait as Retry-After says."
+        503, "The database is unavailable.", "Wait for the time in Retry-After."
     ),
-    "too-many-attempts": ProblemType(429, "Too many failed sign-ins.", "Wait as Retry-After says."),
+    "too-many-attempts": ProblemType(
+        429, "Too many failed sign-ins.", "Wait for the time in Retry-After."
+    ),
     "unauthenticated": ProblemType(
         401, "The request has no valid key or console session.", "Send a valid key."
     ),
@@ -113,7 +115,7 @@ def type_of(code: str) -> str:
 
 
 def document() -> Iterator[str]:
-    """Lines of the reference page of problem types."""
+    """The lines of the reference page about problem types."""
     yield "# Problems"
     yield ""
     yield (

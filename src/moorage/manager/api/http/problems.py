@@ -154,7 +154,7 @@ def _field_error(detail: ErrorDetails, model: type[BaseModel], where: str) -> di
 
 
 def _path(location: tuple[int | str, ...], where: str) -> str:
-    """Write ``("args", 2)`` as ``args[2]``; an error of the whole object is reported for
+    """Write ``("args", 2)`` as ``args[2]``; an error in the whole object is reported for
     ``where``."""
     parts = (part if isinstance(part, int) else _shortened(part) for part in location)
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)

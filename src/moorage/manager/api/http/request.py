@@ -27,7 +27,8 @@ IDEMPOTENCY_KEY = "Idempotency-Key"
 KEY_MAX = 255
 _ETAG = re.compile(r'(?:W/)?"(\d{1,9})"')
 
-# Bytes for routes that need no key: an address, a certificate request, a password.
+# Bytes for routes that do not need a key, whose bodies are an address, a certificate request or a
+# password.
 OPEN_BODY_BYTES = 16 * 1024
 # JSON values in a body.
 MAX_VALUES = 20_000
@@ -40,7 +41,7 @@ M = TypeVar("M", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class BodyLimits:
-    """``max_values``: JSON values, including nested ones and names of members."""
+    """``max_values``: number of JSON values, including nested values and member names."""
 
     max_bytes: int
     max_values: int = MAX_VALUES
@@ -131,7 +132,7 @@ async def _read(request: web.Request, deps: ApiServices, limit: int) -> bytes:
 
 
 def is_within_limit(request: web.Request, max_bytes: int) -> bool:
-    """Whether the announced length, if any, is within the limit."""
+    """Whether the declared length, if any, is within the limit."""
     return (request.content_length or 0) <= max_bytes
 
 
@@ -157,7 +158,7 @@ def read_query(request: web.Request, model: type[M]) -> M:
 
 
 def read_path(given: dict[str, str], model: type[M]) -> M:
-    """Read the path parameters of a resource to create, validated as ``model``. Raises
+    """Read the path parameters of a resource to be created, validated as ``model``. Raises
     ``InvalidFields``."""
     try:
         return model.model_validate(given)
@@ -166,7 +167,7 @@ def read_path(given: dict[str, str], model: type[M]) -> M:
 
 
 def read_idempotency_key(request: web.Request) -> str | None:
-    """Read the Idempotency-Key header; None if it is absent. Raises ``InvalidInput``."""
+    """Read the Idempotency-Key header, or return None if it is absent. Raises ``InvalidInput``."""
     given = request.headers.getall(IDEMPOTENCY_KEY, [])
     if not given:
         return None

@@ -26,7 +26,7 @@ _CREATING = frozenset(
 
 
 class RequestSubject:
-    """The fields of a request in log lines (``LogSubject``)."""
+    """A request's fields in log lines (``LogSubject``)."""
 
     def __init__(self, request: web.Request) -> None:
         self._request = request

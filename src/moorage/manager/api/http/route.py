@@ -28,7 +28,7 @@ Q = TypeVar("Q", bound=BaseModel)
 
 
 class Items(View, Generic[T]):
-    """A complete list, except for items that need a newer manager."""
+    """A complete list, except for items that require a newer manager."""
 
     items: list[T]
     unreadable: list[UnreadableRow] = Field(
@@ -89,8 +89,8 @@ class Call(Generic[B, Q]):
         return self.request.match_info[name]
 
 
-# The permitted callers of a route. open: everybody, without a key. viewer: every key, for resources
-# of its project. member: callers that may create. owner: a member for its own resources, a project
+# The permitted callers of a route. open: anyone, without a key. viewer: every key, for resources of
+# its project. member: callers that may create. owner: a member for its own resources, a project
 # admin for those of the project. Other values: that role or a higher one.
 Access = Literal["open", "viewer", "member", "owner", "project-admin", "auditor", "admin"]
 _ADMINISTRATION = frozenset({"users", "projects", "keys"})
@@ -205,7 +205,7 @@ def _needs(method: str, access: Access, tag: str) -> KeyScope:
 
 
 def routes_of(module: ModuleType) -> list[Route]:
-    """The routes that the handlers of a module declare, in source order."""
+    """The routes that a module's handlers declare, in source order."""
     return [row for row in _DECLARED if row.handler.__module__ == module.__name__]
 
 

@@ -108,7 +108,7 @@ async def sign_in(call: Call[SignIn, NoQuery]) -> WhoAmI:
 
 
 def count_attempt(call: Call[Any, Any]) -> Callable[[], None]:
-    """Count an attempt from the caller's address; the returned function undoes the count. Raises
+    """Count an attempt from the caller's address; the returned function reverts the count. Raises
     ``TooManyAttempts``."""
     console = call.deps.console
     now = call.deps.clock.monotonic()

@@ -87,8 +87,8 @@ async def _check_priority(
 ) -> None:
     """Raise ``Forbidden`` if the caller may not grant this priority.
 
-    The highest priority of a key orders its requests for models, whose endpoints may be in any
-    resource group. ``recorded``: the key's current priority."""
+    A key's highest priority determines the order of its model requests, whose endpoints may be in
+    any resource group. ``recorded``: the key's current priority."""
     if priority is None:
         return
 

@@ -57,7 +57,7 @@ async def delete_secret(call: Call[None, NoQuery]) -> SecretView:
 
 
 def check_no_mask(envs: Iterable[object]) -> None:
-    """Raise ``InvalidInput`` for a masked value, which would replace the secret by its mask.
+    """Raise ``InvalidInput`` for a masked value, which would replace the secret with its mask.
 
     ``envs`` holds the values of `env` fields."""
     masked = {
@@ -75,7 +75,7 @@ def check_no_mask(envs: Iterable[object]) -> None:
 
 
 async def check_secrets(call: Call[Any, Any], spec: Workload) -> None:
-    """Raise ``InvalidInput`` for a masked value, which would replace the secret by its mask, and
-    for a secret that the project lacks."""
+    """Raise ``InvalidInput`` for a masked value, which would replace the secret with its mask, and
+    for a secret that the project does not have."""
     check_no_mask(plain_secrets.of_workload(spec))
     await call.deps.store.secrets.check_exist(call.scope, spec.secrets)

@@ -43,7 +43,7 @@ _EXECUTIONS = f"{SESSION_PATH}/executions"
 
 log = structlog.get_logger("moorage.code")
 V = TypeVar("V", bound=BaseModel)
-# Seconds beyond the time that the agent itself waits.
+# Seconds to wait beyond the time that the agent itself waits.
 _ANSWER_S = MAX_WAIT_S + 70.0
 _FOLLOW_S = 15.0
 _MAX_ANSWER = 16 * 1024 * 1024
@@ -95,7 +95,7 @@ async def execute(call: Call[ExecutionSpec, NoQuery]) -> ExecutionView:
     session = await _session(call)
     spec = call.body
 
-    # Recorded in the audit log like commands: an auditor must see even what may be a secret.
+    # Recorded in the audit log like commands, because an auditor must see even potential secrets.
     code = spec.code or " && ".join(filter(None, (getattr(spec, stage) for stage in STAGES)))
     log.info(
         "code started",
@@ -322,7 +322,7 @@ async def _receive(
 ) -> None:
     """Forward the client's messages until it disconnects or sends an unknown one.
 
-    Refusals are not reported: the items show the result."""
+    Refusals are not reported, because the items show the result."""
     async for message in ws:
         try:
             found = json.loads(message.data)

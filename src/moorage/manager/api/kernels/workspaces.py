@@ -67,7 +67,7 @@ async def delete_workspace(call: Call[None, NoQuery]) -> WorkspaceList:
 
 
 async def _visible(call: Call[None, NoQuery], found: WorkspaceList) -> WorkspaceList:
-    """The workspaces whose sessions the caller may see, with the names of the sessions."""
+    """The workspaces whose sessions the caller may see, with the sessions' names."""
     ids = {SessionId(item.session_id) for item in found.items}
     names = await call.deps.store.sessions.names(call.scope, ids)
     sees_all = call.scope.projects is None

@@ -44,7 +44,7 @@ class _Endpoints(Collector):
         )
         scalings = CounterMetricFamily(
             "moorage_endpoint_scaling_decisions",
-            "Changes of the desired number of replicas by autoscaling.",
+            "Changes to the desired number of replicas by autoscaling.",
             labels=["model"],
         )
         for view in self._views:

@@ -1,4 +1,4 @@
-"""Handlers for the usage of model requests, their limits, and metrics of endpoints."""
+"""Handlers for the usage and limits of model requests, and for endpoint metrics."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ async def submit(call: Call[PipelineSpec, SubmitQuery]) -> PipelineView | Planne
     key = call.idempotency_key
     once = OnceOnly.of(key, pipeline) if key and not call.query.dry_run else None
 
-    # Before the checks, whose result may have changed since the first request.
+    # Looked up before the checks, because their result may have changed since the first request.
     if once is not None and (before := await deps.store.pipelines.created_under(once)) is not None:
         call.response_headers["Idempotent-Replayed"] = "true"
         return await _view(call, await deps.store.pipelines.get(call.scope, before))
@@ -117,7 +117,7 @@ async def submit(call: Call[PipelineSpec, SubmitQuery]) -> PipelineView | Planne
     if call.query.dry_run:
         return _planned(call, pipeline, new)
 
-    # With the versions of its templates: a retry uses the same versions.
+    # Includes the versions of its templates, so that a retry uses the same versions.
     pinned = [
         step
         if step.template is None
@@ -206,7 +206,7 @@ async def stop_pipeline(call: Call[None, NoQuery]) -> PipelineView:
 @route(
     "POST",
     f"{_PIPELINE}/retry",
-    "Retry a pipeline: run its failed and stopped steps, and those that ended after them, again",
+    "Retry a pipeline: run its failed and stopped steps again, and those that ended after them",
     returns=PipelineView,
     status=202,
     access="owner",
@@ -360,7 +360,7 @@ async def _checked(call: Call[Any, Any], spec: SessionSpec, recorded_priority: i
 
 @contextmanager
 def _named(step: Step) -> Iterator[None]:
-    """Add the name of the step to errors."""
+    """Add the step's name to errors."""
     try:
         yield
     except StoreUnavailable:
@@ -374,7 +374,7 @@ def _named(step: Step) -> Iterator[None]:
 def _files(
     steps: Sequence[Step], nodes: Sequence[pipelines.PipelineNode]
 ) -> Mapping[str, StepFiles | None]:
-    """Outputs and inputs of each step's sessions."""
+    """The outputs and inputs of each step's sessions."""
     by_name = {step.name: step for step in steps}
     places: dict[str, list[tuple[int, int | None]]] = {}
     for position, node in enumerate(nodes):
@@ -426,7 +426,7 @@ async def _shown(
     controls = call.scope.controls(found.owner, found.project)
     named = await call.deps.store.sessions.naming(call.scope, [row.detail for row in rows])
     steps = [
-        StepView.model_construct(  # many values of large pipelines need no substitution
+        StepView.model_construct(  # many values in large pipelines need no substitution
             name=row.step,
             index=row.index,
             state=_state(row),

@@ -1,1 +1,1 @@
-"""Platform over REST: agents, peers, managers, health, and the console's watches."""
+"""Platform over REST: agents, peers, managers, health, and the console's event streams."""

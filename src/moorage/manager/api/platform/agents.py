@@ -68,7 +68,7 @@ def _sees(call: Call[Any, Any], group: str) -> bool:
 
 
 def _shown(call: Call[Any, Any], view: AgentView) -> AgentView:
-    """The view without kernels and jobs, which may belong to any project."""
+    """The view without its kernels and jobs, which may belong to any project."""
     hidden: dict[str, Any] = {"unknown_kernels": [], "doubtful_jobs": []}
     return view if call.scope.projects is None else view.model_copy(update=hidden)
 

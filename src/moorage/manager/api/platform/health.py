@@ -1,5 +1,4 @@
-"""Health, metrics and version of the manager. These routes need no API key, so that probes and
-scrapers can call them."""
+"""The manager's health, metrics and version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handlers for watching: the event stream, the overview, and the holders of devices."""
+"""Handlers for watching: the event stream, the overview, and the device holders."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class OccupancyHistoryQuery(NoQuery):
     access="viewer",
 )
 async def stream_events(call: Call[None, EventQuery]) -> web.StreamResponse:
-    """Stream events until the rights of the caller change; the client then reconnects with the new
+    """Stream events until the caller's rights change; the client then reconnects with the new
     rights."""
     request = call.request
     scope = call.scope

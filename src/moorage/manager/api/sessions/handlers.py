@@ -50,7 +50,7 @@ def _split_upper(value: Any) -> Any:
 
 
 class ListedStatus(StrEnum):
-    """Statuses to filter by: those of sessions, and the results that people read in place of
+    """Statuses to filter by: session statuses, and the results that are shown instead of
     TERMINATED."""
 
     PENDING = "PENDING"
@@ -81,7 +81,7 @@ class SessionQuery(PageQuery):
     endpoint: NoNul | None = Field(None, description="Only replicas of this endpoint.")
     pipeline: NoNul | None = Field(
         None,
-        description="Only sessions of this pipeline: its id, or the newest pipeline of that name.",
+        description="Only sessions of this pipeline: an id, or a name for the newest pipeline so named.",
     )
     user: NoNul | None = Field(None, description="Only sessions of this owner.")
     project: NoNul | None = None
@@ -97,7 +97,7 @@ class CreateQuery(Model):
     strict: bool = Field(
         False,
         description=(
-            "Reject a session that no agent could ever hold with 409, instead of a warning."
+            "Reject a session that no agent could ever run, with 409 instead of a warning."
         ),
     )
     dry_run: bool = Field(
@@ -168,7 +168,7 @@ async def create(
 async def _with_warnings(
     call: Call[SessionSpec, CreateQuery], spec: SessionSpec, made: SessionView
 ) -> SessionView:
-    """Add warnings if no agent could ever hold the session, and about partially supported fields,
+    """Add warnings if no agent could ever run the session, and about partially supported fields,
     secrets in `env`, and budgets.
 
     The session has been created in any case."""

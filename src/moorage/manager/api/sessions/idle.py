@@ -16,7 +16,7 @@ from moorage.manager.workloads.idle import IdleSettings, find_problem, settings_
 
 
 async def check_choice(call: Call[Any, Any], spec: SessionSpec) -> None:
-    """Raise ``InvalidInput`` for idle criteria outside the bounds of the resource group."""
+    """Raise ``InvalidInput`` for idle criteria outside the resource group's bounds."""
     if spec.idle is None:
         return
     group = await call.deps.store.groups.get(spec.resource_group)
@@ -78,7 +78,7 @@ async def extend_session(call: Call[Extension, NoQuery]) -> IdleView:
             f"session {session.name!r} cannot be extended now: it allows {allowed} extensions",
             next_step=(
                 "use the session: traffic and work keep it running; a session that has just "
-                "started can be extended shortly"
+                "started can be extended soon"
             ),
         )
 

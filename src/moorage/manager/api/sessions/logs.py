@@ -1,4 +1,4 @@
-"""Handler for the logs of sessions: stored output, and new output."""
+"""Handler for session logs: stored output, and new output."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _LOG_HEADERS = {
 # In a response: the number of the first byte, counted from the start of the kernel's output. In a
 # request: the first byte to return.
 OFFSET = "X-Moorage-Log-Offset"
-# In a response: the attempt of the log. Bytes are counted separately for each attempt.
+# In a response: the attempt whose log this is. Bytes are counted separately for each attempt.
 ATTEMPT = "X-Moorage-Log-Attempt"
 
 
 class LogQuery(Model):
     tail: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
-        0, description="Number of lines from the end; 0: the whole stored log."
+        0, description="Number of lines from the end; 0 means the whole stored log."
     )
     follow: bool = Field(False, description="Continue to stream new output until the session ends.")
     attempt: Annotated[
@@ -158,7 +158,7 @@ class _Begin:
         return found | ({ATTEMPT: str(self._attempt)} if self._attempt else {})
 
     async def next(self, chunks: AsyncIterator[LogPiece]) -> LogPiece | MoorageError | None:
-        """Return the next piece, None at the end, or the error."""
+        """Return the next piece, or None at the end, or the error."""
         try:
             piece = await anext(chunks)
         except StopAsyncIteration:
@@ -173,7 +173,7 @@ class _Begin:
         return piece
 
     async def data(self, chunks: AsyncIterator[LogPiece]) -> LogPiece | MoorageError | None:
-        """Return the next non-empty piece, None at the end, or the error."""
+        """Return the next non-empty piece, or None at the end, or the error."""
         while isinstance(piece := await self.next(chunks), LogPiece) and not piece.data:
             pass
         return piece

@@ -46,7 +46,7 @@ class VersionQuery(Model):
 class TemplateQuery(WholeQuery):
     project: NoNul | None = Field(
         None,
-        description="Only templates of this project; empty: only those shared by all projects.",
+        description="Only templates of this project; if empty, only those shared by all projects.",
     )
     sort: Literal["name", "-name", "created_at", "-created_at"] = order("name")
 
@@ -141,7 +141,7 @@ async def _check_priority(
     """Raise ``Forbidden`` for a priority that the caller may not request, unless the previous
     version has it.
 
-    Sessions of the template may have that priority, whoever starts them."""
+    The template's sessions may have that priority, whoever starts them."""
     no_defaults: dict[str, object] = {}
     priority = templates.recorded_priority(template, no_defaults, no_defaults)
     group = str(template.spec.get("resource_group", DEFAULT_GROUP))
