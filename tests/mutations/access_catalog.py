@@ -152,7 +152,7 @@ MUTATIONS = (
     Mutation(
         "a run without items is a fault of the manager",
         "manager/api/kernels/code.py",
-        "if receiving is None:  # no item was sent yet",
+        "if receiving is None:  # no item has been sent yet",
         "if False:",
         STREAMS,
     ),

@@ -96,7 +96,7 @@ MUTATIONS = (
     Mutation(
         "a refused head does not close the connection",
         "manager/api/app.py",
-        "response.force_close()  # the bytes that follow may be misread as well",
+        "response.force_close()  # the bytes that follow may also be misread",
         "pass",
         _api("host 'evil.example'", "header: second host"),
     ),

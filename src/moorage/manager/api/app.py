@@ -64,7 +64,8 @@ from moorage.manager.identity.scope import ANONYMOUS, Scope
 
 log = structlog.get_logger("moorage.api")
 
-# When the manager stops, responses have this many seconds to finish, and as many again to abort.
+# When the manager stops, responses have this many seconds to finish, and as many again to be
+# aborted.
 SHUTDOWN_S = 2.0
 _VALIDREQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 

@@ -2,8 +2,8 @@
 created.
 
 It asks the planner about this session alone, so its answer is the answer that the session would
-get. Answers are cached for a short time, because most sessions that arrive in large numbers request
-the same.
+get. Answers are cached for a short time, because most sessions that arrive in large numbers make
+the same request.
 """
 
 from __future__ import annotations

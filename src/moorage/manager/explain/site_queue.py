@@ -16,8 +16,8 @@ from moorage.manager.serving.snapshots import EndpointSnapshot, StartHistory
 
 
 def history_text(history: StartHistory) -> str:
-    """Waiting and loading times within which half of the latest jobs stayed, and nine out of
-    ten."""
+    """The median and the 90th percentile of the latest jobs' waiting and loading times, in
+    words."""
     waits = [format_duration(round(s)) for s in (history.queue_p50_s, history.queue_p90_s)]
     loads = [format_duration(round(s)) for s in (history.load_p50_s, history.load_p90_s)]
     return (

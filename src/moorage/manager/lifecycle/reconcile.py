@@ -388,9 +388,7 @@ def may_retry(session: SessionSnapshot, reason: Reason) -> bool:
     Only a start is retried, only for reasons that another agent may not have, and only while enough
     other agents exist (one, or as many as a multi-node cluster needs)."""
     if session.spec.type is SessionType.BATCH and reason in PROGRAM_FAILED:
-        return (
-            False  # the program ran and ended between two reports, and that is the session's result
-        )
+        return False  # the program ran between two reports, and its end is the session's result
 
     return (
         session.status in STARTING

@@ -46,7 +46,7 @@ class SessionSnapshot:
     """A live session, as stored, with the kernels of its current attempt.
 
     ``other_agents``: ALIVE agents of its resource group on which this run of its program has not
-    failed yet. ``untried_agents``: the same, including SUSPECT agents; while there is one, a retry
+    yet failed. ``untried_agents``: the same, including SUSPECT agents; while there is one, a retry
     may wait for it. ``requeues``: how often its program was requeued. ``requeued_from``: the last
     attempt of the previous run, or 0. ``failed_dependencies``: dependencies that did not end as
     required, in prose, or "" if there are none. ``overlap``: a new attempt may start while an

@@ -193,7 +193,7 @@ def start_spans(
 
 
 def _pending_since(history: Sequence[HistoryRow]) -> float:
-    """The time since which the session, which is pending at the end of ``history``, has been
+    """The time from which the session that is pending at the end of ``history`` has been
     pending."""
     since = history[-1].at
     for entry in reversed(history):

@@ -31,8 +31,8 @@ _SCOPE = Scope.system("autoscaler")
 INTERVAL_S = 2.0
 AT_ONCE = 100
 # Interval at which an endpoint is examined if nothing changes, because unreported values such as
-# the age of a report may have changed. Then the number of endpoints per run, longest-waiting first;
-# with more endpoints, the interval is longer.
+# the age of a report may have changed. The second value is the number of endpoints per run,
+# longest-waiting first; with more endpoints, the interval is longer.
 LOOK_S = 30.0
 SWEPT = 8
 # A sample closer than this to the previous one replaces it.

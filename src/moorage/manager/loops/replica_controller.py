@@ -149,7 +149,7 @@ class ReplicaController:
 
     def _tell_late(self, endpoint: EndpointSnapshot, now: datetime) -> None:
         """Publish an event when a walltime will end before its successor is ready, and when that is
-        no longer so."""
+        no longer the case."""
         late = late_successor(endpoint, now)
         endpoint_id = endpoint.endpoint_id
         if (late is not None) == (endpoint_id in self._late):

@@ -120,7 +120,8 @@ class Scheduler:
             )
 
         if placed < len(made.places):
-            # Another change came first. Immediately plan again the sessions that were not placed.
+            # Another change came first. Sessions that were not placed are planned again
+            # immediately.
             log.info("placements were stale", group=group, planned=len(made.places), placed=placed)
             self.loop.nudge()
 

@@ -31,7 +31,7 @@ _ASK_AGAIN_S = 10.0
 # While the provider does not answer, sign-ins within this many seconds fail immediately.
 _FAILED_S = 5.0
 _CALLBACK = "/v1/session/oidc/callback"
-_CONFIGURE = "check manager.oidc_issuer and manager.oidc_client_id, and the client's settings at the provider"
+_CONFIGURE = "check manager.oidc_issuer and manager.oidc_client_id, and the client at the provider"
 
 
 class ProviderFailed(MoorageError):
@@ -73,7 +73,7 @@ class OidcClient:
         return self._settings.oidc_label
 
     def redirect_url(self, origin: str) -> str:
-        """URL to which the provider redirects people. ``origin``: the manager's origin, as the
+        """URL to which the provider redirects the user. ``origin``: the manager's origin, as the
         browser sees it."""
         return self._settings.oidc_redirect_url or f"{origin}{_CALLBACK}"
 

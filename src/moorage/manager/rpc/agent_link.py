@@ -47,8 +47,8 @@ PRUNE_DELAY_S = 0.5
 # A report that was being applied when its stream ended may attach its agent again, so the end of
 # the stream is written once more.
 DETACH_AGAIN_S = 1.0
-# Seconds after which an agent that stayed although it was asked to switch to another manager is
-# asked again. It may have a reason to stay, or run an earlier release.
+# An agent that was asked to switch to another manager but stayed is asked again after this many
+# seconds. It may have a reason to stay, or run an earlier release.
 HAND_OVER_AGAIN_S = 600.0
 # Seconds between two checks for revoked proxies without a notification.
 _REVOKED_S = 30.0

@@ -30,8 +30,8 @@ from moorage.manager.store.platform.peers import Peer, PeerKeys
 log = structlog.get_logger("moorage.rpc")
 
 _POLL_S = 30.0
-# Seconds after which a link that was opened with a certificate since replaced is closed, so that
-# its peer reconnects with the new one.
+# A link opened with a certificate that has since been replaced is closed after this many seconds,
+# so that its peer reconnects with the new one.
 _RENEWED_LINK = timedelta(hours=1)
 
 

@@ -35,8 +35,8 @@ FIRST_ANSWER_S = 10.0
 # Chunks buffered for a slow reader; beyond that, the agent waits.
 BUFFERED_CHUNKS = 64
 POLL_S = 0.5
-# How long after its log ends a kernel's end may still be reported. Reports of changes arrive within
-# a second.
+# How long after a log has ended the end of its kernel may be reported. Reports of changes arrive
+# within a second.
 END_S = 10.0
 
 

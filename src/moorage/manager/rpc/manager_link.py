@@ -155,7 +155,7 @@ class ManagerLinkClient:
         }
 
     async def refuse_other_databases(self) -> None:
-        """Raise ``StartupError`` if a manager that the database names uses another copy of it.
+        """Raise ``StartupError`` if a manager listed in the database uses another copy of it.
 
         Managers that do not answer, or run the previous release, do not prevent startup."""
         own = await self._store.managers.identity()

@@ -33,8 +33,8 @@ from moorage.manager.store.metering.usage_records import UsageRecordStore
 _PROXIES_S = 2.0
 # Maximum number of hosts that a proxy may ask to reach over dialed-out connections.
 _UNREACHED = 1000
-# Seconds after which a proxy that stayed although it was asked to switch to another manager is
-# asked again, because it may run an earlier release.
+# A proxy that was asked to switch to another manager but stayed is asked again after this many
+# seconds, because it may run an earlier release.
 _HAND_OVER_AGAIN_S = 600.0
 
 

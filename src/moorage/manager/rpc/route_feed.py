@@ -54,8 +54,8 @@ class RouteFeed:
         self.loops = (self.routes.loop, self.credentials.loop)
 
     def set_database(self, available: bool) -> None:
-        """Set whether the database is available. Without it, all calls end, and the proxies switch
-        to another manager, and try this one again later."""
+        """Set whether the database is available. Without it, all calls end; the proxies switch to
+        another manager and try this one again later."""
         self.routes.set_database(available)
         self.credentials.set_database(available)
 

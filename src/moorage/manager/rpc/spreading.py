@@ -1,5 +1,5 @@
-"""Spreading of agents and proxies over the managers of a database: how many each manager hands to
-which other. Pure.
+"""Spreading of agents and proxies over the managers of a database: how many each manager hands over
+to which others. Pure.
 
 Every manager decides this on its own, from counts that all of them see within a second. The
 decisions are consistent: each manager hands over its part of one assignment, after which every
@@ -28,8 +28,8 @@ SETTLE_S = 3.0
 # up to this share of them, do not delay others.
 WAIT_S = 30.0
 STRAGGLERS = 0.1
-# A manager that comes and goes, such as one that fails during startup, receives no peers before
-# this many seconds.
+# A new manager receives no peers for this many seconds, because it may come and go, for example if
+# it fails during startup.
 STEADY_S = 5.0
 
 

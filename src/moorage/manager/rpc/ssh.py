@@ -191,7 +191,7 @@ class SshBroker:
     async def _session(
         self, user: SshUser, fingerprint: str, targets: list[tuple[str, str]], action: Action
     ) -> tuple[SessionView, Scope]:
-        """The first of these sessions of projects that exists, if the key may do this with it.
+        """The first of these sessions that exists in its project, if the key may do this with it.
 
         Raises ``NotFound``, ``Forbidden``."""
         for project, ref in targets:
@@ -363,5 +363,6 @@ async def _refused(changed: asyncio.Event, authorize: Callable[[], Awaitable[obj
         except (Forbidden, NotFound):
             return
         except MoorageError:
-            changed.set()  # the database is unavailable, so it stays allowed until an answer says otherwise
+            # The database is unavailable, so it stays allowed until an answer says otherwise.
+            changed.set()
             await asyncio.sleep(1.0)

@@ -98,8 +98,8 @@ class CommandSource(Protocol):
 
 class WorkspaceSource(Protocol):
     async def ask(self, remove: str = "") -> WorkspaceList:
-        """Collect the workspaces of all connected agents. With ``remove``, delete those of that
-        session, and return what was deleted.
+        """Collect the workspaces of all connected agents. With ``remove``, a session's id, delete
+        that session's workspaces and return them.
 
         The workspaces do not include their sessions' names. Raises ``Conflict`` if the workspace is
         in use.

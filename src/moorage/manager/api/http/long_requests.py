@@ -87,7 +87,7 @@ class OpenRequests:
             self._check_at(self._changed_at + _PAUSE_S)
 
     def _check_at(self, at: float) -> None:
-        """Schedule a check at this event-loop time at the latest."""
+        """Schedule a check for this event-loop time at the latest."""
         if self._next is not None:
             if self._next.when() <= at:
                 return

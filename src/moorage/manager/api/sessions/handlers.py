@@ -81,7 +81,7 @@ class SessionQuery(PageQuery):
     endpoint: NoNul | None = Field(None, description="Only replicas of this endpoint.")
     pipeline: NoNul | None = Field(
         None,
-        description="Only sessions of this pipeline: an id, or a name for the newest pipeline so named.",
+        description="Only sessions of this pipeline: its id, or the name of the newest such pipeline.",
     )
     user: NoNul | None = Field(None, description="Only sessions of this owner.")
     project: NoNul | None = None
