@@ -81,7 +81,7 @@ class SessionQuery(PageQuery):
     endpoint: NoNul | None = Field(None, description="Only replicas of this endpoint.")
     pipeline: NoNul | None = Field(
         None,
-        description="Only sessions of this pipeline: its id, or the name of the newest such pipeline.",
+        description="Only sessions of this pipeline, by id, or by name (the newest so named).",
     )
     user: NoNul | None = Field(None, description="Only sessions of this owner.")
     project: NoNul | None = None
