@@ -80,8 +80,8 @@ class Difference:
 def differences(
     decision: RecordedPass, selectors: Mapping[str, Selector] | None = None
 ) -> list[Difference]:
-    """Replan a decision. Empty if the places, with their sessions, kernels and devices, and the
-    victims are equal."""
+    """Replan a decision. Empty if the victims and the places (sessions, kernels and devices) are
+    the same."""
     again = plan(decision.snapshot, decision.policy, decision.at, selectors)
     found: list[Difference] = []
     places = [

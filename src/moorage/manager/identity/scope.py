@@ -1,4 +1,4 @@
-"""Scope of a call: whose data it may read and change, and as whom.
+"""The scope of a call: whose data it may read and change, and on whose behalf.
 
 It is created once, at the API's edge, from the caller's key. Every repository method that reads or
 changes tenant data takes it as its first argument, and its SQL filters by it. ``Scope.system`` is

@@ -43,7 +43,7 @@ class DatabaseClock:
 
     @property
     def steady_s(self) -> float:
-        """Seconds for which the database's clock has not jumped, as far as this manager has
+        """Seconds since the last jump of the database's clock, as far as this manager has
         observed."""
         return self._clock.monotonic() - self._steady_since
 

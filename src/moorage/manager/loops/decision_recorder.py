@@ -69,7 +69,7 @@ class _Group:
 
 
 class DecisionRecorder:
-    """The scheduler calls ``note``; the rest runs in the recorder's own loop."""
+    """The scheduler calls ``note``; all other work runs in the recorder's own loop."""
 
     def __init__(self, store: Store, metrics: ManagerMetrics, clock: Clock) -> None:
         self._store = store

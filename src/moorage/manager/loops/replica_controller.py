@@ -40,7 +40,8 @@ SWEPT = 25
 
 
 class ReplicaController:
-    """Examines endpoints that changed, whose replicas or agents changed, or whose next plan is due.
+    """Examines endpoints that have changed, whose replicas or agents have changed, or whose next
+    plan is due.
 
     Each plan states when the next one is due. In a new term, every endpoint is planned once,
     including healthy ones.

@@ -122,7 +122,7 @@ class AgentStream:
         self._unsent: int | None = None
         self._changed: dict[KernelId, None] = {}
 
-        # Kernels in orders, with the first generation that named them, until the agent acknowledges
+        # Ordered kernels, with the first generation that named them, until the agent acknowledges
         # that generation. The agent may start them at any moment.
         self._unacknowledged: dict[KernelId, int] = {}
         # Kernels that the agent neither should have nor has, for the next update.

@@ -202,7 +202,7 @@ class CommandBroker:
     async def serve(
         self, outputs: AsyncIterator[agent_pb2.ExecOutput], context: Any, caller: LinkCaller
     ) -> None:
-        """Serve one call of ``Exec``. Returns, which ends the call, when the user disconnects."""
+        """Serve one call of ``Exec``. Returns when the user disconnects, which ends the call."""
         try:
             first = await anext(outputs)
         except StopAsyncIteration:

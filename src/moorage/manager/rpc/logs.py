@@ -175,8 +175,8 @@ class LogBroker:
     async def receive(
         self, chunks: AsyncIterator[agent_pb2.LogChunk], context: Any, caller: LinkCaller
     ) -> None:
-        """Serve one call of ``SendLogs``, which answers one request. Returns, which ends the call,
-        when the reader disconnects. An agent other than the one that was asked is refused."""
+        """Serve one call of ``SendLogs``, which answers one request. Returns when the reader
+        disconnects, which ends the call. An agent other than the one that was asked is refused."""
         pipe: Pipe[agent_pb2.LogChunk] | None = None
         answered = ""
         marked = False

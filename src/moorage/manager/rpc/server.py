@@ -155,7 +155,7 @@ class LinkServer(
         if wrong := caller.refusal_to_act_as(usage.agent_id):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, wrong)
         if not self._parts.take_usage(usage):
-            reason = "too much usage waits to be written; send it again later"
+            reason = "too much usage is waiting to be written; send it again later"
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, reason)
         return agent_pb2.UsageAck()
 
@@ -398,7 +398,7 @@ class LinkServer(
         )
 
     async def stop(self) -> None:
-        """Close all links. May be called twice."""
+        """Close all links. Can be called twice."""
         if self._server is not None:
             await self._server.stop(grace=None)
 

@@ -1,5 +1,5 @@
-"""Broker for workspaces: asks the connected agents which workspaces they store, or to delete
-one."""
+"""Broker for workspaces: asks the connected agents which workspaces they store, or asks them to
+delete one."""
 
 from __future__ import annotations
 

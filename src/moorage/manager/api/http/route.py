@@ -1,4 +1,4 @@
-"""Route declarations of handlers, and the call that a handler receives."""
+"""Handlers' route declarations, and the call that a handler receives."""
 
 from __future__ import annotations
 

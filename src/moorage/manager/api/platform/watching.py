@@ -21,8 +21,8 @@ from moorage.manager.api.http.request import STREAM
 from moorage.manager.api.http.route import Call, NoQuery, route
 from moorage.manager.identity.audience import Audience
 
-# A client that reads nothing for this many seconds is disconnected. Until then, events that it
-# misses stay in the log that all clients share; only one write is queued for its socket.
+# A client that reads nothing for this many seconds is disconnected. Until then, the events that it
+# has not read stay in the log that all clients share; only one write is queued for its socket.
 WRITE_S = 30.0
 # Step lengths in seconds with the days that each is kept, and the largest and the default number of
 # steps in a response.
