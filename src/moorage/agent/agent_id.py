@@ -1,4 +1,4 @@
-"""Id of an agent, from its settings."""
+"""The agent's id, taken from its settings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 def agent_id(settings: AgentSettings) -> str:
-    """The id of the agent. Raises ``ConfigError``."""
+    """The agent's id. Raises ``ConfigError``."""
     given = settings.id or socket.gethostname()
     if not _ID.fullmatch(given):
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Devices of the node: inventory, health, usage, and the interface for device vendors."""
+"""The node's devices: inventory, health, usage, and the interface for device vendors."""
 
 from moorage.agent.devices.health.fences import FencedInventory
 from moorage.agent.devices.health.memory_release import MemoryReleaseCheck

@@ -1,4 +1,4 @@
-"""Inventory and vendor of a fake node, like ``fake:8xH100``, for demonstrations, simulations and
+"""Inventory and vendor of a fake node, such as ``fake:8xH100``, for demonstrations, simulations and
 tests."""
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from moorage.common.model.ids import DeviceId
 from moorage.common.model.slots import WHOLE_DEVICE
 
 _GIB = 1024**3
-# Memory as specified by the manufacturers; any other model gets 80 GiB.
+# Memory sizes as specified by the manufacturers. Any other model gets 80 GiB.
 _MEMORY_GIB = {
     "T4": 16,
     "L4": 24,
@@ -29,9 +29,9 @@ MEM = 2048 * _GIB
 
 
 class FakeInventory:
-    """The inventory of a fake node. ``owner`` keeps the device ids of two fake nodes apart.
-    ``nvlink``: the GPUs form two NVLink domains of equal size, each attached to its own NUMA
-    node."""
+    """The inventory of a fake node. ``owner`` keeps the device ids of different fake nodes
+    distinct. With ``nvlink``, the GPUs form two NVLink domains of equal size, each attached to its
+    own NUMA node."""
 
     def __init__(
         self, count: int, model: str, owner: str = "node", *, nvlink: bool = False
@@ -58,7 +58,7 @@ class FakeInventory:
 
 
 class FakeVendor:
-    """The vendor of fake GPUs, which ``FakeInventory`` offers and which look real to programs."""
+    """The vendor of the fake GPUs that ``FakeInventory`` offers. Programs see them as real ones."""
 
     name = "fake-gpus"
 

@@ -1,4 +1,4 @@
-"""CPU and memory of the node: capacity within the limits of the agent's control groups, and current
+"""The node's CPU and memory: capacity within the limits of the agent's control groups, and current
 use."""
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class HostInventory:
         return 0
 
     def _cgroups(self, controller: str) -> list[str]:
-        """The control group of this process and its ancestors under /sys/fs/cgroup, version 1 or 2.
-        The tightest limit applies."""
+        """The control group of this process, and that group's ancestors, under /sys/fs/cgroup
+        (version 1 or 2). The tightest limit applies."""
         folders: list[str] = []
         for line in self._read("/proc/self/cgroup").splitlines():
             _, controllers, path = line.split(":", 2)
@@ -58,7 +58,7 @@ class HostInventory:
         return folders
 
     def _cpu_limits(self) -> list[int]:
-        """Limits of control groups in milli-CPU."""
+        """Limits of the control groups, in milli-CPU."""
         limits = [_UNLIMITED]
         for folder in self._cgroups("cpu"):
             quota, _, period = self._read(f"{folder}/cpu.max").strip().partition(" ")
@@ -81,7 +81,7 @@ class HostInventory:
 
 
 def node_counters(root: Path = Path("/")) -> tuple[int, int]:
-    """CPU time used by the whole node since boot in microseconds, and memory in use in bytes.
+    """CPU time used by the whole node since boot, in microseconds, and memory in use, in bytes.
     Raises ``OSError``."""
     fields = (root / "proc/stat").read_text().split("\n", 1)[0].split()[1:9]
     user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, fields)

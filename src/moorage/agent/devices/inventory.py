@@ -16,7 +16,7 @@ from moorage.common.model.slots import CPU_SLOT, WHOLE_DEVICE, parse_size
 
 
 class CombinedInventory:
-    """Several inventories as one."""
+    """Several inventories combined into one."""
 
     def __init__(self, *parts: Inventory) -> None:
         self._parts = parts
@@ -26,12 +26,12 @@ class CombinedInventory:
 
 
 class CpuSlots:
-    """The ``devices`` of a node. If it has no GPU, ``count`` slots ``cuda.device`` are added that
-    are not devices.
+    """The ``devices`` of a node. If the node has no GPU, ``count`` slots named ``cuda.device`` are
+    added, which are not devices.
 
     A kernel that holds such a slot sees no GPU (``CUDA_VISIBLE_DEVICES`` is empty), and its
     description names the slot. The slots include neither memory nor CPU time, which a session
-    requests in addition.
+    requests separately.
     """
 
     def __init__(self, devices: Inventory, count: int) -> None:
@@ -47,8 +47,8 @@ class CpuSlots:
 
 
 class OvercommittedCpu:
-    """An inventory whose ``cpu`` is offered ``factor`` times on a node without a GPU, for kernels
-    that mostly wait for requests. Each keeps the limit of its own request."""
+    """An inventory that offers the ``cpu`` of a node without a GPU ``factor`` times, for kernels
+    that mostly wait for requests. Each kernel is still limited to what it requested."""
 
     def __init__(self, node: Inventory, factor: int) -> None:
         self._node = node
@@ -79,7 +79,7 @@ def load_inventory(
     """The inventory for the settings ``agent.inventory``, ``agent.gpus`` and
     ``agent.reserved_mem``. ``devices``: the devices of this node. ``owner`` prefixes the device ids
     of a fake inventory. Raises ``ConfigError`` for ``gpus`` that the node does not have; the
-    settings have validated the rest."""
+    settings have already validated the rest."""
     choice = parse_inventory(setting)
     if isinstance(choice, FakeGpus):
         fake = FakeInventory(choice.count, choice.model, owner, nvlink=choice.nvlink)

@@ -1,4 +1,4 @@
-"""Record of a node's devices and of its driver's facts, which outlives the agent."""
+"""The record of a node's devices and driver facts, which outlives the agent."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Recorded devices. ``same_boot``: the node has not been booted since."""
+    """Recorded devices. ``same_boot``: the node has not rebooted since they were recorded."""
 
     offers: tuple[SlotOffer, ...] = ()
     facts: DriverFacts = field(default_factory=DriverFacts)
@@ -30,15 +30,15 @@ class Known:
 
 
 class KnownDevices:
-    """The record in ``file``, which is written once its directory exists. It never raises: without
-    a readable or writable record, the agent only forgets failed devices."""
+    """The record in ``file``, which is written once its directory exists. Its methods never raise:
+    if the record cannot be read or written, the agent merely forgets failed devices."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
         self._saved: Known | None = None
 
     def load(self) -> Known:
-        """Load the record; empty if there is none."""
+        """Load the record. It is empty if there is no file."""
         try:
             record = json.loads(self._file.read_text())
             offers = tuple(SlotOffer(**offer) for offer in record["devices"])

@@ -1,6 +1,6 @@
-"""Labels that an agent derives from the GPUs of its node. Pure.
+"""Labels that an agent derives from its node's GPUs. Pure.
 
-A label that does not hold for every GPU of the node is left out, because a session that asks for it
+A label that does not apply to every GPU on the node is left out, because a session that asks for it
 may get any of them.
 """
 
@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from moorage.common.link.messages import SlotOffer
 from moorage.common.model.slots import CPU_SLOT
 
-# Short names of GPUs as they occur in the names from NVML: "NVIDIA H100 80GB HBM3", "Tesla
-# V100-SXM2-16GB".
+# Short GPU names as they occur in NVML's names: "NVIDIA H100 80GB HBM3", "Tesla V100-SXM2-16GB".
 MODELS = frozenset(
     {
         *("GB300", "B300", "GB200", "B200", "B100", "GH200", "H200", "H100", "H800", "H20"),
@@ -42,8 +41,8 @@ _MIG = re.compile(r" MIG (?:[0-9]+c\.)?([0-9]+g\.[0-9]+gb)")
 
 @dataclass(frozen=True, slots=True)
 class DriverFacts:
-    """``driver`` and ``cuda``: versions, like 580.159.04 and 13.0. ``compute``: the compute
-    capability of each GPU by its id, like 9.0. Unknown values are ""."""
+    """``driver`` and ``cuda``: versions, like 580.159.04 and 13.0. ``compute``: each GPU's compute
+    capability, like 9.0, by GPU id. Unknown values are empty."""
 
     driver: str = ""
     cuda: str = ""
@@ -52,7 +51,7 @@ class DriverFacts:
 
 def device_labels(offers: Iterable[SlotOffer], facts: DriverFacts) -> dict[str, str]:
     """The labels of a node that offers these devices; none for a node without NVIDIA GPUs. Failed
-    GPUs count, so that a session that asks for one waits instead of being refused."""
+    GPUs are included, so that a session that asks for one waits instead of being refused."""
     gpus = [offer for offer in offers if _is_named_gpu(offer)]
     if not gpus:
         return {}
@@ -80,8 +79,8 @@ def device_labels(offers: Iterable[SlotOffer], facts: DriverFacts) -> dict[str, 
 
 
 def short_name(name: str) -> str:
-    """The usual short name of a GPU: ``H100`` for "NVIDIA H100 80GB HBM3". For a GPU that is not in
-    the table, the name without its brand: ``RTX-A6000``."""
+    """The usual short name of a GPU: ``H100`` for "NVIDIA H100 80GB HBM3". A GPU that is not in the
+    table keeps its name without the brand: ``RTX-A6000``."""
     words = re.split(r"[ \-_/]+", name)
     known = [word for word in words if word in MODELS]
     if known:
@@ -104,5 +103,5 @@ def _links(domains: list[str]) -> str:
 
 
 def _only(values: set[str]) -> str:
-    """The common value of all; "" if they differ."""
+    """The value that all have in common; empty if they differ."""
     return next(iter(values)) if len(values) == 1 else ""

@@ -15,7 +15,7 @@ from moorage.common.model.kernel import DeviceGrant, KernelSpec
 
 
 class DeviceManager:
-    """Routes each call to the vendor that owns the device."""
+    """A device manager, which routes each call to the vendor that owns the device."""
 
     def __init__(self, vendors: Sequence[Vendor]) -> None:
         self._vendors = tuple(vendors)
@@ -23,7 +23,8 @@ class DeviceManager:
         self._cuda = next(cuda, None)
         self._owner: dict[DeviceId, Vendor] = {}
         self.parents: dict[DeviceId, DeviceId] = {}
-        """Every device ever offered, with the device that it is a slice of, or ""."""
+        """Every device ever offered, with the device that it is a slice of, or "" for a whole
+        device."""
 
     def offers(self) -> tuple[SlotOffer, ...]:
         found: list[SlotOffer] = []
@@ -49,8 +50,8 @@ class DeviceManager:
         }
 
     def environment(self, spec: KernelSpec, *, contained: bool = False) -> dict[str, str]:
-        """Environment variables that restrict a kernel to its own devices. Every vendor
-        contributes, so that devices of vendors that gave the kernel none are hidden, too.
+        """Environment variables that restrict a kernel to its own devices. Every vendor contributes
+        variables, so that the devices of vendors from which the kernel got none are hidden too.
         ``contained``: the kernel is a container, which can only have CUDA devices. Raises
         ``VendorFailed``."""
         granted: dict[DeviceId, Vendor | None] = {}
@@ -69,13 +70,13 @@ class DeviceManager:
         return env
 
     def _owner_of(self, grant: DeviceGrant) -> Vendor | None:
-        """The vendor that offered the device. A device that nobody offered, such as a fake GPU or a
-        CPU slot that stands for a GPU, belongs to the vendor of its slot."""
+        """The vendor that offered the device. A device that no vendor offered, such as a fake GPU
+        or a CPU slot that stands in for a GPU, belongs to the vendor of its slot."""
         owner = self._owner.get(grant.device_id)
         return self._cuda if owner is None and is_cuda(grant.slot) else owner
 
     def places(self, devices: Iterable[str]) -> dict[str, DevicePlace]:
-        """Places of NVIDIA devices on this node, for runtimes that give them to containers."""
+        """Where the NVIDIA devices are on this node, for runtimes that pass them to containers."""
         found = {}
         for device in devices:
             vendor = self._owner.get(DeviceId(device))

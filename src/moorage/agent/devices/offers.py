@@ -1,4 +1,4 @@
-"""Interface of inventories: the slots that a node offers."""
+"""The inventory interface: the slots that a node offers."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from moorage.common.link.messages import SlotOffer
 
 class Inventory(Protocol):
     def offers(self) -> tuple[SlotOffer, ...]:
-        """The current offers. Does IO and may take some milliseconds: call it in a thread."""
+        """The current offers. This does IO and may take a few milliseconds: call it in a thread."""
         ...

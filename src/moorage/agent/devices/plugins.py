@@ -1,8 +1,8 @@
 """Loader for device vendors from other packages.
 
 A package registers a class or function without parameters in the entry point group
-``moorage.inventories``; the call returns a ``Vendor``. Exceptions of a vendor are logged and affect
-only its own devices: they are offered as unhealthy until the vendor answers again.
+``moorage.inventories``; calling it returns a ``Vendor``. A vendor's exceptions are logged and
+affect only its own devices, which are offered as unhealthy until the vendor answers again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ GROUP = "moorage.inventories"
 
 
 def installed_vendors() -> list[Vendor]:
-    """Vendors of installed packages, ordered by name, without those that fail to load."""
+    """Vendors from installed packages, ordered by name. Vendors that fail to load are left out."""
     vendors: list[Vendor] = []
     for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
         try:
@@ -79,8 +79,8 @@ class IsolatedVendor:
         return {d: str(reason) for d, reason in reasons.items() if d in devices}
 
     def environment(self, devices: tuple[DeviceId, ...]) -> dict[str, str]:
-        """The environment from the vendor. Raises ``VendorFailed``, because a kernel must not start
-        with devices that are not its own."""
+        """The vendor's environment variables. Raises ``VendorFailed``, because a kernel must not
+        start with devices that are not its own."""
         env = self._call("environment", lambda: dict(self._inner.environment(devices)))
         return {str(name): str(value) for name, value in env.items()}
 

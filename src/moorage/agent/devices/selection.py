@@ -46,7 +46,7 @@ class SelectedDevices:
 
 
 def _by_index(offers: tuple[SlotOffer, ...]) -> list[list[SlotOffer]]:
-    """Device offers grouped by GPU, in the order of the inventory; the slices of a GPU form one
+    """Device offers grouped by GPU, in the inventory's order. The slices of a GPU form one
     group."""
     devices = [offer for offer in offers if offer.device_id]
     return [

@@ -1,7 +1,7 @@
 """Interface that a device vendor implements, and the measurements that it returns.
 
-The NVIDIA implementation is in ``nvidia/``; other vendors come as packages with an entry point
-(``plugins``).
+The NVIDIA implementation is in ``nvidia/``. Other vendors are installed as packages with an entry
+point (``plugins``).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Protocol
 from moorage.common.link.messages import SlotOffer
 from moorage.common.model.ids import DeviceId
 
-# Device ids, each with the id of the device that it is a slice of ("" for a whole device).
+# Device ids, each with the id of the device it is a slice of ("" for a whole device).
 DeviceParents = Mapping[DeviceId, DeviceId]
 
 
@@ -25,7 +25,7 @@ class DeviceMeasurement:
     the driver does not report it. ``memory_by_pid``: bytes per process, None for a process whose
     share is unknown. ``utilization_by_pid``: 1/1000 per process that was active since the last
     measurement. ``temperature`` in degrees Celsius, ``power`` in milliwatts. ``slowed_by``: what
-    lowers the device's clocks now, such as ``hardware-thermal``.
+    currently lowers the device's clocks, such as ``hardware-thermal``.
     """
 
     device_id: DeviceId
@@ -55,12 +55,13 @@ class Vendor(Protocol):
     name: str
 
     def offers(self) -> tuple[SlotOffer, ...]:
-        """Devices of this node, in slots ``<family>.device`` with capacity 1000 and a stable device
-        id. A previously offered device that now fails stays in the list with ``healthy=False``."""
+        """This node's devices, in slots named ``<family>.device`` with capacity 1000 and a stable
+        device id. A previously offered device that now fails stays in the list with
+        ``healthy=False``."""
         ...
 
     def measure(self, devices: DeviceParents) -> dict[DeviceId, DeviceMeasurement]:
-        """Current use of these devices, without those that cannot be measured."""
+        """The current use of these devices. Devices that cannot be measured are left out."""
         ...
 
     def unhealthy(self, devices: DeviceParents) -> dict[DeviceId, str]:
@@ -68,6 +69,6 @@ class Vendor(Protocol):
         ...
 
     def environment(self, devices: tuple[DeviceId, ...]) -> dict[str, str]:
-        """Environment variables that make exactly these devices visible to a process, and none of
-        the vendor's devices if ``devices`` is empty."""
+        """Environment variables that make exactly these devices visible to a process. If
+        ``devices`` is empty, they hide all of the vendor's devices."""
         ...

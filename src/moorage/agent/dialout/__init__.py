@@ -1,1 +1,2 @@
-"""Dial-out: carries the kernels' connections over those that the agent opens to the proxies."""
+"""Dial-out: carries connections to kernels over the connections that the agent opens to the
+proxies."""

@@ -1,5 +1,5 @@
-"""Dial-out client: keeps a connection to each proxy, over which the proxy opens streams to ports of
-the agent's kernels.
+"""Dial-out client: keeps a connection to each proxy, over which the proxy opens streams to the
+ports of the agent's kernels.
 
 A proxy can reach only these ports, so an attacker who takes over a proxy cannot reach anything else
 on the node.
@@ -34,13 +34,13 @@ log = structlog.get_logger("moorage.agent.dialout")
 
 _CONNECT_S = 5.0
 _SPARE = "another address of it is connected"
-_WHY = 300  # characters of a reason in a report
+_WHY = 300  # length of a reason in a report, in characters
 FIRST_BACKOFF_S = 0.2
 LONGEST_BACKOFF_S = 5.0
 # A connection that lasted this long does not count as a failed attempt.
 _STEADY_S = 10.0
-# A connection that is no longer wanted ends when it has no streams, and all proxies' tables have
-# changed.
+# A connection that is no longer wanted is closed once it has no streams and all proxies' tables
+# have changed.
 _LEAVE_S = 30.0
 _LONGEST_LEAVE_S = 3600.0
 
@@ -57,8 +57,8 @@ def is_open(kernels: Callable[[], Iterable[Observation]], port: int) -> bool:
 
 class DialOut:
     """The dial-out connections of an agent. ``host``: where the kernels listen. ``may_open``:
-    whether a port belongs to a kernel. ``dialer`` has the identity of the agent. Nothing is dialed
-    before ``set_proxies``."""
+    whether a port belongs to a kernel. ``dialer`` has the agent's identity. Nothing is dialed
+    before ``set_proxies`` is called."""
 
     def __init__(
         self,
@@ -75,19 +75,19 @@ class DialOut:
         self._dialer = dialer
         self._clock = clock
         self._links: dict[str, ProxyLink] = {}
-        self._reached: dict[str, ProxyLink] = {}  # by process of a proxy
+        self._reached: dict[str, ProxyLink] = {}  # by proxy process
         self._leaving: set[asyncio.Task[None]] = set()
-        self._all: WeakSet[ProxyLink] = WeakSet()  # including links that are closing
+        self._all: WeakSet[ProxyLink] = WeakSet()  # includes links that are closing
         self._revoked: set[str] = set()
 
     @property
     def connected(self) -> tuple[str, ...]:
-        """The addresses of the proxies that have a connection."""
+        """The addresses of the proxies to which there is a connection."""
         return tuple(address for address, link in self._links.items() if link.is_connected)
 
     @property
     def undialed(self) -> dict[str, str]:
-        """The addresses of proxies without a connection after a failure, with its reason."""
+        """The addresses of proxies that could not be connected, each with the reason."""
         return {
             address: link.why[:_WHY]
             for address, link in self._links.items()
@@ -158,8 +158,8 @@ def dial_out(
 class ProxyLink:
     """The connection to one proxy, which is redialed whenever it ends. ``reached``: the connected
     links by the process ids that the proxies report. A proxy that another link has reached at
-    another address is skipped until that link has lost it. ``revoked``: peer ids of proxies, which
-    change."""
+    another address is skipped until that link loses it. ``revoked``: peer ids of revoked proxies;
+    the set changes."""
 
     def __init__(
         self,
@@ -180,7 +180,9 @@ class ProxyLink:
         self._is_spare = False
         self._lost = asyncio.Event()  # it has left `reached`
         self._connection: DialoutConnection | None = None
-        self._attempt: DialoutConnection | None = None  # its end explains the missing connection
+        self._attempt: DialoutConnection | None = (
+            None  # the way it ended explains the missing connection
+        )
         self._address = address
         self._agent_id = agent_id
         self._host = host
@@ -199,12 +201,12 @@ class ProxyLink:
         await self._task.close()
 
     def check_revoked(self) -> None:
-        """End the connection if its proxy was revoked."""
+        """Close the connection if its proxy was revoked."""
         if self._peer_id in self._revoked and self._connection is not None:
             self._connection.end("the proxy was revoked")
 
     async def leave(self) -> None:
-        """Close the connection when proxies no longer use it."""
+        """Close the connection once proxies no longer use it."""
         began_at = self._clock.monotonic()
         self._lose()
 
@@ -238,8 +240,7 @@ class ProxyLink:
             backoff_s = min(2 * backoff_s, LONGEST_BACKOFF_S)
 
     async def _connect(self) -> None:
-        """Hold one connection until it ends. Raises the errors of a connection that cannot be
-        made."""
+        """Hold one connection until it ends. Raises the errors that prevent a connection."""
         loop = asyncio.get_running_loop()
         identity = self._dialer.identity()
         token = {} if identity else {"token": self._dialer.token_in_clear()}
@@ -256,7 +257,7 @@ class ProxyLink:
         try:
             async with asyncio.timeout(_CONNECT_S):
                 context = client_context(identity) if identity else None
-                # The name of a proxy is in its certificate, not in its address.
+                # A proxy's name is in its certificate, not in its address.
                 server_hostname = "" if context else None
                 transport, _ = await loop.create_connection(
                     lambda: connection, host, port, ssl=context, server_hostname=server_hostname

@@ -1,5 +1,5 @@
-"""Splice of two transports: each writes the data that the other receives, and follows its pauses,
-end and reset."""
+"""Splices two transports: each writes the data that the other receives, and mirrors its pauses, end
+and reset."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from moorage.common.aio.sockets import reset
 
 
 class Half(asyncio.Protocol):
-    """One side of a splice. It reads nothing before ``join``."""
+    """One side of a splice. It reads nothing before ``join`` is called."""
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None
@@ -18,7 +18,7 @@ class Half(asyncio.Protocol):
         self._has_ended = False
 
     def join(self, other: Half) -> None:
-        """Start forwarding. Both sides are connected."""
+        """Start forwarding. Both sides must be connected."""
         self._other = other
         other._other = self
         for half in (self, other):
@@ -37,7 +37,9 @@ class Half(asyncio.Protocol):
         if exc is None and self._has_ended and other._has_ended:
             other.transport.close()
         else:
-            reset(other.transport)  # otherwise its peer would take the received part for the whole
+            reset(
+                other.transport
+            )  # otherwise its peer would mistake the received part for the whole
 
     def data_received(self, data: bytes) -> None:
         if (other := self._other) is not None and other.transport is not None:

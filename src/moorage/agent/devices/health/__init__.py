@@ -1,1 +1,1 @@
-"""Device health: detection of faults, fencing, and the release of device memory."""
+"""Device health: fault detection, fencing, and the release of device memory."""

@@ -1,4 +1,4 @@
-"""Fenced devices: which ones are fenced, and the inventory that offers them as unhealthy."""
+"""Device fences: which devices are fenced, and the inventory that offers them as unhealthy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = structlog.get_logger("moorage.agent.devices")
 
 
 class DeviceFences:
-    """The devices that are fenced now. ``on_change`` is called when a device was fenced or has
+    """The currently fenced devices. ``on_change`` is called when a device has been fenced or has
     returned."""
 
     def __init__(self, clock: Clock, *, probation_s: float) -> None:
@@ -27,7 +27,7 @@ class DeviceFences:
         self.on_change: list[Callable[[], None]] = []
 
     def update(self, unhealthy: Mapping[DeviceId, str]) -> None:
-        """Apply a complete check: all other devices count as healthy."""
+        """Apply the result of a complete check: all other devices are considered healthy."""
         before = self._fences
         reasons_before = self.reasons()
         self._fences = update_fences(before, unhealthy, self._clock.monotonic(), self._probation_s)

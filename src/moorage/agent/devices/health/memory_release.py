@@ -1,8 +1,8 @@
 """Memory release check: delays the start of a kernel until the memory of its GPUs is free.
 
-The memory of a killed process is released with a delay, or never: the driver may hang, or the
-process may belong to somebody else on the node. A kernel that starts too early fails with an
-out-of-memory error that does not name the cause.
+A killed process's memory is released with a delay, or never, because the driver may hang. The
+memory may also belong to another user's process on the node. A kernel that starts too early fails
+with an out-of-memory error that does not name the cause.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class MemoryInUse:
 
 
 class MemoryReleaseCheck:
-    """A check that device memory is released. ``other_kernels``: the running kernels except the one
-    that is about to start. ``free_bytes``: a device with at most this much unreleased memory counts
-    as free. ``program``: name of a process's program."""
+    """A check that device memory has been released. ``other_kernels``: the running kernels except
+    the one that is about to start. ``free_bytes``: a device with at most this much unreleased
+    memory is considered free. ``program``: returns the name of a process's program."""
 
     def __init__(
         self,
@@ -66,8 +66,8 @@ class MemoryReleaseCheck:
         self, kernel_id: KernelId, devices: frozenset[DeviceId], on_progress: Callable[[str], None]
     ) -> MemoryInUse | None:
         """Wait until the memory of ``devices`` is free, and return None. A device whose memory is
-        still in use at the timeout is fenced, and the kernel is refused. ``on_progress`` gets the
-        reason for the delay after each check. It may be cancelled."""
+        still in use at the timeout is fenced, and the kernel is refused. ``on_progress`` is called
+        with the reason for the delay after each check. The wait can be cancelled."""
         deadline = self._clock.monotonic() + self._timeout_s
         delay = _MIN_DELAY_S
         while True:

@@ -1,4 +1,5 @@
-"""Device health monitor: fences unhealthy devices, and returns them after their probation."""
+"""Device health monitor: fences unhealthy devices and returns them to service after their
+probation."""
 
 from __future__ import annotations
 
@@ -20,8 +21,7 @@ log = structlog.get_logger("moorage.agent.devices")
 
 
 class MonitoredDevices(DeviceMeter, Protocol):
-    """``parents``: every device that was ever offered, with the device that it is a slice of, or
-    ""."""
+    """``parents``: every device ever offered, with the device that it is a slice of, or ""."""
 
     parents: dict[DeviceId, DeviceId]
 
@@ -68,7 +68,7 @@ class DeviceHealthMonitor:
         """Check all devices once and update the fences."""
         parents = dict(self._devices.parents)
         unhealthy = await asyncio.to_thread(self._devices.unhealthy, parents)
-        # A device that was fenced for unreleased memory stays fenced until that memory is free; the
+        # A device that was fenced for unreleased memory stays fenced until that memory is free. The
         # vendor does not know about it.
         fenced = [d for d in self.fences.reasons() if d not in unhealthy]
         unreleased = await self.memory_release.unreleased(fenced) if fenced else {}
@@ -95,7 +95,7 @@ class DeviceHealthMonitor:
 
 
 def program_name(pid: int) -> str:
-    """Name of the process's program; "" if the process has exited or is not visible."""
+    """The name of the process's program; empty if the process has exited or is not visible."""
     try:
         with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
             return file.read().strip()

@@ -1,4 +1,4 @@
-"""Rules of device health: when a device is fenced and returns, and which memory is unreleased.
+"""Device health rules: when a device is fenced and when it returns, and which memory is unreleased.
 Pure.
 
 A fenced device is offered as unhealthy: it keeps its kernels and gets no new ones.
@@ -13,8 +13,8 @@ from moorage.agent.devices.vendor import DeviceMeasurement
 from moorage.common.model.ids import DeviceId
 from moorage.common.model.slots import format_amount
 
-# XIDs that a faulty program causes, and after which the device keeps working: engine exceptions,
-# page faults, channel resets and the like. All other XIDs are faults of the device, its links or
+# XIDs caused by a faulty program, after which the device keeps working: engine exceptions, page
+# faults, channel resets and the like. All other XIDs indicate a fault of the device, its links or
 # its driver. Source: the XID catalog in NVIDIA's GPU deployment documentation.
 APPLICATION_XIDS = frozenset({8, 13, 31, 32, 43, 45, 68, 69, 94, 109})
 _MAX_LISTED = 4
@@ -34,7 +34,7 @@ def update_fences(
     now: float,
     probation_s: float,
 ) -> dict[DeviceId, Fence]:
-    """Update the fences. ``unhealthy``: the currently unhealthy devices with their reasons. A fence
+    """Update the fences. ``unhealthy``: the currently unhealthy devices and why they are. A fence
     is lifted after the device has been healthy for ``probation_s`` seconds."""
     on_probation = {
         d: fence for d, fence in before.items() if now - fence.last_unhealthy_at < probation_s
@@ -48,8 +48,8 @@ def is_device_fault(xid: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class UnreleasedMemory:
-    """Device memory in use, in bytes, that belongs to no running kernel. ``by_pid``: the processes
-    that hold it; None where the driver does not report the share of a process."""
+    """Device memory in use that belongs to no running kernel, in bytes. ``by_pid``: the processes
+    that hold it; None where the driver does not report a process's share."""
 
     size: int
     by_pid: Mapping[int, int | None]
@@ -59,11 +59,12 @@ def unreleased_memory(
     measurement: DeviceMeasurement, kernel_pids: Collection[int], shared: bool
 ) -> UnreleasedMemory:
     """The unreleased memory of a device. ``kernel_pids``: processes of the running kernels.
-    ``shared``: one of these kernels has a share of this device.
+    ``shared``: whether one of these kernels has a share of this device.
 
     On a device without kernels, all memory in use is unreleased, whichever process holds it. On a
-    shared device, only the memory of processes outside the kernels is. Where the driver does not
-    distinguish processes (slices, some containers), the memory is attributed to the kernels.
+    shared device, only memory held by processes outside the kernels is unreleased. Where the driver
+    does not distinguish processes (slices, some containers), the memory is attributed to the
+    kernels.
     """
     foreign = {
         pid: size for pid, size in measurement.memory_by_pid.items() if pid not in kernel_pids
@@ -71,7 +72,8 @@ def unreleased_memory(
     if not shared:
         return UnreleasedMemory(measurement.memory_used, foreign)
     if not measurement.memory_by_pid.keys() & set(kernel_pids):
-        # No process of a kernel is listed because the driver reports the pids of another namespace.
+        # None of the kernels' processes is listed, because the driver reports pids from another
+        # namespace.
         return UnreleasedMemory(0, {})
 
     return UnreleasedMemory(sum(size or 0 for size in foreign.values()), foreign)
@@ -80,7 +82,7 @@ def unreleased_memory(
 def describe_unreleased(
     device_id: DeviceId, memory: UnreleasedMemory, names: Mapping[int, str]
 ) -> str:
-    """Message for users. ``names``: program names by pid."""
+    """The message for users. ``names``: program names by pid."""
     largest = sorted(memory.by_pid.items(), key=lambda item: (-(item[1] or 0), item[0]))
     holders = [
         f"pid {pid}"

@@ -1,4 +1,4 @@
-"""Calls of the NVIDIA driver on a separate thread, so that a call that never returns blocks nothing
+"""Calls to the NVIDIA driver on a separate thread, so that a call that never returns blocks nothing
 else."""
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class DriverCalls:
         self._queue: SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        # Numbers of calls: the newest, the last that has returned, and the last that was late.
+        # Call numbers: the newest call, the last one that returned, and the last one that was late.
         self._started = 0
         self._returned = 0
         self._late = 0
@@ -65,7 +65,7 @@ class DriverCalls:
             self._started += 1
             try:
                 future.set_result(function())
-            except Exception as error:  # noqa: BLE001  it is raised again in the caller's thread
+            except Exception as error:  # noqa: BLE001  reraised in the caller's thread
                 future.set_exception(error)
             finally:
                 self._returned = self._started

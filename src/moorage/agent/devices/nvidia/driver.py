@@ -1,10 +1,10 @@
 """The NVIDIA driver: opens its management library (NVML) and explains its failures.
 
-A library works only with the kernel module of its own version. After an upgrade, a process keeps
+The library works only with a kernel module of the same version. After an upgrade, a process keeps
 the old library while new programs load the new one, so the library is reloaded once its file has
 changed.
 
-It does IO: call it in a thread, one call at a time.
+Calls do IO: make them in a thread, one at a time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LIBRARY = "libnvidia-ml.so.1"
 _NVIDIA = "0x10de"  # PCI vendor
 _DISPLAY = "0x03"  # PCI class
 
-# Next steps of an operator for the error codes of nvml.h.
+# What an operator should do next, by error code from nvml.h.
 _NEXT_STEPS = {
     4: "give the agent's user access to /dev/nvidia*, and for slices to /dev/nvidia-caps",
     9: "`modprobe nvidia` loads it, and `dmesg` says why not",
@@ -46,8 +46,8 @@ class DriverFailed(Exception):
 
 
 class NvidiaDriver:
-    """The driver. ``nvml``: the library; by default that of this node, as soon as it is installed.
-    ``root``: the directory with /proc and /sys."""
+    """The driver. ``nvml``: the library; by default this node's, once it is installed. ``root``:
+    the directory with /proc and /sys."""
 
     def __init__(self, nvml: Any = None, root: Path = Path("/")) -> None:
         self.root = root
@@ -56,7 +56,7 @@ class NvidiaDriver:
         self._nvml = nvml
         self._open = False
         self._file: tuple[Path, object] | None = None
-        """The library's file and its identity when it was loaded."""
+        """The library's file, and that file's identity when the library was loaded."""
 
     def open(self) -> Any:
         """The library (the module ``pynvml``), ready for queries. Raises ``DriverFailed``."""
@@ -94,7 +94,8 @@ class NvidiaDriver:
             log.info("the NVIDIA driver does not close", error=str(error))
 
     def _load(self) -> Any:
-        # Before the import, which costs 15 MiB of memory on every node without a driver.
+        # This check precedes the import, which would cost 15 MiB of memory on every node without a
+        # driver.
         try:
             library = ctypes.CDLL(_LIBRARY)
         except OSError as error:
@@ -119,13 +120,13 @@ class NvidiaDriver:
         self._nvml = None
         self._file = None
         library = module.nvmlLib
-        importlib.reload(module)  # drops its pointers into the library
+        importlib.reload(module)  # drops the module's pointers into the library
         if library is not None:
             _close(library)
 
 
 def explain(error: Exception) -> str:
-    """An error of NVML as text for operators, with the next step."""
+    """An NVML error as text for operators, with the next step."""
     step = _NEXT_STEPS.get(getattr(error, "value", 0))
     text = str(error).rstrip(".")
     return f"{text}: {step}" if step else text
@@ -142,7 +143,7 @@ def unreachable(error: Exception) -> str:
 
 
 def has_gpu(root: Path) -> bool:
-    """Whether this node has an NVIDIA GPU or its kernel module, regardless of the driver's
+    """Whether this node has an NVIDIA GPU or NVIDIA's kernel module, regardless of what the driver
     answers."""
     if (root / "proc/driver/nvidia/version").exists():
         return True
@@ -167,7 +168,7 @@ def _close(library: ctypes.CDLL) -> None:
 
 
 def _file_of_library() -> tuple[Path, object] | None:
-    """The file that this process loaded the library from. None: unknown."""
+    """The file that this process loaded the library from, or None if it is unknown."""
     try:
         lines = Path("/proc/self/maps").read_text().splitlines()
     except OSError:
@@ -183,8 +184,8 @@ def _file_of_library() -> tuple[Path, object] | None:
 
 
 def _identity(file: Path) -> object:
-    """The identity of a file or of its link's target, which changes when it is replaced. None if it
-    does not exist."""
+    """The identity of a file, or of a link's target, which changes when the file is replaced. None
+    if it does not exist."""
     try:
         found = file.stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""Facts of the NVIDIA driver and its GPUs, for the labels of the agent."""
+"""Facts about the NVIDIA driver and its GPUs, for the agent's labels."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from moorage.common.model.ids import DeviceId
 
 
 def read_facts(driver: NvidiaDriver, gpus: Iterable[DeviceId], before: DriverFacts) -> DriverFacts:
-    """Read the driver's facts; return ``before`` if it fails. Known facts of a failed GPU are
-    kept."""
+    """Read the driver's facts. Return ``before`` if the driver fails. Known facts about a failed
+    GPU are kept."""
     try:
         nvml = driver.open()
     except DriverFailed:
@@ -32,12 +32,12 @@ def read_facts(driver: NvidiaDriver, gpus: Iterable[DeviceId], before: DriverFac
 
 
 def driver_version(nvml: Any) -> str:
-    """The version of the driver, like 580.159.04; "" if unknown."""
+    """The driver version, like 580.159.04; empty if unknown."""
     return query_or_none(nvml, lambda: str(nvml.nvmlSystemGetDriverVersion())) or ""
 
 
 def _compute_capability(nvml: Any, gpu: DeviceId) -> str:
-    """The compute capability of a GPU, like 9.0; "" if unknown."""
+    """A GPU's compute capability, like 9.0; empty if unknown."""
     handle = query_or_none(nvml, lambda: nvml.nvmlDeviceGetHandleByUUID(gpu))
     if handle is None:
         return ""

@@ -1,6 +1,6 @@
 """Health checks of NVIDIA GPUs: critical XIDs, memory errors, unreachable GPUs.
 
-It does IO: call it in a thread, one call at a time.
+Checks do IO: call them in a thread, one call at a time.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from moorage.common.model.ids import DeviceId
 
 log = structlog.get_logger("moorage.agent.devices")
 T = TypeVar("T")
-# Per check, so that a burst of events does not delay the checks of the other devices.
+# The limit per check, so that a burst of events does not delay the checks of the other devices.
 _MAX_EVENTS = 256
 
 
 class NvidiaHealth:
-    """The health of NVIDIA GPUs. It remembers the errors already seen, and which GPUs report
-    events."""
+    """The health of NVIDIA GPUs. It remembers which errors it has already seen and which GPUs
+    report events."""
 
     def __init__(self) -> None:
         self._nvml: Any = None
@@ -34,7 +34,7 @@ class NvidiaHealth:
         self._ecc_errors: dict[DeviceId, int] = {}
 
     def check(self, driver: NvidiaDriver, devices: DeviceParents) -> dict[DeviceId, str]:
-        """The unhealthy devices with the reason. A slice is unhealthy if its GPU is. Raises
+        """The unhealthy devices, each with the reason. A slice is unhealthy if its GPU is. Raises
         ``DriverFailed``."""
         self._nvml = driver.open()
         if self._generation != driver.generation:
@@ -58,7 +58,7 @@ class NvidiaHealth:
             handle = nvml.nvmlDeviceGetHandleByUUID(gpu)
             nvml.nvmlDeviceGetMemoryInfo(handle)
         except nvml.NVMLError as error:
-            # Its events must be registered again once it works.
+            # Its events must be registered again once it works again.
             self._registered.discard(gpu)
             return unreachable(error)
 
@@ -111,7 +111,7 @@ class NvidiaHealth:
         return faults
 
     def _register(self, gpu: DeviceId) -> bool:
-        """Subscribe to the GPU's critical XIDs. False: try again at the next check."""
+        """Subscribe to the GPU's critical XIDs. False means to try again at the next check."""
         nvml = self._nvml
         try:
             handle = nvml.nvmlDeviceGetHandleByUUID(gpu)

@@ -24,11 +24,11 @@ from moorage.common.model.slots import WHOLE_DEVICE
 
 # The suffix of a slice's name, like "NVIDIA H100 80GB HBM3 MIG 1g.10gb" or "... MIG 1g.10gb+me".
 _PROFILE = re.compile(r"MIG (?:[0-9]+c\.)?([0-9]+g)\.([0-9]+gb)")
-# Placeholders for devices that cannot be read: the driver of a node whose GPUs are unknown, and a
-# GPU with an unknown id.
+# Placeholders for devices that cannot be read: the driver, on a node whose GPUs are unknown, and a
+# GPU whose id is unknown.
 DRIVER = DeviceId("nvidia-driver")
 UNREADABLE = "unreadable-"
-# Codes of nvml.h: a GPU without this feature, and a number without a slice.
+# Error codes from nvml.h: the GPU lacks this feature, and there is no slice with this number.
 _NO_MIG = frozenset({2, 3, 13})
 _NO_SLICE = frozenset({2, 6})
 
@@ -36,24 +36,24 @@ Offers = tuple[SlotOffer, ...]
 
 
 class NvidiaInventory:
-    """The inventory of NVIDIA GPUs. Failed devices are offered as unhealthy with the reason,
-    because a missing GPU would look removed: a GPU that was offered before, a GPU that cannot be
-    read, and, while no GPUs are known, the driver itself. Only a node without any sign of an NVIDIA
-    GPU offers nothing.
+    """The inventory of NVIDIA GPUs. Failed devices are offered as unhealthy, with the reason,
+    because a missing GPU would look as if it had been removed. These are GPUs that were offered
+    before, GPUs that cannot be read and, while no GPUs are known, the driver itself. Only a node
+    without any sign of an NVIDIA GPU offers nothing.
 
-    A GPU in MIG mode is not offered itself, but as its slices, each in a slot named after its
-    profile (``cuda-1g10gb.device``).
+    Instead of a GPU in MIG mode, its slices are offered, each in a slot named after its profile
+    (``cuda-1g10gb.device``).
 
     ``known``: the devices that this node offered before the agent started. ``same_boot``: they were
-    offered since the last boot, so a device that the driver does not list has failed and was not
-    removed.
+    offered since the last boot, so a device that the driver does not list has failed rather than
+    been removed.
     """
 
     def __init__(
         self, driver: NvidiaDriver, known: Iterable[SlotOffer] = (), *, same_boot: bool = True
     ) -> None:
         self._driver = driver
-        # By GPU, in the order of the driver.
+        # By GPU, in the driver's order.
         self._gpus: dict[DeviceId, Offers] = {
             gpu: tuple(offers)
             for gpu, offers in groupby(known, key=lambda offer: offer.parent or offer.device_id)
@@ -64,9 +64,9 @@ class NvidiaInventory:
         self._nvlink_domains: list[str] = []
         self._nvlink_read_for: object = None
         self.places: dict[DeviceId, DevicePlace] = {}
-        """The place of each GPU and slice that was read."""
+        """Where each GPU and slice that was read is."""
         self.absence = ""
-        """Why this node counts as having no GPUs; "" if it has any."""
+        """Why this node is considered to have no GPUs; empty if it has any."""
 
     def offers(self) -> Offers:
         self.absence = ""
@@ -106,7 +106,7 @@ class NvidiaInventory:
         return tuple(offer for offers in self._gpus.values() for offer in offers)
 
     def _read_all(self, nvml: Any, count: int) -> list[Offers | str]:
-        """The offers of each GPU by index, or the reason why it cannot be read."""
+        """Each GPU's offers by index, or the reason why the GPU cannot be read."""
         handles = [_handle(nvml, index) for index in range(count)]
         readable = (self._generation, tuple(handle is not None for handle in handles))
         if readable != self._nvlink_read_for:
@@ -115,8 +115,8 @@ class NvidiaInventory:
         return [self._read_gpu(nvml, index) for index in range(count)]
 
     def _merge(self, read: list[Offers | str]) -> dict[DeviceId, Offers]:
-        """The offers by GPU, including GPUs offered before that cannot be read or are not listed
-        now."""
+        """The offers by GPU, including previously offered GPUs that currently cannot be read or are
+        not listed."""
         for index, found in enumerate(read):
             if not isinstance(found, str):
                 self._gpu_at[index] = found[0].parent or found[0].device_id
@@ -131,8 +131,8 @@ class NvidiaInventory:
                 merged[self._gpu_at[index]] = found
                 continue
 
-            # A GPU that fails from the start has no id: it is matched with a missing known GPU, if
-            # any.
+            # A GPU that fails from the start has no id, so it is matched with a missing known GPU,
+            # if there is one.
             gpu = self._gpu_at.get(index) or (
                 missing.pop(0) if missing else DeviceId(f"{UNREADABLE}{index}")
             )
@@ -198,8 +198,8 @@ class NvidiaInventory:
         return bool(current)
 
     def _read_slices(self, nvml: Any, gpu: Any, gpu_offer: SlotOffer, place: DevicePlace) -> Offers:
-        """Read the slices. Raises ``NVMLError``, because a slice that this user may not access
-        looks like any other error."""
+        """Read the slices. Raises ``NVMLError`` rather than skipping a slice, because a slice that
+        this user may not access looks like any other error."""
         slices = []
         for number in range(nvml.nvmlDeviceGetMaxMigDeviceCount(gpu)):
             try:

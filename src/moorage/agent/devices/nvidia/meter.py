@@ -1,6 +1,6 @@
 """Usage of NVIDIA GPUs and slices. Values that a driver or device does not report are left out.
 
-It does IO: call it in a thread.
+Measuring does IO: call it in a thread.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from moorage.agent.devices.vendor import DeviceMeasurement, DeviceParents
 from moorage.common.model.ids import DeviceId
 
 T = TypeVar("T")
-# NVML reports the largest possible number if the memory of a process is unknown.
+# NVML reports the largest possible number if a process's memory is unknown.
 _UNKNOWN_MEMORY = 1 << 62
 _NOT_FOUND = 6  # NVML_ERROR_NOT_FOUND
-# Bits of nvmlClocksEventReasons for limits of power and heat. Other bits mean an operator's choice,
-# or idleness.
+# The nvmlClocksEventReasons bits for power and heat limits. The other bits mean an operator's
+# choice, or idleness.
 SLOWDOWNS = {
     0x04: "power-limit",
     0x08: "hardware-slowdown",
@@ -28,7 +28,7 @@ SLOWDOWNS = {
 
 
 class NvidiaMeter:
-    """A meter of NVIDIA GPUs. It remembers which samples of a process it has seen."""
+    """A meter of NVIDIA GPUs. It remembers which samples of each process it has seen."""
 
     def __init__(self) -> None:
         self._nvml: Any = None
@@ -78,7 +78,7 @@ class NvidiaMeter:
         return tuple(name for bit, name in SLOWDOWNS.items() if reasons & bit)
 
     def _memory(self, handle: Any) -> Any:
-        """Memory in use, without memory reserved by the driver if the driver reports that
+        """Memory in use, without the memory that the driver reserves, if the driver reports that
         separately."""
         version_2 = getattr(self._nvml, "nvmlMemory_v2", None)
         if version_2 is not None:
@@ -88,7 +88,7 @@ class NvidiaMeter:
         return self._query(lambda: self._nvml.nvmlDeviceGetMemoryInfo(handle))
 
     def _memory_by_pid(self, handle: Any) -> dict[int, int | None]:
-        """Memory of compute and graphics processes."""
+        """The memory used by compute and graphics processes."""
         by_pid: dict[int, int | None] = {}
         for name in (
             "nvmlDeviceGetComputeRunningProcesses",
@@ -103,7 +103,7 @@ class NvidiaMeter:
 
     def _utilization_by_pid(self, device_id: DeviceId, handle: Any) -> dict[int, int] | None:
         """The newest sample of each process that was active since the last measurement. NVML raises
-        a separate error if there is none. Some drivers return unfilled entries."""
+        a specific error if there is none. Some drivers return unfilled entries."""
         since = self._last_sample_at.get(device_id, 0)
         try:
             samples = self._nvml.nvmlDeviceGetProcessUtilization(handle, since)

@@ -1,4 +1,4 @@
-"""Queries of NVML that may fail."""
+"""NVML queries that may fail."""
 
 from __future__ import annotations
 

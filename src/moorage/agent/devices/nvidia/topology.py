@@ -8,7 +8,7 @@ from typing import Any
 
 from moorage.agent.devices.nvidia.nvml import query_or_none
 
-MAX_LINKS = 36  # per GPU, of all generations so far
+MAX_LINKS = 36  # per GPU, in all generations so far
 _SWITCH = "switch"  # means any NVSwitch: all GPUs behind switches reach each other
 
 
@@ -25,8 +25,8 @@ def numa_node(nvml: Any, gpu: Any, root: Path) -> int | None:
 
 
 def nvlink_domains(nvml: Any, gpus: list[Any]) -> list[str]:
-    """The NVLink domain of each GPU: the lowest index of the GPUs that reach each other, "" for a
-    GPU that reaches no other. ``gpus``: NVML handles; None for a GPU that cannot be read."""
+    """The NVLink domain of each GPU: the lowest index among the GPUs that reach each other, or ""
+    for a GPU that reaches no other. ``gpus``: NVML handles; None for a GPU that cannot be read."""
     addresses = [None if gpu is None else _pci_address(nvml, gpu) for gpu in gpus]
     links = [set() if gpu is None else _linked(nvml, gpu) for gpu in gpus]
     domain = list(range(len(gpus)))
@@ -34,7 +34,7 @@ def nvlink_domains(nvml: Any, gpus: list[Any]) -> list[str]:
         for other in range(number):
             linked = addresses[other] in links[number] or addresses[number] in links[other]
             if linked or _SWITCH in links[number] & links[other]:
-                # Merge the two domains under the lower index.
+                # Merge two domains under the lower index.
                 low, high = sorted((domain[number], domain[other]))
                 domain = [low if index == high else index for index in domain]
 
@@ -46,7 +46,7 @@ def _pci_address(nvml: Any, gpu: Any) -> str | None:
 
 
 def _sysfs_address(bus_id: str | bytes) -> str:
-    """A PCI address in the form of sysfs, like ``0000:3b:00.0``; NVML writes the domain with eight
+    """A PCI address in sysfs notation, like ``0000:3b:00.0``. NVML writes the domain with eight
     digits."""
     text = (bus_id.decode() if isinstance(bus_id, bytes) else bus_id).lower()
     domain, _, rest = text.partition(":")

@@ -22,16 +22,16 @@ from moorage.common.model.ids import DeviceId
 
 log = structlog.get_logger("moorage.agent.nvidia")
 
-# Time limit of a check of all GPUs, in seconds. Without the persistence mode, a driver takes
-# seconds for each unused GPU.
+# Time limit for checking all GPUs, in seconds. Without persistence mode, the driver takes seconds
+# for each unused GPU.
 LIMIT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class DriverReport:
-    """The state of a node's driver for people. ``version``: "" if it does not answer. ``absence``:
-    why the node counts as having no GPUs; "" if it has any. ``unserved``: it has a GPU that its
-    driver does not serve."""
+    """The state of a node's driver, for display. ``version``: empty if the driver does not answer.
+    ``absence``: why the node is considered to have no GPUs; empty if it has any. ``unserved``: the
+    node has a GPU that its driver does not serve."""
 
     version: str
     absence: str
@@ -40,10 +40,10 @@ class DriverReport:
 
 
 class NvidiaVendor:
-    """The vendor NVIDIA. ``nvml``: the library; by default that of this node, loaded as soon as a
-    driver is installed. ``known``: keeps the GPUs of this node across restarts of the agent, so
-    that they are offered as unhealthy while the driver fails. ``limit_s``: seconds without an
-    answer after which the driver counts as failed.
+    """The NVIDIA vendor. ``nvml``: the library; by default this node's, loaded once a driver is
+    installed. ``known``: keeps this node's GPUs across agent restarts, so that they are offered as
+    unhealthy while the driver fails. ``limit_s``: seconds without an answer after which the driver
+    is considered failed.
     """
 
     name = "nvidia"
@@ -79,15 +79,15 @@ class NvidiaVendor:
         return offers
 
     def _read_facts(self, offers: tuple[SlotOffer, ...]) -> None:
-        """Read facts that cannot change while the library is open; keep the known facts while the
-        driver fails."""
+        """Read the facts that cannot change while the library is open. Keep the known facts while
+        the driver fails."""
         gpus = tuple(sorted({o.parent or o.device_id for o in offers if o.healthy}))
         if (self._driver.generation, gpus) != self._facts_of:
             self.facts = read_facts(self._driver, gpus, self.facts)
             self._facts_of = self._driver.generation, gpus
 
     def _log(self, offers: tuple[SlotOffer, ...]) -> None:
-        """Log failures, once for each reason."""
+        """Log failures once per reason."""
         reasons = {offer.device_id: offer.unhealthy_reason for offer in offers if not offer.healthy}
         if self._inventory.absence:
             reasons = {DRIVER: self._inventory.absence}
@@ -104,7 +104,7 @@ class NvidiaVendor:
         self._logged = reasons
 
     def report(self) -> DriverReport:
-        """The report for an operator; unlike ``offers``, it logs and records nothing."""
+        """The report for an operator. Unlike ``offers``, this logs and records nothing."""
         offers = self._read_offers()
         try:
             version = self._calls.call(lambda: driver_version(self._driver.open()))
@@ -142,7 +142,7 @@ class NvidiaVendor:
             return dict.fromkeys(devices, str(error))
 
     def place(self, device_id: DeviceId) -> DevicePlace | None:
-        """The place of a GPU or slice when it was last read."""
+        """Where a GPU or slice was when it was last read."""
         return self._inventory.places.get(device_id)
 
     def environment(self, devices: tuple[DeviceId, ...]) -> dict[str, str]:
@@ -154,5 +154,5 @@ def _is_read(device_id: DeviceId) -> bool:
 
 
 def _readable(devices: DeviceParents) -> dict[DeviceId, DeviceId]:
-    """The devices without placeholders for unreadable ones."""
+    """The devices, without the placeholders for unreadable ones."""
     return {device_id: parent for device_id, parent in devices.items() if _is_read(device_id)}

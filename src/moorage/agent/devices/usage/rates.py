@@ -16,7 +16,7 @@ def usage_between(
     before: Counters, now: Counters, seconds: float, gpu: tuple[int | None, int | None]
 ) -> Use:
     """The usage between two samples. ``gpu``: utilization in 1/1000 of a device, and memory in
-    bytes. A counter that decreased was reset by a restart of the kernel; its rate is 0."""
+    bytes. A counter that decreased was reset when the kernel restarted; its rate is 0."""
     return Use(
         cpu=max(0, round((now.cpu_us - before.cpu_us) / seconds / 1000)),
         memory=now.memory,
@@ -40,8 +40,8 @@ def kernel_device_usage(
     devices (``granted``: 1/1000 of each).
 
     If a driver reports other pids, or none (slices, containers), kernels cannot be distinguished.
-    Then a device that belongs to one kernel is attributed to it entirely, and the use of a shared
-    device is unknown.
+    In that case, a device that belongs to one kernel is attributed to it entirely, and the use of a
+    shared device is unknown.
     """
     kernel_pids = set(pids)
     utilization = _Total()
@@ -69,7 +69,7 @@ def kernel_device_usage(
 
 
 class _Total:
-    """Sum of the known values; None if no value is known."""
+    """The sum of the known values; None if no value is known."""
 
     def __init__(self) -> None:
         self.value: int | None = None
@@ -80,7 +80,7 @@ class _Total:
 
 
 class MinuteAggregator:
-    """Aggregates samples of kernels by minute of the wall clock."""
+    """Aggregates kernel samples by wall-clock minute."""
 
     def __init__(self) -> None:
         self._open: dict[KernelId, tuple[int, list[Use]]] = {}

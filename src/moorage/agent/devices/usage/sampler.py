@@ -1,9 +1,9 @@
 """Usage sampler: measures kernels, devices and the node every few seconds and sends a report to the
 manager.
 
-Reports are best effort. While a manager is unreachable, only the newest minutes are buffered, and a
-slow manager never delays a measurement. Each measurement covers some kernels in turn, so that its
-cost does not depend on their number.
+Reports are best effort. While no manager can be reached, only the newest minutes are buffered. A
+slow manager never delays a measurement. Each measurement covers some of the kernels in turn, so
+that its cost does not depend on how many there are.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from moorage.common.model.resource_usage import (
 
 log = structlog.get_logger("moorage.agent.devices.usage")
 T = TypeVar("T", EngineUse, KernelProgress)
-# Completed minutes that are buffered for the manager; the oldest are dropped first.
+# How many completed minutes are buffered for the manager. The oldest are dropped first.
 _MAX_MINUTES = 600
 # Kernels per measurement.
 AT_ONCE = 250
-# Interval for the loads of all engines and the progress of all kernels. Changes are sent with each
-# report.
+# Interval at which the loads of all engines and the progress of all kernels are sent. Changes are
+# sent with each report.
 ALL_ENGINES_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class RunningKernel:
-    """A running kernel. ``devices``: the amount of each device that it holds, in 1/1000."""
+    """A running kernel. ``devices``: how much of each device it holds, in 1/1000."""
 
     runtime: str
     handle: Handle
@@ -66,9 +66,10 @@ class Sample:
 
 class UsageSampler:
     """The sampler. ``running``: the kernels to measure. ``devices``: the offered devices with their
-    parents. ``send`` calls its argument for the report when it can send it, and returns whether the
-    manager accepted it; calls never overlap. ``wanted``: whether the manager wants a report now.
-    ``engines``: the load of each engine. ``progress``: of each kernel that reports it."""
+    parents. ``send`` calls its argument to get the report once it can send it, and returns whether
+    the manager accepted the report; calls never overlap. ``wanted``: whether the manager currently
+    wants a report. ``engines``: the load of each engine. ``progress``: the progress of each kernel
+    that reports it."""
 
     def __init__(
         self,
@@ -101,7 +102,8 @@ class UsageSampler:
         self._all_sent_at = 0.0
         self._previous: dict[KernelId, tuple[float, Counters]] = {}
 
-        # The kernels still to be measured in this round, the latest use of each, and unsent data.
+        # The kernels still to be measured in this round, the latest use of each kernel, and unsent
+        # data.
         self._turn: deque[KernelId] = deque()
         self._latest: dict[KernelId, Use] = {}
         self._unsent: dict[KernelId, Use] = {}
@@ -220,7 +222,7 @@ class UsageSampler:
             self._completed = [minute for minute in self._completed if minute not in sent]
 
     def _make_report(self) -> UsageReport:
-        """Make a report with the newest measurement, and those of kernels since the previous
+        """Make a report with the newest measurement and the kernel measurements since the previous
         report."""
         latest = self.latest
         unsent = self._unsent
@@ -257,8 +259,8 @@ class UsageSampler:
 
 
 def _changed(sent: dict[KernelId, T], values: Iterable[T]) -> tuple[T, ...]:
-    """The values that the manager does not know yet. Forgets values sent for kernels that no longer
-    exist."""
+    """The values that the manager does not have yet. Forgets the values sent for kernels that no
+    longer exist."""
     current = {value.kernel_id: value for value in values}
     for kernel_id in sent.keys() - current.keys():
         del sent[kernel_id]
