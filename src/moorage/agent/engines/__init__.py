@@ -1,4 +1,5 @@
-"""Engines: invocation and readiness of a kernel's main program. ``base`` has the interface."""
+"""Engines: how a kernel's main program is invoked and when it is ready. ``base`` has the
+interface."""
 
 from moorage.agent.engines.base import (
     Engine,

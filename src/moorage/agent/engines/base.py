@@ -14,8 +14,8 @@ from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.slots import CPU_SLOT
 from moorage.common.model.status import SessionType
 
-# Variables of the agent that kernels inherit, none of which may hold a secret.
-# ``agent.process_env`` adds others.
+# The agent's variables that kernels inherit, none of which may hold a secret. ``agent.process_env``
+# adds others.
 _INHERITED = (
     *(
         "PATH",
@@ -39,7 +39,7 @@ _INHERITED = (
         "CURL_CA_BUNDLE",
     ),
 )
-# Paths of the agent's user, which a kernel with its own user cannot use.
+# The agent user's paths, which a kernel with its own user cannot use.
 _OF_USER = ("XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE", "PYTHONUSERBASE")
 _OWN_USER = "moorage"
 
@@ -52,14 +52,16 @@ class NodeInfo:
     vllm_command: str = "vllm"
     cores: int = 1
     home: str = "/"
-    user_base: str = ""  # where Python installs packages for one user
-    vllm_image: str = ""  # default image of containers that serve with vLLM
-    inherited: tuple[str, ...] = ()  # patterns of variables that kernels inherit from the agent
+    user_base: str = ""  # where Python installs packages for a single user
+    vllm_image: str = ""  # default image for containers that serve with vLLM
+    inherited: tuple[
+        str, ...
+    ] = ()  # patterns for the variables that kernels inherit from the agent
 
 
 @dataclass(frozen=True, slots=True)
 class ReadinessProbe:
-    """One HTTP request that tests readiness. A GET has no ``body``; ``path`` begins with a
+    """One HTTP request that tests readiness. A GET has no ``body``. ``path`` starts with a
     slash."""
 
     method: str
@@ -73,8 +75,8 @@ class Invocation:
     """Invocation of a kernel's main program. The user's ``env`` overrides ``defaults``, but not
     ``env``.
 
-    ``probes``: the kernel is ready when one succeeds; the next is tried only if the server has no
-    such route. Without probes it is ready as soon as the process runs.
+    ``probes``: the kernel is ready when one of them succeeds. The next one is tried only if the
+    server does not have the route. Without probes, the kernel is ready as soon as its process runs.
     """
 
     argv: tuple[str, ...]
@@ -89,8 +91,8 @@ class Engine(Protocol):
     def invocation(
         self, spec: KernelSpec, *, host: str, port: int | str, node: NodeInfo
     ) -> Invocation:
-        """The invocation of a kernel. ``port``: a placeholder if it is not known yet; 0 for
-        none."""
+        """A kernel's invocation. ``port``: a placeholder if the port is not known yet; 0 for no
+        port."""
         ...
 
     def ready(self, status: int, body: bytes) -> bool:
@@ -98,8 +100,8 @@ class Engine(Protocol):
         ...
 
     def progress(self, log_tail: str) -> str:
-        """The engine's step while it loads, like ``loading weights: 50%``; "" if its log does not
-        show it."""
+        """What the engine is doing while it loads, like ``loading weights: 50%``; empty if its log
+        does not show it."""
         ...
 
 
@@ -110,7 +112,7 @@ def needs_port(spec: KernelSpec) -> bool:
 
 
 def granted_gpus(spec: KernelSpec) -> dict[DeviceId, int]:
-    """The share of each granted GPU, in 1/1000, in the order of the plan."""
+    """The share of each granted GPU, in 1/1000, in the plan's order."""
     # A MIG slice has its own slot, like cuda-1g10gb.device.
     families = ("cuda.", "cuda-")
     granted = dict[DeviceId, int]()
@@ -131,7 +133,7 @@ def environment(
     own_user: bool = False,
 ) -> dict[str, str]:
     """The environment of a process kernel: inherited variables, then the engine's, the user's and
-    ours. The vendors of its devices add theirs.
+    ours. The vendors of the kernel's devices add theirs.
 
     Caches stay in the directories of the agent's user although HOME is the kernel's own, so that a
     model is downloaded once. ``own_user``: the kernel has its own uid, and caches in its HOME.
@@ -159,7 +161,7 @@ def environment(
 
 
 def contained_environment(spec: KernelSpec, invocation: Invocation) -> dict[str, str]:
-    """Variables of a container in addition to those of its image."""
+    """A container's variables in addition to those of its image."""
     return invocation.defaults | spec.env | invocation.env | _kernel_variables(spec)
 
 
@@ -177,7 +179,7 @@ def bearer_headers(spec: KernelSpec) -> dict[str, str]:
 
 
 def substitute(word: str, values: Mapping[str, str]) -> str:
-    """An argument of a command with each placeholder of ``values`` replaced."""
+    """A command argument with each placeholder in ``values`` replaced."""
     for name, value in values.items():
         word = word.replace(name, value)
     return word

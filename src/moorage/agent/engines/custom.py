@@ -1,5 +1,5 @@
-"""Custom engine: runs any program, with ``{port}``, ``{host}`` and ``{model}`` in its command
-replaced."""
+"""Custom engine: runs any program, after replacing ``{port}``, ``{host}`` and ``{model}`` in its
+command."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from moorage.agent.engines.base import (
 )
 from moorage.common.model.kernel import KernelSpec
 
-# The main program of a session without a command. Nearly every image has it, and SIGTERM ends it
-# immediately.
+# The main program of a session without a command. Nearly every image has it, and it exits
+# immediately on SIGTERM.
 IDLE = ("sleep", "infinity")
 
 

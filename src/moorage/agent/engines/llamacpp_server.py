@@ -1,7 +1,7 @@
 """Server program of the llama.cpp engine: ``python -P llamacpp_server.py --model FILE ...``.
 
-It serves one model with llama.cpp's own OpenAI server. It runs as a file and imports nothing of
-ours, so that it starts as fast as llama.cpp does. The API key comes from the environment
+It serves one model with llama.cpp's own OpenAI server. It runs as a file and imports none of our
+modules, so that it starts as fast as llama.cpp does. The API key comes from the environment
 (``MOORAGE_SECRET``). Exit status 2 means that the arguments or the model file are invalid; standard
 error says why.
 """
@@ -25,9 +25,9 @@ IDLE_TIMEOUT_S = 600
 
 @dataclass(frozen=True)
 class Option:
-    """An option of llama-server: its names, the parameter that it sets, and how. ``value``: the
-    value of a flag's parameter. ``enum``: prefix of the members of an enumeration, one of which the
-    text names."""
+    """A llama-server option: its names, the parameter that it sets, and how it sets it. ``value``:
+    the value that a flag assigns to its parameter. ``enum``: the prefix of an enumeration's
+    members, one of which the argument names."""
 
     names: str
     parameter: str
@@ -58,8 +58,8 @@ def template_values(text: str) -> dict[str, str]:
     return {name: json.dumps(value) for name, value in found.items()}
 
 
-# Options of llama-server (from its README) for a server of one model. Moorage sets its address,
-# name and key.
+# llama-server's options (from its README) for a server with one model. Moorage sets the server's
+# address, name and key.
 OPTIONS = (
     Option("-n --predict --n-predict", "n_predict", int),
     Option("-b --batch-size", "n_batch", int),
@@ -148,13 +148,13 @@ OPTIONS = (
     Option("--mirostat-ent", "sampling.mirostat_tau", float),
     _flag("--ignore-eos", "sampling.ignore_eos"),
 )
-# Names in llama-server that differ from the members of the enumeration.
+# llama-server's names that differ from the enumeration's members.
 _ENUM_WORDS = {"on": "enabled", "off": "disabled"}
 
 
 def parse(argv: Sequence[str], cores: int) -> argparse.Namespace:
-    """Parse the arguments. ``others`` of the result: values by parameter of ``OPTIONS``. Raises
-    ``SystemExit`` (2) after printing the error."""
+    """Parse the arguments. The result's ``others`` holds the values of the ``OPTIONS``, by
+    parameter. Raises ``SystemExit`` (2) after printing the error."""
     parser = argparse.ArgumentParser(
         prog="llamacpp", description="Serve one GGUF model with llama.cpp.", allow_abbrev=False
     )
@@ -223,7 +223,7 @@ def _positive(text: str) -> int:
 
 
 def find_problem(path: Path) -> str:
-    """Return why this cannot be a model file; "" if it can be."""
+    """Return why this cannot be a model file, or "" if it can be."""
     try:
         with path.open("rb") as file:
             magic = file.read(4)
@@ -277,14 +277,14 @@ def _adapter(xllamacpp: Any, path: str) -> Any:
 
 
 def _set(params: Any, parameter: str, value: Any) -> None:
-    """Set a parameter. Raises ``ValueError`` for a word that the parameter does not know."""
+    """Set a parameter. Raises ``ValueError`` for a word that the parameter does not accept."""
     *path, name = parameter.split(".")
     for part in path:
         params = getattr(params, part)
 
     enumeration = type(getattr(params, name))
     if not hasattr(enumeration, "__members__"):
-        if isinstance(value, list):  # the length is fixed: the rest is 0
+        if isinstance(value, list):  # the length is fixed, and the rest is 0
             value = value + [0.0] * (len(getattr(params, name)) - len(value))
 
         setattr(params, name, value)
@@ -312,7 +312,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         import xllamacpp
     except ImportError as error:
-        # A wheel of llama.cpp needs libgomp from the system.
+        # The llama.cpp wheel needs libgomp from the system.
         lacks_library = "cannot open shared object" in str(error)
         step = "apt install libgomp1" if lacks_library else "pip install 'moorage[llamacpp]'"
         print(f"llamacpp: {error}; install it with: {step}", file=sys.stderr)

@@ -1,5 +1,5 @@
-"""Metrics of inference engines: the load from ``/metrics`` of vLLM and llama.cpp, and the context
-length from ``/v1/models``. Pure."""
+"""Metrics of inference engines: the load from the ``/metrics`` route of vLLM and llama.cpp, and the
+context length from ``/v1/models``. Pure."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ PATH = "/metrics"
 MODELS = "/v1/models"
 _RUNNING = ("vllm:num_requests_running", "llamacpp:requests_processing")
 _WAITING = ("vllm:num_requests_waiting", "llamacpp:requests_deferred")
-# From 0 to 1. llama.cpp has removed its metric.
+# From 0 to 1. llama.cpp no longer has this metric.
 _KV_CACHE = (
     "vllm:kv_cache_usage_perc",
     "vllm:gpu_cache_usage_perc",
     "llamacpp:kv_cache_usage_ratio",
 )
-# Counters that grow while the engine works on requests.
+# Counters that increase while the engine works on requests.
 _PROGRESS = (
     *("vllm:prompt_tokens_total", "vllm:generation_tokens_total"),
     *("llamacpp:n_decode_total", "llamacpp:prompt_tokens_total", "llamacpp:tokens_predicted_total"),
@@ -27,7 +27,7 @@ _NAMES = frozenset((*_RUNNING, *_WAITING, *_KV_CACHE, *_PROGRESS))
 @dataclass(frozen=True, slots=True)
 class EngineMetrics:
     """Metrics of an engine. ``kv_cache``: None if the engine does not report it. ``progress``:
-    grows while the engine works."""
+    increases while the engine works."""
 
     running: int
     waiting: int
@@ -36,8 +36,8 @@ class EngineMetrics:
 
 
 def parse_metrics(text: str) -> EngineMetrics | None:
-    """Parse Prometheus text. Values of several engines in one server are added up, except that the
-    fullest KV cache counts. None: the engine is unknown."""
+    """Parse Prometheus text. If one server runs several engines, their values are added up, except
+    for the KV cache, where the fullest one is used. None means that the engine is unknown."""
     found: dict[str, list[float]] = {}
     for line in text.splitlines():
         name = line.partition("{")[0].partition(" ")[0]
@@ -65,8 +65,8 @@ def _count(value: float) -> int:
 
 
 def parse_max_model_len(body: bytes) -> int | None:
-    """The most tokens of a prompt with its answer, from a list of models. None: the list does not
-    contain it."""
+    """The maximum number of tokens of a prompt and its answer together, from a list of models. None
+    means that the list does not contain it."""
     try:
         card = json.loads(body)["data"][0]
         found = card["max_model_len"] if "max_model_len" in card else card["meta"]["n_ctx"]

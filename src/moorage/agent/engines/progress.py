@@ -1,7 +1,7 @@
 """Progress of engines while they load, read from the end of their logs. Pure.
 
-The texts contain only numbers from the log, because the log is for the session's user, but progress
-is for everybody who sees the session.
+Only numbers from the log appear in the texts, because the log is for the session's user, while
+everyone who can see the session sees its progress.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from collections.abc import Sequence
 
 Stages = Sequence[tuple[re.Pattern[str], str]]
 
-# The newest stage comes first if a line could mean several. Bars of tqdm are updated with carriage
-# returns.
+# Newest stage first, in case a line matches several. tqdm updates its bars with carriage returns.
 VLLM: Stages = (
     (re.compile(r"Application startup complete|Starting vLLM API server"), "warming up"),
     (re.compile(r"Capturing CUDA graph.*?(\d{1,3})%"), "warming up: capturing CUDA graphs, {}%"),
@@ -39,7 +38,7 @@ _DOTS = re.compile(r"\.{2,100}")
 
 
 def read_progress(log_tail: str, stages: Stages) -> str:
-    """The newest stage in the log, like ``loading weights: 50%``; "" if there is none."""
+    """The newest stage in the log, like ``loading weights: 50%``; empty if there is none."""
     for line in reversed(re.split(r"[\r\n]+", log_tail)):
         if stages is LLAMACPP and _DOTS.fullmatch(line.strip()):
             return f"loading weights: {len(line.strip())}%"

@@ -1,5 +1,5 @@
-"""vLLM engine: runs vLLM's OpenAI server. It stops cleanly only with ``--shutdown-timeout`` of at
-least 1."""
+"""vLLM engine: runs vLLM's OpenAI server, which stops cleanly only with a ``--shutdown-timeout`` of
+at least 1."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class VllmEngine:
     def invocation(
         self, spec: KernelSpec, *, host: str, port: int | str, node: NodeInfo
     ) -> Invocation:
-        """The command of the server. The user's ``args`` come first, so that they cannot change its
+        """The server's command. The user's ``args`` come first, so that they cannot change its
         address."""
         argv = (
             *shlex.split(node.vllm_command),
@@ -41,7 +41,7 @@ class VllmEngine:
         probes = (generation_probe(spec), embedding_probe(spec))
         return Invocation(
             argv,
-            # In the environment, because ps shows arguments to every user.
+            # Passed in the environment, because ps shows arguments to every user.
             env={"VLLM_API_KEY": spec.secret} if spec.secret else {},
             defaults={"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"},
             probes=probes[::-1] if _is_pooling_model(spec) else probes,
@@ -55,7 +55,8 @@ class VllmEngine:
 
 
 def _has_option(spec: KernelSpec, *options: str) -> bool:
-    """Return whether the user's arguments set one of these; vLLM accepts _ for - in options."""
+    """Return whether the user's arguments set one of these options. vLLM accepts _ in place of
+    -."""
     return any(word.split("=")[0].replace("_", "-") in options for word in spec.args)
 
 
@@ -63,8 +64,8 @@ def _gpu_options(spec: KernelSpec) -> tuple[str, ...]:
     """Options for the granted GPUs, unless the user sets them: tensor parallelism over all of them,
     and a memory limit for shares of a GPU.
 
-    vLLM's default fraction applies to the share, so that kernels on the same GPU leave space for
-    CUDA's own memory. vLLM has one limit for all GPUs, so the smallest share counts.
+    vLLM's default fraction is applied to the share, so that kernels on the same GPU leave space for
+    CUDA's own memory. vLLM has one limit for all GPUs, so the smallest share determines it.
     """
     shares = list(granted_gpus(spec).values())
     options = list[str]()
@@ -84,7 +85,8 @@ def _gpu_options(spec: KernelSpec) -> tuple[str, ...]:
 
 
 def _shutdown_option(spec: KernelSpec) -> tuple[str, ...]:
-    """An option that lets requests in flight finish before the grace period ends with a kill."""
+    """An option that lets requests in flight finish before the kernel is killed at the end of the
+    grace period."""
     if _has_option(spec, "--shutdown-timeout"):
         return ()
     return "--shutdown-timeout", str(max(1, int(spec.stop_grace_s) - 3))

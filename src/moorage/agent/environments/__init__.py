@@ -1,4 +1,4 @@
-"""Isolated environments for engines, which this node creates once per engine and reuses."""
+"""Isolated environments for engines. A node creates one per engine and reuses it."""
 
 from moorage.agent.environments.install import InstallFailed, install
 from moorage.agent.environments.layout import engines_folder, prepared_program

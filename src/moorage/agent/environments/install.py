@@ -1,9 +1,9 @@
 """Installation of an engine's environment: a venv of this Python, pip, and a check that the engine
 starts.
 
-The environment is created in a new folder, and ``current`` is pointed to it when it is complete. A
-killed run leaves a folder without its mark, which the next run removes; pip's downloads stay in its
-cache. Each engine has one run at a time: another run waits and then finds the environment.
+The environment is created in a new folder, and ``current`` is pointed to it once it is complete. A
+killed run leaves an unmarked folder, which the next run removes; pip's downloads stay in pip's
+cache. Each engine has one run at a time: a second run waits and then finds the environment.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from moorage.common.model.errors import StartupError
 
 _MARK = "complete"
 _NO_SPACE = "No space left on device"
-# Lines of pip that show its progress.
+# The lines with which pip shows its progress.
 _TELLING = ("Collecting ", "Downloading ", "Using cached ", "Installing collected packages")
 
 # The current step, and the number of packages that pip has processed.
@@ -37,10 +37,11 @@ class InstallFailed(StartupError):
 
 
 def install(folder: Path, recipe: Recipe, report: Report, env: Mapping[str, str]) -> Path:
-    """Create the environment of ``recipe`` below ``folder`` unless it exists; return its directory.
+    """Create the environment for ``recipe`` below ``folder`` unless it exists; return its
+    directory.
 
-    ``env``: the environment variables of pip. Raises ``InstallFailed``; then nothing is left, and
-    the previous environment stays in use.
+    ``env``: pip's environment variables. If this raises ``InstallFailed``, nothing is left behind
+    and the previous environment stays in use.
     """
     home = folder / recipe.engine
     try:
@@ -87,7 +88,8 @@ def _current(home: Path, recipe: Recipe) -> Path | None:
 
 
 def _sweep(home: Path) -> None:
-    """Remove the folders of killed runs. Complete environments may be in use by kernels."""
+    """Remove the folders of killed runs. Complete environments stay, because kernels may be using
+    them."""
     for path in home.iterdir():
         if path.is_dir() and not path.is_symlink() and not (path / _MARK).exists():
             shutil.rmtree(path, ignore_errors=True)
@@ -158,7 +160,7 @@ def _run_step(
 def _run(
     command: Sequence[str], env: Mapping[str, str], follow: Callable[[str], None] = lambda _: None
 ) -> list[str] | None:
-    """Run a command. Returns None if it succeeded, else the last lines of its output."""
+    """Run a command. Returns None if it succeeded, or the last lines of its output if it failed."""
     last: deque[str] = deque(maxlen=40)
     process = subprocess.Popen(
         command,
@@ -190,7 +192,7 @@ def _is_full(lines: Sequence[str]) -> bool:
 
 
 def _reason(lines: Sequence[str]) -> str:
-    """pip's last error, else its last line."""
+    """pip's last error, or its last line if it printed no error."""
     errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
     return (errors or list(lines) or ["no message"])[-1][:300]
 

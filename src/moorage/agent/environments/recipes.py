@@ -16,7 +16,8 @@ _TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 
 @dataclass(frozen=True, slots=True)
 class InstallStep:
-    """Arguments for the environment's Python. ``instead``: arguments to try if they fail."""
+    """Arguments for the environment's Python. ``instead``: arguments to try if the first ones
+    fail."""
 
     arguments: tuple[str, ...]
     instead: tuple[str, ...] = ()
@@ -24,9 +25,9 @@ class InstallStep:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A recipe. ``key``: identifies the result; the same key needs no second environment. ``size``:
-    bytes on the disk during the installation. ``packages``: their number, 0 if unknown in
-    advance."""
+    """A recipe. ``key``: identifies the result; recipes with the same key share an environment.
+    ``size``: bytes needed on disk during the installation. ``packages``: the number of packages, 0
+    if not known in advance."""
 
     engine: str
     key: str
@@ -36,8 +37,8 @@ class Recipe:
 
 
 def vllm_recipe(build: str, python: str, package: str = "") -> Recipe:
-    """The recipe of vLLM. ``build``: cpu or cuda. ``python``: its version. ``package``: a
-    requirement that replaces the default of the build."""
+    """The recipe for vLLM. ``build``: cpu or cuda. ``python``: the Python version. ``package``: a
+    requirement that replaces the build's default."""
     if package or build == "cuda":
         steps: tuple[InstallStep, ...] = (InstallStep(_pip("install", package or _CUDA_PACKAGE)),)
         return Recipe("vllm", _key(python, package or _CUDA_PACKAGE), steps, 16 * _GIB)

@@ -1,1 +1,1 @@
-"""Execution inside sessions: commands and workspaces."""
+"""Execution in sessions: commands and workspaces."""

@@ -38,8 +38,8 @@ _ExecCall = grpc.aio.StreamStreamCall[agent_pb2.ExecOutput, agent_pb2.ExecInput]
 
 @dataclass(frozen=True, slots=True)
 class KernelCommand:
-    """A command in a kernel. ``session_end`` is called after the command has ended, and returns a
-    message for the user if the session has ended too, else ""."""
+    """A command in a kernel. ``session_end`` is called after the command has ended. It returns a
+    message for the user if the session has also ended, or "" otherwise."""
 
     execution: Execution
     session_end: Callable[[], Awaitable[str]]
@@ -92,8 +92,8 @@ class Commands:
         return KernelCommand(execution, session_end)
 
     def _folder(self, request: ExecRequest) -> Path:
-        """The folder of a session's files on this node: its kernel's while that runs, or else the
-        kept workspace. Raises ``ExecFailed``."""
+        """The folder with a session's files on this node: the kernel's folder while it runs,
+        otherwise the kept workspace. Raises ``ExecFailed``."""
         folder = None
         with suppress(NotFound, Conflict):
             folder = self._find(request.kernel_id).folder
@@ -122,7 +122,7 @@ async def _goes_on() -> str:
 
 
 def code_place(kernel: LiveKernel) -> CodePlace:
-    """The place for a kernel's code. Raises ``ExecFailed`` if its runtime cannot run code
+    """Where a kernel's code runs. Raises ``ExecFailed`` if the kernel's runtime cannot run code
     kernels."""
     if not kernel.runtime.capabilities.code:
         raise ExecFailed(
@@ -166,7 +166,7 @@ async def serve_exec(
     current = asyncio.current_task()
     assert current is not None
 
-    # Without a pending read or write, nothing else notices that the user has disconnected.
+    # If no read or write is pending, nothing else notices that the user has disconnected.
     call.add_done_callback(lambda _: current.cancel())
     command: KernelCommand | None = None
     forwarding: asyncio.Task[None] | None = None
@@ -188,8 +188,8 @@ async def serve_exec(
         pass
     finally:
         call.cancel()
-        # In a separate task, because several signals report a disconnect, so another cancellation
-        # may arrive during this cleanup.
+        # This runs in a separate task because several signals report a disconnect, so another
+        # cancellation may arrive during the cleanup.
         await asyncio.shield(
             spawn(f"exec.close.{request.request_id}", _disconnect(forwarding, command))
         )
@@ -233,7 +233,7 @@ async def _forward_input(
     except BROKEN:
         pass
 
-    serving.cancel()  # the manager has ended the call
+    serving.cancel()  # the manager ended the call
 
 
 def _failure(error: MoorageError | OSError) -> agent_pb2.ExecEnd:

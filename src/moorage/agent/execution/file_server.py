@@ -1,5 +1,5 @@
-"""Server of a session's files on this node: our own SFTP server, in a process that can reach
-nothing outside of one directory."""
+"""Server for a session's files on this node: our own SFTP server, in a process that can reach
+nothing outside one directory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from moorage.agent.runtimes.execution import STDERR, STDOUT, ExecFailed
 
 _CHUNK = 256 * 1024
 _MODULE = "moorage.common.sftp.process"
-# Path of the package for an interpreter that ignores the environment.
+# The package's path, for an interpreter that ignores the environment.
 _SOURCE = str(Path(__file__).resolve().parents[3])
 _START = "import sys; sys.path.insert(0, {source!r}); from {module} import main; main()"
 
@@ -51,8 +51,9 @@ async def _start(folder: int, owner: tuple[int, int] | None) -> asyncio.subproce
 
 
 def _open(folder: Path) -> tuple[int, tuple[int, int] | None]:
-    """Open the directory, and return its owner if that is another user, whom only root can become.
-    It is opened here because its owner may not search the agent's directories above it."""
+    """Open the directory, and return its owner if that is a different user, which only root can
+    switch to. The directory is opened here because its owner may not be allowed to search the
+    agent's directories above it."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     found = os.fstat(fd)
     own = os.geteuid()

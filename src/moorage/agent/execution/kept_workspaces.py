@@ -3,7 +3,7 @@
 STATE/workspaces/kept/<session id> outlives the session's kernels.
 STATE/workspaces/temporary/<kernel id> is removed with its container, and so is
 STATE/progress/<kernel id>. A process kernel's temporary workspace is its working directory, which
-its runtime removes.
+the runtime removes.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from moorage.agent.runtimes.process.files import make_directories
 from moorage.common.model.ids import SessionId
 from moorage.common.model.kernel import KernelSpec
 
-# A container may run as any user, so everyone may write; the parent directories keep other users of
-# the node out.
+# A container may run as any user, so everyone can write here. The parent directories keep the
+# node's other users out.
 _OPEN = 0o777
 _OWN = 0o700
 
 
 @dataclass(frozen=True, slots=True)
 class KeptWorkspace:
-    """A kept workspace. ``size``: bytes of its files. ``changed_at``: unix seconds of the newest
-    file or directory."""
+    """A kept workspace. ``size``: total bytes of its files. ``changed_at``: when its newest file or
+    directory changed, in unix seconds."""
 
     session_id: SessionId
     size: int
@@ -44,13 +44,13 @@ class Workspaces:
         self._disks = state / "disks"
 
     def path(self, spec: KernelSpec, contained: bool) -> Path | None:
-        """The kernel's workspace; None if it only needs its working directory."""
+        """The kernel's workspace; None if the kernel only needs its working directory."""
         if spec.workspace == "keep":
             return self._kept / spec.session_id
         return self._temporary / spec.kernel_id if spec.workspace == "drop" and contained else None
 
     def progress(self, spec: KernelSpec) -> Path:
-        """The directory only for a container's progress."""
+        """The directory that holds only a container's progress."""
         return self._progress / spec.kernel_id
 
     def create_progress(self, spec: KernelSpec) -> None:
@@ -68,7 +68,7 @@ class Workspaces:
 
         path.mkdir(parents=True, exist_ok=True, mode=_OWN)
         path.chmod(_OPEN if contained else _OWN)
-        if contained:  # the engine would create them as root, and nobody else could remove them
+        if contained:  # the engine would create them as root, and no other user could remove them
             make_directories(path, (input_.path for input_ in spec.inputs))
         if not contained and not work_dir.is_symlink():
             work_dir.parent.mkdir(parents=True, exist_ok=True, mode=_OWN)
@@ -94,8 +94,8 @@ class Workspaces:
         return [_measure(folder) for folder in sorted(self._kept.iterdir())]
 
     def remove_kept(self, session_id: SessionId) -> KeptWorkspace | None:
-        """Remove a session's kept workspace and return what it was; None if there is none. Raises
-        ``OSError`` when some of it could not be removed."""
+        """Remove a session's kept workspace and return its description; None if there is none.
+        Raises ``OSError`` if part of it could not be removed."""
         folder = self.kept(session_id)
         if folder is None:
             return None
@@ -112,7 +112,7 @@ def _measure(folder: Path) -> KeptWorkspace:
         for name in (*directories, *files):
             try:
                 stat = os.lstat(os.path.join(parent, name))
-            except FileNotFoundError:  # removed in the meantime
+            except FileNotFoundError:  # already removed
                 continue
 
             size += stat.st_size if name in files else 0

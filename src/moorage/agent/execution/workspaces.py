@@ -1,4 +1,4 @@
-"""Workspace requests of the manager: lists the kept workspaces of this node, and removes one."""
+"""Workspace requests from the manager: lists this node's kept workspaces, and removes one."""
 
 from __future__ import annotations
 

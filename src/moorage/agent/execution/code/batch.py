@@ -10,7 +10,7 @@ from moorage.agent.execution.code.speaker import FLOOD
 from moorage.agent.runtimes.execution import STDERR, Command, Execution
 from moorage.common.model.code_runs import MAX_OUTPUT_BYTES, STAGES
 
-# Backend.AI's code for a run that executed nothing.
+# Backend.AI's exit code for a run that executed nothing.
 _NOT_BUILT = 127
 
 

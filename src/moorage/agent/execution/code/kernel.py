@@ -1,10 +1,11 @@
-"""Code kernel: a program in the session that runs code, and the speaker that the agent uses to talk
-to it.
+"""Code kernel: a program in the session that runs code, and the speaker through which the agent
+talks to it.
 
-The program is a command of the session (decision 12), with the session's rights, limits and
+The program runs as a command in the session (decision 12), with the session's rights, limits and
 environment. Its sockets are files in the session's workspace, so no port is open and no network is
-needed. The agent watches the program, not its heartbeat. A request sent to a dead kernel would run
-in the next kernel at the same address, so each start has its own directory and key.
+needed. The agent watches the program itself rather than its heartbeat. A request sent to a dead
+kernel would run in the next kernel at the same address, so each start has its own directory and
+key.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _SHUTDOWN_S = 1.0
 _COMPLETE_S = speaker.REPLY_S
 _BEGIN_S = 2.0  # how long an interrupt waits for sent code to start
 _SHORT_BYTES = 1024 * 1024  # output limit of a short command
-_TAIL = 2000  # characters of the program's last output
+_TAIL = 2000  # how many characters of the program's last output are kept
 # The speaker needs only the variables of the agent's environment that Python needs.
 _INHERITED = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG")
 RunCommand = Callable[[Command], Awaitable[Execution]]
@@ -47,7 +48,7 @@ RunCommand = Callable[[Command], Awaitable[Execution]]
 
 @dataclass(frozen=True, slots=True)
 class CodePlace:
-    """The kernel of a session that code runs in. ``run`` runs a command in it. ``folder``: its
+    """The session's kernel in which code runs. ``run`` runs a command in it. ``folder``: its
     workspace on the node, where commands start."""
 
     run: RunCommand
@@ -55,7 +56,7 @@ class CodePlace:
 
 
 class CodeKernel:
-    """The code kernel of one lane. It is started for the first run, and again after it has
+    """The code kernel of one lane. It is started for the first run, and restarted after it has
     ended."""
 
     def __init__(self, spec: Kernelspec, place: CodePlace, clock: Clock) -> None:
@@ -86,8 +87,8 @@ class CodeKernel:
         return await (await self._started()).complete(code, cursor)
 
     async def interrupt(self) -> None:
-        """Interrupt the run. An idle kernel ignores signals, so an unsent run is dropped, and a
-        sent run is interrupted once it has started."""
+        """Interrupt the run. An idle kernel ignores signals, so a run that was not sent yet is
+        dropped, and a run that was sent is interrupted once it has started."""
         if not self._sent:
             self._interrupted = True
         if self._program is None or not self.alive or not self._sent:
@@ -114,7 +115,8 @@ class CodeKernel:
             await program.close()
 
     async def _started(self) -> _Program:
-        """Return a ready program. A program whose start fails or is cancelled is closed."""
+        """Return a program that is ready. If its start fails or is cancelled, the program is
+        closed."""
         async with self._starting:
             if self._program is None or not self.alive:
                 await self.kill()
@@ -202,7 +204,7 @@ class _Program:
             run.end(None, f"the code kernel has ended, and its variables are lost: {self.why}")
 
     async def wait_for_begin(self) -> None:
-        """Return when the code has started, which some code kernels do not report."""
+        """Wait until the code has started, which some code kernels do not report."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_BEGIN_S):
                 await self._first(self._begun)
@@ -251,7 +253,7 @@ class _Program:
                 await self._speaker.wait()
 
     async def _first(self, event: asyncio.Event) -> None:
-        """Return when ``event`` is set, or the program has ended."""
+        """Wait until ``event`` is set or the program has ended."""
         waits = [spawn("code.wait", _wait(awaited)) for awaited in (event, self.ended)]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -270,7 +272,7 @@ class _Program:
         }
 
     async def _watch(self, execution: Execution) -> None:
-        """Read the program's own output, and notice its end."""
+        """Read the program's own output, and notice when it ends."""
         output = b""
         while (piece := await execution.read()) is not None:
             output = (output + piece[1])[-_TAIL:]
@@ -293,9 +295,10 @@ class _Program:
                 self._take(json.loads(line))
 
             await process.wait()
-            # A dying program ends its speaker a little later, and its own exit status says more.
+            # When the program dies, its speaker ends shortly afterwards. The program's exit status
+            # is more informative.
             self._end(self._failure or f"its speaker ended with {process.returncode}")
-        except (ValueError, KeyError, TypeError) as error:  # or a line of more than _LINE bytes
+        except (ValueError, KeyError, TypeError) as error:  # or a line longer than _LINE bytes
             log.warning("the speaker of a code kernel sent an invalid message", why=str(error))
             self._end("its speaker sent an invalid message")
 
@@ -333,7 +336,7 @@ async def _wait(event: asyncio.Event) -> None:
 
 
 async def run_to_end(run: RunCommand, command: Command) -> tuple[int, bytes]:
-    """Run a short command; return its exit code and output."""
+    """Run a short command and return its exit code and output."""
     execution = await run(command)
     output = bytearray()
     try:

@@ -2,7 +2,7 @@
 it.
 
 Pure: the script runs inside the session, and its output is parsed here. It needs a shell with
-``cat``, as copying files does. The session controls the output, so the caller limits its size.
+``cat``, just as copying files does. The session controls the output, so the caller limits its size.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from moorage.common.model.errors import NotFound
 
 _END = "\x1e"
 # Searches where Jupyter does: JUPYTER_PATH, the user's directory, the environment of each program
-# directory, the system. Prints the directory, the text and a separator for each file. The first
-# file of a name counts.
+# directory, the system. Prints the directory, the text and a separator for each file. If several
+# files have the same name, the first one is used.
 FIND = r"""
 show() { for f in "$1"/kernels/*/kernel.json; do
   [ -f "$f" ] && { printf '%s\n' "${f%/kernel.json}"; cat "$f"; printf '\036'; }; done; }
@@ -26,7 +26,7 @@ show "${JUPYTER_DATA_DIR:-$HOME/.local/share/jupyter}"
 for p in $PATH; do show "${p%/bin}/share/jupyter"; done
 show /usr/local/share/jupyter; show /usr/share/jupyter
 """
-# Arguments: the directory of the sockets, the program directory of the kernelspec's environment,
+# Arguments: the directory for the sockets, the program directory of the kernelspec's environment,
 # then the command. The connection file is read from standard input because it holds the key, and
 # others can read arguments.
 START = r"""
@@ -39,15 +39,15 @@ echo moorage-code-kernel
 shift 2
 exec "$@" </dev/null
 """
-# Sends SIGINT to the process group of the kernel, so that programs started by its code get it, too.
+# Sends SIGINT to the kernel's process group, so that programs started by its code also get it.
 INTERRUPT = 'pid=$(cat "$1/pid") && { kill -INT -- "-$pid" 2>/dev/null || kill -INT "$pid"; }'
 STARTED = b"moorage-code-kernel\n"
 
 
 @dataclass(frozen=True, slots=True)
 class Kernelspec:
-    """A kernelspec. ``folder``: its directory inside the session. ``by_message``: it is interrupted
-    by a message."""
+    """A kernelspec. ``folder``: its directory inside the session. ``by_message``: whether its
+    kernel is interrupted by a message."""
 
     name: str
     display_name: str
@@ -74,8 +74,8 @@ class Kernelspec:
 
 
 def parse(output: bytes) -> list[Kernelspec]:
-    """The kernelspecs in the output of ``FIND``, the first of each name. Damaged ones are
-    skipped."""
+    """The kernelspecs in the output of ``FIND``. Only the first of each name is included, and
+    damaged ones are skipped."""
     found: dict[str, Kernelspec] = {}
     for part in output.decode(errors="replace").split(_END):
         folder, _, text = part.partition("\n")
@@ -102,8 +102,9 @@ def parse(output: bytes) -> list[Kernelspec]:
 
 
 def choose(specs: Iterable[Kernelspec], wanted: str) -> Kernelspec:
-    """The kernelspec called ``wanted``; or else, of those for that language, the first whose name
-    begins with it, like python3; or else the first. Raises ``NotFound``."""
+    """The kernelspec named ``wanted``. If there is none, the first kernelspec for that language
+    whose name starts with the language, like python3; failing that, the first one for the language.
+    Raises ``NotFound``."""
     known = {spec.name: spec for spec in specs}
     asked = wanted.lower()
     if asked in known:

@@ -1,4 +1,4 @@
-"""Lane: the runs of one code kernel, one at a time in the order of their requests."""
+"""Lane: the runs of one code kernel, performed one at a time in the order they were requested."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from moorage.common.model.code_runs import DEFAULT_TIMEOUT_S, MAX_WAITING
 from moorage.common.model.errors import Conflict, MoorageError
 
 log = structlog.get_logger("moorage.agent.code")
-# Time that a run has to end, after its time limit or too much output, before its program is killed.
+# How long a run has to end, once it has exceeded its time or output limit, before its program is
+# killed.
 GRACE_S = 5.0
 # A kernel that prints too much first sends its pending output before it notices an interrupt.
 FLOOD_GRACE_S = 25.0
@@ -23,7 +24,7 @@ KILLED = "its program did not end after an interrupt and was killed: its variabl
 
 
 class Performer(Protocol):
-    """The performer of a lane's runs: a code kernel, or the commands of batch runs."""
+    """Performs a lane's runs: a code kernel, or the commands of batch runs."""
 
     async def perform(self, run: Run) -> None:
         """Perform a run to its end. Raises ``MoorageError`` and ``OSError``."""
@@ -32,7 +33,7 @@ class Performer(Protocol):
     async def interrupt(self) -> None: ...
 
     def give_input(self, run: Run, text: str) -> bool:
-        """Give input to the run. Returns False if the run did not ask for input."""
+        """Pass input to the run. Returns False if the run did not ask for input."""
         ...
 
     async def kill(self) -> None:
@@ -68,11 +69,11 @@ class Lane:
         return bool(self._waiting) or (self.current is not None and not self.current.ended)
 
     def position(self, run: Run) -> int:
-        """The number of runs before it; 0 if it is running or has ended."""
+        """The number of runs ahead of this one; 0 if it is running or has ended."""
         return self._waiting.index(run) + 1 if run in self._waiting else 0
 
     def interrupt(self, run: Run) -> None:
-        """Interrupt a run. A waiting run ends immediately; a running one may ignore the
+        """Interrupt a run. A waiting run ends immediately. A running one may ignore the
         interrupt."""
         if run in self._waiting:
             self._waiting.remove(run)
@@ -81,7 +82,7 @@ class Lane:
             run.wake.set()
 
     async def restart(self) -> None:
-        """End the code kernel and the waiting runs. The next run starts a new kernel. This
+        """End the code kernel and the waiting runs. The next run starts a new kernel. The restart
         continues even if the caller leaves."""
         if self._restarting is None or self._restarting.done():
             self._restarting = spawn(f"code.{self.name}.restart", self._restart())
@@ -100,7 +101,7 @@ class Lane:
         self._worker = None
         await cancel_and_wait(worker)
         await self.performer.kill()
-        if self._waiting:  # they arrived in the meantime
+        if self._waiting:  # they arrived during the restart
             self._worker = spawn(f"code.{self.name}", self._work())
 
     async def _work(self) -> None:

@@ -1,9 +1,9 @@
-"""Records of runs: the output of each, in memory while it runs and in a file for as long as it is
+"""Run records: the output of each run, in memory while it runs and in a file for as long as it is
 kept.
 
-STATE/code/<kernel id>/<run id> holds a line of JSON for the request and for each item. A client or
-a manager may disconnect and continue with the run's id. A restarted agent finds the runs that its
-end has cut off, and records that in them.
+STATE/code/<kernel id>/<run id> holds one line of JSON for the request and one for each item. A
+client or a manager can disconnect and continue later with the run's id. A restarted agent finds the
+runs that were cut off when it stopped, and records this in them.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _DISK_FULL = "the record of the run cannot be written on that node: {}"
 
 
 class Run:
-    """A run. ``request``: the original request, which a repeated request must equal. ``lane``: its
-    code kernel."""
+    """A run. ``request``: the original request; a repeated request must be equal to it. ``lane``:
+    its code kernel."""
 
     def __init__(self, run_id: str, request: Mapping[str, Any], file: IO[str] | None) -> None:
         self.run_id = run_id
@@ -38,7 +38,7 @@ class Run:
         self._record = RunItems()
         self._changed = asyncio.Event()
 
-        # Flags for its lane: it must be interrupted, or has printed too much.
+        # Flags for the lane: the run must be interrupted, or has printed too much.
         self.wake = asyncio.Event()
         self.flooded = False
         self.timed_out = False
@@ -50,7 +50,7 @@ class Run:
 
     @property
     def wants_input(self) -> bool:
-        """Whether the newest request for input is open."""
+        """Whether the newest request for input is still unanswered."""
         return self._record.wants_input
 
     @property
@@ -62,7 +62,7 @@ class Run:
         return bool(self.items) and self.items[-1]["type"] == "end"
 
     def append(self, item: Mapping[str, Any]) -> None:
-        """Record an item and then wake the readers. Nothing follows the end."""
+        """Record an item and then wake the readers. After the end, nothing more is recorded."""
         if self.ended:
             return
 
@@ -79,12 +79,12 @@ class Run:
             self._file = None
 
     def flood(self) -> None:
-        """It has printed too much, and is to be interrupted."""
+        """Mark the run as having printed too much, so that it is interrupted."""
         self.flooded = True
         self.wake.set()
 
     def time_out(self) -> None:
-        """It is interrupted because its time is over; not if it has printed too much."""
+        """Mark the run as interrupted by its time limit, unless it has printed too much."""
         self.timed_out = not self.flooded
 
     def end(self, exit_code: int | None, reason: str = "") -> None:
@@ -98,7 +98,8 @@ class Run:
         self.append(code_runs.end(exit_code, reason, status))
 
     async def page(self, after: int, wait_s: float) -> RunPage:
-        """The result of ``RunItems.page``, once it is complete or after ``wait_s`` seconds."""
+        """The result of ``RunItems.page``, returned once it is complete or after ``wait_s``
+        seconds."""
         try:
             async with asyncio.timeout(wait_s):
                 while not self._record.is_settled(after):
@@ -108,11 +109,12 @@ class Run:
         return self._record.page(after)
 
     async def changed(self) -> None:
-        """Return when an item is added."""
+        """Wait until an item is added."""
         await self._changed.wait()
 
     def load(self, items: Iterator[Item]) -> None:
-        """Load the items of a record of an earlier agent, and add the end if it is missing."""
+        """Load the items from a record that an earlier run of the agent wrote, and add the end if
+        it is missing."""
         self._record = RunItems(items)
         if not self.ended:
             self._record.add(dict(code_runs.end(None, CUT_OFF)))
@@ -139,17 +141,15 @@ class RunRecords:
     async def start(
         self, kernel_id: str, run_id: str, request: Mapping[str, Any]
     ) -> tuple[Run, bool]:
-        """Return a new run, or the existing run with that id if its request was the same, and
-        whether it is new. Raises ``Conflict`` and ``InvalidInput``."""
+        """Return a new run, or the existing run with that id if its request was the same. Also
+        return whether the run is new. Raises ``Conflict`` and ``InvalidInput``."""
         if not re.fullmatch(RUN_ID, run_id):
             raise InvalidInput(f"run_id {run_id!r} is not valid", next_step=f"use {RUN_ID}")
 
         try:
             known: Run | None = await self.get(kernel_id, run_id)
         except NotFound:
-            known = self._runs.get(
-                (kernel_id, run_id)
-            )  # started by another request in the meantime
+            known = self._runs.get((kernel_id, run_id))  # another request has started it since
 
         if known is not None:
             if known.request != request:
@@ -169,8 +169,8 @@ class RunRecords:
         return run, True
 
     async def get(self, kernel_id: str, run_id: str) -> Run:
-        """The run with this id. A long record that is not in memory is read in a thread. Raises
-        ``NotFound``."""
+        """The run with this id. A long record that is not in memory is read in a separate thread.
+        Raises ``NotFound``."""
         if (run := self._runs.get((kernel_id, run_id))) is not None:
             return run
 
@@ -189,13 +189,14 @@ class RunRecords:
     async def keep_only(self, kernel_ids: Collection[str]) -> None:
         """Remove the records of all other kernels."""
         self._runs = {key: run for key, run in self._runs.items() if key[0] in kernel_ids}
-        # Listed first, so that a kernel that starts while folders are removed is not affected.
+        # The folders are listed first, so that a kernel that starts during the removal is not
+        # affected.
         found = self._folder.iterdir() if self._folder.is_dir() else ()
         for folder in [path for path in found if path.name not in kernel_ids]:
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
     def _prune(self, kernel_id: str) -> None:
-        """Drop ended runs from memory, and the oldest from the disk."""
+        """Drop ended runs from memory, and the oldest ones from disk."""
         for key in [key for key, run in self._runs.items() if key[0] == kernel_id and run.ended]:
             del self._runs[key]
 

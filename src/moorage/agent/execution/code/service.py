@@ -1,8 +1,8 @@
-"""Code execution of an agent: answers the manager's requests about runs, completions and code
+"""Code execution on an agent: answers the manager's requests about runs, completions and code
 kernels.
 
-A request travels as a command (decision 12): its answer is the output of that command, as JSON. A
-run belongs to no call: it continues when its caller or the manager has gone, and is found by its
+A request is sent as a command (decision 12), and its answer is that command's output, as JSON. A
+run is not tied to a call: it continues when its caller or the manager is gone, and is found by its
 id.
 """
 
@@ -36,7 +36,7 @@ Request = dict[str, Any]
 
 
 class CodeAnswer:
-    """An answer, read as the output of a command."""
+    """An answer, which is read like a command's output."""
 
     def __init__(self, pieces: AsyncGenerator[bytes, None]) -> None:
         self._pieces = pieces
@@ -65,7 +65,7 @@ class CodeAnswer:
         return 0
 
     def disconnect(self) -> None:
-        """Do nothing, because a run continues without its reader."""
+        """Do nothing, because a run continues without a reader."""
 
 
 @dataclass(slots=True)
@@ -79,9 +79,9 @@ class _Session:
 
 
 class CodeService:
-    """The code execution of an agent. ``find``: the place for code of a running kernel; raises
-    ``NotFound``, ``Conflict`` and ``ExecFailed``. ``alive``: the kernels of this agent. ``folder``:
-    the folder of the records."""
+    """The code execution of an agent. ``find``: returns where a running kernel's code runs; raises
+    ``NotFound``, ``Conflict`` and ``ExecFailed``. ``alive``: this agent's kernels. ``folder``: the
+    folder for the records."""
 
     def __init__(
         self,
@@ -246,7 +246,7 @@ class CodeService:
         return session.lanes[name]
 
     async def _spec(self, session: _Session, language: str) -> Kernelspec:
-        """A kernelspec. They are listed again only if the name is not known yet."""
+        """A kernelspec. The kernelspecs are listed again only if the name is not known yet."""
         try:
             return kernelspecs.choose(session.specs, language)
         except NotFound:
@@ -298,7 +298,7 @@ async def _one(answer: dict[str, Any]) -> AsyncGenerator[bytes, None]:
 
 
 async def _items(run: Run, after: int) -> AsyncGenerator[bytes, None]:
-    """Yield a line for each item until the end of the run."""
+    """Yield a line for each item until the run ends."""
     at = after
     while True:
         while at < len(run.items):

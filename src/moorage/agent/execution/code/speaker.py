@@ -2,13 +2,13 @@
 
 Only this program imports ``jupyter_client``. It imports none of our modules, so it starts quickly,
 and a hostile kernel cannot reach the agent's memory. It reads commands and writes events as lines
-of JSON, and ends when its input ends. The first line is the connection of the kernel, with
-``folder``, the directory of its sockets. Paths of sockets are relative to that directory, because a
-path has at most 107 bytes. A speaker started by root switches to the owner of the directory, so
-that a link in it cannot lead anywhere that the session could not reach.
+of JSON, and exits when its input ends. The first line is the kernel's connection, with ``folder``,
+the directory of its sockets. Socket paths are relative to that directory, because a path has at
+most 107 bytes. A speaker started by root switches to the directory's owner, so that a link in the
+directory cannot lead anywhere that the session could not reach.
 
-Reading never stops: a subscriber that falls behind loses messages silently. Output beyond
-``max_bytes`` of a run is dropped here, and a run that keeps printing is interrupted.
+Reading never stops, because a subscriber that falls behind loses messages silently. A run's output
+beyond ``max_bytes`` is dropped here, and a run that keeps printing is interrupted.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from typing import Any
 READY_S = 60.0
 IDLE_S = 10.0
 REPLY_S = 20.0
-# A run that has printed this many times the kept amount is interrupted.
+# A run is interrupted once it has printed this many times the amount that is kept.
 FLOOD = 8
 PROMPT = 4096  # characters that are kept
-PIECE = 16 * 1024  # characters of text in an item
-# The kernel is a program of the session: its messages must not fill the memory of the agent's node.
+PIECE = 16 * 1024  # maximum characters of text in an item
+# The kernel is one of the session's programs, so its messages must not fill the memory of the
+# agent's node.
 MEMORY_BYTES = 2 * 1024 * 1024 * 1024
 _NO_CLIENT = 3  # exit status without jupyter_client
 
@@ -45,7 +46,7 @@ class Speaker:
         self._client = client
         self._max_bytes = max_bytes
 
-        # message id of the current run's request, and the run
+        # the message id of the current run's request, and the run
         self._parent = ""
         self._run = ""
         self._reply: dict[str, Any] | None = None
@@ -157,7 +158,7 @@ class Speaker:
                 emit(event="output", run=self._run, item={"type": "input", **asked})
 
     def _output(self, **item: Any) -> None:
-        """Send output. Sizes are those of the JSON that is sent and kept. Long text is sent in
+        """Send output. Sizes are measured on the JSON that is sent and kept. Long text is sent in
         pieces."""
         text = item.get("text")
         if text is not None and len(text) > PIECE:
@@ -180,14 +181,14 @@ class Speaker:
             emit(event="flooded", run=self._run)
 
     def _end_without_idle(self, parent: str) -> None:
-        if self._parent == parent:  # it dropped messages, including the idle status
+        if self._parent == parent:  # the kernel dropped messages, including the idle status
             emit(event="output", run=self._run, item={"type": "gap"})
             self._idle = True
             self._end_if_complete()
 
     def _end_without_reply(self, parent: str) -> None:
-        """End a run without a reply: ipykernel drops the reply if an interrupt hits outside of the
-        code."""
+        """End a run that got no reply: ipykernel drops the reply if an interrupt arrives while no
+        code is running."""
         if self._parent == parent:
             emit(event="output", run=self._run, item={"type": "gap"})
             self._reply = {"status": "aborted"}
