@@ -46,11 +46,12 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KernelRecord:
-    """The record of one kernel. Without ``handle``, it was about to be started and may have been.
+    """The record of one kernel. Without ``handle``, the kernel was about to be started and may have
+    been.
 
-    ``created_at``: the start of its creation, in unix seconds. ``ready``: it has been ready.
-    ``termination``: why the agent terminates it. ``reload``: the outcome of the last reload, whose
-    generation is that of ``spec``.
+    ``created_at``: when its creation started, in unix seconds. ``ready``: whether it has been
+    ready. ``termination``: why the agent terminates it. ``reload``: the outcome of the last reload,
+    which has the same generation as ``spec``.
     """
 
     spec: KernelSpec
@@ -70,11 +71,11 @@ class KernelRecord:
 
     @property
     def node_ports(self) -> tuple[int, ...]:
-        """The ports of the node that the kernel holds."""
+        """The node's ports that the kernel holds."""
         return tuple(filter(None, (self.port, *(app.port for app in self.apps))))
 
     def observation(self, state: ObservedState, host: str, activity: str) -> Observation:
-        """The kernel's state for a report. ``activity``: its current step, for users."""
+        """The kernel's state for a report. ``activity``: what it is currently doing, for users."""
         outcome = self.outcome or KernelOutcome(state)
         return Observation(
             kernel_id=self.kernel_id,
@@ -93,19 +94,19 @@ class KernelRecord:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AgentStart:
-    """One start of an agent. ``identity`` belongs to the state directory; ``start`` grows with each
-    start."""
+    """One start of an agent. ``identity`` belongs to the state directory. ``start`` increases with
+    each start."""
 
     identity: str
     start: int
 
     def stream_numbers(self) -> Iterator[int]:
-        """Increasing numbers for the agent's streams, also across restarts."""
+        """Numbers for the agent's streams, which also increase across restarts."""
         return itertools.count((self.start << 20) + 1)
 
 
 def validate_kernel_id(kernel_id: str) -> None:
-    """Validate an id. Raises ``InvalidInput`` if it must not become a file name."""
+    """Validate an id. Raises ``InvalidInput`` if it must not be used as a file name."""
     if not _ID.fullmatch(kernel_id):
         raise InvalidInput(
             f"kernel id {kernel_id!r} does not consist of 1 to 64 letters, digits, - and _"
@@ -114,7 +115,7 @@ def validate_kernel_id(kernel_id: str) -> None:
 
 class CheckpointFiles:
     """The files of the checkpoint. All methods block (fsync): call them in a thread. Each kernel's
-    record has one writer, its task."""
+    record is written only by that kernel's task."""
 
     def __init__(self, state: Path) -> None:
         self._records = state / "checkpoint"
@@ -138,7 +139,7 @@ class CheckpointFiles:
                 records[record.kernel_id] = record
 
         for leftover in self._records.glob("*.tmp"):
-            leftover.unlink(missing_ok=True)  # left by a write that a crash interrupted
+            leftover.unlink(missing_ok=True)  # left behind by a write that a crash interrupted
 
         return records
 
@@ -153,10 +154,10 @@ class CheckpointFiles:
 
     def record_start(self, clock: Clock) -> AgentStart:
         """Record a start of the agent. Its number exceeds that of every earlier start and follows
-        the clock: of two copies of one state directory, the one started later prevails.
+        the clock, so that of two copies of one state directory, the one started later prevails.
 
-        Raises ``StartupError`` for an unreadable file: a new identity would make this a different
-        agent; and where nothing can be written, as on a full disk.
+        Raises ``StartupError`` for an unreadable file, because a new identity would make this a
+        different agent. It also raises if nothing can be written, for example on a full disk.
         """
         try:
             known = json.loads(self._identity_file.read_text())
@@ -184,7 +185,7 @@ class CheckpointFiles:
         return AgentStart(identity, start)
 
     def generation(self) -> int:
-        """The newest generation of orders ever applied; 0 for none."""
+        """The newest generation of orders ever applied; 0 means none."""
         try:
             return int(json.loads(self._generation_file.read_text())["generation"])
         except FileNotFoundError:
@@ -200,7 +201,7 @@ class CheckpointFiles:
         temporary = path.with_name(f"{path.name}.tmp")
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(fd, "w") as file:
-            # json.dump writes small pieces, which takes ten times as long
+            # json.dump writes in small pieces, which takes ten times as long
             file.write(json.dumps(value))
             file.flush()
             os.fsync(file.fileno())
@@ -236,14 +237,14 @@ def _quarantine(path: Path, error: Exception) -> None:
 
 def record_to_json(record: KernelRecord) -> dict[str, Any]:
     data = {"version": VERSION, **dataclasses.asdict(record)}
-    # The previous release cannot read records with these fields.
+    # The previous release cannot read records that have these fields.
     if not record.spec.checkpoint_signal:
         del data["spec"]["checkpoint_signal"], data["spec"]["checkpoint_grace_s"]
     return data
 
 
 def record_from_json(data: dict[str, Any]) -> KernelRecord:
-    """Parse a record. Raises ``ValueError``, ``KeyError`` or ``TypeError`` for data that is not a
+    """Parse a record. Raises ``ValueError``, ``KeyError`` or ``TypeError`` if the data is not a
     record."""
     if data["version"] != VERSION:
         raise ValueError(f"checkpoint version {data['version']} is not {VERSION}")
@@ -255,7 +256,7 @@ def record_from_json(data: dict[str, Any]) -> KernelRecord:
         spec=_spec(data["spec"]),
         created_at=float(data["created_at"]),
         port=int(data["port"]),
-        # Absent in records of agents that predate service ports.
+        # Absent from records written by agents that predate service ports.
         apps=tuple(AppPort(**app) for app in data.get("apps", ())),
         handle=_handle(handle) if handle else None,
         ready=bool(data["ready"]),
@@ -268,7 +269,7 @@ def record_from_json(data: dict[str, Any]) -> KernelRecord:
 
 def _handle(data: dict[str, Any]) -> Handle:
     apps = tuple(AppPort(**app) for app in data.get("apps", ()))
-    # ``started`` is true only right after ``create``: this handle must be observed again.
+    # ``started`` is true only right after ``create``, so this handle must be observed again.
     return Handle(**data | {"apps": apps, "started": False})
 
 

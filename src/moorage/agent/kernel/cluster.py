@@ -1,5 +1,5 @@
-"""Cluster view of one kernel: addresses, ports, environment and SSH files for reaching its peers.
-Pure."""
+"""A kernel's view of its cluster: the addresses, ports, environment and SSH files for reaching its
+peers. Pure."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from zlib import crc32
 from moorage.agent.runtimes.base import LOOPBACK, OVERLAY_INTERFACE, File
 from moorage.common.model.cluster import ClusterMembership
 
-# On a private network, nothing else can use these ports.
+# On a private network, no other program can use these ports.
 PRIVATE_MASTER_PORT = 29_500
 PRIVATE_SSH_PORT = 2222
-# On a shared network each cluster derives its ports from its id. The range lies below Linux's
+# On a shared network, each cluster derives its ports from its id. The range lies below Linux's
 # ephemeral ports and above the default ``agent.port_range``.
 _SHARED_FIRST = 25_000
 _SHARED_PORTS = 3_800
@@ -20,19 +20,20 @@ _HOST_KEY_ALIAS = "moorage-cluster"
 
 
 class Network(StrEnum):
-    """Network of a cluster as one of its kernels sees it."""
+    """A cluster's network as one of its kernels sees it."""
 
-    NODES = "nodes"  # the nodes' addresses, for processes, which share the resolver of their node
+    NODES = "nodes"  # the nodes' addresses, for processes, which share their node's resolver
     SHARED = "shared"  # one shared namespace, for sandboxed processes on one node
-    NAMED = "named"  # the nodes' addresses and resolvable hostnames: host network
+    NAMED = "named"  # the host network: the nodes' addresses and resolvable hostnames
     PRIVATE = "private"  # a separate network
 
 
 def network(
     cluster: ClusterMembership, contained: bool, overlay: bool, *, sandboxed: bool = False
 ) -> Network:
-    """The network of a kernel's cluster. ``overlay``: the runtime connects containers over several
-    nodes by a separate network. ``sandboxed``: the kernel is a process in a sandbox."""
+    """The network of a kernel's cluster. ``overlay``: whether the runtime connects containers on
+    several nodes through a separate network. ``sandboxed``: whether the kernel is a process in a
+    sandbox."""
     if sandboxed:
         return Network.SHARED if cluster.mode == "single-node" else Network.PRIVATE
     if not contained:
@@ -50,12 +51,12 @@ def addresses(cluster: ClusterMembership, network: Network) -> tuple[str, ...]:
 
 
 def master_port(cluster: ClusterMembership, network: Network) -> int:
-    """The port on which main1 may listen for the others."""
+    """The port on which main1 can listen for the others."""
     return PRIVATE_MASTER_PORT if network is Network.PRIVATE else _shared_port(cluster)
 
 
 def ssh_port(cluster: ClusterMembership, network: Network, rank: int) -> int:
-    """The port on which an SSH server of the kernel with this rank may listen."""
+    """The port on which an SSH server in the kernel with this rank can listen."""
     return PRIVATE_SSH_PORT if network is Network.PRIVATE else _shared_port(cluster) + 1 + rank
 
 
@@ -70,7 +71,7 @@ def _shared_port(cluster: ClusterMembership) -> int:
 
 def default_environment(cluster: ClusterMembership, network: Network) -> dict[str, str]:
     """Variables for torch.distributed and similar launchers, with one process per kernel. A user
-    may override them."""
+    can override them."""
     return {
         "MASTER_ADDR": addresses(cluster, network)[0],
         "MASTER_PORT": str(master_port(cluster, network)),
@@ -82,8 +83,8 @@ def default_environment(cluster: ClusterMembership, network: Network) -> dict[st
 
 
 def _interface(cluster: ClusterMembership, network: Network) -> dict[str, str]:
-    """The interface that libraries must use: containers over several nodes have two, and libraries
-    would choose the other."""
+    """The interface that libraries must use. Containers in a cluster over several nodes have two,
+    and libraries would choose the wrong one."""
     if network is not Network.PRIVATE or cluster.mode == "single-node":
         return {}
     return {"NCCL_SOCKET_IFNAME": OVERLAY_INTERFACE, "GLOO_SOCKET_IFNAME": OVERLAY_INTERFACE}
@@ -107,7 +108,7 @@ def fixed_environment(cluster: ClusterMembership, network: Network, folder: str)
 
 def ssh_files(cluster: ClusterMembership, network: Network, folder: str) -> tuple[File, ...]:
     """Files for ``ssh -F FOLDER/config sub1``, and for a server that uses the same key as its host
-    key. Only that key is trusted, which prevents a man in the middle."""
+    key. Only that key is trusted, which prevents man-in-the-middle attacks."""
     if not cluster.private_key:
         return ()
 

@@ -1,4 +1,4 @@
-"""Agent context: services and node settings that all kernels of one agent share."""
+"""Agent context: the services and node settings that all kernels of an agent share."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NO_OUTPUTS = NoOutputs()
 
 @runtime_checkable
 class WithWorkDir(Protocol):
-    """A runtime that keeps the working directories of its kernels on this node."""
+    """A runtime that keeps its kernels' working directories on this node."""
 
     def work_dir(self, kernel_id: KernelId) -> Path: ...
 
@@ -37,9 +37,9 @@ class WithWorkDir(Protocol):
 class AgentContext:
     """The context. ``host``: the address that kernels listen on, unless they have their own.
     ``process_dir`` returns the HOME of a kernel whose runtime keeps none. ``memory_release`` is
-    None if devices are simulated. ``offered``: the runtimes that new kernels may use. ``isolates``:
-    whether a process runs under its own uid, by ``KernelSpec.isolated``. ``tracer``: None while
-    traces are off. ``model_cache``: the cache that containers read, or None."""
+    None if devices are simulated. ``offered``: the runtimes that new kernels may use. ``isolates``
+    returns whether a process runs under its own uid, given ``KernelSpec.isolated``. ``tracer``:
+    None while tracing is off. ``model_cache``: the cache that containers read, or None."""
 
     clock: Clock
     checkpoint: CheckpointFiles
@@ -60,23 +60,23 @@ class AgentContext:
     model_cache: Path | None = None
 
     def work_dir(self, spec: KernelSpec) -> Path:
-        """HOME of a kernel."""
+        """A kernel's HOME."""
         runtime = self.runtimes.get(spec.runtime)
         keeper = runtime.work_dir if isinstance(runtime, WithWorkDir) else self.process_dir
         return keeper(spec.kernel_id)
 
     def capabilities(self, spec: KernelSpec) -> Capabilities:
-        """The capabilities of its runtime. A runtime that this agent lacks has the defaults: its
-        kernels wait for the runtime, and nothing depends on them."""
+        """The capabilities of the kernel's runtime, or the defaults if this agent lacks the
+        runtime. Kernels of such a runtime wait for it, so nothing depends on the values."""
         runtime = self.runtimes.get(spec.runtime)
         return runtime.capabilities if runtime is not None else Capabilities()
 
     def finds_address(self, spec: KernelSpec) -> bool:
-        """Whether only its runtime knows the address that it listens on."""
+        """Whether only the runtime knows the address on which the kernel listens."""
         return self.capabilities(spec).own_address and (needs_port(spec) or bool(spec.ports))
 
     def progress_folder(self, spec: KernelSpec) -> Path | None:
-        """The directory of this node where it reports its progress, or None."""
+        """The directory on this node where the kernel reports its progress, or None."""
         capabilities = self.capabilities(spec)
         if capabilities.contained:
             return self.workspaces.progress(spec)

@@ -2,7 +2,7 @@
 
 Each step takes the agent's context and the kernel's record or spec and returns a value.
 ``KernelTask`` runs the steps in order, keeps the record and writes the checkpoint. A step raises
-``StartRefused`` when the kernel cannot start on this node.
+``StartRefused`` if the kernel cannot start on this node.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from moorage.agent.kernel.readiness import ReadinessCheck
 
 T = TypeVar("T")
-# Enough for the newest stage of a start.
+# Enough to contain the newest stage of a start.
 _LOG_TAIL_BYTES = 4096
-# How long an agent that ends waits for the start of a kernel.
+# How long an agent that is shutting down waits for a kernel to start.
 CREATE_GRACE_S = 15.0
 
 
 class StartRefused(Exception):
-    """The kernel cannot start on this node, and ends with this reason."""
+    """The kernel cannot start on this node and ends for this reason."""
 
     def __init__(self, reason: Reason, detail: str) -> None:
         self.reason = reason
@@ -69,7 +69,8 @@ async def check_requirements(context: AgentContext, spec: KernelSpec) -> None:
     capabilities = context.capabilities(spec)
     if unsupported := preflight.find_unsupported(spec, capabilities):
         raise StartRefused(Reason.CREATE_FAILED, unsupported)
-    # The check reads the disk in a thread. `custom` has no known requirements and needs no thread.
+    # The check reads the disk, so it runs in a thread. `custom` has no known requirements and needs
+    # no thread.
     if spec.engine == "custom" or not capabilities.node_processes:
         return
     unmet = await asyncio.to_thread(preflight.find_unmet_requirement, spec, context.node)
@@ -78,7 +79,7 @@ async def check_requirements(context: AgentContext, spec: KernelSpec) -> None:
 
 
 def allocate_main_port(context: AgentContext, record: KernelRecord) -> KernelRecord:
-    """Allocate a port of this node for the kernel's main program, if it needs one."""
+    """Allocate a port on this node for the kernel's main program, if it needs one."""
     if not needs_port(record.spec) or context.capabilities(record.spec).own_address:
         return record
     try:
@@ -91,7 +92,7 @@ def allocate_main_port(context: AgentContext, record: KernelRecord) -> KernelRec
 def allocate_service_ports(
     context: AgentContext, record: KernelRecord, ports: Sequence[ServicePort]
 ) -> KernelRecord:
-    """Allocate a port of the node for each of these service ports. Kernels with their own address
+    """Allocate a port on the node for each of these service ports. Kernels with their own address
     choose their ports when they start."""
     if context.capabilities(record.spec).own_address:
         apps = tuple(
@@ -135,10 +136,11 @@ async def fetch_model(
     on_progress: Callable[[str], None],
     interruption: Interruption,
 ) -> models.FetchedModel | None:
-    """Fetch a model from a hub. None: it needs no fetching, or the download was interrupted.
+    """Fetch a model from a hub. None means that it needs no fetching, or that the download was
+    interrupted.
 
-    This precedes the recorded intent to start, so that an agent that ends in between continues
-    where it was. A kernel with its own user could not read the cache.
+    This precedes the recorded intent to start, so that an agent that is restarted in between
+    continues where it was. A kernel with its own user could not read the cache.
     """
     capabilities = context.capabilities(spec)
     if capabilities.model_mounts:
@@ -151,14 +153,14 @@ async def fetch_model(
         return None
     elif context.has_own_user(spec):
         if spec.engine == "vllm":
-            return None  # it fetches its model into its own cache
+            return None  # the container fetches its model into its own cache
 
         detail = (
             f"{spec.model!r} is on a hub, and kernels with their own user cannot read the cache"
         )
         raise StartRefused(Reason.MODEL_MISSING, f"{detail}: give the path of a file on this node")
     elif spec.isolated:
-        return None  # it is refused, so nothing runs with its variables as the agent's user
+        return None  # the kernel is refused, so nothing runs with its variables as the agent's user
     else:
         work = failure_as_value(lambda: _fetch(spec, on_progress))
 
@@ -197,7 +199,7 @@ def prepare_launch(
     engine: Engine,
     model: models.FetchedModel | None = None,
 ) -> Launch:
-    """Prepare the launch. ``model``: the path of its model, if it was fetched."""
+    """Prepare the launch. ``model``: the path of the kernel's model, if one was fetched."""
     spec = record.spec if model is None else replace(record.spec, model=model.path)
     if spec.traceparent:
         spec = replace(spec, traceparent=program_traceparent(context.tracer, spec))
@@ -220,10 +222,10 @@ def prepare_launch(
 
 
 def _restricted_to_its_devices(context: AgentContext, spec: KernelSpec, launch: Launch) -> Launch:
-    """Add the variables of the devices' vendors, which the user cannot override."""
+    """Add the device vendors' variables, which the user cannot override."""
     capabilities = context.capabilities(spec)
 
-    # A site assigns its own devices, which an empty variable would hide.
+    # A site assigns its own devices, and an empty variable would hide them.
     if context.devices is None or capabilities.own_address:
         return launch
 
@@ -233,7 +235,7 @@ def _restricted_to_its_devices(context: AgentContext, spec: KernelSpec, launch: 
         raise StartRefused(Reason.CREATE_FAILED, str(error)) from None
 
     launch = replace(launch, env=launch.env | variables)
-    # Container runtimes expose devices themselves, and support only NVIDIA.
+    # Container runtimes expose devices themselves, and support only NVIDIA's.
     return (
         launch
         if capabilities.devices
@@ -261,7 +263,7 @@ async def wait_for_device_memory(
 
 
 async def create_directories(context: AgentContext, spec: KernelSpec) -> None:
-    """Create the kernel's workspace and, for a container, the directory of its progress."""
+    """Create the kernel's workspace and, for a container, its progress directory."""
     work_dir = context.work_dir(spec)
     contained = context.is_contained(spec)
     if context.is_simulated(spec) or not (spec.workspace or contained):
@@ -279,9 +281,9 @@ async def create_directories(context: AgentContext, spec: KernelSpec) -> None:
 
 async def start(runtime: Runtime, launch: Launch) -> Handle | CreateFailed:
     """Start the kernel. A cancellation takes effect only after ``Runtime.create`` has returned, or
-    after ``CREATE_GRACE_S``: a half-started kernel should be complete enough for the agent's next
-    run to find it. A site that does not answer must not prevent the agent from ending, which then
-    counts as killed."""
+    after ``CREATE_GRACE_S``, so that a half-started kernel is complete enough for the agent's next
+    run to find it. A site that does not answer must not prevent the agent from exiting; the agent
+    is then treated as killed."""
     creating = spawn(f"create.{launch.kernel_id}", failure_as_value(lambda: runtime.create(launch)))
     try:
         return await asyncio.shield(creating)
@@ -297,14 +299,14 @@ def readiness_check(
     engine: Engine,
     address: tuple[str, int] | None = None,
 ) -> ReadinessCheck | None:
-    """The readiness check of a kernel. None: it is ready as soon as it runs. ``address``: where it
-    listens, if not on this node."""
+    """A kernel's readiness check. None means that the kernel is ready as soon as it runs.
+    ``address``: where it listens, if not on this node."""
     probes = _invocation(context, record, engine).probes
     if not probes or context.is_simulated(record.spec):
         return None
 
-    # Imported here because the HTTP client takes 10 MB, which a node of batch kernels does not
-    # need.
+    # Imported here because the HTTP client takes 10 MB, which a node with only batch kernels does
+    # not need.
     from moorage.agent.kernel.readiness import ReadinessCheck
 
     host, port = address or (context.host, record.port)

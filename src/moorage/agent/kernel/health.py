@@ -1,8 +1,9 @@
-"""Health of ready kernels: probes each engine periodically, and reads its metrics.
+"""Health of ready kernels: probes each engine periodically and reads its metrics.
 
-A probe is a real generation, as at the start. After ``FAILURES`` failed probes in a row, the kernel
-is unhealthy until a probe succeeds. A probe without an answer in time has not failed if the
-engine's own counters show progress, because earlier requests in the queue may take a long time.
+A probe is a real generation, as in the readiness check. After ``FAILURES`` failed probes in a row,
+the kernel is unhealthy until a probe succeeds. A probe that gets no answer in time does not count
+as failed if the engine's own counters show progress, because earlier requests in the queue may take
+a long time.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ METRICS_S = 2.0
 
 
 class KernelHealth:
-    """Health of one kernel: counts the failures of its probes. Pure except for ``check``."""
+    """Health of one kernel: counts its failed probes. Pure except for ``check``."""
 
     def __init__(self, check: ReadinessCheck) -> None:
         self._check = check
@@ -37,11 +38,11 @@ class KernelHealth:
         self.metrics: EngineMetrics | None = None
         self.has_metrics = True  # until the engine answers that it has no metrics
         self.max_model_len: int | None = None
-        self._asked = 0  # interval of metrics
+        self._asked = 0  # counts metrics intervals
 
     @property
     def problem(self) -> str:
-        """The reason why it is unhealthy; "" if it is healthy."""
+        """The reason why the kernel is unhealthy; empty if it is healthy."""
         return (
             f"{self._failures} health checks failed: {self._check.last_result}"
             if self._is_bad
@@ -53,8 +54,7 @@ class KernelHealth:
         return self._failures >= FAILURES
 
     def forget(self) -> None:
-        """Discard the results of earlier probes, because the kernel cannot be checked at
-        present."""
+        """Discard the results of earlier probes, because the kernel currently cannot be checked."""
         self.probed_at = float("-inf")
         self._failures = 0
 
@@ -76,9 +76,9 @@ class KernelHealth:
 
 class HealthMonitor:
     """A monitor of engines. ``serving``: the ready kernels that answer requests, each with its
-    check. ``on_change`` is called with a kernel and the reason why it is unhealthy, "" once it is
-    healthy again. ``period_s``: the time between two probes. ``is_unreachable``: whether a kernel
-    is not checked because no request reaches it."""
+    check. ``on_change`` is called with a kernel and the reason why it is unhealthy, which is empty
+    once it is healthy again. ``period_s``: the time between two probes. ``is_unreachable``: whether
+    a kernel is not checked because no request reaches it."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class HealthMonitor:
         self._running: dict[tuple[KernelId, str], asyncio.Task[None]] = {}
 
     async def tick(self) -> None:
-        """Start the checks that are due. A slow check does not delay others."""
+        """Start the checks that are due. A slow check does not delay the others."""
         serving = self._serving()
         now = self._clock.monotonic()
         for kernel_id in self._kernels.keys() - serving.keys():
@@ -109,7 +109,7 @@ class HealthMonitor:
                 check = make()
                 self._kernels[kernel_id] = KernelHealth(check) if check is not None else None
                 if (made := self._kernels[kernel_id]) is not None:
-                    made.probed_at = now  # it has just become ready
+                    made.probed_at = now  # the kernel has just become ready
 
             health = self._kernels[kernel_id]
             if health is None:

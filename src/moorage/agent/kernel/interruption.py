@@ -1,4 +1,4 @@
-"""Interruption of work for a kernel that has to end."""
+"""Interruption of work for a kernel that must end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Interruption:
-    """An interruption. ``is_requested``: whether work has to stop now. ``wakeup`` is set whenever
+    """An interruption. ``is_requested``: whether the work must stop now. ``wakeup`` is set whenever
     that may have changed."""
 
     wakeup: asyncio.Event
@@ -22,7 +22,7 @@ class Interruption:
 
     async def run(self, name: str, work: Coroutine[Any, Any, T]) -> T | None:
         """Return the result of ``work``, or None if the interruption was requested first, which
-        cancels ``work``. ``name``: of the task, for logs."""
+        cancels ``work``. ``name``: the task's name in logs."""
         task = spawn(name, work)
         task.add_done_callback(lambda _: self.wakeup.set())
 

@@ -1,4 +1,4 @@
-"""Ids of kernels from outside: in the orders of managers, and in the environment of processes."""
+"""Kernel ids from outside the agent: in managers' orders, and in the environment of processes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.status import ObservedState
 
 log = structlog.get_logger("moorage.agent.kernel.manager")
-# The form of ids that managers issue. A foreign process may carry any value in its environment.
+# The format of the ids that managers issue. A foreign process may have any value in its
+# environment.
 _KERNEL_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def orphan_observation(kernel_id: KernelId) -> Observation | None:
-    """The observation of a kernel that a runtime has found; None for an id that no manager has
-    issued."""
+    """The observation of a kernel that a runtime has found; None if no manager can have issued its
+    id."""
     if not _KERNEL_ID.fullmatch(kernel_id):
         return None
     return Observation(kernel_id, SessionId(""), ObservedState.UNKNOWN)

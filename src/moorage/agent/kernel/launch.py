@@ -1,4 +1,4 @@
-"""Launch parameters of a kernel: translates its spec into the arguments of a runtime's ``create``.
+"""A kernel's launch parameters: translates its spec into the arguments of a runtime's ``create``.
 Pure."""
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.progress import PROGRESS_FROM, PROGRESS_VAR
 from moorage.common.model.service_ports import AppPort
 
-# A container has its own address, which the node reaches through its published ports.
+# A container has its own address, which the node reaches through the published ports.
 _ANY_ADDRESS = "0.0.0.0"
-# Address of a sandboxed process on a node that is reached by IPv6.
+# Address of a sandboxed process on a node that is reached over IPv6.
 _ANY_ADDRESS6 = "::"
 # SSH directory inside the containers of a cluster.
 _SSH = "/etc/moorage/ssh"
@@ -38,15 +38,15 @@ _SSH = "/etc/moorage/ssh"
 
 @dataclass(frozen=True, slots=True)
 class LaunchContext:
-    """Environment in which a kernel is launched.
+    """The environment in which a kernel is launched.
 
     ``contained``: the kernel sees neither the agent's environment nor the node's address, programs
-    and directories. ``host``: the address that it listens on if it uses the network of the node.
-    ``agent_env``: the agent's own environment. ``workspace``: directory on the node for the
-    session's workspace, "" for none. ``own_user``: a sandboxed process with its own uid and
-    network. ``own_address``: it runs on another node, which shares only the file system, and
-    chooses its port there. ``overlay``: clusters over several nodes have a separate network.
-    ``progress``: directory on the node for a container's progress, "" for none.
+    and directories. ``host``: the address that it listens on if it uses the node's network.
+    ``agent_env``: the agent's own environment. ``workspace``: the directory on the node for the
+    session's workspace, or "". ``own_user``: the kernel is a sandboxed process with its own uid and
+    network. ``own_address``: the kernel runs on another node, which shares only the file system,
+    and chooses its port there. ``overlay``: clusters over several nodes have a separate network.
+    ``progress``: the directory on the node for a container's progress, or "".
     """
 
     contained: bool
@@ -143,7 +143,7 @@ def _without_cluster(
     apps: tuple[AppPort, ...],
 ) -> Launch:
     if spec.cluster is not None:
-        # Defaults rank below the user's environment, which may override them.
+        # Defaults come before the user's environment, which can override them.
         network = _network(spec.cluster, context)
         defaults = kernel_cluster.default_environment(spec.cluster, network)
         call = replace(call, defaults=call.defaults | defaults)
@@ -189,12 +189,12 @@ def _without_cluster(
 
 
 def progress_file(kernel_id: KernelId) -> str:
-    """Name of the file of a kernel's progress. The kernels of a session may share its directory."""
+    """The name of a kernel's progress file. The kernels of a session may share its directory."""
     return f".moorage-progress-{kernel_id}"
 
 
 def _progress_environment(spec: KernelSpec, context: LaunchContext) -> dict[str, str]:
-    """Variables for progress. The jobs of a site have no progress file; only their log is read."""
+    """Variables for progress. A site's jobs have no progress file; only their log is read."""
     if spec.env.get(PROGRESS_FROM) == "log":
         return {PROGRESS_VAR: "/dev/stderr"}
     if context.own_address:

@@ -1,10 +1,11 @@
-"""Leases of kernels: ask managers for contact in time, and inform the supervisors of the kernels.
+"""Kernel leases: ask managers for contact in time, and inform the kernels' supervisors.
 
 A kernel with a lease runs no longer than ``lease_s`` after the last contact. A contact is a report
-that a manager has stored. The lease counts from the sending of the report and the manager from its
-storage, so the manager's count always ends later. The time of the last contact (``Clock.boottime``)
-is in one file for all kernels. Supervisors read it when a lease is about to expire, and end the
-kernel if there was no later contact, so leases are enforced without the agent.
+that a manager has stored. The lease is counted from when the report is sent, and by the manager
+from when it is stored, so the lease always expires later for the manager. The time of the last
+contact (``Clock.boottime``) is in one file for all kernels. Supervisors read it when a lease is
+about to expire, and terminate the kernel if there was no later contact, so leases are enforced
+without the agent.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from moorage.common.model.ids import KernelId
 from moorage.common.model.kernel import KernelSpec
 
 log = structlog.get_logger("moorage.agent.leases")
-# Fractions of the shortest lease: the agent asks for contact after the first, and again after the
+# Fractions of the shortest lease. The agent asks for contact after the first, and again after the
 # second.
 _RENEW_AFTER = 0.25
 _RETRY_AFTER = 0.05
 
 
 class KernelLeases:
-    """The leases of an agent. ``on_due`` is called when a report should ask for contact now."""
+    """An agent's leases. ``on_due`` is called when it is time for a report to ask for contact."""
 
     def __init__(
         self, state: Path, clock: Clock, on_due: Callable[[], None] = lambda: None
@@ -39,7 +40,7 @@ class KernelLeases:
         self.on_due = on_due
         self._held: dict[KernelId, float] = {}
 
-        # the few distinct leases, with the number of kernels that have each
+        # each distinct lease, of which there are few, with the number of kernels that have it
         self._durations: Counter[float] = Counter()
         self._shortest: float | None = None
         self._contact = -float("inf")
@@ -54,7 +55,7 @@ class KernelLeases:
             self._shortest = min(self._durations)
 
     def release(self, kernel_id: KernelId) -> None:
-        """Remove an ended kernel."""
+        """Remove a kernel that has ended."""
         lease_s = self._held.pop(kernel_id, None)
         if lease_s is not None:
             self._durations[lease_s] -= 1
@@ -72,7 +73,7 @@ class KernelLeases:
         return max(0.0, at - self._clock.boottime())
 
     def request(self) -> int:
-        """``Report.sent_at`` of a report that is being sent: 0 unless contact is due."""
+        """The ``Report.sent_at`` of a report that is being sent: 0 unless contact is due."""
         if self.due_in() > 0:
             return 0
         self._requested = self._clock.boottime()

@@ -37,7 +37,7 @@ from moorage.common.model.status import ObservedState
 if TYPE_CHECKING:
     from moorage.agent.kernel.readiness import ReadinessCheck
 log = structlog.get_logger("moorage.agent.kernel.manager")
-# How long the end waits for the generation of the orders to be written.
+# How long the shutdown waits for the generation of the orders to be written.
 _LAST_SAVE_S = 2.0
 _SHUTDOWN = "its agent was shut down with its kernels"
 
@@ -46,10 +46,10 @@ class KernelManager:
     """The kernels of an agent. ``on_change`` is called in the event loop whenever there is
     something new to report.
 
-    ``applied_generation``: the generation of the orders in force, 0 before the first since the
-    start. ``newest_generation``: the newest generation ever applied, across restarts. ``listed``:
-    the runtimes whose kernels have all been found since the start. Other runtimes may have kernels
-    that are neither in the checkpoint nor in ``observations``.
+    ``applied_generation``: the generation of the orders in force, 0 until the first orders since
+    the start. ``newest_generation``: the newest generation ever applied, across restarts.
+    ``listed``: the runtimes that have listed all their kernels since the start. Other runtimes may
+    have kernels that are neither in the checkpoint nor in ``observations``.
     """
 
     def __init__(self, context: AgentContext, *, on_change: OnChange) -> None:
@@ -63,7 +63,7 @@ class KernelManager:
         self._kernels: dict[KernelId, KernelTask] = {}
         self._runs: dict[KernelId, SupervisedTask] = {}
 
-        # Kernels that a runtime has found but the checkpoint does not know, and those being
+        # Kernels that a runtime has found but the checkpoint does not contain, and those being
         # destroyed.
         self._orphans: dict[KernelId, tuple[Runtime, Handle]] = {}
         self._destroying: dict[KernelId, asyncio.Task[None]] = {}
@@ -81,7 +81,7 @@ class KernelManager:
         self._removed = RemovedKernels()
 
     async def recover(self) -> None:
-        """Resume the kernels of an earlier run of this agent, from its checkpoint and from the
+        """Resume the kernels of an earlier run of this agent, using its checkpoint and the
         runtimes."""
         checkpoint = self._context.checkpoint
         records = await asyncio.to_thread(checkpoint.load)
@@ -112,7 +112,7 @@ class KernelManager:
 
     async def scan(self) -> None:
         """Find kernels that are not in the checkpoint, and prune the logs of removed kernels. This
-        is expensive, because it reads every process of the node."""
+        is expensive, because it reads every process on the node."""
         found, unanswered = await self._find_kernels()
         found |= {k: v for k, v in self._orphans.items() if v[0].name in unanswered}
         orphans = {
@@ -162,8 +162,8 @@ class KernelManager:
         return True
 
     def observations(self) -> tuple[Observation, ...]:
-        """Every kernel of this node, and recently removed ones. Orphans are included, because an
-        omitted kernel would count as GONE and its devices as free."""
+        """Every kernel on this node, and recently removed ones. Orphans are included, because an
+        omitted kernel would be considered GONE and its devices free."""
         every = (*self._kernels, *self._orphans, *self._destroying)
         found = {k: seen for k in every if (seen := self._observation(k)) is not None}
         removed = self._removed.recent(self._context.clock.monotonic())
@@ -197,11 +197,11 @@ class KernelManager:
         }
 
     def is_unreachable(self, kernel_id: KernelId) -> bool:
-        """Whether its health cannot be checked at present."""
+        """Whether the kernel's health currently cannot be checked."""
         return kernel_id in self._kernels and self._kernels[kernel_id].is_unreachable
 
     def set_health(self, kernel_id: KernelId, problem: str) -> None:
-        """Set the health. ``problem``: why the engine is unhealthy; "" if it is healthy."""
+        """Set the health. ``problem``: why the engine is unhealthy; empty if it is healthy."""
         log.warning("health changed", kernel=kernel_id, problem=problem or "none")
         self._unhealthy[kernel_id] = problem
         self._unreported[kernel_id] = None
@@ -212,19 +212,19 @@ class KernelManager:
         return self._active
 
     def states(self) -> dict[KernelId, tuple[str, ObservedState]]:
-        """Session name and state of each kernel in the checkpoint."""
+        """The session name and state of each kernel in the checkpoint."""
         return {
             k: (kernel.record.spec.session_name, kernel.state)
             for k, kernel in self._kernels.items()
         }
 
     def sessions(self) -> frozenset[SessionId]:
-        """Sessions with a kernel here, including ended kernels that are still reported."""
+        """Sessions with a kernel on this node, including ended kernels that are still reported."""
         return frozenset(kernel.record.spec.session_id for kernel in self._kernels.values())
 
     def open_log(self, request: LogRequest) -> AsyncGenerator[bytes | LogPiece, None]:
-        """Open the log of a kernel. A runtime that does not know the numbers of bytes yields data
-        without them. Raises ``NotFound`` if neither the kernel nor its log exists."""
+        """Open a kernel's log. A runtime that does not know the byte numbers yields data without
+        them. Raises ``NotFound`` if neither the kernel nor its log exists."""
         kernel_id = request.kernel_id
         kernel = self._kernels.get(request.kernel_id)
         wanted = LogRange(
@@ -289,12 +289,12 @@ class KernelManager:
         return LiveKernel(runtime, handle, folder, is_ending)
 
     def refuse_new(self) -> None:
-        """Start no more kernels."""
+        """Stop starting kernels."""
         self.draining = True
 
     async def drain(self, reserve_s: float = 10.0) -> None:
         """Terminate all kernels gracefully, and start no more. Returns when all have ended, or
-        after the longest grace period and ``reserve_s`` seconds."""
+        after the longest grace period plus ``reserve_s`` seconds."""
         self.refuse_new()
         for kernel in self._kernels.values():
             kernel.terminate(Reason.AGENT_SHUTDOWN, _SHUTDOWN)
@@ -356,7 +356,7 @@ class KernelManager:
         self._reconcile(changed)
 
     def _reconcile(self, among: Collection[KernelId] | None = None) -> None:
-        """Reconcile these kernels; None: all of them."""
+        """Reconcile these kernels. None means all of them."""
         if among is None:
             among = dict.fromkeys((*self._kernels, *self._orphans, *(self._ordered or ())))
 
@@ -415,7 +415,7 @@ class KernelManager:
             )
         finally:
             if not destroyed:
-                # It still exists, so it is reported until a scan no longer finds it.
+                # The kernel still exists, so it is reported until a scan no longer finds it.
                 self._orphans[kernel_id] = runtime, handle
 
             del self._destroying[kernel_id]
@@ -476,8 +476,8 @@ class KernelManager:
 
 
 def _resolve_intent(record: KernelRecord, found: Handle | None) -> KernelRecord:
-    """Resolve a start during which the agent died. If the kernel was started, continue with it;
-    otherwise it has ended and is not started again."""
+    """Resolve a start during which the agent died. If the kernel was started, continue with it.
+    Otherwise, it has ended and is not started again."""
     if found is not None:
         return replace(record, handle=found)
     return replace(

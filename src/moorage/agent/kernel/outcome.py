@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import ObservedState
 
-# Signals by number. A program raises the first kind itself when it crashes. The second kind comes
+# Signals by number. A program raises the first kind itself when it crashes. The second kind is sent
 # from outside.
 _CRASHES = {
     3: "SIGQUIT",
@@ -33,7 +33,7 @@ _KILLS = {
 @dataclass(frozen=True, slots=True)
 class KernelOutcome:
     """The outcome of a kernel. ``state`` is EXITED or GONE. ``exit_code`` is negative for a signal,
-    None if unknown."""
+    and None if unknown."""
 
     state: ObservedState
     exit_code: int | None = None
@@ -43,8 +43,8 @@ class KernelOutcome:
 
 @dataclass(frozen=True, slots=True)
 class TerminationCause:
-    """Cause of a termination by the agent. Without a reason, the order was withdrawn, and the
-    manager has the reason."""
+    """Why the agent terminates a kernel. Without a reason, the order was withdrawn, and the manager
+    has the reason."""
 
     reason: Reason = Reason.NONE
     detail: str = ""
@@ -64,9 +64,9 @@ def determine_outcome(
     lease_expired: bool = False,
     walltime_over: bool = False,
 ) -> KernelOutcome:
-    """The outcome of an ended kernel, from its last status in the runtime. ``refused``: its program
-    could not be executed. ``cause`` is set if the agent terminated the kernel, and overrides the
-    exit status."""
+    """The outcome of a kernel that has ended, from its last status in the runtime. ``refused``: its
+    program could not be executed. ``cause`` is set if the agent terminated the kernel, and
+    overrides the exit status."""
     if cause is not None:
         return KernelOutcome(ObservedState.EXITED, exit_code, cause.reason, cause.detail)
     if lease_expired:
@@ -84,7 +84,7 @@ def determine_outcome(
         return KernelOutcome(state, 0, Reason.EXIT_ZERO, detail)
 
     if exit_code > 0 and oom:
-        # Such as a data loader, or the program behind `sh -c`. Its parent then fails in its own
+        # For example a data loader, or the program behind `sh -c`. Its parent then fails in its own
         # way.
         detail = f"the Linux OOM killer ended a process of it; exit code {exit_code}"
         return KernelOutcome(state, exit_code, Reason.OOM, detail)

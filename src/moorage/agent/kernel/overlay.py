@@ -1,9 +1,9 @@
-"""Encrypted network of a cluster over several nodes: keys, addresses and ports of its WireGuard
+"""Encrypted network of a cluster over several nodes: the keys, addresses and ports of its WireGuard
 peers. Pure.
 
 Everything follows from the membership, so nothing has to be exchanged or stored before the kernels
-start: each kernel has the SSH key of its cluster and derives the WireGuard keys of all ranks from
-it. The interfaces live in the network namespaces of the containers, so clusters may use the same
+start: each kernel has its cluster's SSH key and derives the WireGuard keys of all ranks from it.
+The interfaces are in the containers' network namespaces, so different clusters can use the same
 addresses.
 """
 
@@ -17,14 +17,14 @@ from ipaddress import IPv4Address
 from moorage.agent.runtimes.base import Overlay, OverlayPeer
 from moorage.common.model.cluster import ClusterMembership
 
-# From the address block shared by carriers (RFC 6598), which the networks of sites rarely use.
+# From the shared address block for carriers (RFC 6598), which sites' networks rarely use.
 _FIRST = IPv4Address("100.127.0.1")
 _PURPOSE = b"moorage cluster network"
 
 
 def interface(cluster: ClusterMembership, first_port: int) -> Overlay:
-    """The interface of this kernel. ``first_port``: the UDP port of main1 on its node; the others
-    follow by rank. Keys differ between clusters and between attempts of a session."""
+    """This kernel's interface. ``first_port``: the UDP port of main1 on its node; the others follow
+    by rank. Keys differ between clusters, and between a session's attempts."""
     keys = [_private_key(cluster, rank) for rank in range(len(cluster.members))]
     peers = tuple(
         OverlayPeer(
@@ -47,7 +47,7 @@ def interface(cluster: ClusterMembership, first_port: int) -> Overlay:
 
 
 def hosts(cluster: ClusterMembership) -> dict[str, str]:
-    """The address of each kernel on the network of its cluster, by hostname."""
+    """The address of each kernel on its cluster's network, by hostname."""
     return {peer.hostname: _address(rank) for rank, peer in enumerate(cluster.members)}
 
 

@@ -1,5 +1,5 @@
 """Preflight checks before a kernel starts: its engine is installed on the node, and its model
-exists. They do IO."""
+exists. The checks do IO."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def describe_node(vllm_command: str, vllm_image: str, inherited: tuple[str, ...]
 
 
 def with_prepared(node: NodeInfo) -> NodeInfo:
-    """The node with its own installed engines, unless others are configured or found."""
+    """The node with its own installed engines, unless other engines are configured or found."""
     prepared = prepared_program(os.environ, "vllm")
     if node.vllm_command != _DEFAULT_VLLM or shutil.which(_DEFAULT_VLLM) or not prepared.exists():
         return node
@@ -51,7 +51,7 @@ def installed_engines(node: NodeInfo) -> tuple[str, ...]:
 
 
 def find_unsupported(spec: KernelSpec, capabilities: Capabilities) -> str:
-    """The features that the kernel needs and its runtime lacks; "" if there are none."""
+    """The features that the kernel needs and its runtime lacks; empty if there are none."""
     wanted = {
         "`cluster`": spec.cluster is not None and not capabilities.clusters,
         "`ports`": bool(spec.ports) and not capabilities.service_ports,

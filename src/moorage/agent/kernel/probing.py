@@ -1,4 +1,4 @@
-"""Probing of one kernel with the readiness check of its engine until it is ready."""
+"""Probes one kernel with its engine's readiness check until the kernel is ready."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Probing:
         self._task: SupervisedTask | None = None
 
     def use(self, check: ReadinessCheck | None) -> None:
-        """None: the kernel is ready as soon as it runs."""
+        """Set the check. None means that the kernel is ready as soon as it runs."""
         self._check = check
 
     @property
@@ -45,7 +45,7 @@ class Probing:
         return self._check.last_result if self._check is not None else ""
 
     def begin(self, period_s: float) -> None:
-        """Start probing, unless that has started."""
+        """Start probing, unless it has already started."""
         if self._check is None or self._task is not None:
             return
 
@@ -59,7 +59,7 @@ class Probing:
         self._task = SupervisedTask("kernel.probe", probe, key=self._key, finite=True)
 
     async def stop(self) -> None:
-        """Stop and discard the result: a later ``begin`` starts again."""
+        """Stop and discard the result. A later ``begin`` starts over."""
         task = self._task
         self._task = None
         self._succeeded = False

@@ -1,9 +1,9 @@
-"""HTTP client for the programs of tenants: the agent sends all HTTP requests to kernels through it.
+"""HTTP client for tenants' programs: the agent sends all HTTP requests to kernels through it.
 
-A program can answer anything, and the agent may be root on a node with other services. So it
-follows no redirects, reads an answer up to a bound without decompressing it, and limits the time of
-each request. Requests go only to the address from the runtime, without a proxy from the
-environment.
+A program can answer anything, and the agent may be root on a node with other services. The client
+therefore follows no redirects, reads an answer only up to a limit and without decompressing it, and
+limits the time of each request. Requests go only to the address from the runtime, never through a
+proxy from the environment.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CONNECT_TIMEOUT_S = 2.0
 
 @dataclass(frozen=True)
 class ProgramAnswer:
-    """An answer. ``body``: its beginning, up to the requested length."""
+    """An answer. ``body``: its first part, up to the requested length."""
 
     status: int
     body: bytes
@@ -33,8 +33,8 @@ class NoAnswer(Exception):
 
 
 class ProgramClient:
-    """The client. It opens a new connection for each request, so that a restarted program is
-    noticed."""
+    """The client. It opens a new connection for each request, so that it notices when a program was
+    restarted."""
 
     def __init__(self) -> None:
         self._http = aiohttp.ClientSession(
@@ -62,9 +62,9 @@ class ProgramClient:
         data: bytes | None = None,
         whole: bool = True,
     ) -> ProgramAnswer:
-        """Return the response, even an error or a redirect. ``whole``: wait for the end of its
-        body, or for ``most_bytes`` of it; otherwise for the first piece, because a program may
-        never end it.
+        """Return the response, even if it is an error or a redirect. ``whole``: wait for the end of
+        the body, or for ``most_bytes`` of it; otherwise wait only for the first piece, because a
+        program may never end the body.
 
         Raises ``NoAnswer``.
         """

@@ -1,5 +1,5 @@
-"""Progress that programs report: JSON lines in the file named by ``MOORAGE_PROGRESS``, or lines of
-the log.
+"""Progress that programs report: JSON lines in the file named by ``MOORAGE_PROGRESS``, or log
+lines.
 
 The newest valid line is the progress. Programs are not trusted: only the end of a file is read, and
 only if it is a regular file with a single name that is not a link.
@@ -34,16 +34,17 @@ _LINE_BYTES = 4096
 _MESSAGE = 200
 _LARGEST = (1 << 53) - 1
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]+")
-# The most candidate lines, because a hostile program could print as many as fit.
+# The maximum number of candidate lines, because a hostile program could print as many as fit.
 _CANDIDATES = 200
 # ``title: 40%|#### | 120/300 [00:12<00:18, 9.80it/s]``, as tqdm prints it. The title is searched
-# from here, because a pattern that begins with arbitrary text takes quadratic time.
+# for from here, because a pattern that starts with arbitrary text takes quadratic time.
 _BAR = re.compile(r"\d{1,3}%\|[^|]*\| (?P<step>\d{1,15})/(?P<of>\d{1,15}) \[")
 
 
 def parse_lines(kernel_id: KernelId, tail: bytes, *, log: bool = False) -> KernelProgress | None:
-    """The newest progress in the end of a file, or None. ``problem`` is the reason why a newer line
-    was ignored. ``log``: other lines are not a problem, and bars of tqdm count."""
+    """The newest progress at the end of a file, or None. ``problem`` is the reason why a newer line
+    was ignored. ``log``: the file is a log, in which other lines are not a problem and tqdm bars
+    are progress."""
     problem = ""
     end = tail if log else tail[: tail.rfind(b"\n") + 1]
     lines = (line for line in reversed(re.split(rb"[\r\n]+", end)) if line.strip())
@@ -63,7 +64,7 @@ def _fields(found: KernelProgress) -> dict[str, Any]:
 
 
 def _parse(kernel_id: KernelId, line: bytes, log: bool) -> KernelProgress | str:
-    """The progress in a line, or the reason why it has none; "" for an ordinary line of a log."""
+    """The progress in a line, or the reason why the line has none; "" for an ordinary log line."""
     if log and (bar := _BAR.search(text := line[-_LINE_BYTES:].decode(errors="replace"))):
         step = int(bar["step"])
         of = int(bar["of"])
@@ -116,7 +117,7 @@ def _check(kernel_id: KernelId, value: Any) -> KernelProgress | str:
 
     if fraction is step is None and not message:
         if isinstance(value.get("reloaded"), bool):
-            return ""  # it acknowledges a reload
+            return ""  # the line acknowledges a reload
         return "a line without fraction, step and message was ignored"
 
     return KernelProgress(
@@ -152,7 +153,7 @@ def read_tail(path: Path) -> bytes | None:
         start = max(0, os.fstat(fd).st_size - _TAIL_BYTES)
         tail = os.pread(fd, _TAIL_BYTES, start)
 
-        # Drop the rest of a line whose beginning was not read.
+        # Drop the rest of a line whose start was not read.
         return tail if start == 0 else tail[tail.find(b"\n") + 1 :]
     except OSError:
         return None
@@ -161,7 +162,7 @@ def read_tail(path: Path) -> bytes | None:
 
 
 def size_of(path: Path) -> int:
-    """Size of a program's file; 0 if ``read_tail`` finds none."""
+    """The size of a program's file; 0 if ``read_tail`` would find none."""
     fd = _open(path)
     if fd is None:
         return 0
@@ -172,8 +173,8 @@ def size_of(path: Path) -> int:
 
 
 def read_from(path: Path, begin: int) -> bytes:
-    """The complete lines in the end of a program's file that were written since it had ``begin``
-    bytes. If it is shorter now, it was rewritten, and all lines count."""
+    """The complete lines at the end of a program's file that were written since it had ``begin``
+    bytes. If the file is now shorter, it was rewritten, and all lines are returned."""
     fd = _open(path)
     if fd is None:
         return b""
@@ -188,7 +189,7 @@ def read_from(path: Path, begin: int) -> bytes:
 
 
 def _open(path: Path) -> int | None:
-    """None if it is missing, or not a regular file with one name."""
+    """Open the file. None if it is missing, or not a regular file with one name."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

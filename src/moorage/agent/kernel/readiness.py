@@ -1,5 +1,5 @@
-"""Readiness check of a kernel: probes over HTTP until it serves requests, and afterwards whether it
-still does."""
+"""A kernel's readiness check: probes over HTTP until the kernel serves requests, and afterwards
+checks whether it still does."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from moorage.common.aio.clock import Clock
 
 _FIRST_PAUSE_S = 0.01
 _WARM_UP_AFTER_S = 1.0
-# Longest pause between two probes while a kernel loads at a site.
+# Longest pause between two probes while a kernel at a site loads.
 _SITE_PAUSE_S = 5.0
-# Interval for reading the progress from the log of a kernel that takes longer to load.
+# Interval at which progress is read from the log of a kernel that takes longer to load.
 _READ_LOG_S = 1.0
 _PROBE_TIMEOUT_S = 60.0
 _PROBE_BYTES = 4096
-# Limits of a check of a ready kernel: its duration, and the size of the metrics.
+# Limits for checking a ready kernel: the duration of a check, and the size of the metrics.
 CHECK_TIMEOUT_S = 10.0
 _METRICS_BYTES = 4 * 1024 * 1024
 UNREACHABLE = EngineMetrics(0, 0, None, 0.0)
@@ -35,8 +35,8 @@ _NO_SUCH_ROUTE = frozenset({404, 405, 501})
 
 class ReadinessCheck:
     """A readiness check. ``last_result`` describes the latest attempt, for the error of a kernel
-    that is never ready. ``read_log``: reads the end of its log, which may show the engine's
-    progress. ``interval_s``: the minimum time between two checks of a ready kernel."""
+    that is never ready. ``read_log``: reads the end of the kernel's log, which may show the
+    engine's progress. ``interval_s``: the minimum time between two checks of a ready kernel."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class ReadinessCheck:
         start is noticed early and a slow start costs few probes. ``on_progress`` is called while
         the server loads (it does not listen yet) and while it warms up (it listens, but no probe
         succeeds)."""
-        if self.interval_s:  # each probe is a call to a site
+        if self.interval_s:  # each probe is a call to the site
             period_s = max(period_s, min(self.interval_s, _SITE_PAUSE_S))
 
         pause = min(_FIRST_PAUSE_S, period_s)
@@ -79,7 +79,7 @@ class ReadinessCheck:
                 pause = min(period_s, pause * 1.3)
 
     async def probe_once(self) -> bool | None:
-        """Whether it serves requests now; None if there was no answer in time."""
+        """Whether the kernel currently serves requests; None if there was no answer in time."""
         self._on_progress = ignore_progress
         async with ProgramClient() as client:
             try:
@@ -90,19 +90,20 @@ class ReadinessCheck:
                 return None
 
     async def read_metrics(self) -> EngineMetrics | None:
-        """The engine's own counters, zeros while it cannot be reached; None if it has none."""
+        """The engine's own counters: zeros while it cannot be reached, None if it has none."""
         status, body = await self._get(PATH)
         if status in _NO_SUCH_ROUTE:
             return None
         return parse_metrics(body.decode(errors="replace")) if status == 200 else UNREACHABLE
 
     async def read_max_model_len(self) -> int | None:
-        """The most tokens of a prompt with its answer; None if the engine does not report it."""
+        """The maximum number of tokens of a prompt and its answer together; None if the engine does
+        not report it."""
         status, body = await self._get(MODELS)
         return parse_max_model_len(body) if status == 200 else None
 
     async def _get(self, path: str) -> tuple[int, bytes]:
-        """Status and body; (0, b"") if the engine cannot be reached."""
+        """The status and the body; (0, b"") if the engine cannot be reached."""
         headers = self._probes[0].headers if self._probes else {}
         try:
             async with ProgramClient() as client:
@@ -121,7 +122,8 @@ class ReadinessCheck:
     async def _probe(self, client: ProgramClient) -> bool:
         for probe in self._probes:
             name = f"{probe.method} {probe.path}"
-            # A refused connection is reported at once; a slow answer means that the server listens.
+            # A refused connection is reported immediately, whereas a slow answer means that the
+            # server is listening.
             slow = asyncio.get_running_loop().call_later(
                 _WARM_UP_AFTER_S, self._on_progress, f"warming up: waiting for the answer to {name}"
             )

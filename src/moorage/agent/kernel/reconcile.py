@@ -66,7 +66,7 @@ Action = Create | Adopt | Stop | Destroy | Remove | ReloadProgram
 
 def accepts(newest: int, applied: int, orders: Orders | OrdersDelta) -> bool:
     """Whether orders can be applied. Orders older than the generation ``newest`` arrived late and
-    are never applied, nor is a delta to other orders than those of ``applied``, the generation in
+    are never applied. A delta is applied only to the orders of ``applied``, the generation in
     force."""
     return orders.generation >= newest and (isinstance(orders, Orders) or orders.base == applied)
 
@@ -79,11 +79,11 @@ def reconcile(
     *,
     among: Iterable[KernelId] | None = None,
 ) -> list[Action]:
-    """The actions that bring the node closer to its orders. ``observed`` has the state of the
-    kernels in the checkpoint and of those found outside it; a missing kernel counts as UNKNOWN.
+    """The actions that bring the node closer to its orders. ``observed`` has the states of the
+    kernels in the checkpoint and of those found outside it; a missing kernel is UNKNOWN.
     ``unlisted``: runtimes that have not listed their kernels. ``among``: the kernels to consider,
-    such as those that have changed; None: all of them. The actions on a kernel do not depend on
-    others.
+    such as those that have changed; None means all of them. The actions on one kernel do not depend
+    on other kernels.
 
     * Without orders (not connected since the start) there are no actions.
     * A kernel in the checkpoint is never created again, whatever its state. Its end is reported
@@ -114,7 +114,7 @@ def reconcile(
                 elif state in ENDED:
                     ends.append(Remove(kernel_id))
         elif known is None and kernel_id in observed:
-            # The record of its reload was lost, too, so it reloads again.
+            # The record of its reload was also lost, so it reloads again.
             adoptions.append(Adopt(replace(spec, reload_generation=0)))
         elif known is None and spec.runtime not in unlisted:
             creations.append(Create(spec))

@@ -1,4 +1,4 @@
-"""Record keeper: the record of one kernel, and its copy in the checkpoint."""
+"""Record keeper: one kernel's record and its copy in the checkpoint."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from moorage.agent.kernel.checkpoint import CheckpointFiles, KernelRecord
 
 
 class RecordKeeper:
-    """The keeper of a record. ``record``: the kernel's record in the checkpoint, except while a
-    change waits to be saved. ``on_change`` is called for each new record."""
+    """The keeper of a record. ``record``: the kernel's record, which is the same as in the
+    checkpoint unless a change is waiting to be saved. ``on_change`` is called for each new
+    record."""
 
     def __init__(
         self,
@@ -28,7 +29,8 @@ class RecordKeeper:
         self._waits_to_be_saved = False
 
     def put(self, record: KernelRecord, *, save_later: bool = False) -> None:
-        """``save_later``: with the next ``save_changes``. Otherwise the caller writes it."""
+        """Replace the record. With ``save_later``, the next ``save_changes`` writes it. Otherwise,
+        the caller does."""
         self.record = record
         self._waits_to_be_saved |= save_later
         self._on_change()
@@ -38,8 +40,8 @@ class RecordKeeper:
             await self.save()
 
     async def save(self) -> None:
-        """Write the record to the checkpoint. A failure (a full disk) must not end the kernel: at
-        worst, a restarted agent has an older record."""
+        """Write the record to the checkpoint. A failure, such as a full disk, must not end the
+        kernel. At worst, a restarted agent has an older record."""
         record = self.record
         self._waits_to_be_saved = False
         try:

@@ -1,7 +1,8 @@
-"""Reload of a kernel's program: asks it to reload its settings, and waits for its acknowledgement.
+"""Reload of a kernel's program: asks the program to reload its settings, and waits for its
+acknowledgement.
 
-One reload of a kernel runs at a time. Requests during a reload collapse into one. The next run of
-the agent repeats an unfinished reload.
+A kernel has at most one reload at a time. Requests that arrive during a reload are merged into one.
+The next run of the agent repeats an unfinished reload.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class ReloadFailed(Exception):
 
 
 class Reloading:
-    """The reloads of one kernel. ``wakeup`` is set when a reload has ended."""
+    """One kernel's reloads. ``wakeup`` is set when a reload has ended."""
 
     def __init__(self, context: AgentContext, wakeup: asyncio.Event) -> None:
         self._context = context
@@ -115,7 +116,7 @@ async def send_signal(context: AgentContext, spec: KernelSpec, handle: Handle, n
 
 async def _post(spec: KernelSpec, how: KernelReload, seen: Observation) -> None:
     """Send the POST request. Raises ``ReloadFailed`` unless the answer is 2xx."""
-    # Imported here because it takes 10 MB, which a node of batch kernels does not need.
+    # Imported here because it takes 10 MB, which a node with only batch kernels does not need.
     from moorage.agent.kernel.program_client import NoAnswer, ProgramClient
 
     url, headers = _target(spec, how, seen)
@@ -138,7 +139,7 @@ async def _post(spec: KernelSpec, how: KernelReload, seen: Observation) -> None:
 
 
 def _target(spec: KernelSpec, how: KernelReload, seen: Observation) -> tuple[str, dict[str, str]]:
-    """URL and headers of the request, with the path of the proxy and the session's key if the app
+    """The URL and headers of the request, with the proxy's path and the session's key if the app
     uses them."""
     host = f"[{seen.host}]" if ":" in seen.host else seen.host
     if not how.port and spec.answers_requests:
@@ -160,7 +161,7 @@ def _target(spec: KernelSpec, how: KernelReload, seen: Observation) -> tuple[str
 
 
 async def _await_line(path: Path, begin: int) -> None:
-    """Wait for a line of progress that acknowledges the reload or reports its failure."""
+    """Wait for a progress line that acknowledges the reload or reports its failure."""
     while True:
         for line in (await asyncio.to_thread(read_from, path, begin)).splitlines():
             try:
