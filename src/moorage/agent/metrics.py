@@ -1,7 +1,7 @@
-"""Prometheus metrics of the agent: its devices, the usage of its kernels, and its own process.
+"""Prometheus metrics of the agent: its devices, its kernels' usage, and its own process.
 
 They are rendered on request from the latest samples, so an ended kernel leaves no series behind.
-The kernels of one node bound their number; the manager exports the sums.
+Their number is bounded by the kernels on one node. The manager exports the sums.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from moorage.common.model.errors import StartupError
 from moorage.common.model.ids import KernelId
 from moorage.common.model.status import ObservedState
 
-# Field of the sample, name of the metric, divisor, description.
+# The sample's field, the metric's name, divisor, description.
 _KERNEL_METRICS = (
     ("cpu", "kernel_processors", 1000, "CPUs in use by a kernel."),
     ("memory", "kernel_memory_bytes", 1, "Memory in use by a kernel."),
@@ -180,15 +180,15 @@ class _MetricsOfSites(Collector):
 
 
 def page_of(metrics: Collector) -> Callable[[], bytes]:
-    """The page of an agent with the metrics of its process, in Prometheus text format."""
+    """An agent's metrics page, including the metrics of its process, in Prometheus text format."""
     registry = daemon_registry("agent")
     registry.register(metrics)
     return lambda: generate_latest(registry)
 
 
 def page_of_sites(agents: Callable[[], Mapping[str, AgentMetrics | None]]) -> Callable[[], bytes]:
-    """The page of several agents in one process, whose series have a label ``agent``. None for an
-    agent that has not started."""
+    """The metrics page of several agents in one process, whose series have a label ``agent``. None
+    stands for an agent that has not started."""
     return page_of(_MetricsOfSites(agents))
 
 
@@ -202,7 +202,7 @@ def _connected(connected: bool) -> Metric:
 
 @asynccontextmanager
 async def serve_metrics(address: str, text: Callable[[], bytes]) -> AsyncIterator[str]:
-    """Serve ``/metrics`` and ``/livez`` on ``address``. Yields the address with the actual port if
+    """Serve ``/metrics`` and ``/livez`` on ``address``. Yields the address, with the actual port if
     port 0 was given. Raises ``StartupError``."""
 
     async def metrics(request: web.Request) -> web.Response:

@@ -38,7 +38,7 @@ class KernelHealth:
         self.metrics: EngineMetrics | None = None
         self.has_metrics = True  # until the engine answers that it has no metrics
         self.max_model_len: int | None = None
-        self._asked = 0  # counts metrics intervals
+        self._asked = 0  # how many times the context length was requested
 
     @property
     def problem(self) -> str:

@@ -1,9 +1,9 @@
 """Recently removed kernels, with their last report.
 
-A manager orders the removal of an ended kernel once its end is stored. If its database then loses
-the end, for example by a failover to a standby without the last commits, the manager believes that
-the kernel is running or never started. So each full report repeats the end of such kernels; a
-manager that knows it ignores the repetition.
+A manager orders the removal of an ended kernel once its end is stored. If the manager's database
+then loses the end, for example in a failover to a standby without the last commits, the manager
+believes that the kernel is running or never started. Each full report therefore repeats the end of
+such kernels. A manager that already knows of it ignores the repetition.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ KEPT = 200
 
 
 class RemovedKernels:
-    """Removed kernels. ``now``: monotonic seconds."""
+    """Removed kernels. ``now`` is in monotonic seconds."""
 
     def __init__(self) -> None:
         self._removed: OrderedDict[KernelId, tuple[float, Observation]] = OrderedDict()

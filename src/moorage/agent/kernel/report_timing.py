@@ -1,9 +1,10 @@
 """Coalescing windows for reports, in seconds: how long a change may wait so that others join its
 report.
 
-A message costs both ends more than its content. The manager acts immediately on a kernel that has
-become ready or has ended, so such a change is reported immediately. A kernel in transition is worth
-a message only if it stays in its state. Applied orders and removed kernels change no decision.
+To both ends, a message costs more than its content. The manager acts immediately on a kernel that
+has become ready or has ended, so such a change is reported immediately. A kernel in transition is
+worth a message only if it stays in its state. Applied orders and removed kernels do not affect any
+decision.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from moorage.common.model.status import ObservedState
 IMMEDIATE = 0.0
 TRANSIENT = 0.05
 HOUSEKEEPING = 0.5
-# Included in the next report, whenever that is sent.
+# Included in the next report, whenever it is sent.
 UNHURRIED = inf
 
 # Called on each change, with its coalescing window.
@@ -31,5 +32,5 @@ _TRANSIENT_STATES = (
 
 
 def coalescing_window(state: ObservedState) -> float:
-    """The window of a kernel's change to ``state``."""
+    """The window for a kernel's change to ``state``."""
     return TRANSIENT if state in _TRANSIENT_STATES else IMMEDIATE

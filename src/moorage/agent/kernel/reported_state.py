@@ -1,4 +1,4 @@
-"""State of one kernel as the agent acts by it, and as it reports it."""
+"""The state of one kernel, as the agent acts on it and as it reports it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from moorage.common.model.status import ObservedState
 
 
 class Basis(Enum):
-    """The source of a state."""
+    """Where a state comes from."""
 
-    RECORD = "record"  # what is to be expected after the last run of the agent
-    OBSERVATION = "observation"  # what this run of the agent has seen or done
+    RECORD = "record"  # what is expected after the agent's last run
+    OBSERVATION = "observation"  # what this run of the agent has observed or done
 
 
 class ReportedState:
-    """``value``: what the agent acts by. ``shown``: what it reports, which is UNKNOWN until it has
-    seen or done something of the kernel. ``activity``: the current step of a kernel that does not
-    run yet, for users. ``on_state`` is called with each new state before ``on_change``."""
+    """``value``: the state that the agent acts on. ``shown``: the state that it reports, which is
+    UNKNOWN until it has observed the kernel or acted on it. ``activity``: the current step of a
+    kernel that is not running yet, for users. ``on_state`` is called with each new state before
+    ``on_change``."""
 
     def __init__(
         self,
@@ -51,7 +52,8 @@ class ReportedState:
             self._on_state(state)
             self._on_change(coalescing_window(state))
         elif before is Basis.RECORD:
-            # The change was expected. A process that starts fast is ready before this is reported.
+            # The change was expected. A process that starts quickly is ready before this is
+            # reported.
             self._on_change(HOUSEKEEPING)
 
     def set_unknown(self) -> None:
@@ -62,7 +64,7 @@ class ReportedState:
         self.show(activity)
 
     def show(self, activity: str) -> None:
-        """Report the kernel's current step, until its state changes."""
+        """Report the kernel's current step until its state changes."""
         if activity != self.activity:
             self.activity = activity
             self._on_change(HOUSEKEEPING)

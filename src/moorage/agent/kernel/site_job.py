@@ -1,4 +1,5 @@
-"""Job of a kernel at a site, described by the site. Times are Unix seconds, 0 if unknown. Pure."""
+"""A kernel's job at a site, as the site describes it. Times are in Unix seconds, 0 if unknown.
+Pure."""
 
 from __future__ import annotations
 
@@ -9,18 +10,18 @@ from moorage.agent.runtimes import RuntimeObservation
 from moorage.common.link.messages import Observation
 from moorage.common.model.status import ObservedState
 
-# An unseen job cannot be running this long after the end of its walltime. The margin is needed
-# because sites kill a little late, and clocks differ.
+# A job that the site does not report cannot still be running this long after its walltime. The
+# margin is needed because sites kill jobs a little late, and clocks differ.
 WALLTIME_GRACE_S = 600.0
-# A site may report the same time slightly differently in each answer.
+# A site may report the same time with slight differences from answer to answer.
 _SAME_S = 1.0
 
 
 @dataclass(slots=True)
 class SiteJobFacts:
-    """Facts about a job. ``finds_address``: only the job knows where it listens: ``address``, with
-    its ``app_ports`` by name. ``unreachable``: why no request reaches its engine; it is not
-    replaced for that before ``kept_until``."""
+    """Facts about a job. ``finds_address``: only the job itself knows where it listens, which is
+    ``address``, with its ``app_ports`` by name. ``unreachable``: why no request reaches its engine;
+    the job is not replaced for this reason before ``kept_until``."""
 
     finds_address: bool = False
     address: tuple[str, int] | None = None
@@ -35,7 +36,7 @@ class SiteJobFacts:
         starts = observed.expected_start or 0.0
         ends = observed.ends_at or self.ends_at
 
-        # Facts of a job that the site does not mention for a moment stay.
+        # If the site temporarily does not mention a job, its facts are kept.
         is_seen = observed.state is ObservedState.RUNNING
         reached = is_seen and bool(observed.unreachable) is not bool(self.unreachable)
         if reached:
@@ -57,7 +58,8 @@ class SiteJobFacts:
         return self.finds_address and self.address is None
 
     def outlived(self, observed: RuntimeObservation, now: float) -> RuntimeObservation | None:
-        """The end of an unknown job once its walltime is over; None: it may be running."""
+        """The end of an unknown job once its walltime is over. None means that it may be
+        running."""
         if observed.state is not ObservedState.UNKNOWN or not self.ends_at:
             return None
         if now < self.ends_at + WALLTIME_GRACE_S:

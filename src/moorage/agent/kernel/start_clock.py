@@ -1,7 +1,8 @@
-"""Clock of a kernel's start timeout: it runs only while the kernel is known to start. Pure.
+"""The clock of a kernel's start timeout, which runs only while the kernel is known to be starting.
+Pure.
 
-Time in the queue of a site does not count, however rarely the queue is observed, nor does time
-without an answer from the runtime about the kernel.
+Time in a site's queue is not counted, however rarely the queue is observed, nor is time during
+which the runtime does not answer about the kernel.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from moorage.common.model.status import ObservedState
 
 @dataclass(slots=True)
 class StartClock:
-    """The clock. ``runs_since``: when it was started, in monotonic seconds; None: it is stopped.
-    ``counted_s``: the seconds counted before that. After a restart of the agent, it starts from 0
-    and is stopped until the first observation."""
+    """The clock. ``runs_since``: when it was started, in monotonic seconds; None if it is stopped.
+    ``counted_s``: the seconds counted before that. After an agent restart, it is at 0 and stopped
+    until the first observation."""
 
     runs_since: float | None = None
     counted_s: float = 0.0
 
     def note(self, state: ObservedState, now: float) -> None:
-        """Note that the kernel was observed in ``state``; until now, it was in the previously
+        """Note that the kernel was observed in ``state``. Until now, it was in the previously
         observed state."""
         if self.runs_since is not None:
             self.counted_s += now - self.runs_since
@@ -31,7 +32,9 @@ class StartClock:
         self.runs_since = now
         if state is ObservedState.UNKNOWN:
             self.runs_since = None
-        elif state is ObservedState.QUEUED:  # its start is still to come, even if it waits again
+        elif (
+            state is ObservedState.QUEUED
+        ):  # it has not started yet, even if it is waiting for a second time
             self.runs_since = None
             self.counted_s = 0.0
 
@@ -42,6 +45,7 @@ class StartClock:
 
 
 def start_timeout(limit_s: float, last_result: str) -> TerminationCause:
-    """The outcome of a start timeout. ``last_result``: of the readiness check, "" for none."""
+    """The outcome of a start timeout. ``last_result``: the result of the last readiness check, or
+    ""."""
     last = f"; last attempt: {last_result}" if last_result else ""
     return TerminationCause(Reason.START_TIMEOUT, f"it was not ready within {limit_s:g} s{last}")

@@ -1,5 +1,5 @@
-"""Trace of a kernel's start: a span for each step that its task takes until it is ready or has
-failed.
+"""Trace of a kernel's start: a span for each step that the kernel's task takes until the kernel is
+ready or has failed.
 
 Disabled tracing is a separate class: without a tracer, or for a session that is not recorded,
 ``StartTrace`` does nothing.
@@ -25,7 +25,7 @@ from moorage.common.telemetry.spans import (
 )
 
 T = TypeVar("T")
-# A step that takes less time had nothing to do.
+# A step that took less time had nothing to do.
 _SHORTEST_S = 0.001
 
 
@@ -33,17 +33,17 @@ class StartTrace:
     """A trace that records nothing."""
 
     async def step(self, name: str, work: Awaitable[T]) -> T:
-        """Run a step of the start, and return the result of ``work``."""
+        """Run a step of the start and return the result of ``work``."""
         return await work
 
     def note(self, state: ObservedState, record: KernelRecord) -> None:
-        """Note that the kernel has reached ``state``. ``record``: includes the outcome, if it has
-        ended."""
+        """Note that the kernel has reached ``state``. ``record`` includes the outcome if the kernel
+        has ended."""
 
 
 class RecordedStart(StartTrace):
-    """A trace that is recorded from ``record.created_at``, even after a restart of the agent, but
-    with steps only since the restart."""
+    """A trace that starts at ``record.created_at``, even after an agent restart, but then only
+    includes the steps since the restart."""
 
     def __init__(
         self, sink: TraceSink, session: SpanContext, record: KernelRecord, clock: Clock
@@ -54,8 +54,8 @@ class RecordedStart(StartTrace):
         self._context = kernel_context(record.kernel_id, session)
         self._created_at = record.created_at
         self._spans: list[Span] = []
-        self._last = clock.now().timestamp()  # end of the last step
-        self._queued_at: float | None = None  # when its job began to wait at a site
+        self._last = clock.now().timestamp()  # when the last step ended
+        self._queued_at: float | None = None  # when the kernel's job started to wait at a site
         self._over = False
 
     async def step(self, name: str, work: Awaitable[T]) -> T:
@@ -146,8 +146,8 @@ def start_trace(sink: TraceSink | None, record: KernelRecord, clock: Clock) -> S
 
 
 def program_traceparent(sink: TraceSink | None, spec: KernelSpec) -> str:
-    """The span that the program continues: that of its kernel's start if the agent records it, else
-    that of its session's start; "" if the session is not traced."""
+    """The span that the program continues: the span of its kernel's start if the agent records it,
+    otherwise the span of its session's start. Empty if the session is not traced."""
     session = None if sink is None else parse_traceparent(spec.traceparent)
     return (
         spec.traceparent if session is None else kernel_context(spec.kernel_id, session).traceparent
@@ -157,7 +157,7 @@ def program_traceparent(sink: TraceSink | None, spec: KernelSpec) -> str:
 def with_log_fields(
     spec: KernelSpec, run: Callable[[], Awaitable[None]]
 ) -> Callable[[], Awaitable[None]]:
-    """``run``, the task of this kernel, with fields that identify the kernel in its log lines."""
+    """``run``, this kernel's task, with fields that identify the kernel in the task's log lines."""
     session = parse_traceparent(spec.traceparent)
     subject = LogFields(
         trace_id="" if session is None else session.trace,

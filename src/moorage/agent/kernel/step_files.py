@@ -1,4 +1,4 @@
-"""Inputs and outputs as steps of a kernel's life: inputs before it starts, outputs when it has
+"""Inputs and outputs as steps in a kernel's life: inputs before it starts, outputs after it has
 ended."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ async def fetch_inputs(
     on_progress: Callable[[str], None],
     interruption: Interruption,
 ) -> None:
-    """Fetch its inputs to this node, unless interrupted. Like the download of a model, this
+    """Fetch the kernel's inputs to this node, unless interrupted. Like a model download, this
     precedes the recorded intent to start."""
     if not spec.inputs:
         return
@@ -39,7 +39,7 @@ async def keep_outputs(
     outcome: KernelOutcome,
     interruption: Interruption,
 ) -> KernelOutcome:
-    """The outcome of a kernel whose program has ended. It is a failure if an output cannot be
+    """The outcome of a kernel whose program has ended, which is a failure if an output cannot be
     kept."""
     if not spec.outputs or outcome.reason is not Reason.EXIT_ZERO:
         return outcome
@@ -53,7 +53,7 @@ async def keep_outputs(
 
 
 async def _failure(work: Coroutine[Any, Any, None]) -> str:
-    """The reason of a failure; "" if it succeeded."""
+    """The reason for a failure; empty if there was none."""
     try:
         await work
     except (MoorageError, OSError) as error:

@@ -1,14 +1,14 @@
 """Kernel task: one supervised task that takes one kernel from its creation to its removal.
 
-Other code only makes requests (``stop``, ``terminate``, ``remove``, ``reloading``). The task alone
+Other code only makes requests (``stop``, ``terminate``, ``remove``, ``reloading``). Only the task
 changes the kernel's state and record: it observes the kernel and the requests, and takes the next
-step. A request may therefore come at any moment, even during creation, without leaving anything
+step. A request can therefore arrive at any moment, even during creation, without leaving anything
 running.
 
-A failure of the task is not a failure of the kernel. Restarted by the supervisor, the task
-continues from the record: it keeps watching a running kernel, destroys a kernel that has to end
-once its grace period has passed, whatever else fails, and undoes a half-failed creation, which ends
-the kernel with ``create-failed``.
+A failure of the task is not a failure of the kernel. When the supervisor restarts it, the task
+continues from the record. It keeps watching a running kernel. A kernel that must end is destroyed
+once its grace period has passed, whatever else fails. A half-failed creation is undone, and its
+kernel ends with ``create-failed``.
 """
 
 from __future__ import annotations
@@ -67,31 +67,31 @@ if TYPE_CHECKING:
 log = structlog.get_logger("moorage.agent.kernel.task")
 NEVER_STARTED = "the agent was killed just before it started the kernel"
 _RETRY_S = 1.0
-# Pauses between attempts to submit a job to a site that does not answer; the last one repeats.
+# Pauses between attempts to submit a job to a site that does not answer. The last one repeats.
 SITE_PAUSES_S = (1.0, 2.0, 5.0, 10.0, 30.0)
-# A replica that cannot be submitted is replaced soon, because another group of its endpoint may
+# A replica that cannot be submitted is replaced soon, because another of its endpoint's groups may
 # have room.
 _SERVING_OUTAGE_S = 60.0
-# A runtime that is slow to return a kernel's log must not delay the kernel's end.
+# A runtime that is slow to return a kernel's log must not delay the end of the kernel.
 _LOG_TAIL_TIMEOUT_S = 10.0
 _LOG_TAIL_BYTES = 8192
 
 
 class Creation(Enum):
-    """How far the creation of a kernel has come."""
+    """How far a kernel's creation has progressed."""
 
     NOT_BEGUN = "not begun"
-    INTENDED = "intended"  # by an earlier run of the agent, which may have started the kernel
-    FAILED = "failed"  # with an unexpected error, which may have left something
+    INTENDED = "intended"  # an earlier run of the agent may have started the kernel
+    FAILED = "failed"  # after an unexpected error, which may have left something behind
     DONE = "done"  # the record has its handle
 
 
 class KernelTask:
-    """``state`` is what the agent acts by. ``on_change`` is called when there is something new to
-    report, or to know of the kernel; ``on_removed`` when only its log remains.
+    """``state`` is the state that the agent acts on. ``on_change`` is called when there is news of
+    the kernel, to be reported or not, and ``on_removed`` when only its log remains.
 
-    ``maybe_started``: an earlier run of the agent intended to start it; the runtime has not
-    answered yet.
+    ``maybe_started``: an earlier run of the agent intended to start the kernel, and the runtime has
+    not said yet whether it exists.
     """
 
     def __init__(
@@ -122,14 +122,14 @@ class KernelTask:
 
         self._creation_failure = ""
 
-        # Requests. ``_wakeup`` is set with each of them, and whenever the kernel must be observed
-        # again.
-        self._end_cause = record.termination  # None: it is not to end
+        # Requests. Each of them sets ``_wakeup``, which is also set whenever the kernel must be
+        # observed again.
+        self._end_cause = record.termination  # None means that it need not end
         self._removal_requested = asyncio.Event()
         self._wakeup = asyncio.Event()
         self._interruption = Interruption(self._wakeup, self._must_end)
 
-        # Progress of readiness and termination.
+        # Progress towards readiness and termination.
         self._probing = Probing(record.kernel_id, context.clock, self._wakeup, self._state.show)
         self.reloading = Reloading(context, self._wakeup)
         self._end = teardown.Termination(context, record.spec)
@@ -156,15 +156,16 @@ class KernelTask:
     def state(self) -> ObservedState:
         return self._state.value
 
-    # Requests, and the report.
+    # Requests and the report.
 
     def stop(self) -> None:
-        """Terminate the kernel, gracefully first, because its order was withdrawn."""
+        """Terminate the kernel because its order was withdrawn, at first gracefully."""
         self._end_cause = self._end_cause or WITHDRAWN
         self._wakeup.set()
 
     def terminate(self, reason: Reason, detail: str) -> None:
-        """Terminate the kernel for a reason of the agent. The first reason counts."""
+        """Terminate the kernel for one of the agent's own reasons. Only the first reason is
+        kept."""
         if self.state not in ENDED and self._end_cause in (None, WITHDRAWN):
             self._end_cause = TerminationCause(reason, detail)
             self._wakeup.set()
@@ -182,7 +183,7 @@ class KernelTask:
     # The task.
 
     async def run(self) -> None:
-        """Take the kernel to its removal. After a failure, another call continues."""
+        """Take the kernel to its removal. After a failure, another call continues the work."""
         try:
             if self.record.outcome is None:
                 outcome = await self._run_to_end()
@@ -228,7 +229,7 @@ class KernelTask:
 
         assert self.record.handle is not None
         if self._end.is_overdue:
-            # Reached only after a failure, when an observation or a graceful stop fails repeatedly.
+            # Reached only after a failure, if an observation or a graceful stop fails repeatedly.
             await teardown.destroy(runtime, self.record.handle, self._log)
             return self._outcome_of(RuntimeObservation(ObservedState.GONE))
 
@@ -246,7 +247,7 @@ class KernelTask:
 
     async def _require_runtime(self) -> None:
         """Block forever if this agent runs without the kernel's runtime, because the kernel's state
-        is unknown."""
+        is then unknown."""
         runtime = self.record.spec.runtime
         if runtime in self._context.runtimes:
             return
@@ -307,7 +308,7 @@ class KernelTask:
             preparing = create.prepare_image(runtime, launch, self._state.show, interruption)
             image_ports = await step("image", preparing)
 
-            # The image may declare service ports in addition to those of the spec.
+            # The image may declare service ports in addition to those in the spec.
             if additional := merge_ports(spec.ports, image_ports)[len(spec.ports) :]:
                 self._kept.put(create.allocate_service_ports(context, self.record, additional))
                 await create.write_intent(context, self.record)
@@ -320,7 +321,7 @@ class KernelTask:
 
         if context.capabilities(spec).max_jobs is None:
             self._state.set(ObservedState.CREATING)
-        else:  # only its site knows whether it starts or waits
+        else:  # only the site knows whether it is starting or waiting
             self._state.prepare("submitting its job")
 
         await create.create_directories(context, spec)
@@ -344,16 +345,17 @@ class KernelTask:
 
             raise create.StartRefused(handle.reason, str(handle))
 
-        # Saved after the next report (decision 15). Until then, the runtime can find the kernel of
-        # the intent.
+        # Saved after the next report (decision 15). Until then, the runtime can find the kernel
+        # from the recorded intent.
         self._creation = Creation.DONE
         self._kept.put(replace(self.record, handle=handle), save_later=True)
         return None
 
     async def _start(self, runtime: Runtime, launch: Launch) -> Handle | CreateFailed | None:
-        """Start the kernel, with retries while its site does not answer. None: it must end.
+        """Start the kernel, and keep retrying while its site does not answer. None means that the
+        kernel must end.
 
-        A job that was not submitted waits like a queued one, so its time does not count. An agent
+        A job that was not submitted waits like a queued one, so this time is not counted. An agent
         that is restarted in between finds no intent to start, and starts over.
         """
         context = self._context
@@ -385,7 +387,7 @@ class KernelTask:
         """Observe the kernel until it has ended, and act on requests."""
         self._probing.use(self.readiness_check())
 
-        # ``create`` has confirmed the start, which replaces the first observation only (decision
+        # ``create`` has confirmed the start, which replaces only the first observation (decision
         # 15).
         observed = RuntimeObservation(ObservedState.RUNNING) if handle.started else None
         while True:
@@ -393,7 +395,7 @@ class KernelTask:
             observed = observed or await runtime.observe(handle)
             if observed.state in ENDED:
                 if observed.exit_code is None:
-                    # some of its processes may remain
+                    # some of the kernel's processes may remain
                     await teardown.destroy(runtime, handle, self._log)
 
                 return self._outcome_of(observed)
@@ -432,17 +434,18 @@ class KernelTask:
 
     @property
     def is_unreachable(self) -> bool:
-        """Whether no request reaches it through its site, so that its health cannot be checked."""
+        """Whether no request reaches the kernel through its site, so that its health cannot be
+        checked."""
         return bool(self._job.unreachable)
 
     def readiness_check(self) -> ReadinessCheck | None:
-        """The readiness check; None if it is ready as soon as it runs."""
+        """The readiness check; None if the kernel is ready as soon as it runs."""
         engine = ENGINES[self.record.spec.engine]
         return create.readiness_check(self._context, self.record, engine, self._job.address)
 
     async def _advance_readiness(self, observed: RuntimeObservation) -> float | None:
-        """Probe the kernel, and report it RUNNING once it is ready. Returns the seconds until the
-        next check, None for no limit."""
+        """Probe the kernel, and report it as RUNNING once it is ready. Returns the seconds until
+        the next check; None means no limit."""
         if self.record.ready:
             self._state.set(ObservedState.RUNNING)
             record = self.reloading.advance(self.record, self.observation())
@@ -457,9 +460,9 @@ class KernelTask:
         if running and not self._job.awaits_address and probing.has_passed:
             self._kept.put(replace(self.record, ready=True), save_later=True)
             if probing.is_needed:
-                # Saved before it is reported, so that a kernel once reported ready stays ready
-                # across restarts of the agent. Kernels without a readiness probe are ready as soon
-                # as they run; a restarted agent re-derives that.
+                # Saved before it is reported, so that a kernel that was reported ready stays ready
+                # across agent restarts. Kernels without a readiness probe are ready as soon as they
+                # run, which a restarted agent derives again.
                 await self._kept.save()
 
             self._state.set(ObservedState.RUNNING)
@@ -476,7 +479,8 @@ class KernelTask:
         return self._check_start_timeout()
 
     def _check_start_timeout(self) -> float:
-        """Terminate the kernel if its start timeout has passed. Returns the seconds until then."""
+        """Terminate the kernel if its start timeout has passed. Returns the seconds until the
+        timeout."""
         limit = self.record.spec.start_timeout_s
         remaining = self._start_clock.remaining_s(limit, self._context.clock.monotonic())
         if remaining <= 0:
@@ -484,7 +488,7 @@ class KernelTask:
         return max(0, remaining)
 
     async def _advance_termination(self, runtime: Runtime, handle: Handle) -> float:
-        """Take the next step of the termination. Returns the seconds until the following step."""
+        """Take the next step of the termination. Returns the seconds until the step after it."""
         self._state.set(ObservedState.STOPPING)
         cause = self._end_cause
         if cause not in (WITHDRAWN, self.record.termination):
@@ -494,7 +498,7 @@ class KernelTask:
         return await self._end.advance(runtime, handle, self._log, running=self.record.ready)
 
     async def _record_outcome(self, outcome: KernelOutcome) -> None:
-        """Report the outcome of the kernel, with the end of its log."""
+        """Report the kernel's outcome, with the end of its log."""
         handle = self.record.handle
         runtime = self._context.runtimes.get(self.record.spec.runtime)
         tail = ""

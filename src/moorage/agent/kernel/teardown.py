@@ -17,18 +17,19 @@ from moorage.common.model.ids import KernelId
 from moorage.common.model.kernel import KernelSpec
 
 _RETRY_S = 1.0
-# Time limit for sending a signal. The runtime may wait for the end of the signal's handler.
+# Time limit for sending a signal. The runtime may wait until the signal handler ends.
 _SIGNAL_S = 2.0
-# The runtime kills a kernel at the end of its grace period. After this margin, the agent does.
+# The runtime kills a kernel at the end of its grace period. If it does not, the agent does so after
+# this margin.
 STOP_MARGIN_S = 3.0
 
 
 class Termination:
     """Termination of a kernel: gracefully first, by force once its grace period has passed. A
     program with a checkpoint signal gets that signal first, with extra time to save its state and
-    end.
+    exit.
 
-    The deadline starts with the first attempt, whatever its result: a kernel that cannot be stopped
+    The deadline is set at the first attempt, whatever its result: a kernel that cannot be stopped
     gracefully is destroyed anyway. A restarted agent starts over.
     """
 
@@ -52,8 +53,8 @@ class Termination:
     async def advance(
         self, runtime: Runtime, handle: Handle, log: FilteringBoundLogger, *, running: bool
     ) -> float:
-        """Take the next step. ``running``: its program has started. Returns the seconds until the
-        following step."""
+        """Take the next step. ``running``: whether the program has started. Returns the seconds
+        until the step after it."""
         self.begin()
         assert self._deadline is not None
 
@@ -85,7 +86,7 @@ class Termination:
         self, handle: Handle, log: FilteringBoundLogger, *, running: bool
     ) -> None:
         """Send the checkpoint signal. A program that cannot be asked is stopped immediately, but a
-        kernel of a cluster waits, because others may still need it."""
+        kernel in a cluster waits, because others may still need it."""
         spec = self._spec
         asked = False
         if running:
@@ -93,7 +94,7 @@ class Termination:
                 async with asyncio.timeout(_SIGNAL_S):
                     await send_signal(self._context, spec, handle, spec.checkpoint_signal)
                 asked = True
-            except TimeoutError:  # its handler is saving the state and has not returned
+            except TimeoutError:  # the handler is saving the state and has not returned
                 asked = True
             except (OSError, RuntimeFailed, ReloadFailed, SignalRefused) as error:
                 log.warning("the program got no checkpoint signal", error=str(error))
@@ -106,8 +107,8 @@ class Termination:
 
 
 async def remove(context: AgentContext, record: KernelRecord, log: FilteringBoundLogger) -> None:
-    """Remove everything of an ended kernel except its log, the checkpoint record last. Release its
-    ports."""
+    """Remove everything that belongs to an ended kernel except its log. The checkpoint record is
+    removed last. Release its ports."""
     runtime = context.runtimes.get(record.spec.runtime)
     if record.handle is not None and runtime is not None:
         await destroy(runtime, record.handle, log)
@@ -146,7 +147,7 @@ async def find(
     on_no_answer: Callable[[], None] = lambda: None,
 ) -> Handle | None:
     """The kernel's handle, or None if the runtime has no such kernel. ``on_no_answer`` is called
-    for each failed attempt: until the runtime answers, the kernel may exist and keeps its
+    for each failed attempt. Until the runtime answers, the kernel may exist and keeps its
     devices."""
     while True:
         try:

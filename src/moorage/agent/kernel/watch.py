@@ -1,5 +1,5 @@
-"""Wait for a change of one kernel, which its runtime reports, a request causes, or a timeout
-brings."""
+"""Waits for a change in one kernel: the runtime reports one, a request arrives, or a timeout
+passes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def wait_for_change(
     finally:
         await cancel_and_wait(waiting)
 
-    # Without this, a runtime whose ``wait`` fails immediately would be observed without a pause.
+    # Otherwise, a runtime whose ``wait`` fails immediately would be observed without a pause.
     raise_failure(waiting)
 
 

@@ -1,4 +1,4 @@
-"""Answers to the manager's requests for logs and workspaces, each in a separate call beside the
+"""Answers to the manager's requests for logs and workspaces, each in a separate call alongside the
 agent's stream."""
 
 from __future__ import annotations
@@ -41,32 +41,33 @@ async def send_log(
     current = asyncio.current_task()
     assert current is not None
 
-    # The manager ends the call when its reader has disconnected. A silent kernel may write nothing
-    # for a long time.
+    # The manager ends the call when its reader has disconnected. This must be noticed even if the
+    # kernel writes nothing for a long time.
     call.add_done_callback(lambda _: current.cancel())
 
     def chunk(data: bytes = b"", **fields: Any) -> agent_pb2.LogChunk:
         return agent_pb2.LogChunk(request_id=request.request_id, data=data, **fields)
 
     try:
-        # Identifies the request, even if the log stays empty for a long time. An error of opening
-        # it comes next.
+        # Identifies the request, even if the log stays empty for a long time. If it cannot be
+        # opened, the error is sent next.
         await call.write(chunk(marks_end=True, timed=request.is_timed))
         try:
             async with aclosing(open_log(request)) as pieces:
-                is_told = False  # or the number of its first byte is unknown
+                is_told = False  # or the first byte's number is unknown
                 async for given in pieces:
                     piece = given if isinstance(given, LogPiece) else LogPiece(given)
                     if not is_told and piece.offset is not None:
-                        # In a separate message, because the log may stay silent for a long time.
+                        # This is a separate message, because nothing may be logged for a long time.
                         await call.write(chunk(offset=piece.offset))
 
                     is_told = is_told or piece.offset is not None or bool(piece.data)
                     for start in range(0, len(piece.data), _CHUNK):
                         await call.write(chunk(piece.data[start : start + _CHUNK]))
         except OutputLost:
-            # End without the mark of its end: the reader looks for the place and reports the loss.
-            # The end is orderly, because a cancelled call would lose the data in front of the gap.
+            # End without an end mark, so that the reader looks for the place and reports the loss.
+            # The call is ended in an orderly way, because a cancelled call would lose the data
+            # before the gap.
             pass
         except (MoorageError, OSError) as error:
             await call.write(chunk(error=str(error)))

@@ -1,7 +1,7 @@
 """Client of the agent link: a gRPC stream with reports up and orders down, and calls for logs,
 commands, workspaces and usage.
 
-It reconnects with backoff for as long as it runs. Each stream begins with the full state in both
+It reconnects with backoff as long as it runs. Each stream starts with the full state in both
 directions and continues with deltas (``common.link.sync``).
 """
 
@@ -60,8 +60,8 @@ from moorage.common.model.resource_usage import UsageReport
 
 log = structlog.get_logger("moorage.agent.link.client")
 
-# Changes come in bursts. The first change of a burst is reported immediately, then a pause follows.
-# A busy manager asks for a longer pause, up to this.
+# Changes arrive in bursts. The first change in a burst is reported immediately, followed by a
+# pause. A busy manager asks for a longer pause, up to this.
 _MAX_REQUESTED_PAUSE_S = 1.0
 _MAX_REQUESTED_INTERVAL_S = 600.0
 # The agent leaves a manager whose connection works but which reads no reports for this long.
@@ -78,15 +78,15 @@ class _WaitingUsage:
 
 
 class LinkClient:
-    """The client. ``run`` dials through ``dialer`` until it is cancelled; after a shutdown notice,
-    it waits for the cancellation. A supervisor restarts it.
+    """The client. ``run`` dials through ``dialer`` until it is cancelled. After a shutdown notice,
+    it waits to be cancelled. A supervisor restarts it.
 
     ``stream_numbers`` numbers the streams (``Report.stream``). ``make_report(whole)`` returns the
     full report, or what may have changed since its last call. ``apply_orders`` returns False for
-    orders that it refuses; deltas follow full orders. ``on_connect`` is called when the first
+    orders that it refuses. Deltas follow full orders. ``on_connect`` is called when the first
     orders of a stream have been applied, and ``on_disconnect`` when that stream has ended.
-    ``leases`` ask for contact, and are renewed by it. ``stub``: of the current connection.
-    ``on_proxies``: gets the proxies to dial out to, and the peer ids of those that were revoked.
+    ``leases`` ask for contact, and contact renews them. ``stub`` belongs to the current connection.
+    ``on_proxies`` is called with the proxies to dial out to and the peer ids of revoked proxies.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class LinkClient:
         self._stream_number = 0
         self._on_connect = on_connect
         self._on_disconnect = on_disconnect
-        self._leases = leases or KernelLeases(Path(), clock)  # it does nothing without kernels
+        self._leases = leases or KernelLeases(Path(), clock)  # does nothing without kernels
         self._report_due = asyncio.Event()
         self._report_timer: asyncio.TimerHandle | None = None
         self._shutting_down = asyncio.Event()
@@ -134,9 +134,11 @@ class LinkClient:
         self._orders_wanted = False
         self._requested_pause_s = 0.0
         self._requested_interval_s = 0.0
-        self._departure: Departure | None = None  # of the current stream, or of the last one
+        self._departure: Departure | None = (
+            None  # the departure of the current stream, or of the last one
+        )
 
-        # Whether the manager accepts usage in reports, and the usage for the next one.
+        # Whether the manager accepts usage in reports, and the usage for the next report.
         self._usage_in_reports = False
         self._usage: _WaitingUsage | None = None
         self._holds_usage = False
@@ -153,9 +155,10 @@ class LinkClient:
         return self._usage is None and not self._holds_usage
 
     async def send_usage(self, make: MakeUsage) -> bool:
-        """Send the usage that ``make`` returns. If it goes with the next report, which may wait for
-        up to ``interval_s``, ``make`` is called only then, so that the usage is current. False:
-        there is no connection, or it ended or the manager did not accept the usage in time."""
+        """Send the usage that ``make`` returns. If the usage is sent with the next report, which
+        may be up to ``interval_s`` away, ``make`` is called only then, so that the usage is
+        current. False means that there is no connection, that it ended, or that the manager did not
+        accept the usage in time."""
         if self.stub is None or not self.connected:
             return False
         if self._usage_in_reports:
@@ -185,8 +188,9 @@ class LinkClient:
             self._report_timer = loop.call_at(due, self._report_due.set)
 
     def _follow(self, wire: agent_pb2.ManagerMessage) -> None:
-        """Learn about managers, and pause between reports as this one asks. It must know the
-        longest pause that is kept, because it counts three missing heartbeats as silence."""
+        """Learn about other managers, and pause between reports as long as this manager asks. It
+        must know the longest pause that the agent makes, because it takes three missing heartbeats
+        for silence."""
         if wire.managers:
             self._dialer.learn(wire.managers)
         if wire.HasField("dialout"):
@@ -244,8 +248,8 @@ class LinkClient:
             await asyncio.sleep(self._dialer.redial.next_delay_s())
 
     def _goes(self) -> bool:
-        """Whether the stream has ended because the agent switches to another manager, which has
-        answered."""
+        """Whether the stream has ended because the agent is switching to another manager, which has
+        already answered."""
         if self._departure is None or not self._departure.has_begun:
             return False
         self._dialer.redial.succeeded()
@@ -255,8 +259,8 @@ class LinkClient:
 
     async def send_shutdown_notice(self, timeout_s: float = 2.0) -> None:
         """Send a last report, and wait up to ``timeout_s`` until the manager has applied it.
-        Returns immediately when no stream is open. It does not wait for orders, because a manager
-        with any report may place kernels here."""
+        Returns immediately if no stream is open. An open stream is enough, even without orders,
+        because a manager that has any report from this agent may place kernels on it."""
         if not self._is_open:
             return
 
@@ -269,7 +273,7 @@ class LinkClient:
             log.warning("the manager did not confirm the last report")
 
     def _log_disconnect(self, cause: str) -> None:
-        # Once per cause, not once per attempt.
+        # Logged once per cause rather than once per attempt.
         manager = self._dialer.target
         if cause != self._logged_causes.get(manager) and not self._shutting_down.is_set():
             log.warning("not connected to the manager, trying again", manager=manager, why=cause)
@@ -407,7 +411,7 @@ class LinkClient:
 
                 sent_at = self._clock.monotonic()
                 try:
-                    # The jitter separates agents that have connected at the same moment.
+                    # The jitter spreads out agents that have connected at the same moment.
                     interval_s = self.interval_s * self._clock.jitter(0.1) / 1.1
                     async with asyncio.timeout(min(interval_s, self._leases.due_in())):
                         await self._report_due.wait()
@@ -420,8 +424,8 @@ class LinkClient:
             pass  # the reading side logs the cause
 
     def _add_usage(self, message: agent_pb2.Report) -> bool:
-        """Add the waiting usage. An encoding error goes to the sender of the usage, not to the
-        report."""
+        """Add the waiting usage. An encoding error is raised to the sender of the usage and does
+        not affect the report."""
         if self._usage is None:
             return False
 
@@ -456,7 +460,7 @@ class LinkClient:
 
 
 def _end_with(sender: asyncio.Task[None], call: Any) -> None:
-    """End the stream if the sender fails, because a stream without reports is useless, and
+    """End the stream if the sender fails, because a stream without reports is useless, and then
     reconnect."""
     if not sender.cancelled() and sender.exception() is not None:
         call.cancel()

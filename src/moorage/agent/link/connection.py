@@ -1,5 +1,5 @@
-"""gRPC connection of the agent link: its options, the decoding of messages, and the reason of its
-end in words."""
+"""gRPC connection of the agent link: its options, the decoding of messages, and an explanation of
+why it ended."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ OPTIONS = [
     (
         "grpc.http2.ping_timeout_ms",
         4_000,
-    ),  # applies in addition to the former; its default is a minute
+    ),  # applies in addition to the option above; its default is a minute
     ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.bdp_probe", 0),  # as in the manager: a ping for each message
+    ("grpc.http2.bdp_probe", 0),  # as on the manager: a ping for each message
     ("grpc.http2.lookahead_bytes", 1024 * 1024),
     ("grpc.http2.max_pings_without_data", 0),
     # Each attempt gets its own connection, so that our backoff applies instead of a shared
@@ -48,7 +48,8 @@ _IN_A_THREAD = 500
 
 
 async def if_many(kernels: Sized, work: Callable[[A], B], argument: A) -> B:
-    """``work(argument)``, in a thread if so many kernels would block the event loop."""
+    """``work(argument)``, in a thread if there are so many kernels that they would block the event
+    loop."""
     many = len(kernels) > _IN_A_THREAD
     return await asyncio.to_thread(work, argument) if many else work(argument)
 

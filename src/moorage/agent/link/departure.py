@@ -1,7 +1,7 @@
-"""Departure from a manager to a better one, which has its database or fewer agents.
+"""Departure from a manager to a better one, which has access to its database or has fewer agents.
 
 The agent leaves only once the other manager answers. It leaves for an equal manager only while it
-serves no command and no log, which end with the connection.
+is not serving a command or log, because these end with the connection.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.link.dial import Dialer
 from moorage.common.link.messages import FullReportRequest
 
-_SEARCH_EVERY_S = 2.0  # for a manager that has its database
-# Interval and number of checks whether the agent is free to switch to an equal manager.
+_SEARCH_EVERY_S = 2.0  # for a manager that has access to its database
+# How often, and how many times, to check whether the agent is free to switch to an equal manager.
 _LOOK_S = 0.2
 _LOOKS = 100
 
 
 class Departure:
-    """The departure of one stream. ``served``: the requests that it is serving. ``leave`` ends the
-    stream; ``has_begun`` is true from then on."""
+    """The departure of one stream. ``served``: the requests that the stream is serving. ``leave``
+    ends the stream, and ``has_begun`` is true from then on."""
 
     def __init__(
         self, dialer: Dialer, clock: Clock, served: Collection[Any], leave: Callable[[], object]
@@ -37,8 +37,8 @@ class Departure:
         self.has_begun = False
 
     def consider(self, request: FullReportRequest) -> None:
-        """Consider the manager's advice whether another manager serves better. Its last advice
-        counts."""
+        """Consider the manager's advice about whether another manager would serve better. The
+        latest advice applies."""
         if self._task is not None:
             self._task.cancel()
         if request.no_database:
@@ -50,8 +50,8 @@ class Departure:
         await cancel_and_wait(self._task)
 
     async def _leave_for_better(self) -> None:
-        """Leave a manager that has lost its database, but only for one that has it: otherwise
-        nothing would be gained, and commands would be cut off."""
+        """Leave a manager that has lost its database, but only for one that can reach it.
+        Otherwise, nothing would be gained, and commands would be cut off."""
         found = False
         while not found:
             await asyncio.sleep(_SEARCH_EVERY_S / 2 * self._clock.jitter(0.5))
@@ -60,8 +60,8 @@ class Departure:
         self._leave()
 
     async def _leave_for(self, manager: str) -> None:
-        """Leave for an equal manager. Stay if the agent stays busy or the other manager does not
-        answer, because another agent may leave instead."""
+        """Leave for an equal manager. The agent stays if it remains busy or the other manager does
+        not answer, because another agent may leave instead."""
         if manager not in self._dialer.redial.others:
             return
 

@@ -1,5 +1,5 @@
-"""Calls about outputs of steps: fetching an output from the agent that has it, and asking which are
-still needed."""
+"""Calls about step outputs: fetching an output from the agent that has it, and asking which outputs
+are still needed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _ASK_S = 10.0
 
 
 class OutputLink:
-    """The calls. ``stub``: of the current connection to a manager; None while there is none."""
+    """The calls. ``stub`` belongs to the current connection to a manager; None while there is no
+    connection."""
 
     def __init__(
         self, agent_id: AgentId, dialer: Dialer, stub: Callable[[], AgentLinkStub | None]
@@ -31,8 +32,9 @@ class OutputLink:
     async def fetch(
         self, kernel_id: KernelId, session_id: SessionId, output: str
     ) -> AsyncGenerator[bytes, None]:
-        """Yield the output as the other agent sends it; it is complete at the end of the iteration.
-        Raises ``NotFound`` if it does not exist, and ``OSError`` if it may be available later."""
+        """Yield the output as the other agent sends it. It is complete when the iteration ends.
+        Raises ``NotFound`` if it does not exist, and ``OSError`` if it may become available
+        later."""
         stub = self._stub()
         if stub is None:
             raise ConnectionError("there is no connection to a manager")
@@ -59,7 +61,7 @@ class OutputLink:
             call.cancel()
 
     async def needed(self, sessions: Sequence[SessionId]) -> frozenset[SessionId] | None:
-        """The sessions among ``sessions`` whose outputs may still be needed; None without an
+        """The sessions among ``sessions`` whose outputs may still be needed; None if there was no
         answer."""
         stub = self._stub()
         if stub is None:

@@ -1,4 +1,4 @@
-"""Models from a hub, fetched into the cache of the node before an engine starts."""
+"""Models from a hub, fetched into the node's cache before an engine starts."""
 
 from moorage.agent.models.fetching import (
     FetchedModel,

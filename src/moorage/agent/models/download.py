@@ -1,15 +1,15 @@
-"""Program that fetches a model into the hub's cache of this node.
+"""Program that fetches a model into this node's hub cache.
 
 Run as ``python -P download.py MODEL REVISION [UMASK]``.
 
 It prints lines of JSON: ``{"done": bytes, "total": bytes}`` during the download, then ``{"path":
 ...}``, or ``{"error": ..., "reason": ...}`` with exit status 1. It runs in a separate process
-because huggingface-hub takes much memory, and so that a download can be ended at any moment. It
-ends when its standard input ends.
+because huggingface-hub uses much memory, and so that a download can be stopped at any moment. It
+exits when its standard input ends.
 
 Large files are fetched here into a partial file that the next run continues, because
-huggingface-hub restarts downloads since 1.18. It then finds the files in its cache and does the
-rest: small files, links, references.
+huggingface-hub has restarted downloads from the beginning since 1.18. huggingface-hub then finds
+the files in its cache and does the rest: small files, links, references.
 """
 
 from __future__ import annotations
@@ -41,13 +41,14 @@ from moorage.common.hub.selection import (
 
 _LARGE = 8 * 1024 * 1024
 _CHUNK = 4 * 1024 * 1024
-# Attempts in a row without new data, and the first pause between two attempts, which grows.
+# Attempts in a row without new data, and the first pause between two attempts. Later pauses are
+# longer.
 _ATTEMPTS = 5
 _PAUSE_S = 1.0
-# Partial files of huggingface-hub that have not been written for this long belong to killed
+# huggingface-hub's partial files that have not been written to for this long belong to killed
 # downloads.
 _ORPHAN_S = 24 * 3600
-# Space to leave free on the disk.
+# Space to leave free on disk.
 _SPARE = 1024**3
 
 
@@ -62,7 +63,7 @@ class DownloadFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RemoteFile:
-    """A file on the hub. ``sha256``: of a large file; "" for others."""
+    """A file on the hub. ``sha256``: a large file's checksum; empty for other files."""
 
     name: str
     size: int
@@ -89,7 +90,7 @@ def main() -> int:
 
 def _exit_with_agent() -> None:
     """Exit when standard input, a pipe from the agent, ends, so that the agent's next run does not
-    wait for this one's lock."""
+    wait for the lock that this program holds."""
     while os.read(0, 1):  # the interpreter's exit needs the lock of `sys.stdin`
         pass
     _agent_ended.set()
@@ -97,7 +98,7 @@ def _exit_with_agent() -> None:
 
 
 def fetch(hub: HubSettings, model: str, revision: str) -> Path:
-    """The directory of the model, or its first file for GGUF. Raises ``DownloadFailed``."""
+    """The model's directory, or its first file for GGUF. Raises ``DownloadFailed``."""
     name = split_id(model)[0]
     listed = _list(hub, name, revision)
     if listed is None:
@@ -132,7 +133,7 @@ def fetch(hub: HubSettings, model: str, revision: str) -> Path:
 
 
 def _list(hub: HubSettings, name: str, revision: str) -> tuple[str, list[RemoteFile]] | None:
-    """List the model's files. None: the hub cannot be reached."""
+    """List the model's files. None means that the hub cannot be reached."""
     import httpx2
     from huggingface_hub import HfApi
     from huggingface_hub.errors import (
@@ -181,7 +182,7 @@ def _list(hub: HubSettings, name: str, revision: str) -> tuple[str, list[RemoteF
 
 
 def _from_cache(hub: HubSettings, model: str, revision: str) -> Path:
-    """The model in the cache, if the hub cannot confirm that it is complete."""
+    """The model in the cache, for when the hub cannot confirm that it is complete."""
     from moorage.common.hub.cache import cached_snapshot, weight_files
 
     snapshot = cached_snapshot(hub.cache, split_id(model)[0], revision)
@@ -281,7 +282,7 @@ def _fetch_large(
 
 
 def _read_digest(out: Any, digest: Any, size: int) -> int:
-    """The digest of the bytes that an earlier run left, at most the size of the file."""
+    """The digest of the bytes that an earlier run left behind, at most the size of the file."""
     out.seek(0, os.SEEK_END)
     if out.tell() > size:
         out.truncate(0)
@@ -303,8 +304,8 @@ def _stream(url: str, start: int) -> Iterator[bytes]:
 
     headers = build_hf_headers() | ({"Range": f"bytes={start}-"} if start else {})
     try:
-        # Not `http_stream_backoff`, which mistakes an interruption of the body for one before the
-        # head.
+        # `http_stream_backoff` is not used because it mistakes an interruption in the body for one
+        # before the head.
         with get_session().stream(
             "GET", url, headers=headers, follow_redirects=True, timeout=60
         ) as response:
@@ -324,7 +325,7 @@ def _finish(hub: HubSettings, name: str, revision: str, files: list[str]) -> Pat
 
     disable_progress_bars()
     try:
-        # Escape brackets and stars, which would be patterns.
+        # Escape brackets and stars, which would otherwise be patterns.
         patterns = ["".join(f"[{c}]" if c in "*?[" else c for c in file) for file in files]
         return Path(
             snapshot_download(name, revision=revision, cache_dir=hub.cache, allow_patterns=patterns)
@@ -349,8 +350,8 @@ def _mark(cache: Path, model: str, commit: str, files: list[RemoteFile]) -> None
 
 
 def _sweep(blobs: Path) -> None:
-    """Remove the remains of killed downloads of huggingface-hub, by the clock of the file
-    system."""
+    """Remove the remains of huggingface-hub's killed downloads, according to the file system's
+    clock."""
     os.utime(blobs)
     now = blobs.stat().st_mtime
     for path in blobs.glob("*.incomplete"):
@@ -363,8 +364,8 @@ def _sweep(blobs: Path) -> None:
 
 @contextmanager
 def _locked(cache: Path, name: str) -> Iterator[None]:
-    """Lock a model, so that this node downloads it once at a time. A second download finds it in
-    the cache."""
+    """Lock a model, so that this node runs one download of it at a time. A second download then
+    finds it in the cache."""
     folder = cache / ".locks"
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""Download step of a model: whether a kernel needs it, the program that does it, and its progress.
+"""Model download step: whether a kernel needs it, the program that performs it, and its progress.
 
 This step is the only writer of a cache that several tenants read. Their kernels choose neither
-where it writes nor which hub and token fill such a cache.
+where it writes nor which hub and token are used to fill such a cache.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from moorage.common.model.reasons import Reason
 from moorage.common.model.slots import format_amount
 
 PROGRAM = ("-P", str(Path(__file__).with_name("download.py")))
-# The kernel's variables for the hub and for proxies. Others are left out because the download is
-# not the kernel's program.
+# The kernel's variables for the hub and for proxies. Others are left out because the kernel's
+# program does not run the download.
 _OF_KERNEL = (
     "HF_",
     "HTTP_PROXY",
@@ -43,31 +43,31 @@ _STOP_S = 5.0
 # Branches, tags and commits, also in namespaces like refs/pr/1. The program uses them as file
 # names.
 _REVISION = re.compile(r"[A-Za-z0-9_][\w.-]*(/[A-Za-z0-9_][\w.-]*)*", re.ASCII)
-# Any user of a container can read its model; only the agent can write it.
+# Any user in a container can read its model. Only the agent can write it.
 _READABLE_UMASK = 0o022
 
 
 @dataclass(frozen=True, slots=True)
 class FetchedModel:
-    """A fetched model. ``path``: the path that the engine loads. ``folder``: the node's directory
-    that its container mounts read-only below ``MODELS``; "" for a process."""
+    """A fetched model. ``path``: the path that the engine loads. ``folder``: the directory on the
+    node that the container mounts read-only below ``MODELS``; empty for a process."""
 
     path: str
     folder: str = ""
 
 
 def is_fetched(spec: KernelSpec) -> bool:
-    """Return whether the agent fetches its model: it is an id on a hub, and huggingface-hub is
-    installed. Otherwise an engine that is able to fetches it."""
+    """Return whether the agent fetches the kernel's model: the model is an id on a hub, and
+    huggingface-hub is installed. Otherwise, the engine fetches it if it can."""
     if spec.engine == "llamacpp":
         return is_gguf_id(spec.model)
     return _loads_from_hub(spec) and _is_installed()
 
 
 def is_shared(spec: KernelSpec) -> bool:
-    """Return whether a container loads its model from the cache that all containers of the node
-    read. A model from a member's own hub or token is not shared: it is for the member's project
-    only, and the engine downloads it inside its container."""
+    """Return whether a container loads its model from the cache that all of the node's containers
+    read. A model from a member's own hub or token is not shared, because it is only for the
+    member's project, and the engine downloads it inside its container."""
     own_hub = spec.isolated and any(name.startswith("HF_") for name in spec.env)
     return _loads_from_hub(spec) and not own_hub
 
@@ -78,7 +78,7 @@ def _loads_from_hub(spec: KernelSpec) -> bool:
 
 
 def find_unfetchable(spec: KernelSpec) -> str:
-    """Why the agent cannot fetch a model that it has to fetch; "" if no obstacle is known."""
+    """Why the agent cannot fetch a model that it must fetch; empty if no obstacle is known."""
     if spec.engine == "llamacpp" and is_gguf_id(spec.model) and not _is_installed():
         return f"the model {spec.model!r} is on a hub: pip install 'moorage[hub]' on this node"
     return ""
@@ -87,11 +87,10 @@ def find_unfetchable(spec: KernelSpec) -> str:
 async def fetch(
     spec: KernelSpec, agent_env: Mapping[str, str], on_progress: Callable[[str], None]
 ) -> str:
-    """Fetch the model of a kernel into the cache of this node; return its directory, or its file
-    for GGUF.
+    """Fetch a kernel's model into this node's cache; return its directory, or its file for GGUF.
 
     A model that was completely fetched at this revision is used unchanged, without asking the hub.
-    A cancellation ends the download; the next call continues it. Raises ``CreateFailed``.
+    Cancelling the call stops the download, and the next call continues it. Raises ``CreateFailed``.
     """
     return await _fetch(spec, _environment(agent_env, spec.env), on_progress)
 
@@ -99,11 +98,11 @@ async def fetch(
 async def fetch_shared(
     spec: KernelSpec, cache: Path, agent_env: Mapping[str, str], on_progress: Callable[[str], None]
 ) -> FetchedModel | None:
-    """Fetch the model of a container into ``cache``, as ``fetch`` does. None: huggingface-hub is
-    not installed and the cache lacks the model, so the engine downloads it inside the container.
+    """Fetch a container's model into ``cache``, as ``fetch`` does. None means that huggingface-hub
+    is not installed and the cache lacks the model, so the engine downloads it inside the container.
 
-    The variables of the kernel are used only if its owner is an administrator, because the model is
-    for everybody.
+    The kernel's variables are used only if its owner is an administrator, because the model is
+    shared by all tenants.
     """
     hub_cache = cache / "huggingface" / "hub"
     env = _environment(agent_env, {} if spec.isolated else spec.env) | {
@@ -122,7 +121,7 @@ async def fetch_shared(
 
 
 def _find_snapshot(cache: Path, model: str, revision: str) -> Path | None:
-    """Find a model that somebody else has put there, with its weights."""
+    """Find a model, with its weights, that was put into the cache by other means."""
     snapshot = cached_snapshot(cache, model, revision)
     return snapshot if snapshot and weight_files(path.name for path in snapshot.iterdir()) else None
 
@@ -133,7 +132,7 @@ async def _fetch(
     on_progress: Callable[[str], None],
     umask: int | None = None,
 ) -> str:
-    """Fetch a model. ``umask``: of the files; None: that of the agent."""
+    """Fetch a model. ``umask``: the umask for its files; None means the agent's."""
     hub = HubSettings.from_environment(env)
     revision = _revision(spec)
     found = await asyncio.to_thread(find_complete, hub.cache, spec.model, revision)
@@ -141,7 +140,7 @@ async def _fetch(
         return str(found)
 
     on_progress("downloading")
-    # The program sets the umask, because uvloop cannot.
+    # The program sets the umask itself, because uvloop cannot.
     umasks = () if umask is None else (f"{umask:o}",)
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, *PROGRAM, spec.model, revision, *umasks),
@@ -177,7 +176,7 @@ def describe(done: int, total: int) -> str:
 async def _follow(
     process: asyncio.subprocess.Process, on_progress: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Follow the output; return the last line that is not progress."""
+    """Follow the output and return the last line that is not progress."""
     assert process.stdout is not None
     last: dict[str, Any] = {}
     async for line in process.stdout:

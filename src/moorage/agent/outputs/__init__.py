@@ -1,5 +1,4 @@
-"""Outputs of steps on this node: keeping them, fetching them from other nodes, and removing
-them."""
+"""Step outputs on this node: keeping them, fetching them from other nodes, and removing them."""
 
 from moorage.agent.outputs.service import NoOutputs as NoOutputs
 from moorage.agent.outputs.service import Outputs as Outputs

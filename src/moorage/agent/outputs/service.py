@@ -1,10 +1,10 @@
-"""Outputs of steps: kept when a kernel has succeeded, fetched before a kernel starts, removed when
-unneeded.
+"""Step outputs: kept when a kernel has succeeded, fetched before a kernel starts, and removed when
+no longer needed.
 
 The manager relays an output from the agent that has it. An agent keeps asking until it learns that
 the output does not exist, because the other agent or the manager may be about to return. Fetched
-outputs stay for other kernels of this node, so a kernel that is ordered again continues where it
-was.
+outputs are kept for other kernels on this node, so a kernel that is ordered again continues where
+it was.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Outputs(Protocol):
 
 
 class NoOutputs:
-    """``Outputs`` of an agent whose kernels have none."""
+    """``Outputs`` for an agent whose kernels have none."""
 
     def path(self, input_: KernelInput) -> Path:
         raise NotFound(f"output {input_.output!r} is not on this node")
@@ -67,7 +67,7 @@ class NoOutputs:
 
 
 class OutputService:
-    """The outputs of an agent. ``in_use`` returns the sessions that have a kernel here."""
+    """An agent's outputs. ``in_use`` returns the sessions that have a kernel here."""
 
     def __init__(
         self, store: NodeOutputs, link: OutputRequests, in_use: Callable[[], Collection[SessionId]]
@@ -136,7 +136,7 @@ class OutputService:
             copy.disconnect()
 
     def opener(self, open_log: OpenLog) -> OpenLog:
-        """A function that opens logs with ``open_log``, and these outputs."""
+        """A function that opens logs with ``open_log``, and also opens these outputs."""
 
         def opened(request: LogRequest) -> AsyncGenerator[bytes | LogPiece, None]:
             return self._read(request) if request.output else open_log(request)
@@ -154,8 +154,8 @@ class OutputService:
             copy.disconnect()
 
     async def remove_unneeded(self) -> None:
-        """Remove the outputs that no step needs any more, according to a manager. Without an
-        answer, all stay."""
+        """Remove the outputs that, according to a manager, no step needs any more. If there is no
+        answer, all are kept."""
         kept = await asyncio.to_thread(self._store.sessions)
         for idle in [key for key, lock in self._fetching.items() if not lock.locked()]:
             del self._fetching[idle]

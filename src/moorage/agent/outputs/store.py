@@ -1,8 +1,8 @@
-"""Files of outputs on this node.
+"""Output files on this node.
 
 STATE/outputs/<session id>/<output>/ has the read-only directory ``files``, and ``about`` with the
 SHA-256 of its tar stream and its size. It appears atomically once it is complete. Incomplete
-outputs are in STATE/outputs/.partial, which the agent's next start empties.
+outputs are in STATE/outputs/.partial, which the agent empties when it next starts.
 
 The directory belongs to the agent, not to the kernel that filled it: every file is copied, no link
 is followed, and a link that leads out of the output is refused.
@@ -41,19 +41,19 @@ class OutputDamaged(MoorageError):
 
 
 class NodeOutputs:
-    """The outputs on this node. ``state``: the agent's state directory. ``max_bytes``: of all
-    outputs of a step. All methods block."""
+    """The outputs on this node. ``state``: the agent's state directory. ``max_bytes``: the limit
+    for all outputs of a step together. All methods block."""
 
     def __init__(self, state: Path, max_bytes: int) -> None:
         self._root = state / "outputs"
         self._max_bytes = max_bytes
 
     def clean(self) -> None:
-        """Remove outputs that an earlier run of the agent has not completed."""
+        """Remove outputs that an earlier run of the agent did not complete."""
         _remove(self._root / _PARTIAL)
 
     def files(self, session_id: SessionId, output: str) -> Path:
-        """The directory with the files of an output, if it is here. Raises ``NotFound`` for an
+        """The directory with an output's files, if the output is here. Raises ``NotFound`` for an
         invalid name."""
         return self._folder(session_id, output) / "files"
 
@@ -67,8 +67,8 @@ class NodeOutputs:
         return [SessionId(name) for name in sorted(os.listdir(self._root)) if name != _PARTIAL]
 
     def keep(self, session_id: SessionId, work: Path, outputs: Sequence[str]) -> None:
-        """Copy ``outputs`` from the working directory of an ended kernel. Existing outputs stay.
-        Raises ``MoorageError`` and ``OSError``; then no new output is kept."""
+        """Copy ``outputs`` from the working directory of an ended kernel. Existing outputs are
+        kept. Raises ``MoorageError`` and ``OSError``, in which case no new output is kept."""
         left = self._max_bytes
         with self._partial() as partial:
             for number, output in enumerate(outputs):
