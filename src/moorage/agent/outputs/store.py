@@ -131,7 +131,7 @@ class NodeOutputs:
         return self._root / session_id / quote(output, safe="")
 
     def _copy(self, work: Path, output: str, into: Path, left: int) -> int:
-        """Copy an output; return the bytes of its files."""
+        """Copy an output and return the total size of its files in bytes."""
         reading, writing = os.pipe()
 
         def pack() -> None:
@@ -171,7 +171,7 @@ class NodeOutputs:
         output: str,
         about: dict[str, object] | None = None,
     ) -> None:
-        """Move sealed files to their place."""
+        """Move sealed files into place."""
         target = self._folder(session_id, output)
         whole = copied.with_name(f"{copied.name}.whole")
         whole.mkdir(mode=_OWN)

@@ -1,5 +1,5 @@
-"""Runtimes run kernels: as processes, as Docker containers, or as fakes. ``base`` is their
-interface."""
+"""Runtimes run kernels: as processes, as Docker containers, as jobs, or as fakes. ``base`` defines
+their interface."""
 
 from moorage.agent.runtimes.base import (
     Counters,

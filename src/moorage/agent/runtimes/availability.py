@@ -1,5 +1,5 @@
-"""Availability of a runtime whose service or site may stop answering, and which the agent then
-withdraws."""
+"""Availability of a runtime whose service or site may stop answering. The agent then withdraws the
+runtime."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from moorage.agent.runtimes.base import Runtime, RuntimeFailed
 from moorage.common.aio.clock import Clock
 
 log = structlog.get_logger("moorage.agent.runtimes.availability")
-# An upgrade of a service takes seconds; only a longer outage withdraws the runtime.
+# Upgrading a service takes seconds. Only a longer outage withdraws the runtime.
 UNAVAILABLE_AFTER_S = 60.0
 
 
 class RuntimeAvailability:
     """The state of one runtime. It is offered while it answers and for ``UNAVAILABLE_AFTER_S``
-    afterwards, but not while it refuses new kernels. ``isolates``: whether it accepts kernels of
-    any user, as of its last answer. ``problem``: why it accepts no new kernels, in its own words;
-    "" if it does."""
+    afterwards, but not while it refuses new kernels. ``isolates``: whether it accepts any user's
+    kernels, as of its last answer. ``problem``: why it accepts no new kernels, in its own words;
+    empty if it does accept them."""
 
     def __init__(self, runtime: Runtime, clock: Clock) -> None:
         self._runtime = runtime
@@ -37,7 +37,7 @@ class RuntimeAvailability:
                 self._answered_at = now
                 self._withdraw(error, "a runtime accepts no new kernels for now")
             elif self._answered_at is None or now - self._answered_at >= UNAVAILABLE_AFTER_S:
-                # The first message stays, because a different message of each attempt would be
+                # The first message is kept, because a different message from each attempt would be
                 # reported every time.
                 if self._answered_at is not None or not self.problem:
                     self._withdraw(error, "a runtime does not answer; no new kernels in it")

@@ -1,7 +1,7 @@
 """Interface of a runtime, which runs kernels as processes, containers or HPC jobs.
 
-The conformance suite in ``moorage.testing.runtime_conformance`` defines the behaviour in detail;
-every runtime passes it.
+The conformance suite in ``moorage.testing.runtime_conformance`` defines the behaviour in detail,
+and every runtime passes it.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from moorage.common.model.service_ports import AppPort, ServicePort
 from moorage.common.model.status import ObservedState
 
 # Environment variables that identify a runtime's kernels on the node, even if the agent's
-# checkpoint is lost. OWNER_VAR holds the state directory of the agent.
+# checkpoint is lost. OWNER_VAR holds the agent's state directory.
 KERNEL_ID_VAR = "MOORAGE_KERNEL_ID"
 OWNER_VAR = "MOORAGE_AGENT_STATE"
 PORT_VAR = "MOORAGE_PORT"
 APPS_VAR = "MOORAGE_APPS"
 
-# Working directory of the session inside a container.
+# The session's working directory inside a container.
 WORKSPACE = "/workspace"
-# Directory inside a container with its model, if the model is in the cache of the node.
+# Directory inside a container with its model, if the model is in the node's cache.
 MODELS = "/moorage/models"
 # Directory inside a container where its program reports its progress.
 PROGRESS_FOLDER = "/run/moorage"
-# Interface of a kernel on the network of its cluster, if that spans several nodes.
+# A kernel's interface on its cluster's network, if the cluster spans several nodes.
 OVERLAY_INTERFACE = "moorage0"
 
 
-# Receives a progress message for users. Called often; the receiver limits the rate.
+# Receives a progress message for users. It is called often, and the receiver limits the rate.
 OnProgress = Callable[[str], None]
 
 
@@ -45,7 +45,8 @@ def ignore_progress(text: str) -> None:
 
 
 class CreateFailed(MoorageError):
-    """The kernel could not be started. ``clean``: it is certain that nothing was created."""
+    """The kernel could not be started. ``clean``: whether it is certain that nothing was
+    created."""
 
     code = "create-failed"
 
@@ -68,8 +69,8 @@ def failed_write(number: int | None) -> Reason:
 
 
 class RuntimeFailed(MoorageError):
-    """A request to the runtime failed; a retry may succeed. ``is_refusal``: it answered that it
-    accepts no new kernels for now."""
+    """A request to the runtime failed, but a retry may succeed. ``is_refusal``: the runtime
+    answered that it accepts no new kernels for now."""
 
     code = "runtime-failed"
     is_refusal = False
@@ -77,28 +78,28 @@ class RuntimeFailed(MoorageError):
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """Properties of a runtime and of its kernels, which are known without querying its backend. The
-    agent decides by these, never by the name of a runtime.
+    """Properties of a runtime and its kernels that are known without querying its backend. The
+    agent's decisions depend on these, never on a runtime's name.
 
-    ``simulated``: kernels run no program; they need no preflight checks and no readiness probes.
-    ``contained``: kernels see neither the programs and files of the node nor the environment of the
-    agent, and have their own address. ``node_processes``: kernels are processes of this node, of
+    ``simulated``: kernels run no program, so they need no preflight checks and no readiness probes.
+    ``contained``: kernels see neither the node's programs and files nor the agent's environment,
+    and have their own address. ``node_processes``: kernels are processes on this node, which run as
     the agent's user unless they are sandboxed. ``images``: kernels run in container images, which
     ``prepare`` fetches. ``model_mounts``: kernels have ``Launch.model_folder`` mounted.
-    ``devices``: the agent assigns devices of its node. ``own_address``: kernels listen on an
-    address and a port that only ``RuntimeObservation.address`` contains; the agent allocates none.
-    ``max_jobs``: the most concurrent kernels at a site with its own queue, which may be QUEUED and
-    whose lifetime is limited by a walltime; None for a runtime of this node.
+    ``devices``: the agent assigns its node's devices. ``own_address``: kernels listen on an address
+    and a port that only ``RuntimeObservation.address`` contains, and the agent allocates none.
+    ``max_jobs``: the maximum number of concurrent kernels at a site with its own queue, where
+    kernels can be QUEUED and a walltime limits their lifetime; None for a runtime on this node.
 
-    A runtime without the following raises ``CreateFailed`` in ``create``, or ``ExecFailed``:
-    ``exec``, ``code`` (its commands and the agent share a directory and its sockets),
-    ``workspaces``, ``clusters`` (``overlay``: on a private network even over several nodes),
-    ``service_ports``, ``leases`` (supervisors of kernels end them by their lease). ``signals``: it
-    is ``Signalling``. ``files``: it has ``copy``, for kernels that cannot run commands;
-    ``directories_in``: also for whole directories into kernels. ``usage``: whether it is measured.
-    ``check_interval_s``: the minimum time between two checks of a kernel's health, if each is a
-    call to a site. ``outage_s``: how long a start is retried that failed clean because the backend
-    does not answer.
+    If a kernel needs one of the following and the runtime lacks it, ``create`` raises
+    ``CreateFailed``, or a command raises ``ExecFailed``: ``exec``, ``code`` (commands and the agent
+    share a directory with sockets), ``workspaces``, ``clusters`` (``overlay``: on a private
+    network, even over several nodes), ``service_ports``, ``leases`` (supervisors terminate kernels
+    when their lease expires). ``signals``: the runtime is ``Signalling``. ``files``: it has
+    ``copy``, for kernels that cannot run commands; ``directories_in``: which can also copy whole
+    directories into kernels. ``usage``: usage is measured. ``check_interval_s``: the minimum time
+    between two checks of a kernel's health, if each is a call to a site. ``outage_s``: how long to
+    retry a start that failed cleanly because the backend does not answer.
     """
 
     simulated: bool = False
@@ -125,19 +126,19 @@ class Capabilities:
 
     @property
     def batch(self) -> bool:
-        """Whether it submits jobs to the queue of a site."""
+        """Whether the runtime submits jobs to a site's queue."""
         return self.max_jobs is not None
 
     def is_open(self, state: ObservedState) -> bool:
-        """Whether users may run commands in a kernel in ``state``, or copy files: a queued job has
-        a directory."""
+        """Whether users can run commands in a kernel in ``state`` or copy files. A queued job
+        already has a directory."""
         return state is ObservedState.RUNNING or (self.files and state is ObservedState.QUEUED)
 
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """The isolation of a runtime. ``isolates``: it runs kernels of any user; otherwise only those
-    of administrators, for the reason ``detail``."""
+    """A runtime's isolation. ``isolates``: it runs any user's kernels. Otherwise, it runs only
+    administrators' kernels, for the reason in ``detail``."""
 
     isolates: bool = True
     detail: str = ""
@@ -149,7 +150,7 @@ class Isolation:
 
 
 LOOPBACK = "127.0.0.1"
-"""The address of kernels of a cluster that share a network namespace."""
+"""The address of a cluster's kernels that share a network namespace."""
 # Placeholder for the port in ``Launch.argv`` and ``Launch.env``, for runtimes whose kernels have
 # their own address. The port is chosen where the kernel runs.
 PORT_TOKEN = "@MOORAGE_PORT@"
@@ -157,8 +158,8 @@ PORT_TOKEN = "@MOORAGE_PORT@"
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file that is created before the kernel starts, owned by the kernel's user. ``path`` is
-    absolute, as seen by the kernel; missing directories are created."""
+    """A file that is created before the kernel starts and is owned by the kernel's user. ``path``
+    is absolute, as seen by the kernel. Missing directories are created."""
 
     path: str
     text: str = field(repr=False)
@@ -167,8 +168,8 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class KernelLease:
-    """The supervisor of the kernel ends it ``seconds`` after the last contact with a manager:
-    ``contact``, or a later one in ``file`` (``Clock.boottime``, in seconds)."""
+    """The kernel's supervisor terminates it ``seconds`` after the last contact with a manager,
+    which is ``contact`` or a later one in ``file`` (``Clock.boottime``, in seconds)."""
 
     seconds: float
     contact: float
@@ -177,8 +178,8 @@ class KernelLease:
 
 @dataclass(frozen=True, slots=True)
 class OverlayPeer:
-    """Another kernel on the network of a cluster: its ``address`` there, and the ``endpoint`` (host
-    and UDP ``port``) at which its node can be reached. ``public_key``: in base64."""
+    """Another kernel on a cluster's network: its ``address`` there, and the ``endpoint`` (host and
+    UDP ``port``) at which its node can be reached. ``public_key`` is in base64."""
 
     hostname: str
     address: str
@@ -189,7 +190,7 @@ class OverlayPeer:
 
 @dataclass(frozen=True, slots=True)
 class Overlay:
-    """WireGuard interface of a kernel on the network of its cluster. ``port``: its UDP port on this
+    """A kernel's WireGuard interface on its cluster's network. ``port``: its UDP port on this
     node."""
 
     private_key: str = field(repr=False)
@@ -200,9 +201,9 @@ class Overlay:
 
 @dataclass(frozen=True, slots=True)
 class DevicePlace:
-    """The place of a device on its node. ``node``: its device node, like ``/dev/nvidia0``, or that
-    of its GPU for a slice; "" if unknown. ``index``: its number in the driver's order, like ``0``,
-    or ``0:1`` for the second slice of the first GPU."""
+    """Where a device is on its node. ``node``: its device node, like ``/dev/nvidia0``, or the
+    device node of its GPU for a slice; empty if unknown. ``index``: its number in the driver's
+    order, like ``0``, or ``0:1`` for the second slice of the first GPU."""
 
     node: str
     index: str
@@ -212,30 +213,30 @@ class DevicePlace:
 class Launch:
     """Specification of a kernel to start.
 
-    ``env`` is the complete environment; the runtime adds only the variables that identify the
-    kernel. ``port``: the port on which the kernel will listen, 0 for none. ``apps``: its service
-    ports.
+    ``env`` is the complete environment, to which the runtime adds only the variables that identify
+    the kernel. ``port``: the port on which the kernel will listen; 0 means none. ``apps``: its
+    service ports.
 
     For contained runtimes: the ``image``; the limits in ``slots`` (base units); the ids of its GPUs
-    in ``devices``, and where each is in ``places``; the files of the node that it reads in
-    ``paths``; ``model_folder``: directory of the node that is mounted read-only at its name below
-    ``MODELS``, "" for none; ``user``: ``uid[:gid]``, "" for the default of the node; ``workspace``:
-    the directory of the node that is mounted at ``WORKSPACE``, "" for none; ``progress``: that at
-    ``PROGRESS_FOLDER``.
+    in ``devices``, and where each GPU is in ``places``; the node's files that it reads in
+    ``paths``; ``model_folder``: the directory on the node that is mounted read-only under its own
+    name below ``MODELS``, or ""; ``user``: ``uid[:gid]``, or "" for the node's default;
+    ``workspace``: the directory on the node that is mounted at ``WORKSPACE``, or ""; ``progress``:
+    the one mounted at ``PROGRESS_FOLDER``.
 
     For clusters: the ``hostname``; the id of the ``network`` shared with the kernels on this node,
-    "" for none; ``hosts``: the addresses of the kernels by hostname, ``LOOPBACK`` if they share a
-    network namespace; ``overlay``: its interface on the network that spans the nodes, None for
-    none. ``lease``: None if the kernel needs no contact with a manager.
+    or ""; ``hosts``: the kernels' addresses by hostname, ``LOOPBACK`` if they share a network
+    namespace; ``overlay``: its interface on the network that spans the nodes, or None. ``lease``:
+    None if the kernel needs no contact with a manager.
 
-    ``isolated``: it must not share a user with the agent. Kernels of one ``session_id`` are not
-    isolated from each other.
+    ``isolated``: the kernel must not share a user with the agent. Kernels with the same
+    ``session_id`` are not isolated from each other.
 
-    For runtimes with ``Capabilities.own_address``: ``port`` is 0, ``serves`` says whether the
-    kernel listens on one, and ``PORT_TOKEN`` stands for it, as does ``port_token`` for the port of
-    an app. ``hpc``: its job's request to the site; None: its resource group is not of kind hpc.
-    ``inputs``: directories of the node, by the paths in the working directory where the kernel
-    reads them.
+    For runtimes with ``Capabilities.own_address``: ``port`` is 0, ``serves`` is whether the kernel
+    listens on a port, ``PORT_TOKEN`` is the placeholder for that port, and ``port_token`` is the
+    placeholder for an app's port. ``hpc``: what its job requests from the site; None if its
+    resource group is not of kind hpc. ``inputs``: directories on the node, by the paths in the
+    working directory at which the kernel reads them.
     """
 
     kernel_id: KernelId
@@ -271,9 +272,9 @@ class Handle:
     """Reference to a kernel, stored in the agent's checkpoint. ``state`` is JSON private to the
     runtime.
 
-    ``port`` and ``apps`` are set by ``find`` for kernels that the checkpoint lacks; 0 and empty if
-    unknown. ``started`` is set by ``create`` if the runtime confirmed that the program runs, which
-    saves the first ``observe`` (decision 15).
+    ``find`` sets ``port`` and ``apps`` for kernels that the checkpoint lacks; they are 0 and empty
+    if unknown. ``create`` sets ``started`` if the runtime confirmed that the program is running,
+    which saves the first ``observe`` (decision 15).
     """
 
     runtime: str
@@ -286,21 +287,22 @@ class Handle:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeObservation:
-    """State of a kernel as seen by its runtime: QUEUED (a site has it in its queue), CREATING,
-    RUNNING (its process lives), EXITED, GONE or UNKNOWN.
+    """A kernel's state as seen by its runtime: QUEUED (in a site's queue), CREATING, RUNNING (its
+    process is alive), EXITED, GONE or UNKNOWN.
 
-    ``exit_code`` is negative for a signal, None if unknown. ``oom``: Linux has killed a process of
-    the kernel for lack of memory, its main program or another. ``all_exited``: no process of an
-    EXITED kernel remains. ``never_started``: the program never ran; ``detail`` has the reason.
-    ``lease_expired``: its supervisor ended it.
+    ``exit_code`` is negative for a signal, and None if unknown. ``oom``: Linux has killed one of
+    the kernel's processes, its main program or another, for lack of memory. ``all_exited``: none of
+    an EXITED kernel's processes remains. ``never_started``: the program never ran; ``detail`` has
+    the reason. ``lease_expired``: its supervisor terminated it because its lease expired.
 
-    QUEUED: ``detail`` has the site's reason, ``expected_start`` the start that the site expects, in
-    unix seconds; None: unknown. CREATING, RUNNING and UNKNOWN: ``ends_at`` is the end of its
-    walltime in unix seconds; None: unlimited or unknown. ``address``: host and port at which the
-    proxy reaches it, with ``Capabilities.own_address``; it may change; port 0 if it has only
-    service ports. ``app_ports``: their numbers by name. EXITED: ``walltime_over`` if that was the
-    reason. RUNNING: ``unreachable``, why no request reaches it although it may serve, and
-    ``kept_until``, until when it is not replaced for that, in unix seconds.
+    QUEUED: ``detail`` has the site's reason, and ``expected_start`` is when the site expects to
+    start it, in unix seconds; None if unknown. CREATING, RUNNING and UNKNOWN: ``ends_at`` is when
+    its walltime ends, in unix seconds; None if unlimited or unknown. ``address``: the host and port
+    at which the proxy reaches it, with ``Capabilities.own_address``. The address may change, and
+    the port is 0 if it has only service ports. ``app_ports``: the numbers of the service ports by
+    name. EXITED: ``walltime_over`` if that was the reason. RUNNING: ``unreachable`` is why no
+    request reaches it although it may be serving, and ``kept_until`` is until when it is not
+    replaced for that reason, in unix seconds.
     """
 
     state: ObservedState
@@ -321,10 +323,10 @@ class RuntimeObservation:
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """Usage of a kernel: ``cpu_us``, ``rx`` and ``tx`` are totals since its start (CPU time in
-    microseconds, bytes), ``memory`` is the current use in bytes. ``rx`` and ``tx`` are None if the
-    kernel has no separate network or the values are unknown. ``pids``: its processes in the pid
-    namespace of the node.
+    """A kernel's usage: ``cpu_us``, ``rx`` and ``tx`` are totals since its start (CPU time in
+    microseconds, bytes), and ``memory`` is the current use in bytes. ``rx`` and ``tx`` are None if
+    the kernel has no separate network or the values are unknown. ``pids``: its processes in the
+    node's pid namespace.
 
     ``gpu`` (1/1000 of a device) and ``gpu_memory`` are set only by runtimes with fake devices.
     """
@@ -339,9 +341,9 @@ class Counters:
 
 
 class Runtime(Protocol):
-    """A runtime. ``silence_grace_s``: how long its kernels tolerate the silence of their agent
-    before they count as lost. 0 uses the manager's default (minutes), which suits programs that end
-    with their node; a batch system, whose jobs outlive the agent, declares days."""
+    """A runtime. ``silence_grace_s``: how long its kernels' agent may be silent before the kernels
+    are considered lost. 0 means the manager's default (minutes), which suits programs that end with
+    their node. A batch system, whose jobs outlive the agent, declares days."""
 
     name: str
     silence_grace_s: float
@@ -350,34 +352,34 @@ class Runtime(Protocol):
     def capabilities(self) -> Capabilities: ...
 
     async def probe(self) -> Isolation:
-        """Check whether it can be used here now, and for whom. Raises ``RuntimeFailed`` if it
-        cannot."""
+        """Check whether the runtime can currently be used here, and for whose kernels. Raises
+        ``RuntimeFailed`` if it cannot."""
         ...
 
     async def prepare(
         self, launch: Launch, on_progress: OnProgress = ignore_progress
     ) -> tuple[ServicePort, ...]:
         """Fetch the prerequisites of ``create``, such as the image. Returns the service ports that
-        the image declares. This may take long and may be cancelled. Raises ``CreateFailed``."""
+        the image declares. This may take long and can be cancelled. Raises ``CreateFailed``."""
         ...
 
     async def create(self, launch: Launch) -> Handle:
-        """Start the kernel; returns before it is ready. Idempotent: a second call with the same
+        """Start the kernel and return before it is ready. Idempotent: a second call with the same
         kernel id returns the existing kernel. Raises ``CreateFailed``."""
         ...
 
     async def observe(self, handle: Handle) -> RuntimeObservation:
-        """Current state, without waiting. No answer is UNKNOWN, never GONE."""
+        """The current state, without waiting. If there is no answer, it is UNKNOWN, never GONE."""
         ...
 
     async def wait(self, handle: Handle, last_state: ObservedState) -> None:
-        """Return when ``observe`` may report a state other than ``last_state``. Spurious returns
-        are allowed."""
+        """Wait until ``observe`` may report a state other than ``last_state``. Spurious returns are
+        allowed."""
         ...
 
     async def stop(self, handle: Handle, grace_s: float) -> None:
         """Send the stop signal and return immediately. The kernel is killed after ``grace_s``
-        seconds; a second call restarts the grace period."""
+        seconds. A second call restarts the grace period."""
         ...
 
     async def destroy(self, handle: Handle) -> None:
@@ -387,12 +389,12 @@ class Runtime(Protocol):
 
     async def find(self) -> dict[KernelId, Handle]:
         """All kernels of this agent that exist on the node, whether or not they are in the
-        checkpoint. Raises ``RuntimeFailed`` if the runtime does not answer; no answer never means
-        "none"."""
+        checkpoint. Raises ``RuntimeFailed`` if the runtime does not answer, because no answer never
+        means "none"."""
         ...
 
     async def usage(self, handles: Mapping[KernelId, Handle]) -> dict[KernelId, Counters]:
-        """Usage of these kernels, except those that cannot be measured. It is called every few
+        """The usage of these kernels, except those that cannot be measured. It is called every few
         seconds with all running kernels, so it must be cheap. Raises ``RuntimeFailed`` if the
         runtime does not answer."""
         ...
@@ -400,8 +402,8 @@ class Runtime(Protocol):
     def logs(
         self, handle: Handle, tail_lines: int = 0, follow: bool = False
     ) -> AsyncGenerator[bytes, None]:
-        """Yield the last ``tail_lines`` lines of the log (0: all that is kept). ``follow`` streams
-        new output until the kernel has exited."""
+        """Yield the last ``tail_lines`` lines of the log (0 means everything that is kept).
+        ``follow`` streams new output until the kernel has exited."""
         ...
 
     async def log_tail(self, handle: Handle, max_bytes: int = 8192) -> str:
@@ -421,28 +423,29 @@ class Runtime(Protocol):
 
 @runtime_checkable
 class Closable(Protocol):
-    """A runtime with connections or processes to close when its agent ends. Its kernels keep
+    """A runtime with connections or processes to close when its agent exits. Its kernels keep
     running."""
 
     def close(self) -> Awaitable[None] | None: ...
 
 
 class BatchRuntime(Runtime, Protocol):
-    """A runtime that submits jobs to the queue of a site. ``Capabilities.files`` says whether it
-    can copy files."""
+    """A runtime that submits jobs to a site's queue. ``Capabilities.files`` is whether it can copy
+    files."""
 
     def doubtful_jobs(self) -> tuple[DoubtfulJob, ...]:
-        """Jobs that it cannot end or has doubts about, and that the site may still bill."""
+        """Jobs that the runtime cannot stop or has doubts about, and that the site may still
+        bill."""
         ...
 
     def site_nodes(self) -> tuple[SiteNodes, ...]:
-        """Recent counts of the site's nodes; empty if unknown."""
+        """Recent node counts of the site; empty if unknown."""
         ...
 
     async def copy(self, handle: Handle, copy: Copy) -> Execution:
-        """Copy files into or out of a kernel that is QUEUED or RUNNING. Nothing outside of its
-        working directory is read or written, and no link in it is followed. ``read`` of the result
-        raises a ``MoorageError`` for what cannot be copied; nothing was copied then."""
+        """Copy files into or out of a kernel that is QUEUED or RUNNING. Nothing outside its working
+        directory is read or written, and no link in it is followed. The result's ``read`` raises a
+        ``MoorageError`` if something cannot be copied, in which case nothing was copied."""
         ...
 
     async def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""Asynchronous IO on pipes and terminals by file descriptor, without threads."""
+"""Asynchronous IO on the file descriptors of pipes and terminals, without threads."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ CHUNK = 32 * 1024
 
 
 def spawn_actions(sources: Sequence[int], first: int) -> list[tuple[int, int, int]]:
-    """Actions of ``os.posix_spawn`` that give a program ``sources`` as the descriptors from
+    """``os.posix_spawn`` actions that pass ``sources`` to a program as the descriptors from
     ``first``.
 
-    They are first copied to numbers above all of these, so that none is overwritten before it is
-    copied. Those copies stay open; a program closes descriptors that it does not know.
+    The sources are first copied to numbers above all of these, so that none is overwritten before
+    it is copied. The copies stay open, but a program closes descriptors that it does not know.
     """
     above = max((*sources, first + len(sources))) + 1
     up = [(os.POSIX_SPAWN_DUP2, fd, above + at) for at, fd in enumerate(sources)]
@@ -26,7 +26,7 @@ def spawn_actions(sources: Sequence[int], first: int) -> list[tuple[int, int, in
 
 def read_now(fd: int) -> bytes | None:
     """The available data; b"" at the end of file; None if there is no data yet. A terminal whose
-    other side was closed counts as ended, although Linux reports EIO."""
+    other side was closed is treated as ended, although Linux reports EIO."""
     try:
         return os.read(fd, CHUNK)
     except BlockingIOError:
@@ -36,7 +36,7 @@ def read_now(fd: int) -> bytes | None:
 
 
 async def readable(fds: Iterable[int]) -> None:
-    """Wait until one of them has data or is at its end."""
+    """Wait until one of them has data or has reached its end."""
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
     watched = list(fds)
@@ -71,5 +71,5 @@ async def write_all(fd: int, data: bytes) -> bool:
 
 
 def set_window(fd: int, rows: int, cols: int) -> None:
-    """Set the size of a terminal; Linux sends SIGWINCH to its programs."""
+    """Set a terminal's size. Linux sends SIGWINCH to its programs."""
     fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))

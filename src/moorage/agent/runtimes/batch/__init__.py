@@ -1,5 +1,5 @@
-"""Parts shared by runtimes of batch systems: names and ends of jobs, submissions in doubt, and the
-launcher in a job."""
+"""Parts shared by the runtimes for batch systems: job names, how jobs end, doubtful submissions,
+and the launcher inside a job."""
 
 from moorage.agent.runtimes.batch.ends import program_end
 from moorage.agent.runtimes.batch.names import JobName, agent_part, kernel_part

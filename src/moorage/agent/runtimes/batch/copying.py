@@ -1,7 +1,7 @@
-"""Copies between a tar stream and the directory of a job on a file system that the agent sees.
+"""Copies between a tar stream and a job's directory on a file system that the agent can access.
 
-The job owns its directory and may change it at any moment. So every step uses the descriptor of an
-open directory, no link is followed, and a path that leads out of the directory is refused.
+The job owns its directory and may change it at any moment. Every step therefore uses the descriptor
+of an open directory, no link is followed, and a path that leads out of the directory is refused.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NOTHING = "nothing was copied"
 
 
 def parts_of(path: str) -> tuple[str, ...]:
-    """The names of a path in the job's directory; () is the directory itself. Raises
+    """The components of a path in the job's directory; () is the directory itself. Raises
     ``InvalidInput``."""
     parts = tuple(part for part in path.split("/") if part not in ("", "."))
     if path.startswith("/") or ".." in parts or "\0" in path:
@@ -43,7 +43,8 @@ def parts_of(path: str) -> tuple[str, ...]:
 
 
 def pack(work: Path, path: str, sink: IO[bytes]) -> None:
-    """Write a file or directory of the job to ``sink``. Raises ``MoorageError`` and ``OSError``."""
+    """Write one of the job's files or directories to ``sink``. Raises ``MoorageError`` and
+    ``OSError``."""
     parts = parts_of(path)
     with tarfile.open(fileobj=sink, mode="w|", format=tarfile.PAX_FORMAT) as tar:
         parent = _open(work, parts[:-1])
@@ -93,7 +94,7 @@ def receive(work: Path, copy: Copy, source: IO[bytes], is_complete: Callable[[],
 
 
 def _target(work: Path, parts: tuple[str, ...], copy: Copy) -> tuple[int, str]:
-    """The open directory that receives the copy, and the name of the copy there."""
+    """The open directory that receives the copy, and the copy's name there."""
     parent = _open(work, parts[:-1])
     if not parts:
         return parent, copy.name
@@ -145,7 +146,7 @@ def _mode(parent: int, name: str, path: str) -> int:
 
 
 def _add(tar: tarfile.TarFile, parent: int, name: str, entry: str) -> None:
-    """Add the current files, directories and links; other kinds are left out."""
+    """Add the current files, directories and links. Other kinds are left out."""
     if entry.count("/") > _DEPTH:
         raise InvalidInput(f"a copy may nest at most {_DEPTH} directories")
 
@@ -163,7 +164,7 @@ def _add(tar: tarfile.TarFile, parent: int, name: str, entry: str) -> None:
         inner = os.open(name, _DIRECTORY, dir_fd=parent)
         try:
             for below in sorted(os.listdir(inner)):
-                with suppress(FileNotFoundError):  # deleted in the meantime
+                with suppress(FileNotFoundError):  # already deleted
                     _add(tar, inner, below, f"{entry}/{below}")
         finally:
             os.close(inner)
@@ -178,7 +179,7 @@ def _add(tar: tarfile.TarFile, parent: int, name: str, entry: str) -> None:
 
 
 class _Threads:
-    """A pipe to work in a separate thread, because a copy may wait for its user for any time."""
+    """A pipe to work in a separate thread, because a copy may wait for its user indefinitely."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="copy")
@@ -192,7 +193,7 @@ class _Threads:
         return self._threads.submit(run)
 
     def _close(self, fd: int) -> None:
-        """Close it after its current use."""
+        """Close the pipe after its current use."""
         if self._open:
             self._open = False
             self._threads.submit(os.close, fd)
@@ -240,7 +241,7 @@ class CopyIn(_Threads):
 
     async def write(self, data: bytes) -> None:
         if self._open:
-            with suppress(BrokenPipeError):  # it has failed: read() raises the error
+            with suppress(BrokenPipeError):  # it failed, and read() raises the error
                 await asyncio.get_running_loop().run_in_executor(
                     self._threads, _write, self._fd, data
                 )

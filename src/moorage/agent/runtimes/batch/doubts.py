@@ -1,7 +1,7 @@
 """Ledger of doubtful jobs, which a site may bill although no kernel is known to run in them.
 
-It is kept in a file of the agent, so that a restart forgets none. An entry is removed once it is
-settled: the job has appeared, has ended, or cannot run any more.
+It is kept in one of the agent's files, so that a restart does not lose it. An entry is removed once
+it is settled: the job has appeared, has ended, or can no longer run.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _LONGEST = 500
 
 @dataclass(frozen=True, slots=True)
 class DoubtEntry:
-    """A doubtful job. ``listed``: the site lists the job, so it is settled once the site does not.
-    ``until``: unix seconds after which it cannot run any more; 0 if unknown."""
+    """A doubtful job. ``listed``: the site lists the job, so the doubt is settled once the site no
+    longer does. ``until``: when the job can no longer run, in unix seconds; 0 if unknown."""
 
     job: DoubtfulJob
     listed: bool = False
@@ -53,8 +53,8 @@ class DoubtLedger:
         listed: bool = False,
         until: float = 0.0,
     ) -> None:
-        """Note a doubt, which exists since now or since it was first noted. ``job_id``: "" while it
-        is unknown."""
+        """Note a doubt, which dates from when it was first noted. ``job_id``: empty while it is
+        unknown."""
         before = self._entries.get((name, job_id))
         since = before.job.since if before is not None else self._clock.now().timestamp()
         job = DoubtfulJob(
@@ -69,14 +69,15 @@ class DoubtLedger:
         return (name, job_id) in self._entries
 
     def settle(self, name: str, job_id: str | None = None) -> None:
-        """Settle a doubt. ``job_id`` None: all jobs of this name."""
+        """Settle a doubt. If ``job_id`` is None, settle the doubts about all jobs with this
+        name."""
         for key in [k for k in self._entries if k[0] == name and job_id in (None, k[1])]:
             del self._entries[key]
             log.info("a job is not in doubt any more", job=name, id=key[1])
 
     def settle_unlisted(self, active: Collection[str]) -> None:
-        """Settle doubts about listed jobs. ``active``: the ids of all jobs that the site lists as
-        waiting or running."""
+        """Settle the doubts about listed jobs. ``active``: the ids of all jobs that the site lists
+        as waiting or running."""
         for (name, job_id), entry in list(self._entries.items()):
             if entry.listed and job_id not in active:
                 self.settle(name, job_id)
@@ -92,13 +93,13 @@ class DoubtLedger:
         )
 
     async def save(self) -> None:
-        """Write the file if anything has changed. A failure is logged; the next call tries
+        """Write the file if anything has changed. A failure is logged, and the next call tries
         again."""
         if self._entries != self._written:
             await asyncio.to_thread(self._write, dict(self._entries))
 
     def _write(self, entries: dict[tuple[str, str], DoubtEntry]) -> None:
-        # a write that was given up continues
+        # A file per thread, because an abandoned write continues.
         new = self._path.with_suffix(f".{threading.get_ident()}.new")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -115,7 +116,7 @@ class DoubtLedger:
 
 
 def _read(path: Path) -> dict[tuple[str, str], DoubtEntry]:
-    """Read the file. An unreadable file counts as empty, because jobs still in doubt are found
+    """Read the file. An unreadable file is treated as empty, because jobs still in doubt are found
     again."""
     try:
         rows = json.loads(path.read_text())

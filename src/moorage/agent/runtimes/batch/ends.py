@@ -1,4 +1,4 @@
-"""End of a job's program, from its launcher. Pure."""
+"""How a job's program ended, as reported by its launcher. Pure."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ SIGTERM = 15
 
 def program_end(code: int | None, terminated: bool) -> tuple[int | None, str]:
     """The effective exit code, and a detail. ``terminated``: the job had received SIGTERM before,
-    but not for its walltime. A program that then exits with 0 was ended, for example by scancel: it
-    may not have finished, so this is not a success."""
+    but not for its walltime. A program that then exits with 0 was stopped, for example by scancel.
+    It may not have finished, so this is not a success."""
     if terminated and code == 0:
         return -SIGTERM, "its job was asked to end, and then it exited with 0"
     return code, ""

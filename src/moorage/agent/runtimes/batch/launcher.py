@@ -3,10 +3,10 @@
     python3 launcher.py DIRECTORY
 
 DIRECTORY is on a file system that the node shares with the agent. ``spec.json`` there specifies the
-program. The launcher chooses free ports and writes them to ``started.json``, the output to the
-files of a log, and the end to ``exit.json``. It ends the program on SIGTERM, with the grace period
-in ``grace`` if that file exists, and when the heartbeat file of the agent has not changed for too
-long, because then nobody is left to cancel the job.
+program. The launcher chooses free ports and writes them to ``started.json``, the output to log
+files, and the outcome to ``exit.json``. It stops the program on SIGTERM, with the grace period in
+``grace`` if that file exists. It also stops the program if the agent's heartbeat file has not
+changed for too long, because then no agent is left to cancel the job.
 
 It uses only the standard library and supports Python 3.7 or later, because the site's node may lack
 the agent's packages. ``kernel_log.py`` beside it is a copy of ``agent/state/log_writer.py``.
@@ -32,12 +32,13 @@ else:
 
 _TICK_S = 0.5
 _PORT_TOKEN = "@MOORAGE_PORT@"
-# After the program has exited, further output of background processes is not awaited.
+# After the program has exited, the launcher does not wait for more output from background
+# processes.
 _DRAIN_S = 1.0
 
 
 class Heartbeat:
-    """A watch on a file that the agent changes. Only changes count, because clocks of the nodes may
+    """A watch on a file that the agent changes. Only changes matter, because the nodes' clocks may
     differ."""
 
     def __init__(self, path: str, timeout_s: float) -> None:
@@ -81,7 +82,8 @@ class Program:
         ports = {name: free.pop() for name in tokens}
         values = {_PORT_TOKEN: port}
         values.update({token: ports[name] for name, token in tokens.items()})
-        for mark in ("started.json", "exit.json"):  # left by a run before the site requeued the job
+        # Left by a run from before the site requeued the job.
+        for mark in ("started.json", "exit.json"):
             if os.path.exists(os.path.join(self.folder, mark)):
                 os.unlink(os.path.join(self.folder, mark))
 
@@ -116,7 +118,7 @@ class Program:
         started["ports"] = ports
         self.write("started.json", started)
         code = self.watch(process, wakeup)
-        kill(process.pid, signal.SIGKILL)  # remaining processes of the program
+        kill(process.pid, signal.SIGKILL)  # the program's remaining processes
         self.end(code, self.reason, oom=oom_kills() > ooms)
 
         return code if code >= 0 else 128 - code
@@ -204,7 +206,7 @@ def oom_kills() -> int:
 
 
 def read(path: str) -> str:
-    """ "" if it cannot be read."""
+    """The file's text; empty if it cannot be read."""
     try:
         with open(path) as file:
             return file.read()
@@ -213,7 +215,7 @@ def read(path: str) -> str:
 
 
 def write_private(path: str, text: str, mode: int) -> None:
-    """Write a file atomically, so that a reader on another node never sees a part of it."""
+    """Write a file atomically, so that a reader on another node never sees part of it."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     temporary = f"{path}.{os.getpid()}.{threading.get_ident()}.tmp"
     with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "w") as file:
@@ -230,7 +232,7 @@ def fill(text: str, values: dict[str, int]) -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """Distinct ports of this node that nobody listens on."""
+    """Distinct ports on this node on which no program listens."""
     probes = [socket.socket() for _ in range(count)]
     try:
         for probe in probes:
@@ -242,7 +244,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def own_address(peer: str) -> str:
-    """The address of this node on the route to the agent. Nothing is sent."""
+    """This node's address on the route to the agent. Nothing is sent."""
     try:
         family, kind, proto, _, address = socket.getaddrinfo(peer, 9, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind, proto) as probe:

@@ -1,4 +1,4 @@
-"""Name of a job at a site, which identifies its kernel without a record of it. Pure."""
+"""The name of a job at a site, which identifies its kernel without a record. Pure."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class JobName:
 
 
 def agent_part(identity: str) -> str:
-    """The agent's part of a name. ``identity``: of the agent's state directory. It differs between
-    agents that share an account of a site."""
+    """The agent's part of a name. ``identity``: the identity of the agent's state directory. The
+    part differs between agents that share an account at a site."""
     return hashlib.sha256(identity.encode()).hexdigest()[:8]
 
 
 def kernel_part(kernel_id: KernelId) -> str:
-    """The kernel's part of a name: the random end of a UUIDv7, whose beginning is the time."""
+    """The kernel's part of a name: the random end of a UUIDv7, which starts with the time."""
     match = _RANDOM_PART.fullmatch(kernel_id)
     return match[1] if match else hashlib.sha256(kernel_id.encode()).hexdigest()[:12]

@@ -1,4 +1,4 @@
-"""Use of a site's nodes by all jobs, queried periodically."""
+"""How all jobs together use a site's nodes, queried periodically."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from moorage.common.aio.clock import Clock
 from moorage.common.model.kernel import SiteNodes
 
 log = structlog.get_logger("moorage.agent.nodes")
-# HEAppE caches its own answer for as long.
+# HEAppE caches its own answer for the same time.
 ASK_EVERY_S = 120.0
-# An older answer says nothing about the current state of the site.
+# An older answer does not reflect the site's current state.
 _FORGET_AFTER_S = 600.0
 
 
 class NodeUsage:
-    """The use of nodes. ``ask`` queries the site, and raises ``RuntimeFailed`` without an
+    """The use of the nodes. ``ask`` queries the site, and raises ``RuntimeFailed`` if there is no
     answer."""
 
     def __init__(self, ask: Callable[[], Awaitable[tuple[SiteNodes, ...]]], clock: Clock) -> None:

@@ -1,9 +1,9 @@
 """Resolution of submissions: which of the jobs with a kernel's name is its job, and which are
 duplicates. Pure.
 
-A submission whose answer was lost is never repeated, because the job may exist. It is watched until
-it appears, or until the site has answered long enough without it. A site may also duplicate a job
-by itself.
+A submission whose answer was lost is never repeated, because the job may exist. The agent waits
+until the job appears, or until the site's answers have not included it for long enough. A site may
+also duplicate a job on its own.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-# An accepted job appears within seconds; sites with a lagging view take a minute.
+# An accepted job appears within seconds, or within a minute at sites whose view lags.
 DOUBT_S = 180.0
 
 
 @dataclass(frozen=True, slots=True)
 class JobCandidate:
-    """A job with the kernel's name. ``active``: it is waiting or running. ``running``: it is
-    running."""
+    """A job with the kernel's name. ``active``: whether it is waiting or running. ``running``:
+    whether it is running."""
 
     job_id: str
     active: bool
@@ -27,8 +27,8 @@ class JobCandidate:
 
 @dataclass(frozen=True, slots=True)
 class SubmissionVerdict:
-    """The verdict. ``job_id``: the job to follow, "" if none is known. ``doubles``: duplicates to
-    cancel. ``never``: the site did not accept the job."""
+    """The verdict. ``job_id``: the job to follow; empty if none is known. ``doubles``: duplicates
+    to cancel. ``never``: the site did not accept the job."""
 
     job_id: str = ""
     doubles: tuple[str, ...] = ()
@@ -43,11 +43,11 @@ def resolve(
     limit_s: float = DOUBT_S,
 ) -> SubmissionVerdict:
     """Resolve a submission. ``known``: the id that the site returned at submission, or "".
-    ``found``: all jobs that the site lists now. ``doubt_s``: how long the site has answered since a
-    submission without an answer; None: no submission is in doubt.
+    ``found``: all jobs that the site currently lists. ``doubt_s``: how long the site has been
+    answering since a submission that got no answer; None if no submission is in doubt.
 
-    The known job is followed. Without a known job, it is the running job, or else a waiting one, or
-    else an ended one, oldest first. All other active jobs are duplicates.
+    The known job is followed. If no job is known, the running job is followed, otherwise a waiting
+    one, otherwise an ended one, oldest first. All other active jobs are duplicates.
     """
     ranked = sorted(found, key=lambda job: (not job.running, not job.active, _age(job.job_id)))
     job_id = known or (ranked[0].job_id if ranked else "")

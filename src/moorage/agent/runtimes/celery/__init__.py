@@ -1,1 +1,1 @@
-"""Runtime ``celery``: sessions that call a task of a Celery application."""
+"""Runtime ``celery``: sessions that invoke a task of a Celery application."""

@@ -1,9 +1,10 @@
-"""Runtime ``celery``: calls a task for each kernel, in a separate worker with the planned devices.
+"""Runtime ``celery``: invokes a task for each kernel, in a separate worker with the planned
+devices.
 
-A kernel is a process of the node with the supervisor of the process runtime, so it outlives the
-agent, and its stop, log and usage are those of a process. The program is ``task_runner.py``, which
-needs Celery and the application, but not Moorage: it submits the task under the kernel's id, runs a
-prefork worker for its queue, and ends with the task.
+A kernel is a process on the node under the process runtime's supervisor, so it outlives the agent,
+and is stopped, logged and measured like any process. The program is ``task_runner.py``, which needs
+Celery and the application, but not Moorage. It submits the task under the kernel's id, runs a
+prefork worker for its queue, and exits with the task.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ class Application:
 
 
 class CeleryRuntime(ProcessRuntime):
-    """The runtime. ``state``: a separate directory, so that it does not mistake kernels of the
-    process runtime for its own."""
+    """The runtime. ``state``: a separate directory, so that it does not mistake the process
+    runtime's kernels for its own."""
 
     name = NAME
     capabilities = replace(ProcessRuntime.capabilities, signals=False)
@@ -117,8 +118,8 @@ class CeleryRuntime(ProcessRuntime):
         return replace(handle, runtime=self.name)
 
     async def _load(self) -> list[tuple[str, int]]:
-        """Load the application; return hosts and ports of its brokers. Raises ``RuntimeFailed`` if
-        it cannot be loaded."""
+        """Load the application and return the hosts and ports of its brokers. Raises
+        ``RuntimeFailed`` if it cannot be loaded."""
         env = {"PATH": os.environ.get("PATH", os.defpath)} | self._app.env
         try:
             process = await asyncio.create_subprocess_exec(

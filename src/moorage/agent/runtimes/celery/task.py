@@ -1,5 +1,5 @@
-"""The command of a session that calls a Celery task, like that of ``celery call``:
-``NAME [--args JSON] [--kwargs JSON] [--queue QUEUE]``."""
+"""The command of a session that invokes a Celery task, in the style of ``celery call``: ``NAME
+[--args JSON] [--kwargs JSON] [--queue QUEUE]``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from moorage.common.model.errors import InvalidInput
 
-DEFAULT_QUEUE = "celery"  # that of Celery
+DEFAULT_QUEUE = "celery"  # Celery's default
 _NAME = re.compile(r"[A-Za-z_][\w.:-]{0,199}", re.ASCII)
 _QUEUE = re.compile(r"[A-Za-z0-9][\w.-]{0,99}", re.ASCII)
 _OPTIONS = ("--args", "--kwargs", "--queue")
@@ -19,7 +19,7 @@ _OPTIONS = ("--args", "--kwargs", "--queue")
 
 @dataclass(frozen=True, slots=True)
 class CeleryTask:
-    """A call of a task. ``args`` and ``kwargs``: decoded from JSON."""
+    """A task invocation. ``args`` and ``kwargs`` are decoded from JSON."""
 
     name: str
     args: list[Any]
@@ -28,7 +28,7 @@ class CeleryTask:
 
 
 def parse_task(command: Sequence[str]) -> CeleryTask:
-    """Parse a command. Raises ``InvalidInput``, which says what is wrong with it."""
+    """Parse a command. Raises ``InvalidInput``, which explains what is wrong with it."""
     name, *rest = command or ("",)
     if not _NAME.fullmatch(name):
         raise _wrong(f"{name!r} is not the name of a task")

@@ -1,20 +1,21 @@
-"""Program of a kernel of the runtime ``celery``: submits one task, and runs a worker for its queue.
+"""Program of a kernel in the runtime ``celery``: submits one task, and runs a worker for its queue.
 
     task_runner.py TASK ARGS KWARGS QUEUE ID      submit the task, and end with it
     task_runner.py --check                        print the brokers of the application as JSON
 
-It needs Celery and the application (``MOORAGE_CELERY_APP``) but nothing of Moorage, because the
+It needs Celery and the application (``MOORAGE_CELERY_APP``) but nothing from Moorage, because the
 application may have its own environment.
 
-The queue is only for this task, so the task runs once and in this worker, which has the environment
-and the devices of the kernel. The state of the task has two sources. The result back end has it for
-everybody. The worker notes the start and the end of the task in files, which show the outcome even
-if the broker and the back end are unavailable or the result was forgotten. No wait for a result is
-unlimited: once the worker or the task has ended, the back end has a moment to receive the result.
+The queue is only for this task, so the task runs once and in this worker, which has the kernel's
+environment and devices. The task's state has two sources. The result back end has it for all
+clients. The worker notes the task's start and end in files, which show the outcome even if the
+broker and the back end are unavailable or the result was forgotten. The program never waits
+indefinitely for a result: once the worker or the task has ended, the back end has a moment to
+receive it.
 
 The output contains the task's output, its result if any, and the cause of a failure. ``worker.log``
-is the log of the worker. The exit status is 0 for a success, that of the process if the task exits
-it, and 1 for a failure. A stopped task ends the program by SIGTERM.
+is the worker's log. The exit status is 0 for a success, the status of the process if the task exits
+it, and 1 for a failure. If the task is stopped, the program ends by SIGTERM.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ from typing import Any, NoReturn
 
 _POLL_S = 0.1
 _REVOKE_S = 0.5  # between two revokes, which workers keep only in memory
-_RESULT_S = 5.0  # for the back end, once the worker reports the end of the task
-_RESTARTS = 5  # of a worker that ends before its task starts
+_RESULT_S = 5.0  # for the back end, once the worker reports that the task has ended
+_RESTARTS = 5  # restarts of a worker that ends before its task starts
 _NO_START = "no worker starts the task: see worker.log in the working directory"
 _STARTED = ".celery-started"
 _ENDED = ".celery-ended"
 _EXIT = re.compile(r"exitcode (\d+)")
 _FINAL = ("SUCCESS", "FAILURE", "REVOKED")
-# Progress of the task: ``update_state``'s conventional keys, and their names for
+# The task's progress: the conventional keys for ``update_state``, and their names for
 # ``MOORAGE_PROGRESS``.
 _PROGRESS = {"current": "step", "total": "of", "fraction": "fraction", "message": "message"}
 
@@ -52,7 +53,7 @@ def load_app() -> Any:
 
 
 def check() -> int:
-    """Print the brokers of the application, and return the exit status."""
+    """Print the application's brokers and return the exit status."""
     try:
         app = load_app()
         if app.conf.result_backend is None:
@@ -74,7 +75,7 @@ def check() -> int:
 
 
 def work(app: Any, queue: str, task_id: str) -> NoReturn:
-    """Run as the worker, which notes the start and the end of the task in the working directory."""
+    """Run as the worker, which notes the task's start and end in the working directory."""
     signals = importlib.import_module("celery.signals")
     app.conf.update(task_track_started=True, worker_redirect_stdouts=False)
 
@@ -121,7 +122,7 @@ def _noted(name: str) -> dict[str, Any] | None:
 
 
 def _is_alive() -> bool:
-    """Whether the process of the task is alive. A task is REVOKED immediately, but may take time to
+    """Whether the task's process is alive. A task is REVOKED immediately, but may take time to
     end."""
     started = _noted(_STARTED)
     try:
@@ -134,8 +135,8 @@ def _is_alive() -> bool:
 class Worker:
     """A fork of this process, which has already imported Celery and the application.
 
-    It has its own process group, because a worker that is asked to stop waits for its task and
-    ignores revokes.
+    The worker has its own process group, because a worker that is asked to stop waits for its task
+    and ignores revokes.
     """
 
     def __init__(self, app: Any, queue: str, task_id: str) -> None:
@@ -156,7 +157,7 @@ class Worker:
         return self.status is not None
 
     def end(self) -> None:
-        """Kill it and its pool. Its only task has ended."""
+        """Kill the worker and its pool. Its only task has ended."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._pid, signal.SIGKILL)
         if self.status is None:
@@ -202,13 +203,13 @@ class Runner:
         self._stopped = True
 
     def _submit(self) -> None:
-        """Submit the task until the queue has it. A submission in doubt is looked up, not repeated
-        blindly."""
+        """Submit the task until the queue has it. A doubtful submission is looked up rather than
+        repeated blindly."""
         pause_s = 0.5
         while not self._stopped:
             try:
-                # Separate connections, because those of Celery's pool would be shared with the
-                # worker, a fork.
+                # Separate connections are used because connections from Celery's pool would be
+                # shared with the worker, which is a fork.
                 with self._app.connection_for_write() as connection:
                     if not self._is_queued(connection):
                         self._app.send_task(
@@ -237,7 +238,7 @@ class Runner:
                 return False  # the queue does not exist yet
 
     def _follow(self, worker: Worker) -> tuple[str, Any] | None:
-        """Return the final state and the result. None if the worker has ended before the task
+        """Return the final state and the result. None if the worker ended before the task
         started."""
         ended_at = 0.0
         while True:
@@ -271,8 +272,8 @@ class Runner:
             time.sleep(_POLL_S)
 
     def _seen(self) -> tuple[str, Any]:
-        """The state in the result back end; "" if it does not answer. PENDING can also mean
-        unknown."""
+        """The state in the result back end; empty if the back end does not answer. PENDING can also
+        mean unknown."""
         try:
             meta = self._app.backend.get_task_meta(self._id, cache=False)
         except Exception:  # noqa: BLE001  a back end may raise anything
@@ -305,11 +306,11 @@ class Runner:
     def _delete_queue(self) -> None:
         with contextlib.suppress(Exception), self._app.connection_for_write() as connection:
             queue = self._app.amqp.queues.new_missing(self._queue)(connection.channel())
-            queue.declare()  # a connection deletes only the bindings that it knows
+            queue.declare()  # a connection deletes only the bindings that it knows of
             queue.delete()
 
     def _finish(self, state: str, result: Any) -> int:
-        """Print the result, delete it in the back end, and return the exit status."""
+        """Print the result, delete it from the back end, and return the exit status."""
         with contextlib.suppress(Exception):
             self._app.AsyncResult(self._id).forget()
 

@@ -1,4 +1,4 @@
-"""Runtime that runs kernels as containers of a Docker Engine on the node (decision 9)."""
+"""Runtime that runs kernels as containers in a Docker Engine on the node (decision 9)."""
 
 from moorage.agent.runtimes.docker.container_config import ContainerRules
 from moorage.agent.runtimes.docker.engine import DockerEngine, engine_socket

@@ -1,4 +1,4 @@
-"""Docker runtime of an agent: construction from the settings."""
+"""An agent's Docker runtime, built from the settings."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ log = structlog.get_logger("moorage.agent.docker")
 def docker_runtime(
     settings: AgentSettings, state: Path, logs: LogStore, clock: Clock
 ) -> DockerRuntime | None:
-    """The runtime, or None if it is off. The engine need not answer, because kernels of an
+    """The runtime, or None if it is off. The engine need not answer, because the kernels of an
     unavailable engine are kept. Blocks. Raises ``OSError`` and ``StartupError``."""
     socket = engine_socket(settings.docker)
     if socket is None:

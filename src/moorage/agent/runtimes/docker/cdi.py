@@ -1,4 +1,5 @@
-"""GPUs by the Container Device Interface (CDI): the name by which a container asks for each. Pure.
+"""GPUs in the Container Device Interface (CDI): the name by which a container requests each GPU.
+Pure.
 
 A specification can name its devices freely: NVIDIA's tool uses the index, the UUID, or both.
 """
@@ -10,16 +11,16 @@ from collections.abc import Mapping
 from moorage.agent.runtimes.base import DevicePlace
 
 KIND = "nvidia.com/gpu"
-# Device nodes of GPUs, by names of devices. None: unknown.
+# The GPUs' device nodes, by device name. None means unknown.
 CdiDevices = Mapping[str, frozenset[str] | None]
 
 
 def device_name(device: str, place: DevicePlace | None, known: CdiDevices) -> str:
-    """The name that a container uses to request a GPU: its UUID, or the index of the device with
-    its node.
+    """The name that a container uses to request a GPU: its UUID, or the index of the device that
+    has its device node.
 
-    A GPU without a match keeps its UUID, which the engine refuses: after a GPU is lost, the driver
-    gives its index to another GPU, which a container must not get.
+    A GPU without a match keeps its UUID, which the engine refuses. After a GPU is lost, the driver
+    reuses its index for another GPU, which the container must not get.
     """
     if device not in known and place is not None:
         nodes = known.get(place.index, frozenset())

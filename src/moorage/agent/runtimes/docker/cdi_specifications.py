@@ -1,5 +1,4 @@
-"""Specifications of the Container Device Interface (CDI), with the NVIDIA GPUs that an engine
-knows."""
+"""Container Device Interface (CDI) specifications, with the NVIDIA GPUs that an engine knows."""
 
 from __future__ import annotations
 
@@ -17,11 +16,11 @@ log = structlog.get_logger("moorage.agent.docker")
 
 
 def known_devices(info: Mapping[str, Any]) -> CdiDevices:
-    """The NVIDIA GPUs that an engine knows by CDI. ``info``: as in ``docker info``.
+    """The NVIDIA GPUs that an engine knows through CDI. ``info``: as in ``docker info``. Engines
+    since version 28.2 list the GPUs.
 
-    Engines from version 28.2 list them; for earlier ones, they are in the specifications in the
-    directories that the engine reads. This reads files: call it in a thread. An unreadable file
-    counts as having no GPUs.
+    For earlier ones, they are in the specifications in the directories that the engine reads. This
+    reads files: call it in a thread. An unreadable file is treated as having no GPUs.
     """
     described: dict[str, frozenset[str] | None] = {}
     for folder in info.get("CDISpecDirs") or ():
@@ -43,7 +42,7 @@ def known_devices(info: Mapping[str, Any]) -> CdiDevices:
 
 
 def _devices_in(file: Path) -> Iterator[tuple[str, frozenset[str]]]:
-    """The NVIDIA GPUs of a specification, each with its device nodes."""
+    """The NVIDIA GPUs in a specification, each with its device nodes."""
     try:
         text = file.read_text()
         content = json.loads(text) if file.suffix == ".json" else yaml.safe_load(text)

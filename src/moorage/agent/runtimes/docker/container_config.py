@@ -1,4 +1,4 @@
-"""Translation between kernels and the Docker API: container options, rights and limits, and states.
+"""Translates between kernels and the Docker API: container options, rights and limits, and states.
 Pure."""
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from moorage.common.model.status import ObservedState
 # The minimum that the engine accepts.
 _MIN_MEMORY = 6 * 1024**2
 _MIN_NANO_CPUS = 10_000_000
-# Exit codes above 128 mean signals, a convention of shells that the engine and its init follow.
+# Exit codes above 128 mean signals. The engine and its init follow this shell convention.
 _SIGNAL_BASE = 128
 _MAX_SIGNAL = 31
-# Value of ``ContainerRules.network``: a network of the agent on which containers cannot reach each
-# other.
+# Value of ``ContainerRules.network``: one of the agent's networks, on which containers cannot reach
+# each other.
 ISOLATED = "isolated"
-# Runs before the program of the kernel, because a container must run before it can get an
+# Runs before the kernel's program, because a container must be running before it can get an
 # interface. An interface that is not up has no readable carrier.
 _WAIT = (
     f"n=0; until {{ read up < /sys/class/net/{OVERLAY_INTERFACE}/carrier; }} 2> /dev/null; do "
@@ -41,8 +41,8 @@ _NEVER = "0001-01-01T00:00:00Z"
 
 @dataclass(frozen=True, slots=True)
 class ContainerRules:
-    """Settings of the node for all its containers. ``mounts``: directories mounted read-only into
-    every container, at the same path. ``user``: ``uid[:gid]``, "" for the user of the image."""
+    """The node's settings for all its containers. ``mounts``: directories mounted read-only into
+    every container, at the same path. ``user``: ``uid[:gid]``, or "" for the image's user."""
 
     images: tuple[str, ...] = ("*",)
     pull: Literal["never", "if-missing", "always"] = "if-missing"
@@ -66,7 +66,7 @@ def is_image_allowed(image: str, patterns: tuple[str, ...]) -> bool:
 
 
 def full_name(image: str) -> str:
-    """The full name of an image: ``docker.io/library/python:3`` for ``python:3``."""
+    """An image's full name: ``docker.io/library/python:3`` for ``python:3``."""
     first, slash, _ = image.partition("/")
     if slash and ("." in first or ":" in first or first == "localhost"):
         return image
@@ -74,7 +74,7 @@ def full_name(image: str) -> str:
 
 
 def is_outside(path: str, mounts: tuple[str, ...]) -> bool:
-    """Return whether an absolute path without symbolic links is in none of the directories."""
+    """Return whether an absolute path without symbolic links is outside all of the directories."""
     return not any(f"{path}/".startswith(f"{root.rstrip('/')}/") for root in mounts)
 
 
@@ -114,7 +114,7 @@ def host_config(
     if launch.port:
         published[launch.port] = launch.port
     if not launch.network:
-        # Outside of the cluster's network, the engine does not resolve its hostnames.
+        # Outside the cluster's network, the engine does not resolve its hostnames.
         config["extra_hosts"] = dict(launch.hosts)
 
     if published and network != "host":
@@ -129,8 +129,8 @@ def host_config(
         config["nano_cpus"] = max(cpu * 1_000_000, _MIN_NANO_CPUS)
 
     if launch.model_folder:
-        # Mount only this model from the cache: others may belong to somebody else, and tokens lie
-        # beside them.
+        # Mount only this model from the cache, because other models may belong to other users, and
+        # tokens are stored beside them.
         target = f"{MODELS}/{launch.model_folder.rpartition('/')[2]}"
         mount = {"Type": "bind", "Source": launch.model_folder, "Target": target}
         config["mounts"].append(mount | {"ReadOnly": True})
@@ -177,8 +177,9 @@ def container_config(
     cdi: CdiDevices | None = None,
 ) -> dict[str, Any]:
     """The arguments of the SDK's ``create_container`` except for the host config."""
-    # GPU images set NVIDIA_VISIBLE_DEVICES to all. It is overridden with the granted GPUs; with CDI
-    # by "void", because the device request names the GPUs and the NVIDIA hook must not add any.
+    # GPU images set NVIDIA_VISIBLE_DEVICES to all. It is overridden with the granted GPUs, or with
+    # "void" under CDI, because there the device request names the GPUs and the NVIDIA hook must not
+    # add any.
     visible_ids = () if uses_cdi(rules, cdi) else launch.devices
     visible = {"NVIDIA_VISIBLE_DEVICES": ",".join(visible_ids) or "void"}
     config: dict[str, Any] = {
@@ -196,8 +197,8 @@ def container_config(
             {*([launch.port] if launch.port else []), *(app.inner for app in launch.apps)}
         ),
         "user": launch.user or rules.user or None,
-        # Off, because the agent probes readiness itself, and each health check of the image would
-        # start a program.
+        # Off, because the agent probes readiness itself, and each of the image's health checks
+        # would start a program.
         "healthcheck": {"Test": ["NONE"]},
     }
     if launch.workspace:
@@ -222,7 +223,7 @@ def container_name(kernel_id: str) -> str:
 
 
 def parse_state(state: Mapping[str, Any]) -> RuntimeObservation:
-    """Parse the field ``State`` of an inspected container."""
+    """Parse the ``State`` field of an inspected container."""
     status = state.get("Status", "")
     if status in ("running", "paused", "restarting"):
         return RuntimeObservation(ObservedState.RUNNING)
