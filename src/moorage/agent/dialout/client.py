@@ -180,9 +180,7 @@ class ProxyLink:
         self._is_spare = False
         self._lost = asyncio.Event()  # it has left `reached`
         self._connection: DialoutConnection | None = None
-        self._attempt: DialoutConnection | None = (
-            None  # the way it ended explains the missing connection
-        )
+        self._attempt: DialoutConnection | None = None  # its outcome explains a missing connection
         self._address = address
         self._agent_id = agent_id
         self._host = host

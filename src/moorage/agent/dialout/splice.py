@@ -37,9 +37,7 @@ class Half(asyncio.Protocol):
         if exc is None and self._has_ended and other._has_ended:
             other.transport.close()
         else:
-            reset(
-                other.transport
-            )  # otherwise its peer would mistake the received part for the whole
+            reset(other.transport)  # otherwise its peer would take a part for the whole
 
     def data_received(self, data: bytes) -> None:
         if (other := self._other) is not None and other.transport is not None:

@@ -54,9 +54,7 @@ class NodeInfo:
     home: str = "/"
     user_base: str = ""  # where Python installs packages for a single user
     vllm_image: str = ""  # default image for containers that serve with vLLM
-    inherited: tuple[
-        str, ...
-    ] = ()  # patterns for the variables that kernels inherit from the agent
+    inherited: tuple[str, ...] = ()  # patterns for variables that kernels inherit from the agent
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,9 +32,7 @@ class StartClock:
         self.runs_since = now
         if state is ObservedState.UNKNOWN:
             self.runs_since = None
-        elif (
-            state is ObservedState.QUEUED
-        ):  # it has not started yet, even if it is waiting for a second time
+        elif state is ObservedState.QUEUED:  # it has not started, even if it is waiting again
             self.runs_since = None
             self.counted_s = 0.0
 

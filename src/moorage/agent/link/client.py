@@ -134,9 +134,7 @@ class LinkClient:
         self._orders_wanted = False
         self._requested_pause_s = 0.0
         self._requested_interval_s = 0.0
-        self._departure: Departure | None = (
-            None  # the departure of the current stream, or of the last one
-        )
+        self._departure: Departure | None = None  # from the current stream, or from the last one
 
         # Whether the manager accepts usage in reports, and the usage for the next report.
         self._usage_in_reports = False

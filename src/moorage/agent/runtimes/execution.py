@@ -1,4 +1,4 @@
-"""Interface for commands that run inside a kernel beside its main program. It is part of the
+"""Interface for commands that run inside a kernel alongside its main program. It is part of the
 runtime interface."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ STDOUT = 1
 STDERR = 2
 # Time between SIGHUP and SIGKILL for a command whose client has disconnected.
 DISCONNECT_GRACE_S = 10.0
-# Exit codes of shells: command not found, and command found but not executable.
+# Shell exit codes: command not found, and command found but not executable.
 NOT_FOUND = 127
 NOT_RUN = 126
 
@@ -25,8 +25,8 @@ class ExecFailed(MoorageError):
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command. ``env`` is added to the environment of the kernel. ``tty``: run on a terminal with
-    ``rows`` and ``cols`` characters (0: unknown). Without ``stdin`` the input is empty."""
+    """A command. ``env`` is added to the kernel's environment. ``tty``: run on a terminal with
+    ``rows`` and ``cols`` characters (0 if unknown). Without ``stdin``, the input is empty."""
 
     argv: tuple[str, ...]
     env: dict[str, str] = field(default_factory=dict)
@@ -38,9 +38,10 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A copy of files as a tar stream. ``into``: to the kernel from the input, where the source is
-    the entry "copy" and was called ``name``; otherwise to the output. ``path``: in the working
-    directory of the kernel; with ``into``, as in cp, an existing directory receives the source."""
+    """A copy of files as a tar stream. With ``into``, the input is copied into the kernel; the
+    source is the entry "copy", which was called ``name``. Otherwise, the kernel's files are copied
+    to the output. ``path``: the path in the kernel's working directory. With ``into``, an existing
+    directory receives the source, as in cp."""
 
     into: bool
     path: str
@@ -48,17 +49,18 @@ class Copy:
 
 
 class Execution(Protocol):
-    """A running command. It ends with its kernel at the latest. The owner must call
+    """A running command, which ends with its kernel at the latest. The owner must call
     ``disconnect``."""
 
     async def read(self) -> tuple[int, bytes] | None:
         """Return the next output with its channel, ``STDOUT`` or (without a terminal) ``STDERR``.
-        None: the command has exited and all of its output has been read. Later output of its
-        background processes is not read."""
+        None means that the command has exited and all of its output has been read. Later output
+        from its background processes is not read."""
         ...
 
     async def write(self, data: bytes) -> None:
-        """Send input; waits while the buffer is full. Input that nobody reads is dropped."""
+        """Send input. Waits while the buffer is full. Input that the command can no longer read is
+        dropped."""
         ...
 
     async def end_input(self) -> None:
@@ -66,7 +68,7 @@ class Execution(Protocol):
         ...
 
     async def resize(self, rows: int, cols: int) -> None:
-        """Set the size of the terminal. It has no effect without a terminal."""
+        """Set the terminal's size. This has no effect without a terminal."""
         ...
 
     async def wait(self) -> int:

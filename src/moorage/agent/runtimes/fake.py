@@ -1,4 +1,4 @@
-"""Runtime whose kernels are simulated, for tests, demonstrations and benchmarks.
+"""Runtime with simulated kernels, for tests, demonstrations and benchmarks.
 
 A kernel's environment sets its behavior: ``FAKE_START_S`` (seconds until it runs; 0),
 ``FAKE_RUN_S`` (seconds until it exits on its own; default 1 for batch, never for other types),
@@ -110,15 +110,16 @@ class _Kernel:
 
 @dataclass
 class FakeNode:
-    """The kernels of a node. It outlives an agent: two runtimes over one node are an agent before
-    and after a restart."""
+    """The kernels on a node. They outlive an agent: two runtimes over one node represent an agent
+    before and after a restart."""
 
     kernels: dict[KernelId, _Kernel] = field(default_factory=dict)
 
 
 class FakeRuntime:
     """The fake runtime. ``silence_grace_s``: as declared by a runtime whose kernels outlive their
-    agent. ``max_jobs``: the capacity of the site that it simulates; None: it simulates a node."""
+    agent. ``max_jobs``: the capacity of the site that it simulates, or None if it simulates a
+    node."""
 
     name = "fake"
 
@@ -149,7 +150,7 @@ class FakeRuntime:
             return handle
 
         script = _script_from(launch.env, launch.hpc.walltime_s if launch.hpc else 0)
-        _counters(launch.env, 0.0)  # fail early for a malformed number
+        _counters(launch.env, 0.0)  # fail early if a number is malformed
         if text := launch.env.get("FAKE_LOG"):
             folder = self._logs.folder(launch.kernel_id)
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -237,7 +238,7 @@ class FakeRuntime:
 class FakeExecution:
     """A command in a fake kernel. It supports ``echo TEXT``, ``warn TEXT`` (on stderr), ``exit
     CODE``, ``cat`` (copies its input), ``env NAME``, ``size`` (prints the terminal size at the
-    start and at each change) and ``sleep`` (until it is ended)."""
+    start and at each change) and ``sleep`` (until it is stopped)."""
 
     def __init__(self, command: Command, env: Mapping[str, str]) -> None:
         self._command = command

@@ -1,11 +1,11 @@
-"""Logs of containers: copied from the engine into the log store while they are written.
+"""Container logs, copied from the engine into the log store while they are written.
 
 A stream that follows the output is incomplete: it ends when the engine rotates its file or
-restarts, and the engine of many installations (20.10) skips a whole file when it rotates twice
-while a reader is busy. So a stream only signals that there is new output. The copied data comes
-from readings of the last messages, which are complete: each reaches back to the last copied
-message, which proves that nothing is missing, duplicated or reordered. If that message is no longer
-kept, bytes were lost, and the number of the next byte shows it.
+restarts, and the engine that many installations use (20.10) skips a whole file if it rotates twice
+while a reader is busy. A stream therefore only signals that there is new output. The copied data
+comes from readings of the last messages, which are complete: each reading reaches back to the last
+copied message, which proves that nothing is missing, duplicated or reordered. If that message is no
+longer kept, bytes were lost, as the number of the next byte then shows.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from moorage.common.link.log_request import LogPiece
 from moorage.common.model.ids import KernelId
 
 log = structlog.get_logger("moorage.agent.docker")
-# How often the output of a busy container is copied; and how often that of others is checked, in
-# case a stream is silent by mistake.
+# How often a busy container's output is copied, and how often the output of other containers is
+# checked, in case a stream is silent by mistake.
 _PAUSE_S = 0.1
 _LOOK_AGAIN_S = 10.0
 _FIRST_RETRY_S = 0.2
 _LONGEST_RETRY_S = 10.0
-# Messages that a reading includes beyond those counted since the last one.
+# How many messages a reading includes beyond those counted since the last reading.
 _SPARE = 16
 _LARGER = 16
 _ALL = 0
@@ -51,9 +51,9 @@ _LOCKED_S = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The position of a copy. ``end``: the number of the next byte. ``channel``: of the last copied
-    message; 0: none was copied. ``runs``: for each channel, the last time and the number of copied
-    messages with it, because the pieces of a long line share a time."""
+    """The position of a copy. ``end``: the number of the next byte. ``channel``: the last copied
+    message's channel; 0 if none was copied. ``runs``: for each channel, the last time and the
+    number of copied messages with that time, because the pieces of a long line share a time."""
 
     end: int = 0
     channel: int = 0
@@ -70,8 +70,8 @@ class Position:
 class NewMessages:
     """The messages of a reading that come after ``position``. Pure.
 
-    ``is_whole``: the reading begins at the first kept message. ``is_found``: the position was
-    found; until then, no message is new.
+    ``is_whole``: the reading starts at the first kept message. ``is_found``: the position was
+    found. Until then, no message is new.
     """
 
     def __init__(self, position: Position, *, is_whole: bool) -> None:
@@ -93,7 +93,7 @@ class NewMessages:
             self._left -= 1
             self.is_found = self._is_sure and self._left == 0
         elif message.channel == self._channel:
-            # Messages that share a time are counted from the first one that follows a different
+            # Messages that share a time are counted from the first message that follows a different
             # time.
             self._is_sure = True
 
@@ -101,7 +101,8 @@ class NewMessages:
 
 
 def time_ms(stamp: str) -> int:
-    """Unix time in milliseconds; 0 if there is none, as with a log driver without times."""
+    """Unix time in milliseconds; 0 if there is none, for example with a log driver that does not
+    record times."""
     try:
         time = datetime.fromisoformat(stamp)
     except ValueError:
@@ -110,8 +111,8 @@ def time_ms(stamp: str) -> int:
 
 
 class LogCopy:
-    """The copy of the output of one container. ``is_over``: nothing more will be copied.
-    ``is_gone``: the container does not exist at the moment."""
+    """The copy of one container's output. ``is_over``: nothing more will be copied. ``is_gone``:
+    the container currently does not exist."""
 
     def __init__(
         self, engine: DockerEngine, store: LogStore, kernel_id: KernelId, container: str
@@ -143,7 +144,8 @@ class LogCopy:
         self._changed.set()
 
     async def catch_up(self) -> None:
-        """Copy the output that the engine has now. Raises ``RuntimeFailed`` and ``OSError``."""
+        """Copy the output that the engine currently has. Raises ``RuntimeFailed`` and
+        ``OSError``."""
         async with self._lock:
             if self.is_over:
                 return
@@ -190,8 +192,8 @@ class LogCopy:
                     await asyncio.sleep(pause_s)
                     pause_s = min(2 * pause_s, _LONGEST_RETRY_S)
         finally:
-            # Even if the task fails, so that its readers do not wait endlessly and the next task
-            # starts over.
+            # This happens even if the task fails, so that its readers do not wait endlessly and the
+            # next task starts over.
             self.is_gone = self.is_gone or not self.is_over
             self.is_over = True
             await cancel_and_wait(watching)
@@ -199,14 +201,15 @@ class LogCopy:
     async def _step(self) -> None:
         has_ended = False
         if self._may_have_ended:
-            # Checked before the reading, because a reading of an ended container is complete.
+            # This is checked before the reading, because a reading of an ended container is
+            # complete.
             has_ended = await self._engine.has_ended(self._container)
             self._may_have_ended = False
         await self.catch_up()
         self.is_over = self.is_over or has_ended
 
     async def _watch(self) -> None:
-        """Wake the copy when there is output. The output of the streams is only counted."""
+        """Wake the copy when there is output. The streams' output is only counted."""
         while not self.is_over:
             with suppress(RuntimeFailed):
                 async with aclosing(self._engine.count_messages(self._container)) as counts:
@@ -217,8 +220,8 @@ class LogCopy:
             await asyncio.sleep(_FIRST_RETRY_S)
 
     async def _read(self, tail: int) -> bool:
-        """Copy the new ones of the last ``tail`` messages. Returns False if they do not reach back
-        to the last copied message."""
+        """Copy those of the last ``tail`` messages that are new. Returns False if these messages do
+        not reach back to the last copied message."""
         new = NewMessages(self._position, is_whole=tail == _ALL)
         async with aclosing(self._engine.messages(self._container, tail)) as pieces:
             async for messages in pieces:
@@ -232,21 +235,22 @@ class LogCopy:
         if tail != _ALL:
             return await self._read(_ALL)
 
-        # The engine has rotated it away. The lost amount is unknown and counts as one byte.
+        # The engine has rotated that message away. The amount lost is unknown and is counted as one
+        # byte.
         log.warning("output of a container was lost", kernel=self.kernel_id)
         assert self._writer is not None
         self._position = Position(max(self._position.end, self._writer.end) + 1)
         return await self._read(_ALL)
 
     def _open(self) -> bool:
-        """Continue where this copy, or that of another agent, has ended. Returns False if an older
+        """Continue where this copy, or another agent's copy, ended. Returns False if an older
         release has made a complete copy."""
         folder = self._store.folder(self.kernel_id)
         position = _load(folder / _POSITION)
         if self._writer is not None:
             if position == self._saved:
                 return True
-            self._writer.close()  # another agent has copied in the meantime
+            self._writer.close()  # another agent has copied since
         elif any(is_renamed(path) for path, _ in log_paths(folder)):
             return False
 
@@ -259,7 +263,7 @@ class LogCopy:
         writer = self._writer
         position = self._position
         assert writer is not None
-        writer.skip_to(position.end)  # bytes that a full disk has refused
+        writer.skip_to(position.end)  # bytes that could not be written to a full disk
         time = ""
         piece = list[bytes]()
         size = 0
@@ -270,7 +274,7 @@ class LogCopy:
                 size = 0
 
             time = message.time
-            # An agent killed here has written the data, but not the position.
+            # An agent that is killed here has written the data but not the position.
             data = message.data[max(writer.end + size - position.end, 0) :]
             piece.append(data)
             size += len(data)
@@ -294,9 +298,8 @@ def _open_lock(folder: Path) -> int:
 
 @asynccontextmanager
 async def _only_copy(folder: Path) -> AsyncIterator[None]:
-    """Wait until no other copy of the log in ``folder`` is being made. One agent makes a single
-    copy, but only this prevents a second agent with the same state from writing each message
-    again."""
+    """Wait until no other copy of the log in ``folder`` is being made. An agent makes only one
+    copy, but a second agent with the same state would otherwise write each message again."""
     lock = _open_lock(folder)
     try:
         while True:
@@ -330,7 +333,7 @@ def _save(path: Path, position: Position) -> None:
 
 
 class ContainerLogs:
-    """Copies of the logs of containers, made until ``close``."""
+    """Copies of container logs, made until ``close``."""
 
     def __init__(self, engine: DockerEngine, store: LogStore) -> None:
         self._engine = engine
@@ -338,7 +341,7 @@ class ContainerLogs:
         self._copies: dict[KernelId, LogCopy] = {}
 
     def begin(self, kernel_id: KernelId, container: str) -> LogCopy:
-        """Copy the log of a container, unless it is being copied."""
+        """Copy a container's log, unless it is already being copied."""
         copy = self._copies.get(kernel_id)
         if copy is None or copy.is_gone:
             copy = self._copies[kernel_id] = LogCopy(
@@ -365,8 +368,7 @@ class ContainerLogs:
         return await asyncio.to_thread(self._store.tail, kernel_id, max_bytes)
 
     async def save(self, kernel_id: KernelId, container: str) -> None:
-        """Copy the output of an ended container, because the engine deletes it with the
-        container."""
+        """Copy an ended container's output, because the engine deletes it with the container."""
         copy = self.begin(kernel_id, container)
         try:
             await copy.finish()

@@ -1,4 +1,4 @@
-"""Usage of containers, read from their control groups.
+"""Container usage, read from the containers' control groups.
 
 The engine is queried once per container for the location. If the control groups are not visible,
 for example to an agent in a container, the engine is queried at each measurement.
@@ -22,7 +22,7 @@ _CALL_TIMEOUT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class _Cgroups:
-    """Control groups of a container. ``cpu`` and ``memory``: their directories, which are the same
+    """A container's control groups. ``cpu`` and ``memory``: their directories, which are the same
     with cgroup v2 (``unified``)."""
 
     pid: int
@@ -37,7 +37,7 @@ class ContainerMeter:
     def __init__(self, engine: DockerEngine, root: Path = Path("/")) -> None:
         self._engine = engine
         self._root = root
-        self._cgroups: dict[str, _Cgroups | None] = {}  # by container; None: not visible
+        self._cgroups: dict[str, _Cgroups | None] = {}  # by container; None if not visible
 
     async def measure(self, containers: Mapping[KernelId, str]) -> dict[KernelId, Counters]:
         """Measure containers by id. Exited containers are left out. Raises
@@ -167,7 +167,7 @@ def _network(text: str) -> tuple[int, int]:
 
 
 def from_engine_stats(stats: Mapping[str, Any]) -> Counters:
-    """Counters from the engine's ``stats``. Raises ``KeyError`` for a container that is not
+    """The counters from the engine's ``stats``. Raises ``KeyError`` for a container that is not
     running."""
     memory = stats["memory_stats"]
     stat = memory.get("stats", {})

@@ -1,8 +1,8 @@
 """Client for a Docker Engine.
 
 Requests go through Docker's SDK, which negotiates the API version, each in a thread with a time
-limit. Streams of logs and events run on the event loop, because they last for weeks and would
-occupy a thread (decision 9).
+limit. Log and event streams run on the event loop, because they last for weeks and would occupy a
+thread (decision 9).
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ _HTTP_TIMEOUT_S = 40
 _PULL_TIMEOUT_S = 300
 _BATCH_BYTES = 64 * 1024
 _TIME = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
-# Longest silence within a response that waits for nothing. Followed logs may be silent for weeks.
+# Longest silence within a response that does not wait for anything. Followed logs may be silent for
+# weeks.
 _STREAM_IDLE_S = 20.0
 
 
@@ -44,8 +45,8 @@ def engine_socket(setting: str) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class OutputLine:
-    """A line of output, or a piece of a long line. ``time``: in RFC 3339; "" from a log driver
-    without times."""
+    """A line of output, or a piece of a long line. ``time`` is in RFC 3339; empty if the log driver
+    does not record times."""
 
     channel: int
     time: str
@@ -61,12 +62,12 @@ class OutputLine:
 
 class DockerEngine:
     """A Docker Engine. ``socket``: its Unix socket. It connects at the first request, and again
-    after each failure, so that the API version is renegotiated after an upgrade of the engine."""
+    after each failure, so that the API version is renegotiated after an engine upgrade."""
 
     def __init__(self, socket: Path) -> None:
         self.socket = socket
         self.id = ""
-        """Identity of the last engine that answered."""
+        """The identity of the last engine that answered."""
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="docker")
         self._pull_threads = ThreadPoolExecutor(_PULL_THREADS, thread_name_prefix="docker-pull")
         self._api: Any = None
@@ -84,9 +85,8 @@ class DockerEngine:
 
     async def pull(self, image: str, on_progress: OnProgress) -> None:
         """Pull an image. ``on_progress`` is called in the event loop at most once a second. A
-        cancelled pull is aborted at the next progress message of the engine. Raises
-        ``RequestRefused`` with the message of the registry or the engine, and
-        ``EngineUnavailable``."""
+        cancelled pull is aborted at the engine's next progress message. Raises ``RequestRefused``
+        with the registry's or the engine's message, and ``EngineUnavailable``."""
         cancelled = threading.Event()
         progress = PullProgress(image)
         throttled = ThrottledCallback(
@@ -105,8 +105,8 @@ class DockerEngine:
             throttled.close()
 
     async def messages(self, container: str, tail: int) -> AsyncGenerator[list[OutputLine], None]:
-        """Yield both outputs of a container in order: the last ``tail`` messages, 0: all that are
-        kept."""
+        """Yield both outputs of a container in order: the last ``tail`` messages, where 0 means all
+        that are kept."""
         query = {"stdout": "1", "stderr": "1", "timestamps": "1", "tail": str(tail or "all")}
         demultiplexer = StreamDemultiplexer()
         messages = list[OutputLine]()
@@ -126,8 +126,8 @@ class DockerEngine:
             yield messages
 
     async def count_messages(self, container: str) -> AsyncGenerator[int, None]:
-        """Yield the number of messages that a container writes from now on; 0 as soon as the engine
-        listens."""
+        """Yield the numbers of messages that a container writes from now on, starting with 0 once
+        the stream is open."""
         query = {"stdout": "1", "stderr": "1", "follow": "1", "tail": "0"}
         demultiplexer = StreamDemultiplexer()
         async for data in self._stream(f"/containers/{container}/logs", query):
@@ -138,7 +138,7 @@ class DockerEngine:
         return state["Status"] in ("exited", "dead")
 
     async def events(self, filters: dict[str, list[str]]) -> AsyncGenerator[dict[str, Any], None]:
-        """Yield an empty event as soon as the engine listens, then each event."""
+        """Yield an empty event once the stream is open, and then each event."""
         rest = b""
         async for data in self._stream("/events", {"filters": json.dumps(filters)}):
             *lines, rest = (rest + data).split(b"\n")
@@ -146,7 +146,7 @@ class DockerEngine:
                 yield json.loads(line) if line.strip() else {}
 
     def close(self) -> None:
-        """Close the client. Returns immediately; a hanging request ends at its own time limit."""
+        """Close the client. Returns immediately. A hanging request ends at its own time limit."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._pull_threads.shutdown(wait=False, cancel_futures=True)
         self._disconnect()
@@ -154,7 +154,7 @@ class DockerEngine:
     def _stream(
         self, path: str, query: dict[str, str], idle_s: float | None = None
     ) -> AsyncGenerator[bytes, None]:
-        # Imported late because only nodes with an engine need h11.
+        # Imported here because only nodes with an engine need h11.
         from moorage.agent.runtimes.docker.streams import stream
 
         return stream(self.socket, path, query, idle_s)
@@ -204,7 +204,7 @@ class DockerEngine:
             ) from None
 
         try:
-            # Without an explicit version the SDK negotiates the highest common one.
+            # Without an explicit version, the SDK negotiates the highest common one.
             api = docker.APIClient(
                 base_url=f"unix://{self.socket}", timeout=timeout_s, max_pool_size=_THREADS
             )
@@ -274,7 +274,8 @@ def _message(error: Any) -> str:
 
 
 def _root_cause(error: Exception) -> str:
-    """Message of the innermost exception; the SDK and its libraries wrap it several times."""
+    """The message of the innermost exception, which the SDK and its libraries wrap several
+    times."""
     cause: BaseException = error
     while (inner := cause.__cause__ or cause.__context__) is not None:
         cause = inner

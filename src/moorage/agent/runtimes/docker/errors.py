@@ -1,4 +1,4 @@
-"""Errors of a Docker Engine, and their translation into reasons for users."""
+"""Docker Engine errors, and their translation into reasons for users."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from moorage.common.model.reasons import Reason
 
 _TOOLKIT = "install the NVIDIA container toolkit there"
 # Substrings of the engine's messages, in lower case. The HTTP status does not distinguish most of
-# these.
+# the errors.
 _EXPLANATIONS: tuple[tuple[str, Reason, str], ...] = (
     ("no such image", Reason.IMAGE_MISSING, "check its name, or pull it on that node"),
     (
@@ -77,7 +77,7 @@ class EngineUnavailable(RuntimeFailed):
         self.unsent = unsent
 
     def note_effect(self) -> None:
-        """An earlier request of the same step has reached the engine."""
+        """Note that an earlier request in the same step has reached the engine."""
         self.unsent = False
 
 
@@ -94,14 +94,14 @@ class NoSuchObject(RequestRefused):
 
 
 class DiskFull(RuntimeFailed):
-    """Less than ``agent.docker_min_free`` is free in the data directory of the engine."""
+    """Less than ``agent.docker_min_free`` is free in the engine's data directory."""
 
     code = "disk-full"
     is_refusal = True
 
 
 def explain(message: str) -> tuple[Reason, str]:
-    """The reason for an error message of the engine, and the next step."""
+    """The reason for one of the engine's error messages, and the next step."""
     lower = message.lower()
     for part, reason, next_step in _EXPLANATIONS:
         if part in lower:
@@ -111,7 +111,7 @@ def explain(message: str) -> tuple[Reason, str]:
 
 @contextmanager
 def as_create_failed() -> Iterator[None]:
-    """A context that translates errors of the engine into ``CreateFailed``."""
+    """A context that translates engine errors into ``CreateFailed``."""
     try:
         yield
     except RequestRefused as error:

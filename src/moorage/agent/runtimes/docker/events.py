@@ -21,12 +21,12 @@ from moorage.common.aio.supervisor import SupervisedTask
 log = structlog.get_logger("moorage.agent.docker")
 POLL_S = 30.0
 _RETRY_S = 1.0
-# Without `exec_*`, because each health check of an image causes three of these events.
+# `exec_*` is left out because each of an image's health checks causes three of these events.
 _EVENTS = ["start", "die", "oom", "destroy", "pause", "unpause"]
 
 
 class ContainerEvents:
-    """The events of containers. It listens from the first ``subscribe`` until ``close``."""
+    """Container events. It listens from the first ``subscribe`` until ``close``."""
 
     def __init__(self, engine: DockerEngine, owner: str) -> None:
         self._engine = engine
@@ -42,7 +42,7 @@ class ContainerEvents:
 
     @asynccontextmanager
     async def subscribe(self, container: str) -> AsyncIterator[asyncio.Event]:
-        """Return an event that is set when the state of ``container`` may have changed since the
+        """Return an event that is set once the state of ``container`` may have changed since the
         call."""
         if self._task is None:
             self._task = SupervisedTask("docker.events", self._run)

@@ -1,8 +1,8 @@
-"""Commands in containers, through the exec API of the engine.
+"""Commands in containers, through the engine's exec API.
 
 The engine upgrades the HTTP connection to a raw byte stream. The SDK supports this only with a
-blocking socket, so the request is written by hand. The engine has no call to end a command, so its
-process is signalled by pid.
+blocking socket, so the request is written by hand. The engine has no call to stop a command, so the
+command's process is signalled by pid.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CHUNK = 32 * 1024
 _START_TIMEOUT_S = 10.0
 _EXIT_TIMEOUT_S = 5.0
 _POLL_S = 0.02
-# Time to read the remaining output of a command after its container has exited.
+# Time to read a command's remaining output after its container has exited.
 _DRAIN_S = 1.0
 _EOF_KEY = b"\x04"  # ^D
 _SWITCHING_PROTOCOLS = b"101"
@@ -57,7 +57,7 @@ class DockerExecution:
 
     def watch(self, container_pid: int) -> None:
         """Disconnect when the container exits. The engine reports a container as running as long as
-        output of a command is unread, so a client that does not read would keep it running.
+        a command's output is unread, so a client that does not read would keep it running.
         ``container_pid``: its main process."""
         pidfd = _open_pidfd(container_pid, self._container)
         if pidfd >= 0:
@@ -172,8 +172,8 @@ class DockerExecution:
 async def execute(engine: DockerEngine, container: str, command: Command) -> DockerExecution:
     """Execute a command. Raises ``ExecFailed``, and ``RuntimeFailed`` if the engine does not
     answer."""
-    # In a separate, shielded task, because a cancelled caller may leave a started command, which
-    # must be disconnected.
+    # This runs in a separate, shielded task, because a cancelled caller may leave behind a started
+    # command, which must be disconnected.
     starting = spawn("docker.exec.start", _try_start(engine, container, command))
     try:
         execution = await asyncio.shield(starting)
@@ -197,8 +197,8 @@ def _disconnect_started(
 async def _try_start(
     engine: DockerEngine, container: str, command: Command
 ) -> DockerExecution | RuntimeFailed | ExecFailed:
-    """Try to start the command. Returns expected errors, because an exception would be logged as a
-    failed task."""
+    """Try to start the command. Expected errors are returned, because an exception would be logged
+    as a failed task."""
     try:
         return await _start(engine, container, command)
     except NoSuchObject:
@@ -266,14 +266,15 @@ async def _open_stream(
 
 
 def _open_pidfd(pid: int, container: str) -> int:
-    """A pidfd of a process of the container; -1 if the process is not visible to this agent."""
+    """A pidfd for one of the container's processes; -1 if the process is not visible to this
+    agent."""
     try:
         pidfd = os.pidfd_open(pid)
     except (OSError, ValueError):
         return -1
 
     try:
-        # Checked after the pidfd was opened, because the pid may have been reused.
+        # This is checked after the pidfd was opened, because the pid may have been reused.
         with open(f"/proc/{pid}/cgroup") as file:
             if container in file.read():
                 return pidfd

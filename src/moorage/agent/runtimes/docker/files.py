@@ -12,13 +12,13 @@ from typing import Any
 from moorage.agent.runtimes.base import File
 
 _PASSWD = "/etc/passwd"
-# Limit, because the image decides the size of its file.
+# A limit is needed because the image determines the size of the file.
 _PASSWD_MAX_BYTES = 1024 * 1024
 
 
 def copy_into_container(api: Any, container: str, files: Iterable[File]) -> None:
-    """Copy files into a container that has not been started. Call it in a thread. Raises errors of
-    the SDK."""
+    """Copy files into a container that has not been started. Call it in a thread. Raises the SDK's
+    errors."""
     user = str(api.inspect_container(container)["Config"].get("User") or "")
     passwd = ""
     if needs_passwd(user):
@@ -33,7 +33,7 @@ def copy_into_container(api: Any, container: str, files: Iterable[File]) -> None
 
 def owner_of(user: str, passwd: str) -> tuple[int, int]:
     """``uid, gid`` for ``user[:group]``, each a number or a name in ``passwd``. An unknown name
-    gives 0; the engine refuses to start such a container."""
+    becomes 0, but the engine refuses to start such a container."""
     name, _, group = user.partition(":")
     rows = [line.split(":") for line in passwd.splitlines() if line.count(":") >= 3]
     found = next((row for row in rows if name in (row[0], row[2])), None)
@@ -44,12 +44,13 @@ def owner_of(user: str, passwd: str) -> tuple[int, int]:
 
 
 def _is_id(text: str) -> bool:
-    """Whether it is a numeric id. Images may contain anything, such as digits of other scripts."""
+    """Whether it is a numeric id. Images can contain anything, such as digits from other
+    scripts."""
     return text.isascii() and text.isdigit() and len(text) <= 10
 
 
 def needs_passwd(user: str) -> bool:
-    """Return whether ``user`` can be resolved only with /etc/passwd of the container."""
+    """Return whether ``user`` can be resolved only with the container's /etc/passwd."""
     return bool(user) and not all(_is_id(part) for part in user.split(":")[:2])
 
 
@@ -79,7 +80,7 @@ def archive(files: Iterable[File], uid: int, gid: int) -> bytes:
 
 
 def first_file_text(pieces: Iterable[bytes]) -> str:
-    """The text of the first file of a tar archive; "" if the first entry is not a file, or is
+    """The text of the first file in a tar archive; empty if the first entry is not a file or is
     larger than a MiB."""
     start = bytearray()
     for piece in pieces:

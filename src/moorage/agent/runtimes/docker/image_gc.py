@@ -1,7 +1,7 @@
-"""Image garbage collection and disk pressure, on the disk with the data directory of the engine.
+"""Image garbage collection and disk pressure, on the disk with the engine's data directory.
 
-Above a high watermark, unused images are removed, the least recently used first, until the disk is
-below a low watermark. Below a minimum of free space, no new containers start.
+Above a high watermark, unused images are removed, the least recently used first, until disk usage
+is below a low watermark. Below a minimum of free space, no new containers start.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from moorage.common.aio.clock import Clock
 
 log = structlog.get_logger("moorage.agent.docker")
 _REMOVE_TIMEOUT_S = 120.0
-# Younger images are kept: between ``prepare`` and ``create`` no container protects the image of a
-# new kernel.
+# Younger images are kept, because between ``prepare`` and ``create`` no container protects a new
+# kernel's image.
 MIN_AGE_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
 class ImageGcRules:
-    """The rules of collection. ``high``, ``low``: watermarks in percent of the disk in use.
-    ``owners``: collect only images pulled by Moorage, or any. ``min_free``: bytes below which no
-    new container starts."""
+    """The collection rules. ``high``, ``low``: watermarks as percentages of the disk. ``owners``:
+    whether to collect only images pulled by Moorage, or any. ``min_free``: free bytes below which
+    no new container starts."""
 
     mode: Literal["on", "dry-run", "off"] = "on"
     high: int = 85
@@ -44,7 +44,7 @@ class ImageGcRules:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """The usage of a disk. ``free``: bytes that may still be written."""
+    """A disk's usage. ``free``: bytes that can still be written."""
 
     total: int
     free: int
@@ -77,8 +77,8 @@ def gc_candidates(
     images: Sequence[Image], in_use: Collection[str], rules: ImageGcRules, now: float
 ) -> tuple[Image, ...]:
     """Images that may be removed, the least recently used first and, among equals, the largest
-    first. ``in_use``: image ids of all containers in any state, including containers that are not
-    ours. ``now``: unix seconds."""
+    first. ``in_use``: the image ids of all containers in any state, including containers that are
+    not ours. ``now`` is in unix seconds."""
     candidates = [
         image
         for image in images
@@ -90,8 +90,8 @@ def gc_candidates(
 
 
 class PulledImages:
-    """Registry of the images that this agent has pulled, with the time of their last use. It is
-    stored in ``path``, so that a restarted agent still knows them. All methods except ``touch``
+    """Registry of the images that this agent has pulled, with the time each was last used. It is
+    stored in ``path``, so that a restarted agent still has it. All methods except ``touch``
     block."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
@@ -112,7 +112,8 @@ class PulledImages:
             )
 
     def touch(self, name: str, image_id: str = "") -> None:
-        """Record that an image was requested now and, with ``image_id``, that it was pulled."""
+        """Record that an image has just been requested and, if ``image_id`` is given, that it was
+        pulled."""
         now = self._clock.now().timestamp()
         self._requested_at[name] = now
         if image_id:
@@ -120,7 +121,7 @@ class PulledImages:
             self._unsaved = True
 
     def image(self, row: dict[str, Any]) -> Image:
-        """The image from a row of the engine's image list."""
+        """The image in a row of the engine's image list."""
         names = tuple(
             name
             for name in (*(row["RepoTags"] or ()), *(row["RepoDigests"] or ()))
@@ -137,7 +138,7 @@ class PulledImages:
         )
 
     def retain(self, image_ids: set[str]) -> None:
-        """Forget all other images, and save changes. Raises ``OSError``."""
+        """Forget all other images and save the changes. Raises ``OSError``."""
         if removed := self._used_at.keys() - image_ids:
             self._used_at = {key: at for key, at in self._used_at.items() if key not in removed}
             self._unsaved = True
@@ -149,7 +150,7 @@ class PulledImages:
 
 
 def read_disk(directory: str) -> Disk:
-    """Read the usage of a disk. Blocks. Raises ``OSError``."""
+    """Read a disk's usage. Blocks. Raises ``OSError``."""
     stat = os.statvfs(directory)
     return Disk(stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize)
 
@@ -159,7 +160,8 @@ def _remove_image(name: str, api: Any) -> None:
 
 
 class ImageGarbageCollector:
-    """The collector. ``read_disk``: usage of the disk with a directory; may raise ``OSError``."""
+    """The collector. ``read_disk`` returns the usage of the disk with a directory; it may raise
+    ``OSError``."""
 
     def __init__(
         self,
@@ -179,7 +181,7 @@ class ImageGarbageCollector:
         self._last_warning = ""
 
     async def check_free_space(self) -> None:
-        """Check the free space. Raises ``DiskFull``, and errors of the engine at the first call."""
+        """Check the free space. Raises ``DiskFull`` and, on the first call, engine errors."""
         disk = await self._disk()
         if disk is not None and disk.free < self._rules.min_free:
             raise DiskFull(
@@ -190,11 +192,11 @@ class ImageGarbageCollector:
             )
 
     async def collect(self) -> None:
-        """Remove images if the disk is above the high watermark. Raises errors of the engine."""
+        """Remove images if disk usage is above the high watermark. Raises engine errors."""
         disk = await self._disk()
         rows = await self._engine.call(lambda api: api.images())
         images = [self.pulled.image(row) for row in rows]
-        # The list cannot be saved on a full disk, which must not stop the collection.
+        # On a full disk, the list cannot be saved, which must not stop the collection.
         with suppress(OSError):
             await asyncio.to_thread(self.pulled.retain, {image.id for image in images})
 

@@ -1,4 +1,4 @@
-"""Images of the node's engine, pulled according to ``agent.docker_pull``, and their labels."""
+"""Images in the node's engine, pulled according to ``agent.docker_pull``, and their labels."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ log = structlog.get_logger("moorage.agent.docker")
 
 
 class ImageStore:
-    """A store of images. It pulls each image once at a time, for all kernels that wait for it."""
+    """An image store. It runs one pull of an image at a time, for all kernels that wait for it."""
 
     def __init__(self, engine: DockerEngine, rules: ContainerRules, pulled: PulledImages) -> None:
         self._engine = engine
         self._rules = rules
         self._pulled = pulled
-        # of the images known to be present
+        # for the images known to be present
         self._service_ports: dict[str, tuple[ServicePort, ...]] = {}
         self._pulling: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._listeners: dict[str, set[OnProgress]] = defaultdict(set)
@@ -39,10 +39,10 @@ class ImageStore:
     ) -> tuple[ServicePort, ...]:
         """Make the image available, and return the service ports that its label declares.
         ``on_progress`` also follows a pull started by another kernel. ``guarded``: registries are
-        restricted. Raises ``CreateFailed`` and errors of the engine."""
+        restricted. Raises ``CreateFailed`` and engine errors."""
         self._pulled.touch(image)
         if image in self._service_ports and self._rules.pull != "always":
-            # If it has been removed since, the creation of the container fails and calls
+            # If the image has been removed since, creating the container fails and calls
             # ``forget``.
             return self._service_ports[image]
 
@@ -62,7 +62,7 @@ class ImageStore:
         self._service_ports.pop(image, None)
 
     async def _ensure(self, image: str, guarded: bool) -> Mapping[str, str]:
-        """Ensure the image; return its labels."""
+        """Ensure that the image is present, and return its labels."""
         try:
             if self._rules.pull != "always":
                 return _labels(await self._engine.call(lambda api: api.inspect_image(image)))
@@ -111,7 +111,6 @@ def _service_ports(image: str, labels: Mapping[str, str]) -> tuple[ServicePort, 
     try:
         return parse_label(labels.get(IMAGE_LABEL, ""))
     except InvalidInput as error:
-        # The user of an image cannot correct its label, so the session runs without the service
-        # ports.
+        # An image's user cannot correct its label, so the session runs without the service ports.
         log.warning("an image declares invalid service ports", image=image, reason=str(error))
         return ()

@@ -1,8 +1,8 @@
 """Signed labels that identify an agent's containers and networks.
 
-Labels alone prove nothing, because images have labels, too, and every user of the engine can set
-any label. So the agent signs its labels with an HMAC that includes the name of the container, which
-is unique per engine.
+Labels alone prove nothing, because images also have labels, and every user of the engine can set
+any label. The agent therefore signs its labels with an HMAC that includes the container's name,
+which is unique per engine.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class ContainerIdentity:
 
 
 class LabelSigner:
-    """A signer of labels. ``key``: the secret of the agent. ``owner`` identifies the agent without
-    revealing the key."""
+    """A label signer. ``key``: the agent's secret. ``owner`` identifies the agent without revealing
+    the key."""
 
     def __init__(self, key: str) -> None:
         self._key = key.encode()
@@ -51,8 +51,7 @@ class LabelSigner:
         return labels | ({APPS: encoded} if encoded else {})
 
     def read(self, name: str, labels: Mapping[str, str]) -> ContainerIdentity | None:
-        """The identity of the container ``name``; None if this agent has not signed these
-        labels."""
+        """The identity of the container ``name``; None if this agent did not sign these labels."""
         kernel_id = KernelId(labels.get(KERNEL, ""))
         port = labels.get(PORT, "")
         apps = labels.get(APPS, "")
@@ -65,7 +64,7 @@ class LabelSigner:
         return {OWNER: self.owner, SIGNATURE: self._hash("network", name)}
 
     def owns_network(self, name: str, labels: Mapping[str, str]) -> bool:
-        """Return whether this agent has signed these labels of the network ``name``."""
+        """Return whether this agent signed these labels of the network ``name``."""
         return _is_signed(labels, self._hash("network", name))
 
     def _hash(self, *fields: str) -> str:

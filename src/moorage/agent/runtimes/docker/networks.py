@@ -1,10 +1,10 @@
-"""Docker networks of an agent: one shared by all kernels without a cluster, and one per cluster.
+"""An agent's Docker networks: one shared by all kernels without a cluster, and one per cluster.
 
-On the shared network, traffic between containers is off (``enable_icc``): containers reach the
-outside, and are reached through their published ports. The kernels of a cluster on this node share
-a separate bridge, where they resolve each other by hostname. It is removed with its last container.
+On the shared network, traffic between containers is disabled (``enable_icc``): containers reach the
+outside, and are reached through their published ports. A cluster's kernels on this node share a
+separate bridge, where they resolve each other by hostname. It is removed with its last container.
 The kernels of a cluster over several nodes are on the shared network, with an additional interface
-for each other.
+for reaching each other.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _AMBIGUOUS = "is ambiguous"
 
 
 def cluster_network(names: Collection[str]) -> str:
-    """The cluster network among the networks of a container; "" for none."""
+    """The cluster network among a container's networks; empty if there is none."""
     return next((name for name in names if name.startswith(_CLUSTER)), "")
 
 
 class Networks:
-    """The networks of this agent, which it creates and removes."""
+    """This agent's networks, which it creates and removes."""
 
     def __init__(self, engine: DockerEngine, signer: LabelSigner, rules: ContainerRules) -> None:
         self._engine = engine
@@ -51,9 +51,9 @@ class Networks:
 
     @asynccontextmanager
     async def joined(self, launch: Launch) -> AsyncIterator[str]:
-        """A context with the network for this container, which keeps the network from being
-        removed. Raises ``CreateFailed`` for a cluster that is not permitted here,
-        ``RequestRefused`` and ``EngineUnavailable``."""
+        """A context with the network for this container, during which the network is not removed.
+        Raises ``CreateFailed`` for a cluster that is not permitted here, ``RequestRefused`` and
+        ``EngineUnavailable``."""
         name = self._name(launch)
         self._joining[name] += 1
 
@@ -64,8 +64,8 @@ class Networks:
             self._joining[name] -= 1
 
     def has_changed(self, name: str, message: str) -> bool:
-        """Return whether an error message of the engine shows that another client has removed this
-        network or created one of the same name. Then it is inspected again before the next
+        """Return whether an engine error message shows that another client has removed this network
+        or created one with the same name. If so, it is inspected again before the next
         container."""
         changed = "network" in message and ("not found" in message or _AMBIGUOUS in message)
         if changed := changed and name in self._existing:
@@ -93,7 +93,7 @@ class Networks:
             self._existing.discard(name)
 
     async def collect_garbage(self, used: Collection[str]) -> None:
-        """Remove unused networks left by a killed agent."""
+        """Remove unused networks left behind by a killed agent."""
         query = {"label": f"{OWNER}={self._signer.owner}"}
         for row in await self._engine.call(lambda api: api.networks(filters=query)):
             name = row["Name"]
@@ -164,8 +164,8 @@ class Networks:
 
     async def _remove_duplicates(self) -> None:
         """Remove duplicate shared networks. Agents that start simultaneously can create several,
-        because the engine compares names before it creates. All agents keep the oldest; a younger
-        one has no containers, because its name is ambiguous."""
+        because the engine compares names before it creates a network. All agents keep the oldest
+        network. A younger one has no containers, because its name is ambiguous."""
         rows = await self._engine.call(lambda api: api.networks(names=[SHARED]))
         same = sorted((row["Created"], row["Id"]) for row in rows if row["Name"] == SHARED)
         for _, network_id in same[1:]:

@@ -1,4 +1,4 @@
-"""Progress of an image pull: accumulates the engine's messages per layer, and limits the rate of
+"""Progress of an image pull: accumulates the engine's messages per layer and limits the rate of
 updates."""
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ _INTERVAL_S = 1.0
 
 @dataclass(slots=True)
 class _Layer:
-    total: int = 0  # compressed bytes; 0: unknown, or nothing to download
+    total: int = 0  # compressed bytes; 0 if unknown, or if there is nothing to download
     downloaded: int = 0
     complete: bool = False
 
 
 class PullProgress:
     """The progress of a pull, thread-safe for one writer and one reader. ``image``: as given by the
-    user. The engine reports the size of a layer when its download begins."""
+    user. The engine reports a layer's size when its download starts."""
 
     def __init__(self, image: str) -> None:
         self._image = image
         self._layers: dict[str, _Layer] = {}
 
     def feed(self, message: Mapping[str, Any]) -> None:
-        """Process one message of the engine's stream; messages that are not about a layer are
+        """Process one message from the engine's stream. Messages that are not about a layer are
         ignored."""
         name = str(message.get("id", ""))
         status = str(message.get("status", ""))
@@ -85,11 +85,11 @@ class ThrottledCallback:
 
     def trigger(self) -> None:
         if not self._triggered and not self._closed:
-            self._triggered = True  # further triggers before the call are covered by it
+            self._triggered = True  # the call covers further triggers that precede it
             self._loop.call_soon_threadsafe(self._schedule)
 
     def close(self) -> None:
-        """Close it. Must be called in the loop."""
+        """Close the throttle. Must be called in the loop."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()

@@ -1,7 +1,7 @@
-"""Registries of images that the engine may contact for a user of the platform.
+"""Image registries that the engine may contact for a user of the platform.
 
-The name of an image contains the address of its registry, and the engine connects to it from the
-node. So the address must pass the guard for URLs from users, unless a pattern of
+An image's name contains the address of its registry, and the engine connects to it from the node.
+The address must therefore pass the guard for URLs from users, unless a pattern in
 ``agent.docker_images`` names the registry.
 """
 
@@ -18,7 +18,7 @@ from moorage.common.model.errors import InvalidInput
 from moorage.common.model.reasons import Reason
 
 Resolve = Callable[[str], Awaitable[Sequence[str]]]
-"""The addresses of a host. Raises ``OSError``."""
+"""A host's addresses. Raises ``OSError``."""
 _DEFAULT = "docker.io"
 
 
@@ -30,10 +30,10 @@ async def system_resolve(host: str) -> Sequence[str]:
 async def check_registry(
     image: str, patterns: Sequence[str], resolve: Resolve = system_resolve
 ) -> None:
-    """Raises ``CreateFailed`` if the registry of ``image`` has an address that is not public.
-    ``patterns``: ``agent.docker_images``. A host that cannot be resolved here is left to the
-    engine, which may reach it through a mirror or a proxy."""
-    # Imported late because most agents pull few images or none.
+    """Check the registry of ``image``. Raises ``CreateFailed`` if it has an address that is not
+    public. ``patterns``: ``agent.docker_images``. A host that cannot be resolved here is left to
+    the engine, which may reach it through a mirror or a proxy."""
+    # Imported here because most agents pull few images or none.
     from moorage.common.model.destinations import DestinationPolicy, decide, parse
 
     name = full_name(image)

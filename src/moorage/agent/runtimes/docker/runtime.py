@@ -1,7 +1,7 @@
 """Docker runtime: each kernel is a container.
 
-The engine is the only source of the state, and nothing is stored (decision 9). An engine that does
-not answer makes a kernel UNKNOWN, never GONE.
+The engine is the only source of state, and nothing is stored (decision 9). If the engine does not
+answer, a kernel is UNKNOWN, never GONE.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _ENDED = (ObservedState.EXITED, ObservedState.GONE)
 
 
 class DockerRuntime:
-    """The runtime. ``address``: where the ports of kernels are published. It must be closed."""
+    """The runtime. ``address``: where kernels' ports are published. It must be closed."""
 
     name = "docker"
     silence_grace_s = 0.0
@@ -289,7 +289,7 @@ class DockerRuntime:
             try:
                 container = await self._engine.call(create, _ACTION_TIMEOUT_S)
             except NoSuchObject:
-                # The image has been removed since it was prepared.
+                # The image was removed after it was prepared.
                 self._images.forget(launch.image)
                 await self._images.ensure(launch.image, ignore_progress, guarded=launch.isolated)
                 container = await self._engine.call(create, _ACTION_TIMEOUT_S)
@@ -304,7 +304,7 @@ class DockerRuntime:
             error.note_effect()  # the container exists, started or not
             raise
         except (RequestRefused, CreateFailed):
-            # It would stay in the state Created forever, or wait for its network.
+            # The container would remain in the state Created forever, or wait for its network.
             await self._remove(container)
             raise
 
@@ -313,7 +313,7 @@ class DockerRuntime:
         return replace(self._handle(identity, container, cluster_network([network])), started=True)
 
     async def _existing(self, kernel_id: KernelId) -> Handle:
-        """The existing kernel whose container has the name of ``kernel_id``."""
+        """The existing kernel whose container has the name for ``kernel_id``."""
         name = container_name(kernel_id)
         details = await self._engine.call(lambda api: api.inspect_container(name))
         identity = self._signer.read(name, details["Config"]["Labels"] or {})
@@ -328,9 +328,9 @@ class DockerRuntime:
         return self._handle(identity, details["Id"], network)
 
     async def _remove_unstarted(self, kernel_id: KernelId, container: str) -> bool:
-        """Remove a container whose agent was killed before starting it. Returns False if the
-        container is being started by this agent, or by a request of the killed one, when the engine
-        refuses the removal."""
+        """Remove a container whose agent was killed before starting it. Returns False if this agent
+        is starting the container, or if a request from the killed agent is starting it, in which
+        case the engine refuses the removal."""
         if kernel_id in self._creating:
             return False
 
@@ -365,21 +365,21 @@ class DockerRuntime:
             raise
         except RequestRefused:
             if (await self.observe(handle)).state not in _ENDED:
-                raise  # otherwise it has exited by itself
+                raise  # otherwise it exited by itself
 
     async def _kill_after(self, handle: Handle, grace_s: float) -> None:
         await asyncio.sleep(grace_s)
         try:
             await self._engine.call(lambda api: api.kill(_container_id(handle), "SIGKILL"))
         except RequestRefused:
-            pass  # it has exited
+            pass  # it has already exited
         except RuntimeFailed as error:
             log.warning("cannot kill a container", kernel=_kernel_id(handle), error=str(error))
         self._kills.pop(_kernel_id(handle), None)
 
     def _missing(self, handle: Handle) -> RuntimeObservation:
         """The observation for a container that is unknown to the engine. The kernel is GONE only if
-        it is the same engine, or if the node has been rebooted since, which no container
+        this is the same engine, or if the node has been rebooted since, which no container
         survives."""
         same_boot = handle.state["boot_id"] == self._boot_id
         if same_boot and handle.state["engine"] != self._engine.id:

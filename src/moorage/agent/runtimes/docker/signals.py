@@ -1,4 +1,4 @@
-"""Signals to the main program of a container, which runs below the init of the engine."""
+"""Signals to a container's main program, which runs below the engine's init."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ async def deliver(engine: DockerEngine, container: str, name: str) -> None:
 
 
 def _handles(api: Any, container: str, init: int, number: int) -> bool:
-    """Whether the main program catches a signal or waits for it. True if the engine does not
-    know."""
+    """Whether the main program catches a signal or waits for it. True if the engine cannot tell."""
     from docker.errors import APIError
 
     try:

@@ -24,7 +24,7 @@ async def stream(
     socket: Path, path: str, query: dict[str, str], idle_s: float | None = None
 ) -> AsyncGenerator[bytes, None]:
     """Yield the body of a GET response in pieces. The first piece is empty and marks the start of
-    the response. ``idle_s``: the longest silence of the engine; None: no limit.
+    the response. ``idle_s``: how long the engine may be silent; None means no limit.
 
     Raises ``EngineUnavailable`` if the engine cannot be reached or closes the connection early,
     ``NoSuchObject`` and ``RequestRefused`` with the engine's message."""
@@ -53,22 +53,22 @@ async def stream(
         raise EngineUnavailable(str(error) or type(error).__name__) from None
     finally:
         if writer is not None:
-            # Abort instead of close: nothing is left to send, and closing would wait for unread
-            # data.
+            # Abort instead of close, because nothing is left to send and closing would wait for
+            # unread data.
             writer.transport.abort()
 
 
 async def _next_event(
     http: h11.Connection, reader: asyncio.StreamReader, idle_s: float | None
 ) -> h11.Event:
-    """The next event, without informational responses. Raises ``h11.RemoteProtocolError``,
+    """The next event, skipping informational responses. Raises ``h11.RemoteProtocolError``,
     ``OSError``."""
     while True:
         event = http.next_event()
         if event is h11.NEED_DATA:
             async with asyncio.timeout(idle_s):
                 data = await reader.read(_CHUNK)
-            http.receive_data(data)  # h11 decides whether an early EOF is an error
+            http.receive_data(data)  # h11 determines whether an early EOF is an error
         elif isinstance(event, h11.Event) and not isinstance(event, h11.InformationalResponse):
             return event
 

@@ -1,4 +1,4 @@
-"""Checks of a launch against the rules of the node, before the engine is involved."""
+"""Checks a launch against the node's rules, before the engine is involved."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from moorage.common.model.reasons import Reason
 
 
 def validate(launch: Launch, rules: ContainerRules, address: str) -> str:
-    """Validate a launch. Returns the IP address that ``address`` resolves to, for published ports.
-    Blocks. Raises ``CreateFailed``."""
+    """Validate a launch. Returns the IP address that ``address`` resolves to, on which ports are
+    published. Blocks. Raises ``CreateFailed``."""
     if not is_image_allowed(launch.image, rules.images):
         raise CreateFailed(
             f"image {launch.image!r} is not allowed on this node",

@@ -1,1 +1,1 @@
-"""Runtime whose kernels are jobs of a supercomputer, reached through the HEAppE middleware."""
+"""Runtime whose kernels are jobs on a supercomputer, reached through the HEAppE middleware."""

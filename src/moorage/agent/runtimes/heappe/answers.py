@@ -1,4 +1,4 @@
-"""Answers of the relay itself: refusals, errors, and connections that are cut off."""
+"""The relay's own answers: refusals, errors, and connections that are cut off."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class SiteRefused(Exception):
 
 
 def cut_off(request: web.BaseRequest) -> None:
-    """Break the connection, so that the client does not take the received part for the whole
+    """Break the connection, so that the client does not mistake the received part for the whole
     answer."""
     if request.transport is not None:
         request.transport.abort()

@@ -1,4 +1,4 @@
-"""Book of jobs: one list from the site for all of them, and the consequences for each."""
+"""Job book: one list from the site for all jobs, and the consequences for each job."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ log = structlog.get_logger("moorage.agent.heappe")
 _PROBE_S = 60.0
 _PROBE_PER_JOB_S = 3.0
 _LONGEST_PROBE_S = 240.0
-# Attempts to read a job's final record before it counts as ended without one.
+# Attempts to read a job's final record before it is considered ended without one.
 _END_ATTEMPTS = 3
 _AT_ONCE = 16
 # Tunnels that are reopened concurrently.
@@ -53,8 +53,8 @@ _KILLED = -9
 
 
 class JobBook:
-    """The jobs of an agent. ``listing``: the site's list. All other methods cover only the jobs of
-    this agent."""
+    """An agent's jobs. ``listing``: the site's list. All other methods cover only this agent's
+    jobs."""
 
     def __init__(
         self,
@@ -142,8 +142,8 @@ class JobBook:
         return self._doubts.jobs()
 
     async def sync(self, only: TrackedJob | None = None) -> None:
-        """List the jobs, and act on changes. ``only``: an older list suffices if it includes this
-        job; then nothing is raised. Raises ``HeappeFailed`` without a list."""
+        """List the jobs and act on changes. ``only``: an older list suffices if it includes this
+        job, and then nothing is raised. Raises ``HeappeFailed`` if there is no list."""
         async with self._syncing:
             jobs = [only] if only is not None else list(self._jobs.values())
             watched = {job.record.job_id for job in jobs if not job.end_read}
@@ -175,7 +175,7 @@ class JobBook:
         await self._cancel(job)
 
     async def remove(self, job: TrackedJob) -> bool:
-        """End a job, and remove everything except the log. Returns False if it has not ended yet.
+        """Stop a job, and remove everything except the log. Returns False if it has not ended yet.
         Raises ``HeappeFailed``."""
         await self._note_stop(job)
         async with self._syncing:
@@ -220,7 +220,7 @@ class JobBook:
         return True
 
     async def note_unended(self, job: TrackedJob) -> None:
-        """Note that the site has not ended a cancelled job in time."""
+        """Note that the site has not stopped a cancelled job in time."""
         job.doubt = job.doubt or Doubt(
             "it should have ended, but the site has not ended it", "cancelled repeatedly"
         )
@@ -228,8 +228,8 @@ class JobBook:
         await self._doubts.save()
 
     async def sweep(self, records: Mapping[KernelId, HeappeRecord]) -> set[KernelId]:
-        """Cancel duplicates and delete leftovers. Returns kernels that have a job at the site but
-        no record. Raises ``HeappeFailed``."""
+        """Cancel duplicates and delete leftovers. Returns the kernels that have a job at the site
+        but no record. Raises ``HeappeFailed``."""
         found = set[KernelId]()
         known = {record.job_id for record in records.values()}
         names = {record.name: record for record in records.values()}
@@ -300,7 +300,7 @@ class JobBook:
         if state is JobState.RUNNING and not record.running_at:
             record = replace(record, running_at=seen.at)
         if state in ENDED and not record.running_at and seen.job.task.nodes:
-            record = replace(record, running_at=seen.at)  # it ran between two lists
+            record = replace(record, running_at=seen.at)  # the job ran between two lists
         if record != job.record:
             await self._save(job, record)
 
@@ -329,7 +329,7 @@ class JobBook:
             return True
 
         job.end_read = True
-        # Our program writes the outcome of the kernel, unless it was killed as well.
+        # Our program writes the kernel's outcome, unless it was also killed.
         code = (
             _KILLED
             if told.ours and told.exit_code is None and job.record.stopping
@@ -357,10 +357,10 @@ class JobBook:
             renewals=self._renewals,
             on_change=lambda: self._notify([job]),
         )
-        job.changed.set()  # it is already running, and its state stays
+        job.changed.set()  # the job is already running, and its state does not change
 
     async def _open_relay(self, job: TrackedJob) -> bool:
-        """Open the relay. Returns False if no port is free now."""
+        """Open the relay. Returns False if no port is currently free."""
         relay = Relay(self._client, lambda: job.keeper)
         port = 0
         try:
@@ -378,7 +378,7 @@ class JobBook:
         return True
 
     async def _check_tunnels(self, jobs: list[TrackedJob]) -> None:
-        # A job that the database shows as failed is queried for as long as it answers.
+        # A job that the database shows as failed is queried as long as it answers.
         keepers = [
             (job, job.keeper)
             for job in jobs
@@ -403,8 +403,8 @@ class JobBook:
                     )
 
     async def _cancel(self, job: TrackedJob) -> None:
-        """Cancel a job. A job that was not submitted or has ended is left alone, because HEAppE 6.3
-        does not save its cancellation."""
+        """Cancel a job. A job that was not submitted or has already ended is left alone, because
+        HEAppE 6.3 does not save its cancellation."""
         seen = self.listing.get(job.record.job_id)
         now = self._clock.monotonic()
         state = JobState.UNKNOWN if seen is None else seen.job.state
@@ -418,7 +418,7 @@ class JobBook:
         job.cancelled = state, now
 
     async def _end_program(self, job: TrackedJob) -> None:
-        """Ask a job's own program to end, because the site considers the job as ended and no longer
+        """Ask a job's own program to exit, because the site considers the job ended and no longer
         cancels it."""
         if (
             job.keeper is not None
@@ -445,7 +445,7 @@ class JobBook:
             job.doubt = doubt if doubt is not None and doubt.until else None
             try:
                 await self._save(job, replace(job.record, stopping=True))
-            except OSError as error:  # such as a full disk; the job must end anyway
+            except OSError as error:  # for example a full disk; the job must end anyway
                 log.warning(
                     "the stop of a job was not recorded", job=job.record.name, error=str(error)
                 )
@@ -455,8 +455,8 @@ class JobBook:
         await asyncio.to_thread(self._write, job, record)
 
     def _write(self, job: TrackedJob, record: HeappeRecord) -> None:
-        """Write the record. A list requested before the removal of a job may be processed after
-        it."""
+        """Write the record. A list that was requested before a job was removed may be processed
+        afterwards."""
         with job.writing:
             if not job.removed:
                 self._records.save(record)
@@ -467,7 +467,7 @@ class JobBook:
             self._records.remove(job.record.kernel_id)
 
     def observe(self, job: TrackedJob) -> RuntimeObservation:
-        """The known state of the job. ``job.changed`` is set when it changes."""
+        """The job's known state. ``job.changed`` is set when it changes."""
         found = self.interpret(job).observation
         job.last = shown(found)
         return found
@@ -480,7 +480,7 @@ class JobBook:
 
 def _may_run(job: TrackedJob, seen: Seen, told: Told, now: float, *, is_answered: bool) -> bool:
     """Whether a job that the site shows as ended may still be waiting, or has started since.
-    ``told``: the text that it has written; ``is_answered``: it could be read."""
+    ``told``: the text that the job has written; ``is_answered``: whether it could be read."""
     record = job.record
     if (
         seen.job.state is JobState.FINISHED
@@ -495,7 +495,7 @@ def _may_run(job: TrackedJob, seen: Seen, told: Told, now: float, *, is_answered
     if record.running_at or seen.job.task.nodes:
         return False
     if told.ours or told.port:
-        # A model would be useless, because the site opens no tunnel to it.
+        # A model would be useless, because the site does not open a tunnel to it.
         return job.was_silent and not record.serves
 
     job.was_silent = job.was_silent or is_answered

@@ -1,8 +1,8 @@
-"""Circuit breakers, one per cluster: after several failures in a row, no calls go to a failing
-cluster.
+"""Circuit breakers, one per cluster: after several failures in a row, no calls are made to a
+failing cluster.
 
 HEAppE's health stays green while a cluster is in maintenance. A breaker lets one attempt through
-after each pause; the pauses double. Open tunnels bypass it.
+after each pause, and the pauses double. Open tunnels bypass it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LONGEST_PAUSE_S = 600.0
 
 @dataclass(slots=True)
 class Circuit:
-    """The breaker of a cluster. Times are seconds on the caller's monotonic clock."""
+    """A cluster's breaker. Times are in seconds on the caller's monotonic clock."""
 
     name: str
     failures: int = 0
@@ -26,7 +26,7 @@ class Circuit:
     last_error: str = ""
 
     def problem(self, now: float) -> str:
-        """Why no call may be made at present; "" if calls may be made."""
+        """Why no call may currently be made; empty if calls may be made."""
         if self.failures < FAILURES or now >= self.opens_again_at:
             return ""
         return (
@@ -35,8 +35,9 @@ class Circuit:
         )
 
     def check(self, now: float, call: str = "") -> None:
-        """Raises ``HeappeFailed`` with ``BUSY`` while the circuit is open, so the call certainly
-        had no effect. It lets a single caller through until the result is known."""
+        """Let a call through. Raises ``HeappeFailed`` with ``BUSY`` while the circuit is open, so
+        that the call certainly had no effect. After a pause, a single caller is let through until
+        the result is known."""
         if problem := self.problem(now):
             raise HeappeFailed(SiteFault.BUSY, problem, call=call)
         if self.failures >= FAILURES:

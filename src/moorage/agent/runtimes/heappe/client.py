@@ -29,10 +29,10 @@ class HeappeClient:
     async def close(self) -> None:
         await self.transport.close()
 
-    # Calls that describe the site.
+    # Calls that return descriptions of the site.
 
     async def health(self) -> tuple[str, datetime | None]:
-        """The version of the server and its time; it needs no credentials, and is green in
+        """The server's version and time. This call needs no credentials, and succeeds during
         maintenance."""
         answer = await self.transport.call(wire.HEALTH, anonymous=True)
         values = answer if isinstance(answer, dict) else {}
@@ -44,13 +44,13 @@ class HeappeClient:
         return [wire.parse_project(project) for project in found if isinstance(project, dict)]
 
     async def node_types(self, accounting: str, *, refresh: bool = False) -> list[wire.NodeType]:
-        """The node types of a project, by its accounting string. The server remembers its answer
-        for hours; ``refresh`` makes it look again."""
+        """A project's node types, by its accounting string. The server caches its answer for hours;
+        ``refresh`` makes it query again."""
         query = {"AccountingString": accounting} | ({"ForceRefresh": "true"} if refresh else {})
         return wire.parse_node_types(await self.transport.call(wire.CLUSTERS, query=query))
 
     async def used_nodes(self, node_type: wire.NodeType, project_id: int) -> tuple[int, int]:
-        """The number of nodes in use, and of all nodes."""
+        """The number of nodes in use, and the total number of nodes."""
         query = {"ClusterNodeId": str(node_type.id), "ProjectId": str(project_id)}
         answer = await self.transport.call(
             wire.NODE_USAGE, query=query, cluster_id=node_type.cluster_id
@@ -69,14 +69,14 @@ class HeappeClient:
         )
 
     async def submit_job(self, job_id: int, cluster_id: int) -> wire.HeappeJob:
-        """Submit a job. This is not idempotent, and the job may run despite a failure."""
+        """Submit a job. This is not idempotent, and the job may run even if the call fails."""
         body = {"CreatedJobInfoId": job_id}
         return wire.parse_job(
             _object(await self.transport.call(wire.SUBMIT_JOB, body, cluster_id=cluster_id))
         )
 
     async def cancel_job(self, job_id: int) -> None:
-        """Cancel a job. An already ended job is not an error."""
+        """Cancel a job. It is not an error if the job has already ended."""
         try:
             await self.transport.call(wire.CANCEL_JOB, {"SubmittedJobInfoId": job_id})
         except HeappeFailed as error:
@@ -84,7 +84,7 @@ class HeappeClient:
                 raise
 
     async def delete_job(self, job_id: int) -> None:
-        """Delete a job that is not active, with its directory."""
+        """Delete a job that is not active, together with its directory."""
         await self.transport.call(
             wire.DELETE_JOB, {"SubmittedJobInfoId": job_id, "ArchiveLogs": False}
         )
@@ -94,14 +94,12 @@ class HeappeClient:
         return wire.parse_job(_object(await self.transport.call(wire.JOB_INFO, query=query)))
 
     async def jobs(self, states: Sequence[wire.JobState]) -> list[wire.HeappeJob]:
-        """The jobs of this user in these states. A manager of the project also gets those of other
-        users."""
+        """This user's jobs in these states. A project manager also gets other users' jobs."""
         query = {"JobStates": ",".join(str(int(state)) for state in states)}
         return wire.parse_jobs(await self.transport.call(wire.LIST_JOBS, query=query))
 
     async def node_ips(self, task_id: int) -> list[str]:
-        """The server's answer about node addresses: host names, addresses, or the error of a
-        resolver."""
+        """The server's answer about node addresses: host names, addresses, or a resolver error."""
         answer = await self.transport.call(
             wire.NODE_IPS, query={"SubmittedTaskInfoId": str(task_id)}
         )
@@ -112,7 +110,7 @@ class HeappeClient:
     async def file_parts(
         self, job_id: int, offsets: dict[tuple[int, int], int]
     ) -> list[wire.FilePart]:
-        """The new text of files. ``offsets``: by task id and kind, in bytes. Missing files are left
+        """The new text in files. ``offsets``: by task id and kind, in bytes. Missing files are left
         out."""
         wanted = [
             {"SubmittedTaskInfoId": task_id, "FileType": kind, "Offset": offset}
@@ -153,13 +151,12 @@ class HeappeClient:
     # Tunnels.
 
     async def request_tunnel(self, task_id: int, node_ip: str, port: int) -> wire.Tunnel:
-        """The tunnel of this user to the task. An existing tunnel is returned regardless of
-        ``port``."""
+        """This user's tunnel to the task. An existing tunnel is returned regardless of ``port``."""
         body = {"SubmittedTaskInfoId": task_id, "IpAddress": node_ip, "Port": port}
         return wire.parse_tunnel(_object(await self.transport.call(wire.REQUEST_TUNNEL, body)))
 
     async def close_tunnel(self, tunnel: wire.Tunnel) -> None:
-        """Close the tunnels of all users to this task."""
+        """Close all users' tunnels to this task."""
         method = {
             "SubmittedTaskId": tunnel.task_id,
             "Port": tunnel.port,
@@ -171,23 +168,23 @@ class HeappeClient:
     async def get(
         self, tunnel: wire.Tunnel, path: str, headers: dict[str, str] | None = None
     ) -> str:
-        """The body of a page of the engine. Any status except 200 raises ``UPSTREAM``."""
+        """The body of one of the engine's pages. Any status except 200 raises ``UPSTREAM``."""
         body = _node_request(tunnel, path, headers) | {"HttpHeaders": _headers(headers) or _ANY}
         return _text(await self.transport.call(wire.NODE_GET, body))
 
     async def post(
         self, tunnel: wire.Tunnel, path: str, headers: dict[str, str], payload: str
     ) -> str:
-        """Send a POST of at most ten seconds. Any status except 200 raises ``UPSTREAM`` with the
-        engine's body."""
+        """Send a POST that takes at most ten seconds. Any status except 200 raises ``UPSTREAM``
+        with the engine's body."""
         body = _node_request(tunnel, path, headers) | {"HttpPayload": payload}
         return _text(await self.transport.call(wire.NODE_POST, body))
 
     def stream(
         self, tunnel: wire.Tunnel, path: str, headers: dict[str, str], payload: str
     ) -> AbstractAsyncContextManager[aiohttp.StreamReader]:
-        """Send a POST of any duration. The answer is forwarded by the server, including its errors.
-        Leaving the context cancels the request at the engine."""
+        """Send a POST of any duration. The server forwards the answer, including errors. Leaving
+        the context cancels the request on the engine."""
         body = _node_request(tunnel, path, headers) | {"HttpPayload": payload}
         return self.transport.stream(wire.NODE_STREAM, body)
 

@@ -1,4 +1,4 @@
-"""Construction of the HEAppE runtime from the settings of its agent."""
+"""Construction of the HEAppE runtime from its agent's settings."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def wanted_of(settings: AgentSettings) -> SiteChoice:
 def heappe_runtime(
     settings: AgentSettings, state: Path, logs: LogStore, clock: Clock, *, identity: str
 ) -> HeappeRuntime:
-    """The runtime. The site need not answer: its jobs are kept, and found once it does. Raises
+    """The runtime. The site need not answer: its jobs are kept, and are found once it does. Raises
     ``ConfigError``."""
     rules = HeappeRules(
         max_jobs=settings.heappe_max_jobs,

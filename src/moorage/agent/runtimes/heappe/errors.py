@@ -1,7 +1,7 @@
-"""Errors of a HEAppE server, and their classification. Pure.
+"""HEAppE server errors, and their classification. Pure.
 
-HEAppE's status alone is ambiguous: 404 may be a failed validation, 401 the job of another user, and
-502 a wrong password. ``classify`` also reads the title and the detail, and knows the profiles of
+HEAppE's status alone is ambiguous: 404 may be a failed validation, 401 another user's job, and 502
+a wrong password. ``classify`` also reads the title and the detail, and recognizes the profiles of
 6.3 and 6.5.
 """
 
@@ -18,23 +18,23 @@ _MAX_DETAIL = 500
 
 
 class SiteFault(StrEnum):
-    """The meaning of an answer for the caller."""
+    """What an answer means for the caller."""
 
     SESSION = "session"  # log in again, once
     CREDENTIALS = "credentials"  # user name, password, key or token are refused
-    FORBIDDEN = "forbidden"  # no role in the project, or somebody else's job
-    ACCOUNT = "account"  # the cluster accounts of the project are not initialised
-    INVALID = "invalid"  # refused by a validation, or an id is unknown
+    FORBIDDEN = "forbidden"  # no role in the project, or another user's job
+    ACCOUNT = "account"  # the project's cluster accounts are not initialised
+    INVALID = "invalid"  # failed validation, or an unknown id
     NOT_FOUND = "not-found"  # the task or project does not exist, or the project has ended
     NO_ROUTE = "no-route"  # this version has no such call
-    STATE = "state"  # not possible in this state of the job
+    STATE = "state"  # not possible in the job's current state
     NOT_RUNNING = "not-running"  # the database does not show the task as running
     NO_TUNNEL = "no-tunnel"  # the server has no tunnel to this task for this user
-    # the engine, or the path to it, did not answer 200; ``detail`` is its body
+    # the engine, or something on the path to it, did not answer 200; ``detail`` is the body
     UPSTREAM = "upstream"
     TUNNEL = "tunnel"  # the tunnel cannot be opened or closed
-    NO_TUNNELS_LEFT = "no-tunnels-left"  # all local ports of the server are taken
-    UNSUPPORTED = "unsupported"  # a kind of cluster that cannot do it
+    NO_TUNNELS_LEFT = "no-tunnels-left"  # all of the server's local ports are taken
+    UNSUPPORTED = "unsupported"  # this kind of cluster cannot do it
     SCHEDULER = "scheduler"  # the batch system refused, or its answer was lost
     SSH = "ssh"  # no connection to the login node, or a command failed there
     BUSY = "busy"  # rate limit, or no free connection
@@ -44,7 +44,7 @@ class SiteFault(StrEnum):
     UNREACHABLE = "unreachable"  # no answer
 
 
-# The cluster or the server is failing. These open the circuit.
+# These mean that the cluster or the server is failing, and open the circuit.
 OUTAGES = frozenset(
     {
         SiteFault.SCHEDULER,
@@ -55,7 +55,7 @@ OUTAGES = frozenset(
         SiteFault.UNREACHABLE,
     }
 )
-# The server answers, but accepts no job of this agent until somebody changes something.
+# The server answers, but accepts no jobs from this agent until the configuration is changed.
 REFUSALS = frozenset(
     {
         SiteFault.CREDENTIALS,
@@ -65,7 +65,7 @@ REFUSALS = frozenset(
         SiteFault.UNSUPPORTED,
     }
 )
-# After these, it is unknown whether the call took effect.
+# After these errors, it is unknown whether the call took effect.
 IN_DOUBT = frozenset(
     {
         SiteFault.SCHEDULER,
@@ -91,8 +91,8 @@ _NEXT_STEPS = {
 
 
 class HeappeFailed(RuntimeFailed):
-    """The HEAppE server refused a call or did not answer it. ``status`` is 0 without an answer.
-    ``unsent``: it certainly never received the call."""
+    """The HEAppE server refused a call or did not answer it. ``status`` is 0 if there was no
+    answer. ``unsent``: the server certainly never received the call."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class HeappeFailed(RuntimeFailed):
         return self.problem in IN_DOUBT
 
 
-# Title in lower case, pattern of the detail, meaning; the first match counts.
+# Title in lower case, pattern for the detail, meaning. The first match applies.
 _TITLES: tuple[tuple[str, str, SiteFault], ...] = (
     ("session code authentication problem", r"expired", SiteFault.SESSION),
     ("session code authentication problem", r"", SiteFault.FORBIDDEN),
@@ -145,7 +145,7 @@ _TITLES: tuple[tuple[str, str, SiteFault], ...] = (
     ("ssh command problem", r"", SiteFault.SSH),
     ("resource not found", r"", SiteFault.NOT_FOUND),
 )
-# These titles have many meanings, which only the detail distinguishes.
+# These titles have many meanings, which can only be distinguished by the detail.
 _DETAILS: tuple[tuple[str, SiteFault], ...] = (
     (
         r"not a currently running task|only for running task|NotCurrentlyRunning",
@@ -169,7 +169,7 @@ _SUFFIXED = re.compile(r"(.*) \(Request ID: [^)]*\)", re.DOTALL)
 def classify(
     status: int, content_type: str, body: bytes, *, call: str = "", login: bool = False
 ) -> HeappeFailed:
-    """The meaning of an answer that is not a success. ``login``: the call sent a user name and a
+    """The meaning of an unsuccessful answer. ``login``: the call sent a user name and a
     password."""
     media_type = content_type.partition(";")[0].strip().lower()
     text = body.decode(errors="replace").strip()
@@ -211,7 +211,7 @@ def _titled(status: int, lower: str, detail: str) -> SiteFault:
             return problem
 
     if lower in ("invalid request", "connection problem"):
-        # The body of the upstream in quotes; '' for a dead tunnel and for a timeout.
+        # The upstream's body in quotes; '' for a dead tunnel and for a timeout.
         return (
             SiteFault.UPSTREAM
             if detail[:1] == "'" or "ResponseNotOk" in detail
@@ -223,7 +223,7 @@ def _titled(status: int, lower: str, detail: str) -> SiteFault:
     if status in (401, 403):
         return SiteFault.FORBIDDEN
 
-    # 6.3 says "Problem" for a command that failed on the login node, among other things.
+    # 6.3 uses "Problem" for a command that failed on the login node, among other things.
     return (
         SiteFault.SSH
         if lower == "problem" and re.search(r"ssh|command", detail, re.I)
@@ -247,7 +247,7 @@ def _untitled(status: int, media_type: str, text: str) -> SiteFault:
 
 
 def _title_and_detail(text: str) -> tuple[str, str]:
-    """The title ("" if the body has none) and the detail without the id of the request."""
+    """The title ("" if the body has none) and the detail without the request id."""
     try:
         value: Any = json.loads(text)
     except ValueError:
@@ -287,21 +287,22 @@ _STREAM_KEYS: tuple[tuple[str, SiteFault], ...] = (
     (r"^NoActiveConnection", SiteFault.NO_TUNNEL),
     (r"^MissingRole", SiteFault.FORBIDDEN),
     (r"^NotExistingTaskInfo", SiteFault.NOT_FOUND),
-    (r"^Connection refused", SiteFault.NO_TUNNEL),  # the listener of the tunnel is dead
+    (r"^Connection refused", SiteFault.NO_TUNNEL),  # the tunnel's listener is dead
 )
 
 
 def stream_failure(text: str, *, call: str = "") -> HeappeFailed:
-    """The meaning of the text after ``data: Error: `` in the body of a stream."""
+    """The meaning of the text after ``data: Error: `` in a stream's body."""
     text = text.strip()
     for pattern, problem in _STREAM_KEYS:
         if re.search(pattern, text):
             return HeappeFailed(problem, text, call=call, status=200)
-    # An engine that does not listen: "An error occurred while sending the request."
+    # If the engine does not listen, the text is "An error occurred while sending the request."
     return HeappeFailed(SiteFault.UPSTREAM, text, call=call, status=200)
 
 
 def upstream_body(detail: str) -> str:
-    """The body of an engine's answer, from the detail of ``SiteFault.UPSTREAM``; "" for none."""
+    """The body of an engine's answer, from the detail of ``SiteFault.UPSTREAM``; empty if there is
+    none."""
     found = re.fullmatch(r"'(.*)'", detail.strip(), re.DOTALL)
     return found.group(1) if found else ""

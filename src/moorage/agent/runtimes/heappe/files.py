@@ -1,8 +1,8 @@
-"""Files in and out of a HEAppE job, within what its REST calls allow.
+"""Files in and out of a HEAppE job, as far as HEAppE's REST calls allow. Files that the job has
+written can be copied out, each completely through HEAppE's memory. Single files can be copied into
+the job's directory.
 
-Out: files that the job has written, each completely through HEAppE's memory. In: single files into
-the directory of the job. Paths are checked here; only the site knows which files a job's links lead
-to.
+Paths are checked here. Only the site knows which files a job's links lead to.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from moorage.agent.runtimes.heappe.records import HeappeRecord
 from moorage.common.archive import ROOT
 from moorage.common.model.errors import InvalidInput, MoorageError, NotFound
 
-# Our files in the directory of the job, which contain its secrets or our records.
+# Our files in the job's directory, which contain its secrets or our records.
 _OURS = frozenset({"launch.json", "progress.txt", "log.txt", "stdout.txt", "stderr.txt"})
 _SECRET = frozenset({"launch.json", "progress.txt"})
-# HEAppE passes names to a shell of the site.
+# HEAppE passes names to a shell at the site.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _PATH_MAX = 255
 _FILES_MAX = 500
@@ -36,12 +36,12 @@ _LARGE = "HEAppE returns files of up to 48 MB; copy larger ones with the site's 
 
 
 def selected(listed: list[str], path: str) -> dict[str, str]:
-    """The listed files at and below ``path``: the entry in the copy, and the listed name. Raises
-    ``MoorageError``."""
+    """The listed files at and below ``path``: for each, the entry in the copy and the listed name.
+    Raises ``MoorageError``."""
     wanted = parts_of(path)
     found = dict[str, str]()
 
-    # The directory of the task, where the program runs, which has the progress file.
+    # The task's directory, where the program runs and which has the progress file.
     folders = {name.removeprefix("/").partition("/")[0] for name in listed}
     ours = {folder for folder in folders if f"/{folder}/progress.txt" in listed}
     for name in listed:
@@ -110,7 +110,7 @@ def _header(entry: str, kind: bytes, size: int = 0) -> bytes:
 
 
 def upload_name(copy: Copy) -> str:
-    """The name of an uploaded file in the directory of the job. Raises ``InvalidInput``."""
+    """The name of an uploaded file in the job's directory. Raises ``InvalidInput``."""
     parts = parts_of(copy.path)
     name = parts[-1] if parts else copy.name
 
@@ -149,7 +149,7 @@ class SiteDownload:
         return 0
 
     def disconnect(self) -> None:
-        """Do nothing: no call is running, because calls of ``read`` end with their reader."""
+        """Do nothing. No call is running, because the calls from ``read`` end with their reader."""
 
 
 class SiteUpload:
@@ -201,7 +201,7 @@ class SiteUpload:
 
 
 def one_file(data: bytes) -> bytes:
-    """The only file of a tar archive. Raises ``MoorageError``."""
+    """The only file in a tar archive. Raises ``MoorageError``."""
     try:
         with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as tar:
             first = tar.next()
@@ -219,7 +219,7 @@ def one_file(data: bytes) -> bytes:
 
 
 def check_first(data: bytes) -> None:
-    """Check the beginning of an archive for reasons to refuse it. Raises ``MoorageError``."""
+    """Check the start of an archive for reasons to refuse it. Raises ``MoorageError``."""
     with (
         suppress(tarfile.TarError, ValueError),
         tarfile.open(fileobj=io.BytesIO(data), mode="r|") as tar,

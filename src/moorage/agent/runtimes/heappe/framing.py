@@ -1,8 +1,8 @@
-"""Framing of requests and answers between the relay on the agent and the one in the job. Pure.
+"""Framing of requests and answers between the relay on the agent and the relay in the job. Pure.
 
-HEAppE answers 200 and drops the status and the headers of the engine, so both travel in the body.
-The other side is ``deploy/heappe/moorage_job.py``. A body that ends without its last frame was cut
-off; text that HEAppE adds after a failure is not a frame, and cuts it off as well.
+HEAppE answers 200 and drops the engine's status and headers, so both are sent in the body. The
+other side is ``deploy/heappe/moorage_job.py``. A body that ends without its last frame was cut off.
+Text that HEAppE adds after a failure is not a frame, so it also means that the body was cut off.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MAX_LINE = 64 * 1024
 
 
 class NotFramed(Exception):
-    """The body is not an answer of the relay in the job. ``text``: its beginning."""
+    """The body is not an answer from the relay in the job. ``text``: its first part."""
 
     def __init__(self, data: bytes) -> None:
         self.text = data[:2000].decode(errors="replace")
@@ -29,7 +29,7 @@ class NotFramed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The head of an answer. ``status`` is 0 if the engine did not answer, for the reason
+    """The head of an answer. ``status`` is 0 if the engine did not answer, for the reason in
     ``error``."""
 
     status: int
@@ -50,12 +50,12 @@ def request(
 
 
 def ending(key: str) -> str:
-    """A request that asks the program in the job to end."""
+    """A request that asks the program in the job to exit."""
     return f"{_MAGIC.decode()}{json.dumps({'key': key, 'end': True}, separators=(',', ':'))}\n"
 
 
 def is_relay(page: str) -> bool:
-    """Whether this is the health page of the relay in a job."""
+    """Whether this is the health page of a relay in a job."""
     try:
         found = json.loads(page)
     except ValueError:
@@ -64,7 +64,7 @@ def is_relay(page: str) -> bool:
 
 
 class AnswerDecoder:
-    """Decoder of one answer. ``head`` is None until it is known; ``complete``: the last frame was
+    """Decoder for one answer. ``head`` is None until it is known; ``complete``: the last frame was
     read."""
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class AnswerDecoder:
         self._left = 0
 
     def feed(self, data: bytes) -> bytes:
-        """Return the bytes of the engine's body in this piece. Raises ``NotFramed``."""
+        """Return the bytes from the engine's body in this piece. Raises ``NotFramed``."""
         body = []
         at = 0
         while at < len(data) and not self.complete:
@@ -99,8 +99,8 @@ class AnswerDecoder:
         return body[0] if len(body) == 1 else b"".join(body)
 
     def _check_start(self) -> None:
-        """Refuse text that cannot become one of our lines before it is complete, because HEAppE's
-        errors end without a line break."""
+        """Refuse text that cannot become one of our lines even before it is complete, because
+        HEAppE's errors end without a line break."""
         start = self._line[: len(_MAGIC)]
         is_start = self.head is None and _MAGIC.startswith(start)
         is_length = self.head is not None and _is_length(self._line)
@@ -134,7 +134,7 @@ def _is_length(line: bytes) -> bool:
 
 
 def failure_in(text: str) -> str | None:
-    """HEAppE's own error at the beginning of a body, or None."""
+    """HEAppE's own error at the start of a body, or None."""
     for start in (STREAM_ERROR, STREAM_INVALID):
         if text.startswith(start.decode()):
             return text.removeprefix(STREAM_ERROR.decode()).partition("\n")[0].strip()
@@ -143,8 +143,8 @@ def failure_in(text: str) -> str | None:
 
 class PlainBody:
     """The body of an engine that HEAppE forwards unchanged, with HEAppE's errors as lines within
-    it. The first error sets ``failure``, and everything after it is dropped. Lines that may become
-    an error are held back."""
+    it. The first error sets ``failure``, and everything after it is dropped. Lines that may turn
+    out to be an error are held back."""
 
     def __init__(self) -> None:
         self.failure: str | None = None
@@ -181,7 +181,7 @@ class PlainBody:
         return self._passed(data)
 
     def end(self) -> bytes:
-        """Return the held-back data at the end of the body."""
+        """Return the data still held back at the end of the body."""
         held = self._held
         self._held = b""
         if held.startswith((STREAM_ERROR, STREAM_INVALID)):
@@ -191,7 +191,7 @@ class PlainBody:
 
     @property
     def tail(self) -> bytes:
-        """The end of the forwarded data."""
+        """Where the forwarded data ends."""
         return self._tail
 
     def _passed(self, data: bytes) -> bytes:
@@ -204,6 +204,6 @@ class PlainBody:
 
 
 def _next_line(data: bytes, at: int) -> int:
-    """Index of the beginning of the next line; -1 if there is none."""
+    """The index at which the next line starts; -1 if there is none."""
     end = data.find(b"\n", at)
     return end + 1 if end >= 0 else -1

@@ -1,9 +1,10 @@
-"""Interpretation of the facts about a job: the state of its kernel, and whether it may still be
-billed. Pure.
+"""Interpretation of the facts about a job: its kernel's state, and whether it may still be billed.
+Pure.
 
-HEAppE's database lags behind the cluster by 30 to 60 seconds, on some sites forever, and reports
-running jobs as failed. So no single source decides: the state in the database, the probe of the
-engine through the tunnel, the job's own files, our intent, and the walltime are combined.
+HEAppE's database lags behind the cluster by 30 to 60 seconds, at some sites permanently, and
+reports running jobs as failed. No single source is therefore decisive: the state in the database,
+the engine's probe through the tunnel, the job's own files, our intent, and the walltime are
+combined.
 """
 
 from __future__ import annotations
@@ -16,28 +17,28 @@ from moorage.agent.runtimes.batch import program_end
 from moorage.agent.runtimes.heappe.wire import JobState
 from moorage.common.model.status import ObservedState
 
-# A listing older than this says nothing about the present.
+# A listing older than this does not reflect the current state.
 STALE_S = 120.0
 # The delay with which the database may show that a job is running or has ended, with a margin.
 LAG_S = 90.0
 # A probe that succeeded within this time shows that the engine is alive.
 PROBE_S = 300.0
-# A job whose submission is in doubt and that never appears is given up after this time: it may run
-# although the database never shows it. A serving job is replaced sooner, because two of them do no
-# harm.
+# A job whose submission is in doubt and that never appears is given up after this time, because it
+# may run although the database never shows it. A serving job is replaced sooner, because two of
+# them do no harm.
 DOUBT_S = 600.0
 SERVING_DOUBT_S = 60.0
-# Age of a job that was created but certainly never submitted, whose creator has gone.
+# Age of a job that was created but certainly never submitted, and whose creator is gone.
 UNSUBMITTED_S = 60.0
-# An end that is shown before the job was seen running is believed if the job itself reports nothing
-# within this time, or within ``DOUBT_S`` if it cannot be queried.
+# If a job is shown as ended before it was seen running, this is believed if the job itself reports
+# nothing within this time, or within ``DOUBT_S`` if it cannot be queried.
 SETTLE_S = 120.0
-# A cancellation without effect is repeated after this time.
+# A cancellation that had no effect is repeated after this time.
 CANCEL_AGAIN_S = 60.0
-# Offsets of time zones are multiples of this.
+# Time zone offsets are multiples of this.
 _ZONE_S = 900.0
 _SIGTERM = -15
-# Attempts to resolve a job in doubt, in words.
+# Descriptions of the attempts to resolve a job in doubt.
 _FOLLOWED = "it is followed for as long as it answers"
 _WATCHED = "it is not submitted again; if it appears, it is followed or cancelled"
 _WALLTIME_OVER = "its walltime is over"
@@ -50,19 +51,20 @@ _SUBMITTED = frozenset({JobState.SUBMITTED, JobState.QUEUED, JobState.RUNNING})
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The facts about one job. Times are Unix seconds by the clock of the agent, None if the event
+    """The facts about one job. Times are in Unix seconds by the agent's clock; None if the event
     never happened.
 
     ``state``, ``reason``, ``started``: from the database; ``seen_at``: when they were read.
     ``refusal``: why the site refuses to answer, if it gave a reason. ``created_at``: when we
-    created it; ``created``: the server's time of that. ``doubted_at``: when the answer to its
+    created it; ``created``: the server's time for that. ``doubted_at``: when the answer to its
     submission was lost. ``running_at``: when it was first seen running. ``answered_at``,
-    ``silent_at``: the last request or probe that reached the engine, and that certainly did not.
-    ``gone_at``: since when its tunnel is gone, for the reason ``gone_why``. ``exit_code``: written
-    by the job; ``terminated``: the job wrote that it had received SIGTERM; ``ended_at``: when that
-    was first read. ``confirmed``: since the database shows its end, the job's own report was
-    awaited long enough. ``begun_late``: its program has started since then. ``stopping``: we
-    cancelled it. ``deleted``: we deleted it, which was confirmed. ``serves``: it serves a model.
+    ``silent_at``: the last request or probe that reached the engine, and the last that certainly
+    did not. ``gone_at``: since when its tunnel has been gone, for the reason in ``gone_why``.
+    ``exit_code``: written by the job; ``terminated``: the job wrote that it had received SIGTERM;
+    ``ended_at``: when that was first read. ``confirmed``: since the database showed it as ended, we
+    have waited long enough for the job's own report. ``begun_late``: its program has started since
+    then. ``stopping``: we cancelled it. ``deleted``: we deleted it, and this was confirmed.
+    ``serves``: it serves a model.
     """
 
     now: float
@@ -91,7 +93,7 @@ class Facts:
 
     @property
     def answers(self) -> bool:
-        """Whether the engine was reached recently, without a failure since."""
+        """Whether the engine was reached recently, with no failure since."""
         return (
             self.answered_at is not None
             and self.now - self.answered_at <= PROBE_S
@@ -101,9 +103,9 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """A doubt about a job: ``why`` it may run and be billed although its kernel counts as ended or
-    unreachable, and what was ``tried``. ``until``: unix seconds after which it cannot run any more;
-    0: unknown."""
+    """A doubt about a job: ``why`` it may run and be billed although its kernel is considered ended
+    or unreachable, and what was ``tried``. ``until``: when it can no longer run, in unix seconds; 0
+    if unknown."""
 
     why: str
     tried: str
@@ -121,7 +123,7 @@ class Interpretation:
 
 def interpret(facts: Facts, unreachable_timeout_s: float = 0.0) -> Interpretation:
     """Interpret the facts. ``unreachable_timeout_s``: how long a job with an unreachable engine is
-    kept while its walltime lasts."""
+    kept within its walltime."""
     ends_at = end_of_walltime(facts)
     found = _interpret(facts, ends_at)
     seen = found.observation
@@ -162,7 +164,7 @@ def _interpret(facts: Facts, ends_at: float | None) -> Interpretation:
 
     if facts.state is JobState.RUNNING:
         if ends_at is not None and facts.now > ends_at + LAG_S and not facts.answers:
-            # The database of some sites is never updated.
+            # Some sites' databases are never updated.
             return Interpretation(_ended_by_walltime())
 
         return Interpretation(RuntimeObservation(ObservedState.RUNNING))
@@ -176,8 +178,8 @@ def _interpret(facts: Facts, ends_at: float | None) -> Interpretation:
 
 
 def _silent(facts: Facts) -> Interpretation:
-    """The state while the site is silent. A job that answers is running; the state of any other is
-    unknown."""
+    """The state while the site is silent. A job that answers is running. The state of any other job
+    is unknown."""
     if facts.answers:
         return Interpretation(RuntimeObservation(ObservedState.RUNNING))
     detail = facts.refusal or "the site does not answer"
@@ -185,7 +187,7 @@ def _silent(facts: Facts) -> Interpretation:
 
 
 def _configuring(facts: Facts) -> Interpretation:
-    """The state of a job that is not submitted, or whose submission's answer was lost. A running
+    """The state of a job that was not submitted, or whose submission's answer was lost. A running
     job looks the same."""
     if facts.answers:
         why = "the site shows it as not submitted, but its engine answers"
@@ -238,8 +240,8 @@ def cancel_due(last: tuple[JobState, float] | None, state: JobState, now: float)
 
 
 def _failed(facts: Facts, ends_at: float | None) -> Interpretation:
-    """The state of a job shown as FAILED or CANCELED. A cancelled job may be shown as either, and
-    so may a running job."""
+    """The state of a job that is shown as FAILED or CANCELED. A cancelled job may be shown as
+    either, and so may a running job."""
     if facts.answers:
         detail = f"the site shows it as {_shown(facts.state)}, but its engine answers"
         return Interpretation(
@@ -266,7 +268,7 @@ def _failed(facts: Facts, ends_at: float | None) -> Interpretation:
         return Interpretation(RuntimeObservation(ObservedState.EXITED, detail=detail))
 
     detail = f"the site shows it as failed{': ' if facts.reason else ''}{facts.reason}"
-    # Only the database says so: the job wrote no exit code.
+    # Only the database reports this, because the job wrote no exit code.
     doubt = Doubt(f"{detail}; the job did not report how it ended", _NOT_CANCELLED, ends_at or 0.0)
     return Interpretation(RuntimeObservation(ObservedState.EXITED, detail=detail), doubt)
 
@@ -276,8 +278,9 @@ def _shown(state: JobState) -> str:
 
 
 def _failed_in_the_queue(facts: Facts) -> Interpretation:
-    """The state of a job that failed in the queue. HEAppE considers all jobs of a poll as failed if
-    it does not understand the answer, and stops querying them, but they keep waiting and run."""
+    """The state of a job that failed in the queue. If HEAppE does not understand the answer to a
+    poll, it considers all jobs in it failed and stops querying them, but they keep waiting and run
+    later."""
     why = f"the site shows it as {_shown(facts.state)}, but it was not seen running"
     waited_s = 0.0 if facts.created_at is None else max(0.0, facts.now - facts.created_at)
     until = facts.now + waited_s + facts.walltime_s  # if it waits as long a second time
@@ -302,7 +305,7 @@ def _failed_in_the_queue(facts: Facts) -> Interpretation:
 
 
 def _exited(facts: Facts, code: int, ends_at: float | None) -> RuntimeObservation:
-    """The state of a job that has written the outcome of its program."""
+    """The state of a job that has written its program's outcome."""
     if _ended_at_walltime(facts, ends_at):
         return RuntimeObservation(
             ObservedState.EXITED, code, detail=_WALLTIME_OVER, walltime_over=True
@@ -312,9 +315,9 @@ def _exited(facts: Facts, code: int, ends_at: float | None) -> RuntimeObservatio
 
 
 def _ended_at_walltime(facts: Facts, ends_at: float | None) -> bool:
-    """Whether the walltime ended it. Many engines treat the SIGTERM of the walltime as an orderly
-    end and exit with 0. A program that ends without SIGTERM has ended by itself, even at its last
-    moment."""
+    """Whether the walltime ended the job. Many engines treat the SIGTERM at the walltime as an
+    orderly end and exit with 0. A program that ends without SIGTERM ended by itself, even at the
+    last moment."""
     return (
         facts.terminated
         and not facts.stopping
@@ -328,14 +331,14 @@ def _ended_by_walltime() -> RuntimeObservation:
 
 
 def end_of_walltime(facts: Facts) -> float | None:
-    """The earliest plausible end of the walltime; None until the job was seen running."""
+    """The earliest plausible end of the walltime; None until the job has been seen running."""
     if facts.running_at is None or facts.walltime_s <= 0:
         return None
     return _start(facts, facts.running_at) + facts.walltime_s
 
 
 def _start(facts: Facts, running_at: float) -> float:
-    """The start of the job. The server's time counts only if it agrees with our observation."""
+    """When the job started. The server's time is used only if it agrees with our observation."""
     if facts.started is not None:
         started = _corrected(facts.started.timestamp(), running_at)
         if running_at - LAG_S <= started <= running_at + 10:
@@ -344,14 +347,14 @@ def _start(facts: Facts, running_at: float) -> float:
 
 
 def _corrected(reported: float, known: float) -> float:
-    """A time of the server in our zone: it is shifted by the offset that brings it closest to
+    """One of the server's times in our zone: it is shifted by the offset that brings it closest to
     ``known``."""
     return reported + round((known - reported) / _ZONE_S) * _ZONE_S
 
 
 def expected_start(facts: Facts) -> float | None:
-    """The scheduler's estimated start of a waiting job, by the clock of the agent; None if there is
-    none."""
+    """When the scheduler expects to start a waiting job, by the agent's clock; None if there is no
+    estimate."""
     if facts.started is None:
         return None
     offset = 0.0

@@ -1,4 +1,5 @@
-"""Listing of the jobs of one account: one call for all, and another for each missing job."""
+"""Lists the jobs of one account: one call for all of them, and another call for each missing
+job."""
 
 from __future__ import annotations
 
@@ -19,17 +20,16 @@ _AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """An observed job. ``at``: unix seconds by the clock of the agent, before the server was
-    queried."""
+    """An observed job. ``at``: unix seconds by the agent's clock, before the server was queried."""
 
     job: HeappeJob
     at: float
 
 
 class HeappeListing:
-    """The listing. ``agent``: this agent's part of the names; other jobs of the account are not
-    ours. ``others``: the names of jobs of other agents. ``per_job``: the server updates a job only
-    when that job is queried. ``refusal``: why the server refuses the list; "" if it does not."""
+    """The listing. ``agent``: this agent's part of the job names; the account's other jobs are not
+    ours. ``others``: the names of other agents' jobs. ``per_job``: the server updates a job only
+    when that job is queried. ``refusal``: why the server refuses the list; empty if it does not."""
 
     def __init__(
         self,
@@ -44,9 +44,9 @@ class HeappeListing:
         self._clock = clock
         self._per_job = per_job
         self._lock = asyncio.Lock()
-        self._begun_at: float | None = None  # the last listing that succeeded, monotonic
+        self._begun_at: float | None = None  # the last successful listing, monotonic
 
-        # number of listings that were started; of the last that succeeded
+        # number of listings started; number of the last successful one
         self._begun = 0
         self._number = 0
         self.others = frozenset[str]()
@@ -59,16 +59,16 @@ class HeappeListing:
         return self._active.get(job_id) or self._ended.get(job_id)
 
     def of(self, name: str) -> list[HeappeJob]:
-        """The active jobs of this name."""
+        """The active jobs with this name."""
         return [seen.job for seen in self._active.values() if seen.job.name == name]
 
     def all(self) -> list[HeappeJob]:
-        """The active jobs of this agent."""
+        """This agent's active jobs."""
         return [seen.job for seen in self._active.values()]
 
     def remove(self, job_id: int) -> None:
-        """Remove a job that has ended for good. The server may list it as active for a while, from
-        a cache."""
+        """Remove a job that has ended for good. The server may still list it as active for a while,
+        from a cache."""
         self.forget(job_id)
         self._removed.add(job_id)
 
@@ -77,8 +77,8 @@ class HeappeListing:
         self._ended.pop(job_id, None)
 
     async def refresh(self, watched: Collection[int] = (), since: float | None = None) -> None:
-        """List the jobs, and query those of ``watched`` that are not active any more. ``since``: a
-        listing that was started later is new enough. Raises ``HeappeFailed``."""
+        """List the jobs, and query those in ``watched`` that are no longer active. ``since``: a
+        listing that was started later is recent enough. Raises ``HeappeFailed``."""
         begun = self._begun
         async with self._lock:
             is_newer = self._number > begun  # it was started after this call
@@ -112,8 +112,8 @@ class HeappeListing:
             await self.look_at([job_id for job_id in (*missing, *stale) if job_id])
 
     async def look_at(self, job_ids: Collection[int]) -> None:
-        """Query these jobs one by one. A job without an answer keeps its last state, which becomes
-        outdated."""
+        """Query these jobs one by one. If there is no answer, a job keeps its last state, which
+        becomes outdated."""
         limit = asyncio.Semaphore(_AT_ONCE)
 
         async def query(job_id: int) -> None:
@@ -133,5 +133,5 @@ class HeappeListing:
 
 
 def kernel_of(job: HeappeJob) -> KernelId:
-    """The kernel of a job, which is the name of its task."""
+    """A job's kernel, which is the name of its task."""
     return KernelId(job.task.name)

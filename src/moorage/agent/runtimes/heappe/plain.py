@@ -1,8 +1,8 @@
 """Relay to an engine that HEAppE reaches without our relay in the job.
 
-HEAppE drops the status and the headers of the engine. A GET returns the body of a 200 or of an
-error; a POST is a stream of unknown status. So the status of an error is read from its body, and a
-failed POST is repeated without a stream, by a call that returns the body.
+HEAppE drops the engine's status and headers. A GET returns the body of a 200 or of an error. A POST
+is a stream of unknown status. The status of an error is therefore read from its body, and a failed
+POST is repeated without a stream, by a call that returns the body.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ async def _explain(
 
 
 def status_of(body: str, otherwise: int) -> int:
-    """The status in the body of an error, as in OpenAI's and vLLM's."""
+    """The status in an error body, as OpenAI and vLLM write it."""
     try:
         value: Any = json.loads(body)
     except ValueError:
@@ -168,7 +168,7 @@ def _is_stream(body: str) -> bool:
 
 
 def _without_stream(body: str) -> str | None:
-    """The same request without a stream; None if it is not a JSON object."""
+    """The same request without streaming; None if it is not a JSON object."""
     value = _object(body)
     if value is None:
         return None

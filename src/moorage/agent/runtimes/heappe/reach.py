@@ -1,8 +1,9 @@
-"""Reachability of one engine: since when its tunnel is gone, and when it may be reopened. Pure.
+"""Reachability of one engine: since when its tunnel has been gone, and when it may be reopened.
+Pure.
 
-Requests and probes report their results. A tunnel that is *gone* says nothing about the job, so its
-engine is kept for a while (``agent.heappe_unreachable_timeout_s``) before it is given up. Times are
-monotonic seconds.
+Requests and probes report their results. That a tunnel is *gone* does not mean anything for the
+job, so its engine is kept for a while (``agent.heappe_unreachable_timeout_s``) before it is given
+up. Times are in monotonic seconds.
 """
 
 from __future__ import annotations
@@ -11,20 +12,20 @@ from dataclasses import dataclass
 
 from moorage.agent.runtimes.heappe.errors import HeappeFailed, SiteFault
 
-# A tunnel is gone after this many failures in a row over this time. A tunnel that is reopened
-# immediately was not gone.
+# A tunnel is considered gone after this many failures in a row over this time. A tunnel that is
+# reopened immediately was not gone.
 MISSES = 2
 GONE_S = 3.0
-# Nothing is given up before this many attempts to reopen it.
+# No job is given up before this many attempts to reopen its tunnel.
 RENEWALS = 3
-# Pauses between attempts, while requests wait. A tunnel that has been gone for long is retried
-# after a tenth of that time.
+# Pauses between attempts while requests wait. A tunnel that has been gone for a long time is
+# retried after a tenth of that time.
 FIRST_PAUSE_S = 5.0
 HURRIED_PAUSE_S = 10.0
 LONGEST_PAUSE_S = 120.0
 # The tunnel is gone, or its listener does not answer. The engine never saw the request.
 DEAD = frozenset({SiteFault.NO_TUNNEL, SiteFault.TUNNEL})
-# The site, or the path through it, does not work. An engine's own answer is none of these.
+# The site, or the path through it, does not work. These never include an engine's own answer.
 OUT_OF_REACH = DEAD | {
     SiteFault.NO_TUNNELS_LEFT,
     SiteFault.NOT_RUNNING,
@@ -34,7 +35,7 @@ OUT_OF_REACH = DEAD | {
     SiteFault.INTERNAL,
     SiteFault.UNREACHABLE,
 }
-# These show that the engine is not reached, whatever the site reports about its job.
+# These show that the engine cannot be reached, whatever the site reports about its job.
 _SILENT = DEAD | {SiteFault.NOT_RUNNING}
 
 
@@ -62,7 +63,7 @@ class EngineReach:
         self.renew_at = float("-inf")
 
     def silent(self, now: float) -> None:
-        """It is certain that the engine does not answer."""
+        """Record that the engine certainly does not answer."""
         self.silent_at = now
 
     def missed(self, now: float, error: HeappeFailed) -> None:
@@ -75,7 +76,8 @@ class EngineReach:
             self.missed_at = now if self.missed_at is None else self.missed_at
 
     def gone_since(self, now: float) -> float | None:
-        """Since when the tunnel to a previously reached engine is gone; None if it is not."""
+        """Since when the tunnel to a previously reached engine has been gone; None if it is not
+        gone."""
         if self.answered_at is None or self.missed_at is None or self.misses < MISSES:
             return None
         return self.missed_at if now - self.missed_at >= GONE_S else None
@@ -92,7 +94,7 @@ class EngineReach:
         self.renew_at = now + min(max(hurried_s, gone_s / 10), LONGEST_PAUSE_S) * jitter
 
     def is_given_up(self, now: float, timeout_s: float) -> bool:
-        """Whether to end the job, because its tunnel is certainly dead and cannot be repaired."""
+        """Whether to stop the job, because its tunnel is certainly dead and cannot be repaired."""
         is_dead = self.failure is not None and self.failure.problem in DEAD
         if not is_dead or self.missed_at is None or self.renewals < RENEWALS:
             return False

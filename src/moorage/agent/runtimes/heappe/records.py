@@ -1,5 +1,4 @@
-"""Records of jobs in the state directory of the agent: data that HEAppE does not return, and our
-intent."""
+"""Job records in the agent's state directory: data that HEAppE does not return, and our intent."""
 
 from __future__ import annotations
 
@@ -17,10 +16,10 @@ _SUFFIX = ".json"
 
 @dataclass(frozen=True, slots=True)
 class HeappeRecord:
-    """A record. ``job_id`` is 0 until the job is created. Times are unix seconds, 0 for never.
-    ``submitting_at``: when its submission started; ``submitted``: it was confirmed. ``running_at``:
-    when it was first seen running. ``ended_at``: when its end was first read; ``terminated``: it
-    had received SIGTERM."""
+    """A record. ``job_id`` is 0 until the job is created. Times are in unix seconds; 0 means never.
+    ``submitting_at``: when its submission started; ``submitted``: whether the submission was
+    confirmed. ``running_at``: when it was first seen running. ``ended_at``: when its end was first
+    read; ``terminated``: whether it had received SIGTERM."""
 
     kernel_id: KernelId
     name: str
@@ -46,8 +45,8 @@ class JobRecords:
         self.folder = folder
 
     def reserve(self, record: HeappeRecord) -> bool:
-        """Write the first record of a kernel. Returns False if there is one, so that somebody else
-        creates its job."""
+        """Write a kernel's first record. Returns False if there already is one, which means that
+        another call creates its job."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
             fd = os.open(self._path(record.kernel_id), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -60,12 +59,12 @@ class JobRecords:
         return True
 
     def save(self, record: HeappeRecord) -> None:
-        """Write a newer record. A removed record stays removed."""
+        """Write a newer record. A record that was removed stays removed."""
         path = self._path(record.kernel_id)
         if not path.exists():
             return
 
-        # A write that was given up continues in its thread beside the next one.
+        # An abandoned write continues in its thread alongside the next one.
         new = path.with_suffix(f".{threading.get_ident()}.new")
         with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             file.write(json.dumps(asdict(record)))
@@ -89,7 +88,7 @@ class JobRecords:
 
 
 def _read(path: Path) -> HeappeRecord | None:
-    """Read a record. None if there is none, or if an agent died while reserving it."""
+    """Read a record. None if there is no record, or if an agent died while reserving it."""
     try:
         value: Any = json.loads(path.read_text())
     except (FileNotFoundError, ValueError):

@@ -1,12 +1,12 @@
-"""Relay: gives the engine of each job an ordinary URL on the agent.
+"""Relay: gives each job's engine an ordinary URL on the agent.
 
-The proxy talks to it as to any replica: it gets the engine's status, headers and body, a stream
-arrives as it is produced, and a disconnect cancels the request at the engine. Requests that HEAppE
-cannot pass are refused with a reason.
+The proxy talks to it like to any replica: it gets the engine's status, headers and body, a stream
+arrives as it is produced, and a disconnect cancels the request on the engine. Requests that HEAppE
+cannot pass on are refused with a reason.
 
 While HEAppE, the tunnel or the engine cannot be reached, requests wait. A request that the engine
-certainly never saw is sent afterwards. A request that it may have seen is cut off, and the proxy
-decides whether to send it again.
+certainly never received is sent afterwards. A request that it may have received is cut off, and the
+proxy decides whether to send it again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from moorage.agent.runtimes.heappe.tunnel import TunnelKeeper, Way
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 
 log = structlog.get_logger("moorage.agent.heappe")
-# HEAppE accepts 5,000,000 bytes, including the escapes of JSON.
+# HEAppE accepts 5,000,000 bytes, including JSON escapes.
 MAX_UPLOAD = 4_900_000
 _HOP = frozenset(
     {
@@ -43,7 +43,7 @@ _HOP = frozenset(
         "proxy-connection",
     }
 )
-# The engine certainly never saw these requests.
+# After these faults, the engine certainly never received the request.
 UNSENT = frozenset({SiteFault.SESSION, SiteFault.NO_TUNNEL, SiteFault.TUNNEL})
 _UNAVAILABLE = frozenset(
     {
@@ -55,20 +55,20 @@ _UNAVAILABLE = frozenset(
         SiteFault.CREDENTIALS,
     }
 )
-# It may have seen these, but has not started to answer.
+# After these faults, the engine may have received the request, but has not started to answer.
 _IN_DOUBT = frozenset(
     {SiteFault.UNREACHABLE, SiteFault.GATEWAY, SiteFault.INTERNAL, SiteFault.UPSTREAM}
 )
 # How long a request waits for the engine: longer than a login node takes to restart, and shorter
 # than the silence that proxies tolerate from a replica.
 PATIENCE_S = 240.0
-# The pauses between two attempts to reach it, shared by all waiting requests.
+# The pauses between attempts to reach the engine, shared by all waiting requests.
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 5.0
 
 
 class Relay:
-    """The relay of a job. ``keeper``: the tunnel of the job, None until it runs."""
+    """A job's relay. ``keeper``: the job's tunnel, None until the job runs."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class Relay:
             attempt += 1
 
     async def _renew(self, keeper: TunnelKeeper, way: Way, why: HeappeFailed) -> bool:
-        """Reopen the tunnel. Returns False if it cannot be reopened now."""
+        """Reopen the tunnel. Returns False if it currently cannot be reopened."""
         try:
             await keeper.renew(way, why.message)
         except HeappeFailed as error:
@@ -157,7 +157,8 @@ class Relay:
         return True
 
     async def _wait(self, keeper: TunnelKeeper, until: float, why: HeappeFailed) -> None:
-        """Wait until the engine has answered. Raises ``why`` once the request's time is over."""
+        """Wait until the engine has answered. Raises ``why`` once the request has run out of
+        time."""
         if self._reaching is None or self._reaching.done():
             self._reaching = spawn("heappe.relay.reach", _reach(keeper))
         left = until - asyncio.get_running_loop().time()
@@ -206,9 +207,9 @@ class Relay:
 
 
 def _is_unseen(error: HeappeFailed) -> bool:
-    """Whether the engine certainly never saw the request. HEAppE answers 200 once it has forwarded
-    a request: any other status comes from the gateway in front of it, or from HEAppE before that. A
-    504 comes from a gateway that has waited for the answer."""
+    """Whether the engine certainly never received the request. HEAppE answers 200 once it has
+    forwarded a request. Any other status is from the gateway in front of it, or from HEAppE before
+    it forwarded the request. A 504 is from a gateway that waited for the answer."""
     if error.problem in _UNAVAILABLE or error.unsent:
         return True
 
@@ -220,7 +221,8 @@ def _is_unseen(error: HeappeFailed) -> bool:
 
 
 async def _reach(keeper: TunnelKeeper) -> None:
-    """Reach the engine. Shared by all waiting requests, so the server is asked once."""
+    """Reach the engine. This is shared by all waiting requests, so the server is asked only
+    once."""
     before = keeper.reach.answered_at
     pause_s = _FIRST_PAUSE_S
     while True:
@@ -248,7 +250,7 @@ async def _pass_on(
 
 
 async def _until_head(answer: framing.AnswerDecoder, content: aiohttp.StreamReader) -> bytes:
-    """Read until the status is known. Returns the part of the body that came with it."""
+    """Read until the status is known. Returns the part of the body that arrived with it."""
     first = b""
     try:
         while answer.head is None:
@@ -266,7 +268,7 @@ async def _until_head(answer: framing.AnswerDecoder, content: aiohttp.StreamRead
 
 
 async def _read(request: web.BaseRequest) -> str:
-    """The body as text. Raises ``SiteRefused`` for a request that HEAppE cannot pass."""
+    """The body as text. Raises ``SiteRefused`` for a request that HEAppE cannot pass on."""
     if request.headers.get("Upgrade"):
         raise SiteRefused(
             501, "WebSockets cannot pass HEAppE; use an agent of another kind for this model"

@@ -1,7 +1,7 @@
-"""HEAppE runtime: one kernel is one job with one task, from a command template that the site has
-registered.
+"""HEAppE runtime: each kernel is one job with one task, created from a command template that the
+site has registered.
 
-HEAppE is queried on a schedule, with one call for all jobs; the known facts are interpreted without
+HEAppE is queried on a schedule, with one call for all jobs. The known facts are interpreted without
 further queries. Silence means UNKNOWN. A job is recovered by its name, which identifies its agent,
 and by its task, whose name is the kernel id.
 """
@@ -51,7 +51,7 @@ from moorage.common.model.status import ObservedState
 
 log = structlog.get_logger("moorage.agent.heappe")
 NAME = "heappe"
-# Jobs outlive a silent agent, up to their walltime; sites allow days.
+# Jobs outlive a silent agent, up to their walltime, for which sites allow days.
 _SILENCE_GRACE_S = 7 * 86_400.0
 _DESTROY_S = 100.0
 _LOG_PULL_S = 2.0
@@ -62,11 +62,11 @@ _ENDED = (ObservedState.EXITED, ObservedState.GONE)
 
 @dataclass(frozen=True, slots=True)
 class HeappeRules:
-    """The rules of an agent. ``defaults``: where jobs run by default. ``heartbeat_s``: a serving
-    job ends itself after this long without a request; 0: never. ``poll_s``: between two lists of
-    jobs; ``hurried_poll_s``: for a while after a request to the site. ``shared_account``: other
-    agents may have jobs there. ``unreachable_timeout_s``: how long a job with an unreachable engine
-    is kept, and how long a job waits to be submitted."""
+    """An agent's rules. ``defaults``: where jobs run by default. ``heartbeat_s``: a serving job
+    exits after this long without a request; 0 means never. ``poll_s``: the time between two lists
+    of jobs; ``hurried_poll_s``: the shorter time for a while after a request to the site.
+    ``shared_account``: other agents may have jobs under the account. ``unreachable_timeout_s``: how
+    long a job with an unreachable engine is kept, and how long a job waits to be submitted."""
 
     max_jobs: int
     defaults: SiteChoice
