@@ -1,4 +1,4 @@
-"""Host names of a cluster's kernels, with the addresses that a runtime gives them, and a hosts
+"""Host names of a cluster's kernels, with the addresses that a runtime assigns to them, and a hosts
 file."""
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def resolve_hosts(hosts: Mapping[str, str]) -> dict[str, str]:
 
 
 def hosts_file(addresses: Mapping[str, str], of_node: str) -> str:
-    """A hosts file with IP addresses by host name. They precede the lines ``of_node``, because
-    resolvers use the first match."""
+    """A hosts file with IP addresses by host name. These lines precede the lines in ``of_node``,
+    because resolvers use the first match."""
     lines = "".join(f"{address} {hostname}\n" for hostname, address in addresses.items())
     return f"# Kernels of this session\n{lines}# Of the node\n{of_node}"

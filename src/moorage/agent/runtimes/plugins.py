@@ -1,8 +1,7 @@
-"""Loader for runtimes: entry points of the group ``moorage.runtimes``.
+"""Loader for runtimes: entry points in the group ``moorage.runtimes``.
 
-The entry points of this package are the shipped runtimes, each under its own name. The entry point
-NAME of another package is the runtime ``custom:NAME``, so that no package can replace a shipped
-runtime.
+This package's entry points are the shipped runtimes, each under its own name. The entry point NAME
+of another package is the runtime ``custom:NAME``, so that no package can replace a shipped runtime.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from moorage.common.config.settings import AgentSettings
 
 GROUP = "moorage.runtimes"
-# Version of ``Runtime``, ``RuntimePlugin`` and their arguments. It grows with each change that
+# Version of ``Runtime``, ``RuntimePlugin`` and their arguments. It increases with each change that
 # breaks a plug-in.
 INTERFACE = 1
 _OWN = "moorage"
@@ -34,7 +33,7 @@ _OWN = "moorage"
 @dataclass(frozen=True, slots=True)
 class AgentParts:
     """The agent's parts for building runtimes. ``state``: the agent's own directory within
-    ``home``, the installation's directory; ``identity`` belongs to ``state`` and is unique to this
+    ``home``, the installation's directory. ``identity`` belongs to ``state`` and is unique to this
     agent."""
 
     settings: AgentSettings
@@ -47,16 +46,17 @@ class AgentParts:
 
 @dataclass(frozen=True, slots=True)
 class RuntimePlugin:
-    """The plug-in of a runtime, named by its entry point.
+    """A runtime's plug-in, named by its entry point.
 
     ``interface``: the version of the interface that it was written for. ``create`` builds the
-    runtime from the parts of the agent and the plug-in's own ``settings``, None if it has none; it
-    returns None if the runtime is switched off. It may block, raises ``ConfigError``,
+    runtime from the agent's parts and the plug-in's own ``settings``, which are None if it has
+    none. It returns None if the runtime is switched off. It may block, raises ``ConfigError``,
     ``StartupError`` and ``OSError``, and need not reach the runtime's backend, which
-    ``Runtime.probe`` does. ``site``: it submits jobs to a queue elsewhere, and its agent offers
-    nothing of the node; its runtimes have ``Capabilities.max_jobs``. ``upkeep``: the seconds
-    between two calls, and the function that is called with the runtime. ``in_agent``: it needs only
-    the agent, which checks only at start whether it can be used.
+    ``Runtime.probe`` does. ``site``: the runtime submits jobs to a queue elsewhere, and its agent
+    offers none of the node's resources; such runtimes have ``Capabilities.max_jobs``. ``upkeep``:
+    the seconds between two calls, and the function that is called with the runtime. ``in_agent``:
+    the runtime needs only the agent, which checks only when it starts whether the runtime can be
+    used.
     """
 
     interface: int
@@ -68,8 +68,8 @@ class RuntimePlugin:
 
 
 def load(name: str, entries: Iterable[EntryPoint] | None = None) -> RuntimePlugin:
-    """Load the plug-in of a runtime. ``entries``: None for the installed ones. Raises
-    ``ConfigError`` if it is missing, ambiguous, broken or written for another interface."""
+    """Load a runtime's plug-in. ``entries``: None means the installed ones. Raises ``ConfigError``
+    if the plug-in is missing, ambiguous, broken or written for another interface."""
     found = [
         entry
         for entry in (entry_points(group=GROUP) if entries is None else entries)
@@ -149,8 +149,8 @@ def settings_of(
 
 
 def check_sections(sections: Iterable[str], runtimes: Iterable[str]) -> None:
-    """Check the sections. Raises ``ConfigError`` for settings of a plug-in that the agent does not
-    offer."""
+    """Check the sections. Raises ``ConfigError`` for the settings of a plug-in that the agent does
+    not offer."""
     offered = {name.removeprefix(CUSTOM) for name in runtimes if is_custom(name)}
     for section in sorted(set(sections) - offered):
         raise ConfigError(

@@ -78,8 +78,8 @@ class HeappeRules:
 
 
 class HeappeRuntime:
-    """The runtime. ``identity``: of the agent's state directory. ``host``, ``allocate``,
-    ``release``: where relays listen. It must be closed."""
+    """The runtime. ``identity``: the identity of the agent's state directory. ``host``,
+    ``allocate``, ``release``: where relays listen. It must be closed."""
 
     name = NAME
     silence_grace_s = _SILENCE_GRACE_S
@@ -215,7 +215,7 @@ class HeappeRuntime:
         await job.changed.wait()
 
     async def stop(self, handle: Handle, grace_s: float) -> None:
-        """Stop a job. The site sends the signals with its own grace period."""
+        """Stop a job. The site sends the signals, with its own grace period."""
         kernel_id, _ = _ids(handle)
         job = await self.book.job(kernel_id)
         if job is not None:
@@ -375,7 +375,7 @@ class HeappeRuntime:
         )
 
     async def _observe_unknown(self, name: str) -> RuntimeObservation:
-        """Observe a kernel without a record. It is GONE only if the site says so."""
+        """Observe a kernel without a record. It is GONE only if the site reports so."""
         try:
             await self.book.listing.refresh()
         except HeappeFailed as error:
@@ -439,8 +439,8 @@ class HeappeRuntime:
 
 
 def poll_pause_s(rules: HeappeRules, hurried: bool, failures: int) -> float:
-    """The time until the next list. ``failures``: the number of recent failures in a row. A server
-    that is down is queried less and less often."""
+    """The time until the next list. ``failures``: the number of most recent failures in a row. A
+    server that is down is queried less and less often."""
     usual_s = min(rules.poll_s, rules.hurried_poll_s) if hurried else rules.poll_s
     longest_s = max(rules.poll_s, _LONGEST_POLL_S)
     return min(usual_s * 2.0 ** min(failures, 10), longest_s)

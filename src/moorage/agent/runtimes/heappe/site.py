@@ -1,4 +1,4 @@
-"""Site of a HEAppE server: its clusters, node types and templates, and the data of a job. Pure."""
+"""A HEAppE server's site: its clusters, node types and templates, and a job's data. Pure."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from moorage.agent.runtimes.heappe.wire import NodeType, Project, Template
 
 _MAX_VALUE = 1000
 _WHOLE_DEVICE = 1000
-# Value for parameters without one, because the server requires a value for each.
+# Value for parameters that have none, because the server requires a value for each parameter.
 _NO_VALUE = "-"
 
 
 @dataclass(frozen=True, slots=True)
 class SiteChoice:
-    """A choice by the site's own names; "" for the only one. ``walltime_s``: 0 for the longest."""
+    """A choice, given in the site's own names; "" means the only one. ``walltime_s``: 0 means the
+    longest."""
 
     project: str
     cluster: str = ""
@@ -32,7 +33,7 @@ class SiteChoice:
 
 @dataclass(frozen=True, slots=True)
 class JobPlace:
-    """The place of a job, and the template that starts it."""
+    """Where a job runs, and the template that starts it."""
 
     node_type: NodeType
     project: Project
@@ -41,7 +42,7 @@ class JobPlace:
 
 
 def find_place(wanted: SiteChoice, node_types: Sequence[NodeType]) -> JobPlace:
-    """Find the place of a job. Raises ``CreateFailed`` with the existing names."""
+    """Find the place for a job. Raises ``CreateFailed`` with the existing names."""
     offered = [node_type for node_type in node_types if wanted.project in node_type.projects]
     if not offered:
         raise CreateFailed(
@@ -57,7 +58,7 @@ def find_place(wanted: SiteChoice, node_types: Sequence[NodeType]) -> JobPlace:
     cluster = _choose("cluster", wanted.cluster, clusters)
     in_cluster = [node_type for node_type in offered if node_type.cluster == cluster]
 
-    # A template belongs to one node type, which it can determine.
+    # A template belongs to one node type, so it can determine the node type.
     names = [node_type.name for node_type in in_cluster if _has_template(node_type, wanted)]
     name = _choose(
         "node type", wanted.node_type, names or [node_type.name for node_type in in_cluster]
@@ -104,8 +105,8 @@ def _choose(what: str, wanted: str, names: Sequence[str]) -> str:
 
 
 def launch_file(launch: Launch, heartbeat_s: float) -> bytes:
-    """The launch file for the program in the job. It has the secrets of the kernel, so it is sent
-    as a file and never in parameters, unless the server accepts no files."""
+    """The launch file for the program in the job. It contains the kernel's secrets, so it is sent
+    as a file and never in parameters, unless the server does not accept files."""
     value = {
         "argv": launch.argv,
         "env": launch.env,
@@ -118,7 +119,7 @@ def launch_file(launch: Launch, heartbeat_s: float) -> bytes:
 
 
 def parameters(template: Template, blob: bytes = b"") -> list[dict[str, str]]:
-    """A value for each parameter of the template: the blob in pieces. They contain only letters,
+    """A value for each of the template's parameters: the blob in pieces. They contain only letters,
     digits, - and _, because values are not quoted on the way to the job. Raises ``CreateFailed`` if
     the blob does not fit."""
     text = base64.urlsafe_b64encode(zlib.compress(blob, 9)).decode().rstrip("=") if blob else ""
@@ -147,7 +148,7 @@ def specification(
     *,
     values: list[dict[str, str]],
 ) -> dict[str, Any]:
-    """The body of CreateJob. The name of the task is the whole kernel id, which identifies it."""
+    """The body of CreateJob. The task's name is the whole kernel id, which identifies it."""
     node_type = place.node_type
     cores = _cores(node_type, slots)
     task = {

@@ -1,8 +1,8 @@
 """Submission of a job, which is found or created, given its launch file, and submitted once.
 
-A creation whose answer was lost leaves at most a row that runs nothing, so the job is searched by
-its name. A job whose submission's answer was lost may run, so the submission is never repeated, and
-the job is watched.
+If the answer to a creation is lost, it leaves at most a row that runs nothing, so the job is
+searched for by its name. If the answer to a submission is lost, the job may run, so the submission
+is never repeated and the job is watched.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ log = structlog.get_logger("moorage.agent.heappe")
 _LAUNCH = "launch.json"
 # Text that `sbatch` prints only when it has accepted nothing.
 _REFUSED = "batch job submission failed"
-# It then failed by itself, without a controller's judgement of the job.
+# It then failed by itself, without a controller having judged the job.
 _UNHEARD = "unable to contact"
 _PLACES_S = 600.0
 
 
 class Submitter:
-    """A submitter. ``heartbeat_s``: a serving job ends itself after this long without a request."""
+    """A submitter. ``heartbeat_s``: a serving job exits after this long without a request."""
 
     def __init__(
         self, client: HeappeClient, listing: HeappeListing, clock: Clock, heartbeat_s: float
@@ -58,17 +58,17 @@ class Submitter:
         wanted: SiteChoice,
         save: Callable[[HeappeRecord], Awaitable[None]],
     ) -> HeappeRecord:
-        """Submit a job. ``save`` is called before each step that may take effect. Raises
+        """Submit a job. ``save`` is called before each step that may have an effect. Raises
         ``CreateFailed`` only if the job certainly does not run."""
         try:
             await self._listing.refresh()
             found = self._listing.of(record.name)
             if submitted := [job for job in found if job.state is not wire.JobState.CONFIGURING]:
-                # A job of an earlier run of this agent, which lost its record.
+                # A job from an earlier run of this agent, which lost its record.
                 return _of_job(record, submitted[0], submitted=True)
 
             for job in found:
-                # A creation whose answer was lost: a submission would have left a record.
+                # The answer to its creation was lost. A submission would have left a record.
                 await self._drop(job.id)
 
             place = await self.place(wanted)
@@ -86,8 +86,8 @@ class Submitter:
         return await self._submit(record, save)
 
     async def place(self, wanted: SiteChoice) -> JobPlace:
-        """The place of the job. Raises ``CreateFailed`` if there is no such place, and
-        ``HeappeFailed`` without an answer."""
+        """The place for the job. Raises ``CreateFailed`` if there is no such place, and
+        ``HeappeFailed`` if there is no answer."""
         now = self._clock.monotonic()
         known = self._places.get(wanted.project)
         if known is not None and now - known[0] < _PLACES_S:
@@ -135,7 +135,7 @@ class Submitter:
             if not error.in_doubt:
                 raise
 
-            # A leftover row runs nothing. It is used if it exists; otherwise nothing was created.
+            # A leftover row runs nothing. It is used if it exists. Otherwise, nothing was created.
             await self._listing.refresh()
             found = [job for job in self._listing.of(name) if job.task.id]
             if not found:
@@ -146,7 +146,7 @@ class Submitter:
     async def _submit(
         self, record: HeappeRecord, save: Callable[[HeappeRecord], Awaitable[None]]
     ) -> HeappeRecord:
-        # An agent that dies in between finds a submission in doubt.
+        # If the agent dies in between, its next run finds a submission in doubt.
         record = replace(record, submitting_at=self._clock.now().timestamp())
         await save(record)
         try:
@@ -158,10 +158,10 @@ class Submitter:
                     job=record.name,
                     why=error.message,
                 )
-                # The call may have taken long.
+                # The call may have taken a long time.
                 return replace(record, submitting_at=self._clock.now().timestamp())
 
-            if error.problem is not SiteFault.STATE:  # it was already submitted
+            if error.problem is not SiteFault.STATE:  # the job was already submitted
                 await self._drop(record.job_id)
                 raise _create_failed(error) from None
 

@@ -1,4 +1,4 @@
-"""Tracked job: the agent's knowledge of one kernel's job, with the tunnel to its engine and its
+"""Tracked job: what the agent knows about one kernel's job, with the tunnel to its engine and its
 log."""
 
 from __future__ import annotations
@@ -27,19 +27,20 @@ from moorage.common.model.status import ObservedState
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?")
 _REPLACEMENT = "\ufffd"
 _PIECE = 65_536
-# Incomplete bytes of a character.
+# The bytes of an incomplete character.
 _LONGEST_CUT = 3
 Shown = tuple[ObservedState, str, float | None, bool]
 
 
 @dataclass(eq=False)
 class TrackedJob:
-    """A job. ``seen``: its last listing; ``end_read``: its final record was searched; ``attempts``:
-    how often. ``ended_at``: since when the site shows an end, monotonic; ``was_silent``: the job
-    itself reported nothing then; ``begun_late``: it has started since. ``last``: the last
-    observation. ``address``: of its relay. ``removed``: its record is removed for good; changes
-    under ``writing``, in a thread. ``doubt``: a doubt that the current facts do not show.
-    ``cancelled``: its state at the last cancellation, and the time."""
+    """A job. ``seen``: its last listing; ``end_read``: its final record was searched for;
+    ``attempts``: how often. ``ended_at``: since when the site has shown it as ended, monotonic;
+    ``was_silent``: the job itself reported nothing at that time; ``begun_late``: it has started
+    since. ``last``: the last observation. ``address``: its relay's address. ``removed``: its record
+    has been removed for good; this changes under ``writing``, in a thread. ``doubt``: a doubt that
+    the current facts do not show. ``cancelled``: its state at the last cancellation, and the
+    time."""
 
     record: HeappeRecord
     seen: Seen | None = None
@@ -77,7 +78,7 @@ class TrackedJob:
             now=now,
             walltime_s=record.walltime_s,
             state=job.state if job is not None else wire.JobState.UNKNOWN,
-            # An end in the database is final.
+            # An end that the database shows is final.
             seen_at=None if seen is None else now if self.end_read else seen.at,
             reason=(job.task.reason or job.task.error) if job is not None else "",
             refusal=refusal,
@@ -108,8 +109,8 @@ def shown(seen: RuntimeObservation) -> Shown:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """The contents of a job's progress file. ``ours``: it runs our program. ``port`` is 0 until it
-    listens. ``terminated``: the job received SIGTERM."""
+    """The contents of a job's progress file. ``ours``: the job runs our program. ``port`` is 0
+    until it listens. ``terminated``: the job received SIGTERM."""
 
     ours: bool = False
     port: int = 0
@@ -120,7 +121,7 @@ class Told:
 
 
 def read_progress(text: str) -> Told:
-    """Parse lines of JSON from our program in the job; a plain number is the port of an engine
+    """Parse lines of JSON from our program in the job. A plain number is the port of an engine
     without our program."""
     ours = False
     port = 0
@@ -166,7 +167,7 @@ async def target_of(client: HeappeClient, job: TrackedJob, told: Told) -> Tunnel
 
 
 class JobLogs:
-    """The logs of jobs, copied into the log store of the agent, where they outlive the jobs."""
+    """Job logs, copied into the agent's log store, where they outlive the jobs."""
 
     def __init__(self, client: HeappeClient, logs: LogStore) -> None:
         self._client = client
@@ -194,7 +195,7 @@ class JobLogs:
             self._offsets[record.kernel_id] = offset + size
 
     async def pull_errors(self, job: TrackedJob) -> None:
-        """Fetch the output from outside of our program, such as the shell's, for a job without any
+        """Fetch the output from outside our program, such as the shell's, for a job without any
         other output."""
         record = job.record
         if self._logs.exists(record.kernel_id):
@@ -207,7 +208,7 @@ class JobLogs:
             await asyncio.to_thread(_append, self._logs, record, parts[0].content.encode())
 
     async def pull_quietly(self, job: TrackedJob, older_than_s: float = 0.0) -> None:
-        """Fetch new output unless that was done recently. A failure leaves the log unchanged."""
+        """Fetch new output unless this was done recently. A failure leaves the log unchanged."""
         now = asyncio.get_running_loop().time()
         if now - job.pulled_at < older_than_s:
             return
@@ -219,8 +220,8 @@ class JobLogs:
 
 
 def whole_characters(content: str) -> tuple[bytes, int]:
-    """The text without an incomplete character at its end, and its length in bytes of the file,
-    because the server returns the requested offset, not the next one."""
+    """The text without an incomplete character at its end, and its length in bytes of the file. The
+    length is needed because the server returns the requested offset, not the next one."""
     whole = content.rstrip(_REPLACEMENT)
     if len(content) - len(whole) > _LONGEST_CUT:
         whole = content  # not an incomplete character, but bytes that are not text
@@ -228,7 +229,7 @@ def whole_characters(content: str) -> tuple[bytes, int]:
 
 
 def _append(logs: LogStore, record: HeappeRecord, data: bytes) -> int:
-    """The number of the next byte of the log, which is its offset in the file of the job."""
+    """The number of the log's next byte, which is its offset in the job's file."""
     if not data and not logs.exists(record.kernel_id):
         return 0
     writer = logs.writer(record.kernel_id)

@@ -1,6 +1,6 @@
 """Transport to a HEAppE server: authentication with one login at a time, time limits, and circuits.
 
-A call that may have taken effect is never repeated here, neither by us nor by aiohttp, which
+A call that may have had an effect is never repeated here, neither by us nor by aiohttp, which
 repeats PUT and DELETE after a connection reset.
 """
 
@@ -27,8 +27,8 @@ log = structlog.get_logger("moorage.agent.heappe")
 _MAX_ANSWER = 64 * 1024 * 1024
 _CONNECT_S = 10.0
 _KEEP_ALIVE_S = 15.0
-# After refused credentials, nothing is sent for this time, and eight times as long after each
-# further refusal, because sites lock accounts.
+# After credentials were refused, nothing is sent for this time, and for eight times as long after
+# each further refusal, because sites lock accounts.
 FIRST_REFUSED_S = 30.0
 LONGEST_REFUSED_S = 960.0
 
@@ -36,7 +36,8 @@ LONGEST_REFUSED_S = 960.0
 @dataclass(frozen=True, slots=True)
 class Account:
     """An account. ``auth``: how calls authenticate. ``secret``: the password, or the token for
-    ``bearer``. ``secret_file``: its file, which is read again once the secret is refused."""
+    ``bearer``. ``secret_file``: the secret's file, which is read again when the secret is
+    refused."""
 
     url: str
     user: str = ""
@@ -46,8 +47,7 @@ class Account:
 
 
 class _Interrupted(aiohttp.ClientError):
-    """The connection broke during a call. This is not an error after which aiohttp repeats the
-    request."""
+    """The connection broke during a call. aiohttp does not repeat a request after this error."""
 
 
 async def _never_repeat(
@@ -62,7 +62,7 @@ async def _never_repeat(
 
 
 class HeappeTransport:
-    """The transport. ``calls`` counts the calls by name. It raises only ``HeappeFailed``."""
+    """The transport, which raises only ``HeappeFailed``. ``calls`` counts the calls by name."""
 
     def __init__(self, account: Account, clock: Clock) -> None:
         self._account = account
@@ -108,7 +108,7 @@ class HeappeTransport:
 
     async def renew_session(self, used: str) -> bool:
         """Log in again after the code ``used`` was refused. Returns False if it would not help. One
-        login serves all callers; a server that returns the same code had another reason to refuse.
+        login serves all callers. A server that returns the same code had another reason to refuse.
         Without sessions, the secret itself is read again."""
         if self._account.auth != "session":
             return await self._read_secret()
@@ -122,7 +122,7 @@ class HeappeTransport:
 
     @property
     def session_code(self) -> str:
-        """The code in use; "" without sessions."""
+        """The code in use; empty without sessions."""
         return self._code
 
     async def _session_code(self) -> str:
@@ -158,8 +158,8 @@ class HeappeTransport:
         return code
 
     async def _check_refusal(self) -> None:
-        """Check for refused credentials. Raises ``HeappeFailed`` while they count as refused,
-        unless there are new ones."""
+        """Check for refused credentials. Raises ``HeappeFailed`` as long as they are considered
+        refused, unless there are new ones."""
         if (refused := self._refused) is None:
             return
         until, said = refused
@@ -169,7 +169,7 @@ class HeappeTransport:
             )
 
     async def _read_secret(self) -> bool:
-        """Read the file of the secret again. Returns True if the secret has changed."""
+        """Read the secret's file again. Returns True if the secret has changed."""
         path = self._account.secret_file
         if path is None:
             return False
@@ -266,14 +266,14 @@ class HeappeTransport:
                 )
                 if error.problem is not SiteFault.SESSION and not is_refusal:
                     raise
-                # A form is consumed by its first use.
+                # The first use consumes a form.
                 if attempt or form is not None or not await self.renew_session(code):
                     raise self._refusal(error) from None
 
         raise AssertionError("unreachable")
 
     def _refusal(self, error: HeappeFailed) -> HeappeFailed:
-        """The meaning of an answer that asks for a login when no login helps."""
+        """The meaning of an answer that asks for a login when logging in does not help."""
         problem = SiteFault.FORBIDDEN if self._account.auth == "session" else SiteFault.CREDENTIALS
         meant = HeappeFailed(problem, error.detail, call=error.call, status=error.status)
         self._note_refusal(meant)
@@ -349,7 +349,7 @@ class HeappeTransport:
             raise HeappeFailed(SiteFault.UNREACHABLE, why, call=call.name, unsent=unsent) from None
 
     def _open(self) -> tuple[aiohttp.ClientSession, aiohttp.ClientSession]:
-        """Open a session with a fresh connection for each call, and another that keeps
+        """Open a session with a fresh connection for each call, and another session that keeps its
         connections."""
         if self._sessions is None:
             fresh = aiohttp.TCPConnector(force_close=True, limit=0)

@@ -1,9 +1,10 @@
 """Tunnel keeper: opens, probes, repairs and keeps alive the tunnel to the engine of one job.
 
-HEAppE has one tunnel for each task and user, and returns a dead one as if it were alive. So the
-engine's health is queried through it. A tunnel that does not answer is closed and requested again,
-once at a time, and paced for all requests and probes. If this does not repair it, the job has to be
-replaced (``broken``). Silence of HEAppE itself says nothing about the tunnel.
+HEAppE has one tunnel for each task and user, and returns a dead tunnel as if it were alive. The
+engine's health is therefore queried through it. A tunnel that does not answer is closed and
+requested again, one attempt at a time, paced for all requests and probes together. If this does not
+repair it, the job must be replaced (``broken``). If HEAppE itself is silent, this does not mean
+anything for the tunnel.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from moorage.common.aio.clock import Clock
 log = structlog.get_logger("moorage.agent.heappe")
 # Any call that uses the connection of the job's account prevents its removal after 30 minutes.
 KEEP_ALIVE_S = 480.0
-# Failed probes before a tunnel is reopened for them; a request does not wait for a second probe.
+# Failed probes before a tunnel is reopened because of them. A request does not wait for a second
+# probe.
 FAILURES = 2
 UNREACHABLE_TIMEOUT_S = 1800.0
 _PROBE_S = 15.0
@@ -39,8 +41,8 @@ _PROBE_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class TunnelTarget:
-    """Where a job listens. ``key``: of the relay in the job, "" if the engine itself listens
-    there."""
+    """Where a job listens. ``key``: the key of the relay in the job; empty if the engine itself
+    listens there."""
 
     node: str
     port: int
@@ -49,7 +51,8 @@ class TunnelTarget:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """An open tunnel. ``framed``: the relay in the job answers, and carries status and headers."""
+    """An open tunnel. ``framed``: the relay in the job answers, and passes on the status and
+    headers."""
 
     tunnel: Tunnel
     key: str = field(repr=False)
@@ -57,14 +60,15 @@ class Way:
 
 
 class Paced(HeappeFailed):
-    """The tunnel is reopened a little later. This error repeats the last failure and is not a new
-    one."""
+    """The tunnel will be reopened a little later. This error repeats the last failure and is not a
+    new one."""
 
 
 class TunnelKeeper:
     """The keeper. ``timeout_s``: how long a tunnel may be dead before the job is given up.
-    ``renewals``: limits concurrent renewals of all jobs of the site. ``on_change`` is called when
-    the tunnel may be gone or back. ``problem``: the current problem, "" for none."""
+    ``renewals``: limits concurrent renewals for all of the site's jobs. ``on_change`` is called
+    when the tunnel may be gone or back. ``problem``: the current problem; empty if there is
+    none."""
 
     def __init__(
         self,
@@ -93,16 +97,17 @@ class TunnelKeeper:
 
     @property
     def broken(self) -> bool:
-        """Whether closing and requesting the tunnel again has not repaired it in time."""
+        """Whether closing the tunnel and requesting it again has failed to repair it in time."""
         return self.reach.is_given_up(self._clock.monotonic(), self._timeout_s)
 
     @property
     def gone_since(self) -> float | None:
-        """Since when a previously reached engine is out of reach, monotonic; None if it is not."""
+        """Since when a previously reached engine has been out of reach, monotonic; None if it is
+        not."""
         return self.reach.gone_since(self._clock.monotonic())
 
     async def way(self) -> Way:
-        """Return the way to the engine; open the tunnel if there is none. Raises
+        """Return the way to the engine, after opening the tunnel if there is none. Raises
         ``HeappeFailed``."""
         if self._way is not None:
             return self._way
@@ -131,8 +136,8 @@ class TunnelKeeper:
             self._on_change()
 
     async def renew(self, used: Way, why: str) -> None:
-        """Close and reopen the tunnel, unless somebody has done so in the meantime or just before.
-        Raises ``HeappeFailed``."""
+        """Close and reopen the tunnel, unless another caller has just done so. Raises
+        ``HeappeFailed``."""
         async with self._lock:
             if self._way is not used:
                 return
@@ -194,7 +199,7 @@ class TunnelKeeper:
             return False
 
     async def close(self) -> None:
-        """Close the tunnel, so that its port is free for others."""
+        """Close the tunnel, so that its port becomes free for others."""
         way = self._way
         self._way = None
         if way is not None:
@@ -222,8 +227,8 @@ class TunnelKeeper:
         self.reach.renewing(now, self._clock.jitter(0.2))
 
     async def _open(self) -> Way:
-        """Open a tunnel to the target. The server returns an old one regardless of the requested
-        port."""
+        """Open a tunnel to the target. The server returns an existing one regardless of the
+        requested port."""
         target = self._target
         tunnel = await self._client.request_tunnel(self._task_id, target.node, target.port)
         if (tunnel.node_ip, tunnel.node_port) != (target.node, target.port):
@@ -241,12 +246,12 @@ class TunnelKeeper:
         try:
             await self._client.close_tunnel(tunnel)
         except HeappeFailed as error:
-            # An empty 500 if it is already gone; 502 forever if another user has closed it.
+            # An empty 500 if it is already gone; a permanent 502 if another user has closed it.
             log.info("a tunnel was not closed", task=self._task_id, why=error.message)
 
     async def _probe(self, way: Way) -> bool:
         """Whether the engine, or the relay in the job, answers. Raises ``HeappeFailed`` if the
-        tunnel is dead or the server does not say."""
+        tunnel is dead or the server does not report it."""
         try:
             page = await self._client.get(way.tunnel, HEALTH_PATH if way.framed else "/health")
         except HeappeFailed as error:

@@ -1,7 +1,7 @@
-"""Values of HEAppE's REST API: calls with their limits, jobs, tasks, tunnels, node types. Pure.
+"""Values in HEAppE's REST API: calls with their limits, jobs, tasks, tunnels, node types. Pure.
 
-Names on the wire are PascalCase and enums are numbers. A missing or unknown member never raises:
-other versions have more members and fewer.
+Names on the wire are PascalCase, and enums are numbers. A missing or unknown member never raises,
+because other versions have more or fewer members.
 """
 
 from __future__ import annotations
@@ -50,8 +50,9 @@ STDOUT_FILE = 3
 
 @dataclass(frozen=True, slots=True)
 class HeappeCall:
-    """A call. ``limit``: the largest body in bytes. ``timeout_s``: of the whole call.
-    ``repeatable``: a second call does no harm, so it may use a connection that may be dead."""
+    """A call. ``limit``: the largest body in bytes. ``timeout_s``: the timeout for the whole call.
+    ``repeatable``: a second call does no harm, so the call may use a connection that might be
+    dead."""
 
     method: str
     path: str
@@ -124,8 +125,8 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class HeappeJob:
-    """A job. ``project``: the accounting string, "" if unknown. Times are unchanged from the
-    server: without a zone, or in its own."""
+    """A job. ``project``: the accounting string; empty if unknown. Times are as the server sent
+    them: without a zone, or in the server's."""
 
     id: int
     name: str
@@ -138,7 +139,7 @@ class HeappeJob:
 
 @dataclass(frozen=True, slots=True)
 class Tunnel:
-    """A tunnel. ``port``: on the server's own loopback, needed to close the tunnel."""
+    """A tunnel. ``port``: its port on the server's own loopback, needed to close the tunnel."""
 
     task_id: int
     port: int
@@ -187,8 +188,8 @@ class FilePart:
 
 
 def parse_time(value: Any) -> datetime | None:
-    """Parse a time of the server. Without an offset, it means UTC, at least in 6.3. At most six
-    digits of fractions are read."""
+    """Parse one of the server's times. Without an offset, it is in UTC, at least in 6.3. At most
+    six fractional digits are read."""
     if not isinstance(value, str) or value.startswith("0001-"):
         return None
 

@@ -2,11 +2,11 @@
 decision 12).
 
 Run by the process runtime as ``python -I -S command_shim.py SHIM_PID SHIM_START MAIN_PID MAIN_START
-SANDBOX TTY DIRECTORY PROGRAM [ARG ...]``. Descriptors 0 to 2 are the input and outputs of the
-command. It writes one line ``exit STATUS`` (a waitpid status) to descriptor 3. Descriptor 4 is a
-pipe that is closed when the client disconnects. Descriptor 6 holds the environment of the command,
-which must not be the environment of this process, because the dynamic linker would obey it. The
-program uses little of the standard library, because every import delays every command.
+SANDBOX TTY DIRECTORY PROGRAM [ARG ...]``. Descriptors 0 to 2 are the command's input and outputs.
+It writes one line ``exit STATUS`` (a waitpid status) to descriptor 3. Descriptor 4 is a pipe that
+is closed when the client disconnects. Descriptor 6 holds the command's environment, which must not
+be the environment of this process, because the dynamic linker would obey it. The program uses
+little of the standard library, because every import delays every command.
 
 * It is a child subreaper, so no process of the command can escape it. Background processes of the
   command live on until the supervisor of the kernel exits; then all of them are killed.
@@ -20,7 +20,8 @@ program uses little of the standard library, because every import delays every c
 
 from __future__ import annotations
 
-# Imports the C modules directly, because importing ``ctypes`` and ``signal`` takes 4 ms and 5 ms.
+# The C modules are imported directly, because importing ``ctypes`` and ``signal`` takes 4 ms and 5
+# ms.
 import _ctypes
 import _signal as signal  # type: ignore[import-not-found]
 import errno
@@ -40,7 +41,8 @@ if __name__ != "__main__":
         join,
     )
 elif sys.argv[5]:
-    # Lies beside this program in the state directory. Only kernels in a sandbox pay for the import.
+    # This module is beside this program in the state directory. Only kernels in a sandbox pay for
+    # the import.
     sys.path.insert(0, os.path.dirname(sys.argv[0]))
     from process_sandbox import (  # type: ignore[import-not-found,no-redef]
         CLONE_NEWIPC,
@@ -66,7 +68,7 @@ _prctl = _ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl")  # type: ignore[arg-typ
 
 
 def _prctl_set(option: int, value: int | bytes) -> None:
-    """prctl(2). It fails only for unknown options, and Linux has supported these since 3.4."""
+    """Call prctl(2). It fails only for unknown options, and Linux has supported these since 3.4."""
     _ctypes.call_function(_prctl, (option, value, 0, 0, 0))
 
 
@@ -81,7 +83,8 @@ def _stat_fields(pid: str) -> list[str]:
 
 
 def _open_pidfd(pid: int, start: int) -> int:
-    """A pidfd of exactly this process, readable once it has exited; -1 if it has already exited."""
+    """A pidfd for exactly this process, readable once it has exited; -1 if it has already
+    exited."""
     try:
         pidfd = os.pidfd_open(pid)
     except OSError:
@@ -97,7 +100,7 @@ def _open_pidfd(pid: int, start: int) -> int:
 
 class Supervisor:
     """The supervisor. ``sandbox``: the sandbox of the kernel's main program, or None;
-    ``kernel_main``: a pidfd of that program."""
+    ``kernel_main``: a pidfd for that program."""
 
     def __init__(self, kernel_pidfd: int, sandbox: Sandbox | None, kernel_main: int) -> None:
         self.kernel_pidfd = kernel_pidfd
@@ -133,7 +136,7 @@ class Supervisor:
             self._exec_child(argv, env, directory=directory, tty=tty, parent=own_pid)
 
         os.close(exec_w)
-        # Wait for the exec. Before it, a SIGHUP would find no process group, or a group that
+        # Wait for the exec. Before the exec, a SIGHUP would find no process group, or a group that
         # ignores it.
         exec_poll = select.poll()
         exec_poll.register(exec_r)
@@ -157,7 +160,7 @@ class Supervisor:
                 self._enter_sandbox(self.sandbox)
 
             _prctl_set(PR_SET_PDEATHSIG, 9)
-            if os.getppid() not in (parent, 0):  # 0: the parent is in another pid namespace
+            if os.getppid() not in (parent, 0):  # 0 if the parent is in another pid namespace
                 os._exit(127)  # the supervisor died before PDEATHSIG was set
 
             os.chdir(directory)
@@ -220,12 +223,12 @@ class Supervisor:
         for name in os.listdir("/proc"):
             if name.isdigit() and _stat_fields(name)[1:2] == [own_pid]:
                 try:
-                    os.kill(int(name), 9)  # an unreaped child: its pid is not reused
+                    os.kill(int(name), 9)  # the child is unreaped, so its pid is not reused
                 except OSError:
                     pass
 
     def watch(self) -> None:
-        """Supervise until no process of the command is left."""
+        """Supervise until none of the command's processes is left."""
         while self.reap():
             if self.kill_now:
                 self.kill_now = False
@@ -262,8 +265,8 @@ def main() -> None:
         os.set_inheritable(fd, False)
 
     pid, start, main_pid, main_start, encoded, tty, directory, *argv = sys.argv[1:]
-    # The lock is already held: the removal of the kernel first ends its supervisor and then takes
-    # the lock.
+    # The lock is already held. When a kernel is removed, its supervisor is terminated first, and
+    # then the lock is taken.
     kernel_pidfd = _open_pidfd(int(pid), int(start))
     if kernel_pidfd < 0:
         return

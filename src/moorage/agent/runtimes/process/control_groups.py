@@ -1,8 +1,8 @@
-"""Control groups of sandboxed kernels: limits of memory, CPU and processes, on cgroup v2 or v1.
+"""Control groups of sandboxed kernels: memory, CPU and process limits, on cgroup v2 or v1.
 
-Their paths are ROOT/moorage/<agent>/<number>. They lie outside of the agent's own group, because a
-v2 group has either processes or groups with limits. The agent's group for kernels limits all of
-them together, so that kernels without a memory limit leave the node its reserved memory.
+Their paths are ROOT/moorage/<agent>/<number>. They are outside the agent's own group, because a v2
+group has either processes or groups with limits. The agent's group for kernels limits all of them
+together, so that kernels without a memory limit leave the node its reserved memory.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class Hierarchy:
 
 
 def parse_mounts(mountinfo: str, unified_controllers: str) -> tuple[Hierarchy, ...]:
-    """The hierarchies to use: v2 if it has all controllers, else v1; empty if a controller has no
-    hierarchy.
+    """The hierarchies to use: v2 if it has all controllers, otherwise v1; empty if a controller has
+    no hierarchy.
 
-    ``mountinfo``: of /proc/self. ``unified_controllers``: the file ``cgroup.controllers`` at the
-    root of v2.
+    ``mountinfo``: the text of /proc/self/mountinfo. ``unified_controllers``: the text of
+    ``cgroup.controllers`` at the root of v2.
     """
     found: dict[str, Hierarchy] = {}
     for line in mountinfo.splitlines():
@@ -64,7 +64,7 @@ def limits(
     hierarchy: Hierarchy, slots: Mapping[str, int], pids: int, *, no_swap: bool
 ) -> tuple[tuple[str, str], ...]:
     """The files of a kernel's group in this hierarchy, in the order in which they must be written.
-    ``no_swap``: the node can account for swap."""
+    ``no_swap``: whether the node can account for swap."""
     found: list[tuple[str, str]] = []
     memory = slots.get("mem")
     cpu = slots.get("cpu")
@@ -94,8 +94,8 @@ def limits(
 
 
 class ControlGroups:
-    """The control groups of an agent. ``agent``: name of the group of all kernels; ``memory``: its
-    limit in bytes, 0 for none; ``pids``: the limit of each kernel. All methods block."""
+    """An agent's control groups. ``agent``: the name of the group for all kernels; ``memory``: its
+    limit in bytes, 0 for no limit; ``pids``: each kernel's limit. All methods block."""
 
     def __init__(self, agent: str, *, memory: int, pids: int) -> None:
         self._agent = agent
@@ -104,8 +104,7 @@ class ControlGroups:
         self._hierarchies: tuple[Hierarchy, ...] = ()
 
     def prepare(self) -> None:
-        """Create the group of the agent. Raises ``RuntimeFailed`` if no control groups can be
-        used."""
+        """Create the agent's group. Raises ``RuntimeFailed`` if no control groups can be used."""
         mountinfo = Path("/proc/self/mountinfo").read_text()
         unified = [line.split()[4] for line in mountinfo.splitlines() if " - cgroup2 " in line]
         controllers = _read(Path(unified[0]) / "cgroup.controllers") if unified else ""
@@ -141,12 +140,12 @@ class ControlGroups:
                 log.warning("cannot limit the memory of all kernels together", error=str(error))
 
     def create(self) -> tuple[str, ...]:
-        """Create the groups of a kernel, without limits yet. Returns the files that a process
-        writes to join them; empty without control groups. Raises ``OSError``."""
+        """Create a kernel's groups, without limits yet. Returns the files that a process writes to
+        in order to join them; empty without control groups. Raises ``OSError``."""
         files: list[str] = []
         while len(files) < len(self._hierarchies):
-            # Groups of another agent process with this pid whose kernels keep running keep their
-            # names.
+            # If another agent process with this pid had kernels that are still running, their
+            # groups keep their names.
             name = f"{os.getpid()}-{next(_numbers)}"
             with suppress(FileExistsError):
                 for hierarchy in self._hierarchies[len(files) :]:
@@ -154,7 +153,7 @@ class ControlGroups:
                     try:
                         group.mkdir()
                     except FileNotFoundError:
-                        # The empty group of the agent was removed from outside.
+                        # The agent's empty group was removed from outside.
                         self._prepare(hierarchy)
                         group.mkdir()
 
@@ -163,8 +162,7 @@ class ControlGroups:
         return tuple(files)
 
     def limit(self, files: Sequence[str], slots: Mapping[str, int]) -> str:
-        """Set the limits of a kernel. Returns the file that counts OOM kills. Raises
-        ``OSError``."""
+        """Set a kernel's limits. Returns the file that counts OOM kills. Raises ``OSError``."""
         memory = ""
         for hierarchy, file in zip(self._hierarchies, files, strict=True):
             group = Path(file).parent
@@ -182,7 +180,7 @@ class ControlGroups:
         return memory
 
     def remove_others(self, used: Collection[str]) -> None:
-        """Remove the groups without a process, except those with a file in ``used``."""
+        """Remove the groups that contain no process, except those with a file in ``used``."""
         for hierarchy in self._hierarchies:
             with suppress(FileNotFoundError):
                 for group in self._parent(hierarchy).iterdir():
@@ -191,7 +189,7 @@ class ControlGroups:
                             group.rmdir()
 
     def close(self) -> None:
-        """Remove the group of the agent, if it is empty."""
+        """Remove the agent's group if it is empty."""
         for hierarchy in self._hierarchies:
             with suppress(OSError):
                 self._parent(hierarchy).rmdir()
@@ -201,8 +199,7 @@ class ControlGroups:
 
     @staticmethod
     def remove(files: Sequence[str]) -> None:
-        """Remove the groups of a kernel, killing its remaining processes. Raises
-        ``RuntimeFailed``."""
+        """Remove a kernel's groups, killing its remaining processes. Raises ``RuntimeFailed``."""
         for file in files:
             group = Path(file).parent
             for attempt in range(_REMOVE_ATTEMPTS + 1):

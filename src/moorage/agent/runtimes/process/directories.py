@@ -1,7 +1,8 @@
 """Directories of process kernels, and discovery of kernels from directories and running processes.
 
 STATE/kernels/<kernel id>/ holds ``work`` (HOME and working directory), ``pids``, ``exit``,
-``grace`` and ``lock``; for commands run inside the kernel, ``environ`` and the lock ``execs``.
+``grace`` and ``lock``. For commands run inside the kernel, it also holds ``environ`` and the lock
+``execs``.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ def kernel_id_of(handle: Handle) -> KernelId:
 
 
 class KernelDirectories:
-    """The directories. ``state``: the state directory of the agent, which identifies the agent's
-    kernels among all processes. ``uids``: of isolated kernels."""
+    """The directories. ``state``: the agent's state directory, which identifies the agent's kernels
+    among all processes. ``uids``: the uids of isolated kernels."""
 
     def __init__(self, state: Path, uids: range = range(0)) -> None:
         self._uids = uids
@@ -52,7 +53,7 @@ class KernelDirectories:
         return self.path(kernel_id_of(handle))
 
     def shim_of(self, handle: Handle) -> tuple[int, int]:
-        """Pid and start time of the supervisor; (0, 0) if it was started before the last boot."""
+        """The supervisor's pid and start time; (0, 0) if it was started before the last boot."""
         if handle.state["boot_id"] != self.boot_id:
             return 0, 0
         return handle.state["shim_pid"], handle.state["shim_start"]
@@ -64,8 +65,8 @@ class KernelDirectories:
         engine: tuple[int, int] = (0, 0),
         boot_id: str | None = None,
     ) -> Handle:
-        """A handle. ``shim`` and ``engine``: pid and start time. ``boot_id``: the current boot by
-        default."""
+        """A handle. ``shim`` and ``engine``: their pids and start times. ``boot_id``: the current
+        boot by default."""
         state: dict[str, str | int] = {"kernel_id": kernel_id, "boot_id": boot_id or self.boot_id}
         state |= {
             "shim_pid": shim[0],
@@ -76,7 +77,7 @@ class KernelDirectories:
         return Handle(NAME, state)
 
     def load(self, kernel_id: KernelId) -> Handle | None:
-        """The handle of a kernel from its directory; None if there is no record of a start."""
+        """A kernel's handle from its directory; None if there is no record of a start."""
         try:
             fields = (self.path(kernel_id) / "pids").read_text().split()
             shim_pid, shim_start, engine_pid, engine_start = map(int, fields[:4])
@@ -111,7 +112,7 @@ class KernelDirectories:
                 detail=f"cannot run the program: {os.strerror(status['exec'])}",
             )
 
-        # A shim of an earlier release does not know leases.
+        # A shim from an earlier release does not know about leases.
         expired = bool(status.get("lease"))
         oom = bool(status["oom"])
         return RuntimeObservation(

@@ -1,9 +1,9 @@
-"""Disks of sandboxed kernels: a limit on the data of each in its working directory.
+"""Disks of sandboxed kernels: a limit on the data that each kernel has in its working directory.
 
-If the file system of the agent's state enforces user quotas, the uid of a session gets one.
-Otherwise a kernel has its own file system: ext4 in a sparse file STATE/disks/NAME.img, mounted on
-its working directory or on the kept workspace of its session. Its name identifies the owner, so
-there is no other record. A spare one is kept ready, because creating it takes longer than starting
+If the file system with the agent's state enforces user quotas, a session's uid gets a quota.
+Otherwise, a kernel has its own file system: ext4 in a sparse file STATE/disks/NAME.img, mounted on
+its working directory or on its session's kept workspace. Its name identifies the owner, so there is
+no other record. A spare file system is kept ready, because creating one takes longer than starting
 a kernel.
 """
 
@@ -28,7 +28,7 @@ log = structlog.get_logger("moorage.agent.process")
 _MS_BIND = 4096
 _MNT_DETACH = 2
 _TRIAL_BYTES = 64 << 20
-# Without zeros for unused tables, so that the file stays as small as its contents.
+# No zeros are written for unused tables, so that the file stays as small as its contents.
 _FORMAT = (
     "-q",
     "-F",
@@ -58,7 +58,7 @@ def workspace_disk(session_id: str) -> str:
 
 
 class KernelDisks:
-    """The disks. ``state``: the state directory of the agent. ``limit``: bytes of each kernel; 0:
+    """The disks. ``state``: the agent's state directory. ``limit``: bytes for each kernel; 0 means
     no limit. All methods block."""
 
     def __init__(self, state: Path, limit: int) -> None:
@@ -75,8 +75,8 @@ class KernelDisks:
         self._providing = threading.Lock()
 
     def prepare(self) -> None:
-        """Find out how kernels can be limited, and adopt the disks of earlier runs. Raises
-        ``RuntimeFailed`` if it is impossible."""
+        """Find out how kernels can be limited, and adopt the disks from earlier runs. Raises
+        ``RuntimeFailed`` if kernels cannot be limited."""
         with self._lock:
             self._spare = None
             self._taken = []
@@ -106,11 +106,11 @@ class KernelDisks:
         )
 
     def provide(self, folder: Path, name: str) -> None:
-        """Mount a file system on an empty working directory, unless quotas limit it. Raises
+        """Mount a file system on an empty working directory, unless a quota limits it. Raises
         ``CreateFailed`` or ``OSError``."""
         if not self._limit or self._by_quota:
             return
-        # Kernels of one session may start simultaneously and share its kept workspace.
+        # Kernels of one session may start at the same time, and they share its kept workspace.
         with self._providing if name.startswith(_OF_SESSION) else nullcontext():
             self._provide(folder, name)
 
@@ -141,7 +141,7 @@ class KernelDisks:
             self._taken.append(spare)
 
     def limit_user(self, uid: int) -> None:
-        """Limit all files of a session, if quotas are used. Raises ``OSError``."""
+        """Limit all of a session's files, if quotas are used. Raises ``OSError``."""
         if self._by_quota:
             quotas.limit_user(self._state, uid, self._limit)
 
@@ -169,7 +169,7 @@ class KernelDisks:
                 )
 
     def close(self) -> None:
-        """Remove the spare file system. Those of kernels and workspaces stay."""
+        """Remove the spare file system. The kernels' and workspaces' file systems stay."""
         with self._lock:
             self._closed = True
             self._release_taken()
@@ -185,16 +185,16 @@ class KernelDisks:
             return spare
 
     def _release_taken(self) -> None:
-        """Release the taken spare. The start of a kernel does not do this, because Linux then waits
-        for all CPUs."""
+        """Release the spare that was taken. A kernel start does not do this, because Linux then
+        waits for all CPUs."""
         while self._taken:
             spare = self._taken.pop()
             _unmount(spare)
             spare.rmdir()
 
     def _make(self, folder: Path, image: Path, size: int) -> None:
-        """Create a file system. Raises ``RuntimeFailed`` or ``OSError``; then nothing of it is
-        left."""
+        """Create a file system. Raises ``RuntimeFailed`` or ``OSError``, in which case nothing is
+        left behind."""
         self._images.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
         image.unlink(missing_ok=True)
@@ -224,7 +224,7 @@ class KernelDisks:
             elif not (image.stem.startswith(_OF_KERNEL) and kernel.is_dir()):
                 remove_disk(self._images / image.stem, image)
 
-        for folder in self._images.glob("*/"):  # a spare one that was already mounted elsewhere
+        for folder in self._images.glob("*/"):  # a spare that was already mounted elsewhere
             _unmount(folder)
             folder.rmdir()
 
@@ -239,11 +239,11 @@ class KernelDisks:
 
 
 def remove_disk(folder: Path, image: Path) -> None:
-    """Remove the file system of ``image`` from ``folder`` with its contents, and a folder beside
+    """Remove the file system in ``image`` from ``folder`` with its contents, and a folder beside
     the image. Does nothing if there is none.
 
-    Kernels that started in the meantime have it in their mounts, invisibly, until the folder is
-    removed, when Linux unmounts it there as well.
+    Kernels that have started since have it among their mounts, invisibly, until the folder is
+    removed and Linux also unmounts it there.
     """
     _unmount(folder)
     image.unlink(missing_ok=True)
@@ -286,8 +286,8 @@ def _mount(source: Path, target: Path) -> None:
 
 
 def _unmount(folder: Path) -> None:
-    """Unmount a folder. Does nothing if nothing is mounted. Linux ends the file system when nobody
-    uses it any more. The last user is a thread, which waits until all of it is written."""
+    """Unmount a folder. Does nothing if nothing is mounted. Linux shuts the file system down when
+    it is no longer in use. Its last user is a thread, which waits until everything is written."""
     if not os.path.ismount(folder):
         return
     last = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

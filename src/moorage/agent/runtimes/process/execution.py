@@ -36,9 +36,9 @@ _EOF_KEY = b"\x04"  # ^D
 
 @dataclass
 class _Descriptors:
-    """The descriptors of a command. ``outputs``, ``stdin``, ``terminal``, ``status`` and
-    ``control`` are the agent's ends; ``inherited`` are passed to the supervisor as descriptors 0 to
-    6. All are closed by ``close``."""
+    """A command's descriptors. ``outputs``, ``stdin``, ``terminal``, ``status`` and ``control`` are
+    the agent's ends; ``inherited`` are passed to the supervisor as descriptors 0 to 6. ``close``
+    closes all of them."""
 
     outputs: dict[int, int] = field(default_factory=dict)
     stdin: int = -1
@@ -48,8 +48,8 @@ class _Descriptors:
     inherited: list[int] = field(default_factory=list)
 
     def close(self) -> None:
-        """Close all descriptors. Must be called only once, because closed numbers may be reused for
-        other files."""
+        """Close all descriptors. This must be called only once, because closed numbers may be
+        reused for other files."""
         for fd in {
             *self.outputs,
             self.stdin,
@@ -83,8 +83,8 @@ class ProcessExecution:
     async def read(self) -> tuple[int, bytes] | None:
         outputs = self._fds.outputs
         while not self._finished:
-            # Checked before the outputs are read, so that all output written before the exit is
-            # available.
+            # This is checked before the outputs are read, so that all output written before the
+            # exit is available.
             exited = self._check_exit()
             for fd, channel in list(outputs.items()):
                 data = read_now(fd)
@@ -155,9 +155,9 @@ class ProcessExecution:
 
 
 def save_environment(folder: Path, env: Mapping[str, str]) -> None:
-    """Save the files that commands inside a kernel need, so that they run even when the disk is
-    full: the kernel's environment, because programs overwrite that in /proc, and the commands'
-    lock. Raises ``OSError``."""
+    """Save the files that commands inside a kernel need, so that they run even if the disk is full:
+    the kernel's environment, because programs overwrite the one in /proc, and the commands' lock.
+    Raises ``OSError``."""
     os.close(_open_lock(folder / _LOCK))
     fd = os.open(folder / _ENVIRON, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with open(fd, "wb") as file:
@@ -174,15 +174,15 @@ def _load_environment(folder: Path) -> dict[str, str]:
 
 
 class Supervisors(NamedTuple):
-    """A kernel's processes: pid and start time of its shim, and of its main program."""
+    """A kernel's processes: the pids and start times of its shim and its main program."""
 
     shim: tuple[int, int]
     main: tuple[int, int]
 
 
 def start(shim: Path, folder: Path, kernel: Supervisors, command: Command) -> ProcessExecution:
-    """Start a command. ``folder``: the directory of the kernel. Must be called in the thread of the
-    event loop, which watches the descriptors. Raises ``ExecFailed``."""
+    """Start a command. ``folder``: the kernel's directory. This must be called in the event loop's
+    thread, which watches the descriptors. Raises ``ExecFailed``."""
     try:
         env = _load_environment(folder)
         sandbox = load(folder)
@@ -249,8 +249,8 @@ def _open_descriptors(command: Command, env: Mapping[str, str], lock: Path) -> _
         other, fds.control = os.pipe2(os.O_CLOEXEC)
         fds.inherited.append(other)
 
-        # A shared lock, held as long as any copy of the descriptor is open. ``wait_until_none``
-        # takes it exclusively.
+        # A shared lock, which is held as long as any copy of the descriptor is open.
+        # ``wait_until_none`` takes it exclusively.
         fds.inherited.append(_open_lock(lock))
         fcntl.flock(fds.inherited[-1], fcntl.LOCK_SH | fcntl.LOCK_NB)
         fds.inherited.append(os.memfd_create("environ"))
@@ -272,7 +272,7 @@ def _open_lock(lock: Path) -> int:
 
 
 def wait_until_none(lock: Path) -> None:
-    """Wait until no command holds ``lock``; supervisors of commands exit with that of the kernel.
+    """Wait until no command holds ``lock``. The commands' supervisors exit with the kernel's.
     Blocks. Raises ``RuntimeFailed``."""
     try:
         fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC)

@@ -1,7 +1,7 @@
-"""Files in the working directory of a process kernel, written by the agent.
+"""Files that the agent writes in a process kernel's working directory.
 
-A kept workspace holds the files of earlier kernels of the session, including links. Links are
-replaced, never followed, because the agent may be root, but the owner of the workspace is not.
+A kept workspace holds the files of the session's earlier kernels, including links. Links are
+replaced, never followed, because the agent may be root, but the workspace's owner is not.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _NO_INPUTS: Mapping[str, str] = {}
 
 
 def write_files(work: Path, files: Iterable[File], inputs: Mapping[str, str] = _NO_INPUTS) -> None:
-    """Write ``files``, whose paths are below ``work``, and create links at the paths ``inputs``
-    below it to directories of the node. Raises ``OSError``, and ``ValueError`` for paths outside of
+    """Write ``files``, whose paths are below ``work``, and create links to directories on the node
+    at the paths in ``inputs`` below it. Raises ``OSError``, and ``ValueError`` for paths outside
     it."""
     for file in files:
         with _parent(work, Path(file.path).relative_to(work).parts) as (at, name):
@@ -48,7 +48,8 @@ def make_directories(work: Path, paths: Iterable[str]) -> None:
 
 @contextmanager
 def _parent(work: Path, parts: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """Create and open the directory of a path below ``work``; return it with the name there."""
+    """Create and open the directory of a path below ``work``. Return it with the file's name
+    there."""
     *folders, name = parts
     at = os.open(work, _DIRECTORY)
     try:

@@ -1,8 +1,8 @@
 """Isolation of process kernels: whether this agent can provide it, and the sandbox of each kernel.
 
-Kernels of members run only in a sandbox (``docs/security.md``). It requires root, control groups,
-nftables and namespaces, including network namespaces; ``prepare`` tries all of it once and reports
-what is missing.
+Members' kernels run only in a sandbox (``docs/security.md``). A sandbox requires root, control
+groups, nftables and namespaces, including network namespaces. ``prepare`` tries all of them once
+and reports what is missing.
 """
 
 from __future__ import annotations
@@ -47,21 +47,22 @@ if TYPE_CHECKING:
 log = structlog.get_logger("moorage.agent.process")
 _FILE = "sandbox"
 _NETWORK_FILE = "network"
-# Kernels must not see the files that other users of the node, its services and the agent leave
+# Kernels must not see the files that the node's other users, its services and the agent leave
 # there. /run has sockets of services, including Docker's.
 _PRIVATE = ("/tmp", "/var/tmp", "/dev/shm", "/run")
-# From the address block shared by carriers (RFC 6598), which the networks of sites rarely use.
+# From the shared address block for carriers (RFC 6598), which sites' networks rarely use.
 _ADDRESSES = IPv4Network("100.80.0.0/12")
 _CONTAINERS = "or use containers (runtime docker)"
 
 
 @dataclass(frozen=True, slots=True)
 class IsolationRules:
-    """The rules of isolation. ``of``: whose kernels are isolated. ``uids``: for kernels. ``ports``:
-    ports of the node that kernels may reach. ``pids``: limit per kernel. ``memory``: bytes for all
-    kernels together, ``disk``: of each kernel; 0 for no limit. ``hidden``: directories of the
-    installation. ``needed``: paths that programs of kernels read. ``addresses``: for kernels, used
-    only on their node. ``address``: of the node, where others reach them."""
+    """The isolation rules. ``of``: whose kernels are isolated. ``uids``: the uids for kernels.
+    ``ports``: the node's ports that kernels may reach. ``pids``: the limit per kernel. ``memory``:
+    bytes for all kernels together, and ``disk``: bytes for each kernel; 0 means no limit.
+    ``hidden``: the installation's directories. ``needed``: paths that kernels' programs read.
+    ``addresses``: the addresses for kernels, used only on their node. ``address``: the node's
+    address, at which others reach them."""
 
     of: Literal["members", "all"] = "members"
     uids: range = range(1_900_000_000, 1_900_001_000)
@@ -76,7 +77,7 @@ class IsolationRules:
 
 
 def rules_of(settings: AgentSettings, home: Path) -> IsolationRules:
-    """The rules from the settings. ``home``: the state directory of the installation."""
+    """The rules from the settings. ``home``: the installation's state directory."""
     low, _, high = settings.process_uids.partition("-")
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     vllm = shutil.which(shlex.split(settings.vllm_command)[0]) if settings.vllm_command else None
@@ -99,8 +100,8 @@ def rules_of(settings: AgentSettings, home: Path) -> IsolationRules:
 
 
 def describe(settings: AgentSettings, problem: str) -> str:
-    """How processes of which users run, in one line; "" if the agent offers none. ``problem``: why
-    it cannot isolate them, "" if it can."""
+    """Which users' processes run on this node, and how, in one line; empty if the agent offers
+    none. ``problem``: why it cannot isolate them; empty if it can."""
     if "process" not in settings.runtimes:
         return ""
 
@@ -114,8 +115,8 @@ def describe(settings: AgentSettings, problem: str) -> str:
 
 
 class KernelIsolation:
-    """The isolation by an agent. ``state``: its state directory. ``problem``: why it cannot isolate
-    kernels, "" if it can; ``cure``: the next step."""
+    """An agent's isolation of kernels. ``state``: its state directory. ``problem``: why it cannot
+    isolate kernels; empty if it can. ``cure``: the next step."""
 
     def __init__(self, state: Path, rules: IsolationRules) -> None:
         self._state = state
@@ -134,15 +135,15 @@ class KernelIsolation:
     # All methods below except ``applies`` block.
 
     def applies(self, isolated: bool) -> bool:
-        """Whether a kernel runs in a sandbox. ``isolated``: the kernel requires it."""
+        """Whether a kernel runs in a sandbox. ``isolated``: whether the kernel requires it."""
         return not self.problem and (isolated or self._rules.of == "all")
 
     def refuses(self, isolated: bool) -> bool:
         return bool(self.problem) and (isolated or self._rules.of == "all")
 
     def prepare(self, attempt: Callable[[Sandbox, KernelNetwork], None]) -> None:
-        """Find out whether kernels can be isolated. ``attempt`` runs a program in a sandbox; it
-        raises ``RuntimeFailed``."""
+        """Find out whether kernels can be isolated. ``attempt`` runs a program in a sandbox, and
+        may raise ``RuntimeFailed``."""
         with self._lock:
             try:
                 self._prepare(attempt)
@@ -175,7 +176,7 @@ class KernelIsolation:
         attachments = self._attachments()
         self._networks.load(attachments)
         if attachments.keys() >= existing.keys():
-            # The previous release gave kernels the network of the node, with a filter by uid.
+            # In the previous release, kernels used the node's network, with a filter by uid.
             self._networks.remove_table(f"moorage_{self._rules.uids[0]}")
 
         self.uids.load(
@@ -206,7 +207,7 @@ class KernelIsolation:
             shutil.rmtree(trial, ignore_errors=True)
 
     def ensure(self) -> None:
-        """Restore state of the node that other programs may have removed; note a failure as
+        """Restore state on the node that other programs may have removed. A failure is noted in
         ``problem``."""
         with self._lock:
             if self.problem:
@@ -219,13 +220,13 @@ class KernelIsolation:
                 self.cure = error.next_step
 
     def create(self, launch: Launch, folder: Path) -> Sandbox:
-        """The sandbox of a kernel with this directory, whose ``work`` exists. Raises
+        """The sandbox for the kernel with this directory, whose ``work`` exists. Raises
         ``CreateFailed`` or ``OSError``."""
         hosts = _write_hosts(folder, launch.hosts)
         uid = self.uids.acquire(launch.kernel_id, launch.session_id)
         self.disks.limit_user(uid)
 
-        # Files of the node that only root may read are available to administrators, who could read
+        # The node's files that only root may read are available to administrators, who could read
         # them anyway.
         needed = () if launch.isolated else launch.paths
         needed = (*needed, *launch.inputs.values())
@@ -240,8 +241,8 @@ class KernelIsolation:
         return sandbox
 
     def enter_network(self, launch: Launch, folder: Path) -> KernelNetwork:
-        """Enter a kernel with this directory into a network namespace, and return it. Raises
-        ``CreateFailed``; then nothing of it exists."""
+        """Put the kernel with this directory into a network namespace, and return the namespace.
+        Raises ``CreateFailed``, in which case none of this exists."""
         if launch.overlay is None and any(address != LOOPBACK for address in launch.hosts.values()):
             raise CreateFailed(
                 "processes of this node cannot join a cluster on several nodes: the manager sent "
@@ -252,8 +253,8 @@ class KernelIsolation:
                 next_step="use --cluster-mode single-node, or start the session again",
             )
 
-        # Each kernel of a cluster over several nodes has its own interface, even several on one
-        # node.
+        # Each kernel in a cluster over several nodes has its own interface, even if several are on
+        # one node.
         group = launch.kernel_id if launch.overlay else launch.session_id
         try:
             endpoints = wireguard.check_now(launch)
@@ -272,7 +273,7 @@ class KernelIsolation:
         return attachment.network
 
     def publish(self, launch: Launch) -> None:
-        """Publish the ports of a kernel. Raises ``RuntimeFailed``."""
+        """Publish a kernel's ports. Raises ``RuntimeFailed``."""
         self._networks.publish(launch.kernel_id, _ports(launch))
 
     def replenish(self) -> None:
@@ -292,7 +293,7 @@ class KernelIsolation:
             ControlGroups.remove(sandbox.groups)
 
     def close(self) -> None:
-        """Close after the last creation. Resources of existing kernels stay."""
+        """Close after the last creation. The resources of existing kernels stay."""
         self._networks.close()
         self._groups.close()
         self.disks.close()
@@ -307,7 +308,7 @@ class KernelIsolation:
         needed: tuple[str, ...],
         hosts: str = "",
     ) -> Sandbox:
-        """Build the sandbox. ``limits``: the groups, and the slots that limit them."""
+        """Build the sandbox. ``limits``: the control groups, and the slots that limit them."""
         groups = limits[0]
         memory = self._groups.limit(*limits)
         hidden = (*_PRIVATE, str(self._state), *self._rules.hidden)
@@ -354,9 +355,9 @@ class KernelIsolation:
 
 
 def _check_address(address: str) -> None:
-    """Check the address. Raises ``RuntimeFailed`` unless ports of kernels can be published at
-    ``address``, which holds for IPv4 addresses, and for IPv6 addresses that are neither loopback
-    nor link-local."""
+    """Check the address. Raises ``RuntimeFailed`` unless kernels' ports can be published at
+    ``address``, which is possible for IPv4 addresses and for IPv6 addresses that are neither
+    loopback nor link-local."""
     if ":" not in address:
         try:
             socket.getaddrinfo(address, None, socket.AF_INET, socket.SOCK_STREAM)
@@ -384,7 +385,7 @@ def _check_address(address: str) -> None:
 
 
 def _ports(launch: Launch) -> dict[int, int]:
-    """Ports of the node, by the ports where the kernel listens."""
+    """The node's ports, by the ports on which the kernel listens."""
     apps = {app.inner or app.port: app.port for app in launch.apps if app.port}
     return apps | ({launch.port: launch.port} if launch.port else {})
 
@@ -401,7 +402,7 @@ def _decode(text: str) -> Attachment:
 
 
 def load(folder: Path) -> Sandbox | None:
-    """Load the sandbox of the kernel with this directory; None if it has none. Raises
+    """Load the sandbox of the kernel with this directory. None if it has none. Raises
     ``ValueError`` if its record is damaged."""
     try:
         return Sandbox.decode((folder / _FILE).read_text())
@@ -412,7 +413,7 @@ def load(folder: Path) -> Sandbox | None:
 
 
 def runtime_paths() -> tuple[str, ...]:
-    """Paths that the agent's engines read: its Python with all packages, and its own code."""
+    """The paths that the agent's engines read: its Python with all packages, and its own code."""
     package = os.path.dirname(os.path.dirname(sys.modules["moorage"].__file__ or ""))
     own = (sys.prefix, sys.base_prefix, os.path.dirname(os.path.realpath(sys.executable)), package)
     # DNS configuration is often a service's file in /run.
@@ -423,11 +424,11 @@ def runtime_paths() -> tuple[str, ...]:
 def mount_plan(
     hidden: Iterable[str], needed: Iterable[str], is_closed: Callable[[str], bool]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The directories to replace with empty ones, and the paths in them to mount again; parents
+    """The directories to replace with empty ones, and the paths in them to mount again, parents
     first.
 
-    A needed path below a directory that is closed to other users is mounted in an empty one, so
-    that nothing else of that directory appears. Missing paths are left out.
+    A needed path below a directory that is closed to other users is mounted in an empty directory,
+    so that nothing else from the original directory appears. Missing paths are left out.
     """
     paths = {os.path.realpath(path) for path in needed if os.path.exists(path)}
     closed = {parent for path in paths for parent in _parents(path) if is_closed(parent)}
@@ -440,7 +441,7 @@ def mount_plan(
 
 
 def _parents(path: str) -> list[str]:
-    """The parents of a path, without the root."""
+    """A path's parents, without the root."""
     return [str(parent) for parent in Path(path).parents][:-1]
 
 
@@ -449,7 +450,7 @@ def _is_closed(path: str) -> bool:
 
 
 def user_name() -> str:
-    """The name of this process's user."""
+    """The user name of this process."""
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
@@ -457,9 +458,9 @@ def user_name() -> str:
 
 
 def _write_hosts(folder: Path, hosts: Mapping[str, str]) -> str:
-    """Write the hosts file of a cluster's kernel into its directory, and return its path; "" if the
-    kernel needs none, or on a node without a hosts file, where it cannot be mounted. Raises
-    ``CreateFailed``."""
+    """Write the hosts file for a cluster's kernel into its directory and return the file's path.
+    The path is empty if the kernel needs none, or on a node without a hosts file, where none can be
+    mounted. Raises ``CreateFailed``."""
     if not hosts:
         return ""
 
@@ -476,7 +477,7 @@ def _write_hosts(folder: Path, hosts: Mapping[str, str]) -> str:
 
 
 def _write_private(path: Path, text: str) -> None:
-    """Write atomically, so that a full disk leaves no partial file."""
+    """Write atomically, so that a full disk does not leave a partial file."""
     new = path.with_suffix(".new")
     with open(
         os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w"
@@ -493,5 +494,5 @@ def _give(work: str, uid: int) -> None:
         for name in (*directories, *files):
             with suppress(FileNotFoundError):
                 os.chown(name, uid, uid, dir_fd=folder, follow_symlinks=False)
-    # Last, because it marks the work as done.
+    # This is done last, because it marks the work as done.
     os.chown(work, uid, uid)
