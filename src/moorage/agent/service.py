@@ -1,7 +1,7 @@
 """Agent service: assembles the agent's components, and starts and stops them in order.
 
-After a crash the start recovers: it loads the checkpoint, scans the runtimes, and resumes a task
-for every kernel found, before it connects. Nothing is stopped before orders arrive.
+After a crash, the next start recovers: it loads the checkpoint, scans the runtimes, and resumes a
+task for every kernel found, before it connects. Nothing is stopped before orders arrive.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ _LoopSpec = tuple[str, Callable[[], Awaitable[None]], float]
 class Agent:
     """The agent, as an async context manager.
 
-    ``home`` is the state directory of the installation (default: ``common.home``); the agent keeps
-    its own state in ``home/agent-<id>``. ``ready`` is called each time the first orders of a
+    ``home`` is the installation's state directory (default: ``common.home``), in which the agent
+    keeps its own state in ``agent-<id>``. ``ready`` is called each time the first orders of a
     connection are applied. ``metrics`` is set with ``agent.metrics_listen`` while the agent runs.
     ``serves_metrics``: the agent serves them itself, at ``metrics_address``.
 
@@ -168,8 +168,8 @@ class Agent:
                 self._link.schedule_report()
                 await self._kernels.drain()
 
-            # Sent even if kernels keep running, because a kernel placed here now would wait for the
-            # agent's next start.
+            # This is sent even if kernels keep running, because a kernel placed here now would wait
+            # for the agent's next start.
             self._shutting_down = True
             await self._link.send_shutdown_notice()
         finally:
@@ -177,7 +177,7 @@ class Agent:
 
     @property
     def live_kernels(self) -> int:
-        """Number of kernels that are not known to have ended."""
+        """The number of kernels that are not known to have ended."""
         return len(self._kernels.alive()) if self._kernels is not None else 0
 
     def _report_soon(self) -> None:
@@ -185,11 +185,11 @@ class Agent:
             self._link.schedule_report()
 
     def isolation(self) -> str:
-        """How processes of which users run on this node; "" if it runs none."""
+        """Which users' processes run on this node, and how; empty if it runs none."""
         return self._runtimes.isolation()
 
     def report(self, whole: bool = True) -> Report | ReportDelta:
-        """The full report at this moment, or what has changed since the last one."""
+        """The current full report, or the changes since the last one."""
         kernels = self._kernels
         assert kernels is not None
         assert self._start_record is not None
@@ -440,7 +440,7 @@ class Agent:
         )
 
         if self._settings.metrics_listen is not None:
-            # Imported here because its packages are needed only with this setting.
+            # Imported here because the packages are needed only with this setting.
             from moorage.agent.metrics import AgentMetrics, page_of, serve_metrics
 
             metrics = AgentMetrics(
@@ -485,8 +485,8 @@ class Agent:
         )
 
     async def _offers_of_node(self) -> tuple[tuple[SlotOffer, ...], tuple[str, ...]]:
-        """The offers of this node and its installed engines, or those of a batch runtime's site,
-        whose jobs bring their engines."""
+        """What this node offers and its installed engines, or the offers of a batch runtime's site,
+        whose jobs bring their own engines."""
         if (jobs := self._runtimes.max_jobs) is not None:
             return (SlotOffer(JOBS, jobs),), ENGINES
         offers = await asyncio.to_thread(self._inventory.offers)
@@ -506,7 +506,7 @@ class Agent:
         if self._kernels is not None and not self._kernels.listed.issuperset(
             self._runtimes.offered
         ):
-            # the runtime answers again, and may have kernels that the checkpoint lost
+            # the runtime answers again and may have kernels that the checkpoint lost
             await self._kernels.scan()
 
         now = offers, engines, offered_runtimes, self._nvidia.facts

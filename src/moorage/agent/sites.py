@@ -1,7 +1,7 @@
 """Agents of several sites in one process: each site has an agent with its own state directory,
 identity and resource group.
 
-They share the process, its log and its metrics, but nothing that one of them can block: each has
+They share the process, its log and its metrics, but nothing that one of them can block. Each has
 its own tasks and threads, and an agent that cannot start is retried while the others serve.
 """
 
@@ -35,8 +35,8 @@ _site_threads: ContextVar[ThreadPoolExecutor | None] = ContextVar("site_threads"
 
 
 class ThreadsOfSites(ThreadPoolExecutor):
-    """Default executor of the event loop, which runs the work of each site in separate threads. A
-    hanging file system blocks only the threads of its site."""
+    """Default executor of the event loop, which runs each site's work in separate threads. A
+    hanging file system blocks only its own site's threads."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         threads = _site_threads.get()
@@ -46,16 +46,16 @@ class ThreadsOfSites(ThreadPoolExecutor):
 
 
 def run_in_threads(threads: ThreadPoolExecutor) -> None:
-    """Run the work of this task, and of tasks that it starts, in ``threads`` from now on."""
+    """From now on, run the work of this task, and of the tasks it starts, in ``threads``."""
     _site_threads.set(threads)
 
 
 class Sites:
-    """The agents of the sites, as an async context manager. ``settings``: of each site's agent,
-    whose ``id`` is set. Entering does not wait for the sites; leaving stops all of them
+    """The sites' agents, as an async context manager. ``settings``: the settings of each site's
+    agent, whose ``id`` is set. Entering does not wait for the sites. Leaving stops all agents
     concurrently.
 
-    ``metrics_address`` is set while metrics are served, "" otherwise.
+    ``metrics_address`` is set while metrics are served, and empty otherwise.
 
     Entering raises ``StartupError`` if the metrics cannot be served.
     """
@@ -83,7 +83,7 @@ class Sites:
 
     @property
     def id(self) -> str:
-        """The ids of the agents."""
+        """The agents' ids."""
         return ", ".join(self._settings)
 
     @property
@@ -124,7 +124,7 @@ class Sites:
         await asyncio.gather(*(task.wait() for task in tasks))
 
     async def _run(self, agent_id: str) -> None:
-        """Run the agent of one site until it is stopped."""
+        """Run one site's agent until it is stopped."""
         threads = ThreadPoolExecutor(_THREADS, thread_name_prefix=f"agent-{agent_id}")
         run_in_threads(threads)
         structlog.contextvars.bind_contextvars(agent=agent_id)

@@ -1,5 +1,5 @@
-"""Exclusive lock on an agent's state directory. Two agents on it would destroy each other's
-kernels."""
+"""Exclusive lock on an agent's state directory. Two agents that share one would destroy each
+other's kernels."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class StateLock:
                 break
             except BlockingIOError:
                 pid = os.pread(fd, 32, 0).decode(errors="replace").strip()
-                # An agent killed while forking a kernel's supervisor leaves the lock to the forked
-                # process for a moment. Wait for it, because until then the kernel cannot be found
+                # If an agent is killed while forking a kernel's supervisor, the forked process
+                # briefly keeps the lock. Wait for it, because until then the kernel cannot be found
                 # either.
                 holder = procfs.stat(int(pid)) if pid.isdigit() else None
                 if attempts_left and not (holder and holder.alive):
@@ -60,6 +60,6 @@ class StateLock:
         self._fd = fd
 
     async def __aexit__(self, *exc: object) -> None:
-        # Closing is not enough, because a recently forked process has the file, too.
+        # Closing is not enough, because a recently forked process also has the file.
         fcntl.flock(self._fd, fcntl.LOCK_UN)
         os.close(self._fd)

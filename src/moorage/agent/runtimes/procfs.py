@@ -27,7 +27,7 @@ class Stat:
 
 
 def stat(pid: int) -> Stat | None:
-    """None if the process does not exist."""
+    """The ``Stat`` of a process. None if the process does not exist."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()
@@ -43,8 +43,8 @@ def alive(pid: int, start: int) -> bool:
 
 
 def environ(pid: int) -> dict[str, str] | None:
-    """The environment of the process at its start; {} if the process has overwritten it, None if it
-    is not readable."""
+    """The process's initial environment; {} if the process has overwritten it, None if it is not
+    readable."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             data = file.read()
@@ -66,7 +66,7 @@ def uid(pid: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SignalSets:
-    """Signals of a process: pending, blocked, and those with a handler."""
+    """A process's signals: those pending, those blocked, and those with a handler."""
 
     pending: int
     blocked: int
@@ -77,7 +77,7 @@ class SignalSets:
 
 
 def signal_sets(pid: int) -> SignalSets | None:
-    """None if the process does not exist."""
+    """The signal sets of a process. None if the process does not exist."""
     found = {}
     try:
         with open(f"/proc/{pid}/status", "rb") as file:
@@ -95,7 +95,7 @@ def signal_sets(pid: int) -> SignalSets | None:
 
 
 def await_exit(pid: int, start: int, timeout_s: float) -> None:
-    """Wait until exactly this process has ended, at most ``timeout_s`` seconds."""
+    """Wait until exactly this process has ended, for at most ``timeout_s`` seconds."""
     try:
         pidfd = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -115,8 +115,8 @@ def pids() -> Iterator[int]:
 
 
 def send_signal(pid: int, number: signal.Signals, is_target: Callable[[], bool]) -> bool:
-    """Send a signal if ``is_target()`` holds once the process is pinned by a pidfd, so that the pid
-    cannot be reused between check and signal. Returns whether the signal was sent."""
+    """Send a signal if ``is_target()`` is true once the process is pinned by a pidfd, so that the
+    pid cannot be reused between the check and the signal. Returns whether the signal was sent."""
     try:
         pidfd = os.pidfd_open(pid)
     except ProcessLookupError:

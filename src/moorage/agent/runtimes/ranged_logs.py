@@ -12,8 +12,8 @@ from moorage.common.link.log_request import LogPiece
 
 @runtime_checkable
 class RangedLogs(Protocol):
-    """A runtime with such logs. Without it, a log has neither, and readers that are cut off find
-    their place by their last data."""
+    """A runtime with such logs. The logs of other runtimes have neither, and readers that are cut
+    off find their place by the last data they received."""
 
     def log_range(self, handle: Handle, wanted: LogRange) -> AsyncGenerator[LogPiece, None]:
         """The ``wanted`` part of the log, as in ``LogStore.read_range``."""

@@ -1,4 +1,4 @@
-"""Runtimes of one agent: construction from its settings, and which of them it offers."""
+"""The runtimes of one agent: construction from its settings, and which of them it offers."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ ON_NODES = ("process", "fake", "docker")
 
 
 class RuntimeRegistry:
-    """The runtimes of an agent. ``known``: every runtime that may have kernels here, offered or
-    not. ``offered``: the names of those that accept new kernels, as of the last ``refresh``.
-    ``loops``: name, tick and interval of their upkeep. ``process``: exists on every agent, offered
-    or not; set by ``start``."""
+    """An agent's runtimes. ``known``: every runtime that may have kernels here, offered or not.
+    ``offered``: the names of the runtimes that accept new kernels, as of the last ``refresh``.
+    ``loops``: the name, tick and interval of each upkeep loop. ``process``: the process runtime,
+    which exists on every agent, offered or not, and is set by ``start``."""
 
     process: ProcessRuntime
 
@@ -82,8 +82,8 @@ class RuntimeRegistry:
                 await self._probe_once(runtime)
                 continue
 
-            # Registered even while it does not answer, because its kernels are kept, and found once
-            # it does.
+            # The runtime is registered even while it does not answer, because its kernels are kept,
+            # and are found once it does.
             self.known[name] = runtime
             self._availability[name] = RuntimeAvailability(runtime, self._clock)
             if plugin.site:
@@ -92,7 +92,7 @@ class RuntimeRegistry:
             stack.push_async_callback(_close, runtime)
 
     async def refresh(self) -> tuple[str, ...]:
-        """Refresh and return the offered runtimes, with those that isolate their kernels."""
+        """Refresh and return the offered runtimes, including those that isolate their kernels."""
         for availability in self._availability.values():
             await availability.check()
         withdrawn = {name for name, runtime in self._availability.items() if not runtime.offered}
@@ -103,7 +103,7 @@ class RuntimeRegistry:
 
     @property
     def problem(self) -> str:
-        """Why none of the agent's runtimes accepts new kernels; "" if one does."""
+        """Why none of the agent's runtimes accepts new kernels; empty if one does."""
         if self.offered:
             return ""
         chosen = {name: self._availability.get(name) for name in self._settings.runtimes}
@@ -115,7 +115,8 @@ class RuntimeRegistry:
         return "; ".join(f"runtime {name}: {problem}" for name, problem in problems.items())
 
     def with_leases(self) -> tuple[str, ...]:
-        """The offered runtimes whose kernels end by their lease, even if the agent is dead."""
+        """The offered runtimes whose kernels end when their lease expires, even if the agent is
+        dead."""
         return tuple(name for name in self.offered if self.known[name].capabilities.leases)
 
     def doubtful_jobs(self) -> tuple[DoubtfulJob, ...]:
@@ -126,17 +127,17 @@ class RuntimeRegistry:
 
     @property
     def max_jobs(self) -> int | None:
-        """The most concurrent jobs at the site of a batch runtime; None: its runtimes run on this
-        node."""
+        """The maximum number of concurrent jobs at a batch runtime's site. None means that the
+        agent's runtimes run on this node."""
         limits = [runtime.capabilities.max_jobs for runtime in self.known.values()]
         return sum(limit for limit in limits if limit is not None) if any(limits) else None
 
     def isolation(self) -> str:
-        """How processes of which users run on this node; "" if it runs none."""
+        """Which users' processes run on this node, and how; empty if it runs none."""
         return describe(self._settings, self._isolation_problem)
 
     def _load(self) -> dict[str, RuntimePlugin]:
-        """The plug-ins of the runtimes to register, by name. Raises ``ConfigError``."""
+        """The plug-ins for the runtimes to register, by name. Raises ``ConfigError``."""
         chosen = {name: plugins.load(name) for name in self._settings.runtimes}
         plugins.check_sections(self._settings.plugins, chosen)
         sites = [name for name, plugin in chosen.items() if plugin.site]
@@ -166,7 +167,7 @@ class RuntimeRegistry:
             self.known[runtime.name] = runtime
 
     async def _isolated(self, name: str) -> str:
-        """The additional offer of a runtime that isolates its kernels; "" if it does not."""
+        """What a runtime offers in addition if it isolates its kernels; empty if it does not."""
         isolated = isolated_name(name)
         if not isolated:
             return ""

@@ -1,6 +1,6 @@
-"""Plug-ins of the shipped runtimes, which the entry points of this package name.
+"""Plug-ins for the shipped runtimes, named by this package's entry points.
 
-The clients of sites are imported when their runtime is created.
+The clients for sites are imported when their runtime is created.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Signals to the program of a kernel that do not end it, for runtimes with
+"""Signals to a kernel's program that do not terminate it, for runtimes with
 ``Capabilities.signals``."""
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ class SignalRefused(MoorageError):
 class Signalling(Protocol):
     async def signal(self, handle: Handle, name: str) -> None:
         """Send the signal called ``name``, such as HUP, to the main program. Returns when the
-        program has received it and its handler has returned, if the runtime can observe that.
-        Raises ``SignalRefused`` if the program has no handler for it, and ``RuntimeFailed``."""
+        program has received it and its handler has returned, as far as the runtime can observe
+        this. Raises ``SignalRefused`` if the program has no handler for it, and
+        ``RuntimeFailed``."""
         ...
 
 

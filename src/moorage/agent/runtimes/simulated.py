@@ -1,9 +1,9 @@
 """Model of a simulated kernel: a script of its behavior, and the resulting state. Pure.
 
 The fake runtime, the fleet simulator and the deterministic simulation in ``tests/sim`` run their
-kernels on this model. Times are seconds on the caller's clock; the model reads none. A caller with
-timers advances the model at ``next_change``; a caller that polls advances it before it reads the
-state.
+kernels on this model. Times are in seconds on the caller's clock; the model does not read a clock.
+A caller with timers advances the model at ``next_change``. A caller that polls advances it before
+reading the state.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ SIGKILL = -9
 
 @dataclass(frozen=True, slots=True)
 class KernelScript:
-    """Behavior of one kernel. Durations are in seconds.
+    """The behavior of one kernel. Durations are in seconds.
 
-    ``queue_s``: how long it is QUEUED first. ``walltime_s``: how long it may exist after that;
-    None: without limit. ``start_s``: until it runs. ``run_s``: how long it runs; None: until it is
-    stopped. ``exit_code``: of an exit by itself. ``stop_s``: from SIGTERM to its exit; None: it
-    ignores SIGTERM and exits when killed. ``hangs``: not even SIGKILL ends it, as with a hanging
-    driver. ``refusal``: why it cannot be started; "" if it can.
+    ``queue_s``: how long it is QUEUED first. ``walltime_s``: how long it may exist after that; None
+    means without limit. ``start_s``: the time until it runs. ``run_s``: how long it runs; None
+    means until it is stopped. ``exit_code``: the exit code if it exits by itself. ``stop_s``: the
+    time from SIGTERM to its exit; None means that it ignores SIGTERM and exits when killed.
+    ``hangs``: not even SIGKILL ends it, as with a hanging driver. ``refusal``: why it cannot be
+    started; empty if it can.
     """
 
     start_s: float = 0.0
@@ -41,8 +42,8 @@ class KernelScript:
 
 class SimulatedKernel:
     """A simulated kernel. ``state`` is QUEUED, CREATING, RUNNING or EXITED. ``started_at``: when it
-    leaves the queue. ``ends_at``: the end of its walltime, None without one. ``exit_code`` is None
-    until it has exited, and for a kernel that could not be started. ``hung`` starts as
+    leaves the queue. ``ends_at``: when its walltime ends, None if it has none. ``exit_code`` is
+    None until it has exited, and for a kernel that could not be started. ``hung`` starts as
     ``script.hangs``; clearing it lets a pending stop take effect."""
 
     __slots__ = (
@@ -70,7 +71,8 @@ class SimulatedKernel:
         self.ready_at = self.started_at + script.start_s
         self.ends_at = None if script.walltime_s is None else self.started_at + script.walltime_s
 
-        # Its exit by itself, and its exit because of a stop; the earlier one takes effect.
+        # When it exits by itself, and when it exits because of a stop. The earlier one takes
+        # effect.
         self._exits_at = inf
         self._exit_code: int | None = script.exit_code
         self._stops_at = inf
@@ -97,7 +99,8 @@ class SimulatedKernel:
 
     @property
     def next_change(self) -> float | None:
-        """Time of the next change of state, unless the kernel is stopped earlier; None: never."""
+        """The time of the next state change, unless the kernel is stopped earlier. None means
+        never."""
         if not self.alive:
             return None
         at = min(self._exits_at, inf if self.hung else self._stops_at)

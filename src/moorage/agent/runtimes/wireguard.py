@@ -1,9 +1,9 @@
-"""WireGuard interface of a kernel on the network of its cluster.
+"""A kernel's WireGuard interface on its cluster's network.
 
-The interface is created in the network namespace of the node and then moved into that of the
-kernel, a container or a sandboxed process. Its encrypted packets still go through the node, and
-only the kernel can use it. It ends with the kernel. If Linux on the node lacks WireGuard, a
-``wireguard-go`` process replaces it and ends with the interface.
+The interface is created in the node's network namespace and then moved into that of the kernel, a
+container or a sandboxed process. Its encrypted packets still go through the node, and only the
+kernel can use it. The interface disappears with the kernel. If Linux on the node lacks WireGuard, a
+``wireguard-go`` process replaces it and exits with the interface.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _USERSPACE = "wireguard-go"
 # WireGuard adds 80 bytes to an IPv6 packet.
 _MTU = "1420"
 _PREFIX = 16
-# Keeps the mappings of peers behind a stateful firewall.
+# Keeps the mappings for peers behind a stateful firewall.
 _KEEPALIVE_S = 25
 _probes = count()
-# Error of a node whose Linux lacks IPv6, which WireGuard does not need.
+# Error on a node whose Linux lacks IPv6, which WireGuard does not need.
 _NO_SUCH_FAMILY = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
 
 
@@ -54,13 +54,13 @@ def configuration(overlay: Overlay, endpoints: dict[str, str]) -> str:
 
 
 def missing_requirement() -> str:
-    """Why this node cannot connect kernels over several nodes; "" if it can. Blocks."""
+    """Why this node cannot connect kernels over several nodes; empty if it can. Blocks."""
     if os.geteuid() != 0:
         return "the agent does not run as root"
     if missing := [program for program in _PROGRAMS if shutil.which(program) is None]:
         return f"{', '.join(missing)} not installed"
 
-    # Several containers are checked at once.
+    # Several containers are checked at the same time.
     probe = f"mwp{os.getpid() % 10**6}x{next(_probes) % 10**5}"
     if _try("ip", "link", "add", probe, "type", "wireguard") == "":
         _try("ip", "link", "delete", probe)
@@ -73,7 +73,7 @@ def missing_requirement() -> str:
 
 async def check(launch: Launch) -> dict[str, str]:
     """Check an overlay. Returns the IP addresses of the peers' nodes by hostname; empty for a
-    kernel without an overlay. Raises ``CreateFailed`` before anything exists."""
+    kernel without an overlay. Raises ``CreateFailed`` before anything is created."""
     if launch.overlay is None:
         return {}
     return await asyncio.to_thread(_check, launch.overlay)
@@ -126,7 +126,7 @@ def _attach(kernel_id: str, overlay: Overlay, endpoints: dict[str, str], namespa
             "run the agent on the node itself, not in a container",
         )
 
-    # Names of interfaces have at most 15 characters.
+    # Interface names have at most 15 characters.
     name = f"mw{sha256(kernel_id.encode()).hexdigest()[:12]}"
     inside = ("nsenter", f"--net={namespace}", "ip")
     _add(name)
@@ -152,7 +152,7 @@ def _add(name: str) -> None:
 
 
 def _try(*argv: str, text: str = "") -> str:
-    """Run a program. Returns its error message; "" if it succeeds."""
+    """Run a program. Returns its error message, or "" if it succeeds."""
     try:
         done = subprocess.run(
             argv,

@@ -1,1 +1,1 @@
-"""State of the node: logs of kernels, ports and free space."""
+"""The node's state: kernel logs, ports and free space."""

@@ -1,7 +1,7 @@
-"""Free space on the disk of an agent's state. Without it, no kernel can start.
+"""Free space on the disk with an agent's state. Without free space, no kernel can start.
 
-The agent reports a full disk before work is placed on it. Otherwise placed work would fail and use
-up an attempt, and while no other agent has room, all work would come here and fail.
+The agent reports a full disk before work is placed on it. Otherwise, placed work would fail and use
+up an attempt, and while no other agent has room, all work would be placed here and fail.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import structlog
 
 log = structlog.get_logger("moorage.agent.state")
 
-# How often to look, in seconds.
+# How often to check, in seconds.
 FREE_SPACE_S = 5.0
-# There is too little space below the first, and enough again from the second.
+# Below the first, there is too little space. From the second on, there is enough again.
 LEAST_BYTES = 16 << 20
 ENOUGH_BYTES = 32 << 20
 LEAST_FILES = 100
@@ -25,8 +25,8 @@ ENOUGH_FILES = 200
 
 
 class FreeSpace:
-    """A monitor of free space. ``problem``: why no new kernel can start; "" if one can.
-    ``on_change`` is called when that changes."""
+    """A monitor of free space. ``problem``: why no new kernel can start; empty if one can.
+    ``on_change`` is called when this changes."""
 
     def __init__(self, state: Path, on_change: Callable[[], object] = lambda: None) -> None:
         self._state = state
@@ -34,7 +34,7 @@ class FreeSpace:
         self.problem = ""
 
     async def check(self) -> None:
-        """Check the disk. If it cannot be checked, the last result stays."""
+        """Check the disk. If it cannot be checked, the last result is kept."""
         try:
             found = await asyncio.to_thread(os.statvfs, self._state)
         except OSError as error:

@@ -1,10 +1,10 @@
-"""Files of a kernel's log, for readers.
+"""The files of a kernel's log, for readers.
 
-``output.NUMBER`` (``log_writer.py``) begins with the byte of that number. Supervisors started by an
-older release write ``kernel.log`` and rename it to ``kernel.log.1``, ``.2`` ... at each rotation:
-their byte numbers are unknown, and a name may change at any moment.
+``output.NUMBER`` (``log_writer.py``) starts with the byte of that number. Supervisors started by an
+older release write ``kernel.log`` and rename it to ``kernel.log.1``, ``.2`` ... at each rotation,
+so their byte numbers are unknown, and a name may change at any moment.
 
-A reader keeps its current file open, because it cannot find its place again by a name.
+A reader keeps its current file open, because it cannot find its place again by name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CHUNK = 65_536
 
 
 class LogFile:
-    """An open file of a log. ``start``: the number of its first byte, None if unknown."""
+    """An open log file. ``start``: the number of its first byte, None if unknown."""
 
     def __init__(self, path: Path, start: int | None) -> None:
         self.start = start
@@ -45,26 +45,26 @@ class LogFile:
 
     @property
     def is_deleted(self) -> bool:
-        """Whether it has been rotated away since it was opened."""
+        """Whether the file has been rotated away since it was opened."""
         return os.fstat(self.fd).st_nlink == 0
 
     @property
     def end(self) -> int | None:
-        """The number of the byte after its last one."""
+        """The number of the byte after the file's last one."""
         return None if self.start is None else self.start + self.size
 
     def read(self, offset: int, size: int = _CHUNK) -> bytes:
         return os.pread(self.fd, size, offset)
 
     def open_times(self) -> FileTimes | None:
-        """Open its index of times; None if it has none."""
+        """Open the file's index of times; None if it has none."""
         if self.start is None:
             return open_times(self.folder, self.inode)
         return times_of(self.folder / f"{TIMES}{self.start:016d}", self.start)
 
     def last_lines(self, count: int) -> tuple[int, int]:
-        """The offset of the last ``count`` lines, and the number of lines found (fewer in a shorter
-        file)."""
+        """The offset at which the last ``count`` lines start, and the number of lines found (fewer
+        in a shorter file)."""
         found = 0
         end = self.size
         position = end
@@ -90,13 +90,14 @@ def log_paths(folder: Path) -> list[tuple[Path, Path]]:
 
 
 def is_renamed(path: Path) -> bool:
-    """Whether it is a file of a supervisor that renames its files."""
+    """Whether the file is from a supervisor that renames its files."""
     return _RENAMED.fullmatch(path.name) is not None
 
 
 @contextmanager
 def open_files(folder: Path) -> Iterator[list[LogFile]]:
-    """Open all files of a log, oldest first. Files still in the list at the end are closed."""
+    """Open all files of a log, oldest first. Files that are still in the list at the end are
+    closed."""
     files = _open_all(folder)
     try:
         yield files
@@ -106,8 +107,8 @@ def open_files(folder: Path) -> Iterator[list[LogFile]]:
 
 
 def successor(file: LogFile) -> tuple[LogFile | None, bool]:
-    """The file that continues after ``file``, and whether bytes between them are lost. None: there
-    is none yet. Once there is one, ``file`` is complete.
+    """The file that continues after ``file``, and whether bytes between them are lost. None means
+    that there is none yet. Once there is one, ``file`` is complete.
     """
     if file.start is not None:
         return _numbered_successor(file, file.start)
@@ -125,7 +126,7 @@ def _numbered_successor(file: LogFile, start: int) -> tuple[LogFile | None, bool
         ]
         if not later:
             return None, False
-        # A listing may miss a file that was created during it, and show the file after that: list
+        # A listing may miss a file that was created during it and show the file after that, so list
         # again.
         if later[0] != file.end and found != later[0]:
             found = later[0]
@@ -134,7 +135,7 @@ def _numbered_successor(file: LogFile, start: int) -> tuple[LogFile | None, bool
         try:
             newer = LogFile(file.folder / f"{OUTPUT}{later[0]:016d}", later[0])
         except FileNotFoundError:
-            continue  # rotated away in the meantime
+            continue  # already rotated away
 
         return newer, later[0] != file.end
 
@@ -164,8 +165,8 @@ def _open_all(folder: Path) -> list[LogFile]:
 def _is_undisturbed(
     folder: Path, names: list[tuple[int | None, str]], files: list[LogFile]
 ) -> bool:
-    """Whether nothing was renamed while the files were opened, and no file between two was
-    missed."""
+    """Whether nothing was renamed while the files were being opened, and no file between two others
+    was missed."""
     if any(a.end != b.start for a, b in pairwise(files) if a.start is not None):
         return _names(folder) == names
     if not files or files[0].start is not None:
@@ -180,7 +181,7 @@ def _is_undisturbed(
 
 
 def _names(folder: Path) -> list[tuple[int | None, str]]:
-    """Names of the files, oldest first, each with the number of its first byte. A job that its site
+    """The files' names, oldest first, each with the number of its first byte. A job that its site
     reruns may have files of both kinds."""
     try:
         names = os.listdir(folder)

@@ -1,11 +1,11 @@
-"""Index of the times at which the bytes of a log were written, stored beside each of its files.
+"""Index of the times at which a log's bytes were written, stored beside each of its files.
 
-``times.NUMBER`` belongs to ``output.NUMBER``. The writer of the log writes it (``log_writer.py``).
-It consists of pairs of 8-byte integers, little endian. The first pair is that number and the
-precision in milliseconds; each other pair is an offset in that file and the unix time in
-milliseconds from which the bytes there were written. ``kernel.times.1`` belongs to ``kernel.log.1``
-of an older release, and begins with the inode of that file, which lets a reader find it while files
-are renamed.
+``times.NUMBER`` belongs to ``output.NUMBER``, and is written by the log's writer
+(``log_writer.py``). It consists of pairs of 8-byte integers, little endian. The first pair is that
+number and the precision in milliseconds. Each other pair is an offset in the file and the unix time
+in milliseconds from which the bytes there were written. ``kernel.times.1`` belongs to an older
+release's ``kernel.log.1``, and starts with that file's inode, which lets a reader find it while
+files are renamed.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ UNKNOWN_TIME = b"- "
 
 @dataclass(frozen=True, slots=True)
 class LogRange:
-    """The part of a log to read: the last ``tail_lines`` lines (0: all) written since ``since_ms``
-    (unix time; 0: from the beginning), with ``follow`` on to its end. ``timestamps``: each line
-    begins with its time. ``offset``: skip bytes before this one, which begins a line with
-    ``timestamps``."""
+    """The part of a log to read: the last ``tail_lines`` lines (0 means all) written since
+    ``since_ms`` (unix time; 0 means from the beginning) and, with ``follow``, everything up to its
+    end. ``timestamps``: each line starts with its time. ``offset``: skip the bytes before this one,
+    which starts a line if ``timestamps`` is set."""
 
     tail_lines: int = 0
     follow: bool = False
@@ -37,7 +37,7 @@ class LogRange:
 
     @property
     def tells_gaps(self) -> bool:
-        """Whether the reader can handle missing bytes: a follower looks for the place."""
+        """Whether the reader can handle missing bytes. A follower looks for the place."""
         return self.follow or self.offset is not None
 
     @property
@@ -46,7 +46,7 @@ class LogRange:
 
 
 class FileTimes:
-    """The index of one file of a log. Unknown times are 0. ``file``: its number or inode."""
+    """The index of one log file. Unknown times are 0. ``file``: the file's number or inode."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -75,14 +75,14 @@ class FileTimes:
         return self._times[index] if index >= 0 else 0
 
     def first_since(self, since_ms: int) -> int | None:
-        """The first offset written since then."""
+        """The first offset written since that time."""
         least = since_ms - self.precision_ms
         pairs = zip(self._offsets, self._times, strict=True)
         return next((offset for offset, time in pairs if time >= least), None)
 
 
 def open_times(folder: Path, inode: int) -> FileTimes | None:
-    """The index of the file of a log with this inode, or None."""
+    """The index of the log file with this inode, or None."""
     for path in folder.glob("kernel.times*"):
         if times := times_of(path, inode):
             return times
@@ -98,7 +98,7 @@ def times_of(path: Path, file: int) -> FileTimes | None:
 
     try:
         times = FileTimes(opened)
-    except (IndexError, ValueError):  # its header is incomplete
+    except (IndexError, ValueError):  # the header is incomplete
         opened.close()
         return None
 
@@ -111,16 +111,16 @@ def times_of(path: Path, file: int) -> FileTimes | None:
 
 
 def set_inode(times: Path, log: Path) -> None:
-    """Write the inode of ``log`` into its index, after both were moved, perhaps to another file
+    """Write the inode of ``log`` into its index after both were moved, perhaps to another file
     system."""
     with times.open("r+b") as file:
         file.write(array("Q", (log.stat().st_ino,)).tobytes())
 
 
 class TimedLines:
-    """Lines with their time in front, from the first written since ``since_ms``. Pure.
+    """Lines preceded by their times, from the first line written since ``since_ms``. Pure.
 
-    ``within``: the first piece begins within a line, which is left out if ``since_ms`` is given.
+    ``within``: the first piece starts within a line, which is left out if ``since_ms`` is given.
     ``first``: the index of the first byte shown from the newest piece.
     """
 
@@ -132,8 +132,8 @@ class TimedLines:
         self.first = 0
 
     def feed(self, data: bytes, time_at: Callable[[int], int], precision_ms: int = 0) -> bytes:
-        """Feed the next piece, which may begin and end anywhere. ``time_at``: the time of the byte
-        at an index of it."""
+        """Feed the next piece, which may start and end anywhere. ``time_at``: returns the time of
+        the byte at an index in the piece."""
         shown = list[bytes]()
         start = 0
         self.first = 0

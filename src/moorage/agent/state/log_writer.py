@@ -1,7 +1,7 @@
 """Writer of a kernel's log: files of bounded size, each named by the number of its first byte.
 
 ``output.NUMBER`` counts from the first byte written by the kernel. A file keeps its name and, once
-there is a newer one, its contents, so that the names alone show a reader which bytes are kept, in
+there is a newer file, its contents, so that the names alone show a reader which bytes are kept, in
 which order, and which are lost. ``times.NUMBER`` beside it has the times of its bytes
 (``log_times.py``).
 
@@ -23,11 +23,12 @@ TIMES = "times."
 
 
 class Log:
-    """A writer that appends to the log in ``folder``. A file has at most ``max_bytes``; ``keep``
-    older ones are kept. ``precision_ms``: of the times; 0: no times are kept.
+    """A writer that appends to the log in ``folder``. A file has at most ``max_bytes``, and
+    ``keep`` older files are kept. ``precision_ms``: the precision of the times; 0 means that no
+    times are kept.
 
-    ``end``: the number of the next byte. Bytes that the disk refuses are counted but missing,
-    because a full disk must not stop the kernel.
+    ``end``: the number of the next byte. Bytes that cannot be written to the disk are counted but
+    missing, because a full disk must not stop the kernel.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class Log:
             self.close()
 
     def write(self, data: bytes, at_ms: int = 0) -> None:
-        """Write data. ``at_ms``: its unix time; 0: now."""
+        """Write data. ``at_ms``: its unix time; 0 means now."""
         if self.precision_ms and not at_ms:
             at_ms = int(time.clock_gettime(time.CLOCK_REALTIME) * 1000)
         for start in range(0, len(data), self.max_bytes):
@@ -77,12 +78,12 @@ class Log:
         self.size += written
         self.end += len(data)
         if written < len(data):
-            self.close()  # the next file begins after the missing bytes
+            self.close()  # the next file starts after the missing bytes
             if not self.size:
                 self._remove(self.start)
 
     def skip_to(self, number: int) -> None:
-        """Skip to ``number``; the bytes before it are missing."""
+        """Skip to ``number``. The bytes before it are missing."""
         if number > self.end:
             self.close()
             self.end = number
@@ -127,7 +128,8 @@ class Log:
                 pass
 
     def _note_time(self, now_ms: int) -> None:
-        """Record the time before the bytes are written, so that a reader of the bytes finds it."""
+        """Record the time before the bytes are written, so that a reader of the bytes can find
+        it."""
         if self.fd < 0 or 0 <= now_ms - self.noted_at < self.precision_ms:
             return
 

@@ -1,6 +1,6 @@
-"""Kernel logs on disk: one directory per kernel, with the files of its log (``log_files.py``).
+"""Kernel logs on disk: one directory per kernel, with its log files (``log_files.py``).
 
-Logs outlive their kernels, so that a failure can still be examined; ``prune`` bounds them.
+Logs outlive their kernels, so that a failure can still be examined. ``prune`` limits them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from moorage.common.model.ids import KernelId
 
 KEEP_KERNELS = 200
 _FOLLOW_S = 0.1
-# A file of a log and its index are created one after another.
+# A log file and its index are created one after the other.
 _ROTATION_S = 0.01
 
 
@@ -43,14 +43,15 @@ class _Piece:
 
     @property
     def number(self) -> int | None:
-        """The number of its first byte, None if unknown."""
+        """The number of the piece's first byte, None if unknown."""
         return None if self.file.start is None else self.file.start + self.offset
 
 
 @dataclass(slots=True)
 class _Place:
-    """The place where reading begins. ``file``: open; None if there is none yet. ``number``: of the
-    first byte; None if unknown. ``within``: it may be within a line."""
+    """The place where reading starts. ``file``: an open file; None if there is none yet.
+    ``number``: the first byte's number; None if unknown. ``within``: the place may be within a
+    line."""
 
     file: LogFile | None
     offset: int
@@ -58,7 +59,7 @@ class _Place:
     within: bool = False
 
     def take(self) -> LogFile | None:
-        """Hand over the file, which the caller closes."""
+        """Hand over the file, which the caller must close."""
         file = self.file
         self.file = None
         return file
@@ -69,8 +70,8 @@ class _Place:
 
 
 class LogStore:
-    """The logs of kernels. ``max_bytes``, ``keep_files``: of logs that the agent itself writes, see
-    ``Log``."""
+    """The kernel logs. ``max_bytes``, ``keep_files``: the limits for logs that the agent itself
+    writes, see ``Log``."""
 
     def __init__(self, root: Path, *, max_bytes: int = 10 << 20, keep_files: int = 3) -> None:
         self.root = root
@@ -81,7 +82,7 @@ class LogStore:
         return self.root / kernel_id
 
     def writer(self, kernel_id: KernelId, precision_ms: int = 0) -> Log:
-        """Open a log for writing. Blocks. It continues a log that an older release has written in
+        """Open a log for writing. Blocks. This continues a log that an older release has written in
         one file."""
         folder = self.folder(kernel_id)
         paths = [path for path, _ in log_paths(folder)]
@@ -112,11 +113,12 @@ class LogStore:
         ``is_running()`` is false. A reader that keeps up loses nothing to rotations.
 
         Pieces have the numbers of their first bytes, if known. An empty first piece shows where the
-        log begins, unless that depends on times.
+        log starts, unless that depends on times.
 
-        Raises ``NotFound`` if times are wanted but none were kept. Where bytes are missing, a
-        reader that can handle gaps gets ``OutputLost``; others get the data kept after them. A
-        follower without numbers learns only about data that was rotated away while it read.
+        Raises ``NotFound`` if times are requested but none were kept. Where bytes are missing, a
+        reader that can handle gaps gets ``OutputLost``, and other readers get the data kept after
+        the gap. A follower without numbers is informed only about data that was rotated away while
+        it was reading.
         """
         if wanted.needs_times:
             place = await asyncio.to_thread(self._place, kernel_id, wanted)
@@ -166,7 +168,8 @@ class LogStore:
         is_numbered = wanted.offset is not None
         try:
             while True:
-                # Checked before reading, so that output written before the end is not missed.
+                # This is checked before reading, so that output written before the end is not
+                # missed.
                 is_following = wanted.follow and is_running()
                 if file is None:
                     first = self._place(kernel_id, LogRange())
@@ -187,8 +190,8 @@ class LogStore:
                         newer.close()
                         continue
 
-                    # A reader without numbers restarts at a gap. It can pass a gap that was rotated
-                    # away, but at a gap that is kept, it would restart endlessly.
+                    # A reader without numbers restarts at a gap. It can get past a gap that was
+                    # rotated away, but at a gap that is kept, it would restart endlessly.
                     lost = lost or (is_gap and (is_numbered or file.is_deleted))
                     file.close()
                     file = newer
@@ -203,7 +206,7 @@ class LogStore:
                 file.close()
 
     def _place(self, kernel_id: KernelId, wanted: LogRange) -> _Place:
-        """The place where ``wanted`` begins. Raises ``NotFound``."""
+        """The place where ``wanted`` starts. Raises ``NotFound``."""
         with open_files(self.folder(kernel_id)) as files:
             if wanted.needs_times:
                 at, offset, within = _find_times(files, wanted)
@@ -257,7 +260,7 @@ async def _open_times(file: LogFile) -> FileTimes | None:
 
 
 def _place_of_last_lines(files: list[LogFile], count: int) -> tuple[int, int]:
-    """The index of the file in which the last ``count`` lines begin (0: all), and the offset
+    """The index of the file in which the last ``count`` lines start (0 means all), and the offset
     there."""
     remaining = count
     for at in reversed(range(len(files) if count else 0)):
@@ -269,8 +272,8 @@ def _place_of_last_lines(files: list[LogFile], count: int) -> tuple[int, int]:
 
 
 def _place_of_number(files: list[LogFile], number: int) -> tuple[int, int]:
-    """The index of the file with the byte ``number``, or else the first kept file after it, and the
-    offset there. For files without numbers, the beginning of the first."""
+    """The index of the file with the byte ``number``, or otherwise of the first kept file after it,
+    and the offset there. For files without numbers, the start of the first file."""
     if not files or files[-1].start is None:
         return 0, 0
 
@@ -286,7 +289,7 @@ def _place_of_number(files: list[LogFile], number: int) -> tuple[int, int]:
 def _timed_place(
     files: list[LogFile], indexes: list[FileTimes | None], wanted: LogRange
 ) -> tuple[int, int, bool]:
-    """The index of the file in which ``wanted`` begins, the offset there, and whether it may be
+    """The index of the file in which ``wanted`` starts, the offset there, and whether it may be
     within a line."""
     begin, offset = _place_of_last_lines(files, wanted.tail_lines)
     if not wanted.since_ms or not files:
@@ -305,7 +308,7 @@ def _timed_place(
 
 
 async def data_of(pieces: AsyncGenerator[LogPiece, None]) -> AsyncGenerator[bytes, None]:
-    """The data of pieces, without numbers and empty pieces."""
+    """The data in pieces, without the numbers and without empty pieces."""
     async with aclosing(pieces):
         async for piece in pieces:
             if piece.data:
@@ -319,10 +322,10 @@ def _timed(lines: TimedLines, times: FileTimes | None, piece: _Piece) -> bytes:
 
 
 def tail_text(data: bytes, max_bytes: int) -> str:
-    """The end of a log in the form of ``Runtime.log_tail``. Data of ``max_bytes`` or more counts as
-    truncated at its beginning."""
+    """The end of a log, in the form that ``Runtime.log_tail`` returns. Data of ``max_bytes`` or
+    more is treated as truncated at its start."""
     if len(data) >= max_bytes:
-        # The first line is probably incomplete, and so may be its first character.
+        # The first line is probably incomplete, and its first character may be, too.
         data = data.partition(b"\n")[2] or data
     text = data.decode(errors="replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
     return text.encode()[-max_bytes:].decode(errors="ignore")

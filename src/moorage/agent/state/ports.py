@@ -12,7 +12,7 @@ from moorage.common.model.service_ports import AppPort, ServicePort
 
 
 class NoFreePort(MoorageError):
-    """No free port for the kernel."""
+    """There is no free port for the kernel."""
 
     code = "port-taken"
 
@@ -22,8 +22,8 @@ class PortAllocator:
     kernels listen on; ports in use there are skipped.
 
     A released port is not reused for ``cooldown_s`` seconds, so that a client of the old kernel
-    does not reach the new one; if no other port is free it is reused earlier. ``seed`` makes agents
-    that share a node and a range begin at different ports.
+    does not reach the new one. If no other port is free, it is reused earlier. ``seed`` makes
+    agents that share a node and a range start at different ports.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class PortAllocator:
 
     def reclaimable(self, apps: Sequence[AppPort]) -> tuple[AppPort, ...]:
         """The service ports of an orphaned kernel that this agent may have allocated. A program can
-        claim any port in its environment; this keeps it from taking another kernel's."""
+        claim any port in its environment, and this keeps it from taking another kernel's port."""
         return tuple(
             app for app in apps if app.port in self._all and app.port not in self._allocated
         )
@@ -92,9 +92,9 @@ class PortAllocator:
     def allocate_service_ports(
         self, ports: Sequence[ServicePort], *, contained: bool, used_inside: Iterable[int] = ()
     ) -> tuple[AppPort, ...]:
-        """Allocate a port of the node for each of ``ports``. ``contained``: the program has the
-        ports of its container to itself, except ``used_inside``. Raises ``NoFreePort``, and then
-        allocates none."""
+        """Allocate a port on the node for each of ``ports``. ``contained``: the program has its
+        container's ports to itself, except ``used_inside``. Raises ``NoFreePort``, in which case
+        none is allocated."""
         avoid = {port for port in used_inside if port} | {
             p.port for p in ports if contained and p.port
         }
@@ -133,7 +133,7 @@ class PortAllocator:
 
 
 def is_free(host: str, port: int) -> bool:
-    """Return whether a kernel could listen on this port; port 0: on any port."""
+    """Return whether a kernel could listen on this port. Port 0 means any port."""
     try:
         _bind(host, port)
     except OSError:
@@ -144,7 +144,8 @@ def is_free(host: str, port: int) -> bool:
 def _bind(host: str, port: int) -> None:
     family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     with socket.socket(family, kind, proto) as probe:
-        # As in engines, a listener counts, but lingering connections of an earlier kernel do not.
+        # As in engines, a port with a listener is in use, but an earlier kernel's lingering
+        # connections do not matter.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind(address)
         probe.listen(1)

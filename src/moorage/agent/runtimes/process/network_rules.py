@@ -1,4 +1,4 @@
-"""nftables rules of the networks of sandboxed kernels (``networks.py``). Pure."""
+"""nftables rules for the networks of sandboxed kernels (``networks.py``). Pure."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from contextlib import suppress
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 GATEWAY = "169.254.77.1"
-"""The address of the node at each veth pair."""
+"""The node's address on each veth pair."""
 _NETWORK6 = int(IPv6Address("fd6d:6f6f:7261:6765::"))
 GATEWAY6 = str(IPv6Address(_NETWORK6 + 1))
-"""The same for kernels with IPv6."""
+"""The node's IPv6 address, for kernels with IPv6."""
 PUBLISHED = "published"
 PUBLISHED6 = "published6"
 INTERFACES = "mk"
-"""Prefix of all interfaces of kernels, regardless of their agent."""
+"""The prefix of all kernels' interfaces, regardless of their agent."""
 _DNS = 53
-# Further addresses of cloud metadata besides 169.254.169.254: AWS, Google Cloud, Oracle Cloud, and
+# Cloud metadata addresses other than 169.254.169.254: AWS, Google Cloud, Oracle Cloud, and
 # 169.254.0.0/16 through NAT64.
 _METADATA6 = ("fd00:ec2::/32", "fd20:ce::/32", "fd00:c1::/32", "64:ff9b::a9fe:0/112")
 # Linux accepts no packets from the network for the former, and does not forward the latter.
@@ -24,7 +24,8 @@ _NOT_PUBLISHED6 = "{ ::1, fe80::/10 }"
 
 
 def address6_of(address: str) -> str:
-    """The IPv6 address of the kernel with this IPv4 address. Both are used only on its node."""
+    """The IPv6 address of the kernel with this IPv4 address. Both are used only on the kernel's
+    node."""
     return str(IPv6Address(_NETWORK6 + (1 << 32) + int(IPv4Address(address))))
 
 
@@ -37,10 +38,10 @@ def node_rules(
     published: Iterable[tuple[int, str, int]],
     ipv6: bool = False,
 ) -> str:
-    """The nftables table of the node. ``interfaces``: prefix of those of the agent's kernels.
-    ``allowed``: ports of the node that kernels may reach. ``uplinks``: interfaces to other hosts,
-    which may be bridges. ``published``: port of the node, address of the kernel, port of the
-    kernel. ``ipv6``: kernels also have IPv6."""
+    """The node's nftables table. ``interfaces``: the prefix of the interfaces of the agent's
+    kernels. ``allowed``: the node's ports that kernels may reach. ``uplinks``: interfaces to other
+    hosts, which may be bridges. ``published``: for each port, the node's port, the kernel's address
+    and the kernel's port. ``ipv6``: kernels also have IPv6."""
     kernels = f'"{interfaces}*"'
     return f"""
 table inet {table}
@@ -130,18 +131,18 @@ def _filters(kernels: str, allowed: Sequence[int], uplinks: Sequence[str], ipv6:
 
 
 def element(port: int, address: str, inner: int) -> str:
-    """An element of the map ``PUBLISHED``."""
+    """An element for the map ``PUBLISHED``."""
     return f"{port} : {address} . {inner}"
 
 
 def element6(port: int, address: str, inner: int) -> str:
-    """An element of the map ``PUBLISHED6``."""
+    """An element for the map ``PUBLISHED6``."""
     return element(port, address6_of(address), inner)
 
 
 def inner_rules(address: str, allowed: Sequence[int], resolver: str) -> str:
-    """The nftables table in the namespace of the kernel with this address. ``resolver``: the target
-    of its queries to a resolver on loopback."""
+    """The nftables table in the namespace of the kernel with this address. ``resolver``: where its
+    queries to a resolver on loopback are sent."""
     others = [port for port in allowed if port != _DNS]
     loopback = "ip daddr 127.0.0.0/8 th dport"
     to_node = f"{loopback} {_numbers(others)} dnat ip to {GATEWAY}" if others else ""
@@ -172,9 +173,9 @@ def _numbers(ports: Iterable[int]) -> str:
 
 
 def resolver_of(resolver: str, upstream: str) -> str:
-    """The target of a kernel's queries to a resolver on loopback: the upstream resolver if
-    systemd-resolved knows one, because systemd-resolved answers only on loopback, else the node.
-    ``resolver`` and ``upstream``: texts of resolv.conf."""
+    """Where a kernel's queries to a resolver on loopback are sent: to the upstream resolver if
+    systemd-resolved has one, because systemd-resolved answers only on loopback, otherwise to the
+    node. ``resolver`` and ``upstream``: the texts of the resolv.conf files."""
     if all(ip_address(server).is_loopback for server in _name_servers(resolver)):
         for server in _name_servers(upstream):
             if not ip_address(server).is_loopback and ":" not in server:

@@ -1,19 +1,19 @@
 """Network namespaces of sandboxed kernels.
 
-The kernels of a session on one node share a network namespace, like the containers of a pod in
-Kubernetes: they can listen on any port without taking ports of the node. A veth pair connects the
-namespace with the node. The node translates connections to the published ports of a kernel, at any
-of its addresses, and connections of the kernel to other hosts. nftables drops all other traffic
-between a kernel and the node, other kernels, the bridges of the node, and link-local addresses,
-where clouds have their metadata.
+A session's kernels on one node share a network namespace, like the containers of a pod in
+Kubernetes: they can listen on any port without taking the node's ports. A veth pair connects the
+namespace to the node. The node translates connections to a kernel's published ports, at any of the
+node's addresses, and the kernel's connections to other hosts. nftables drops all other traffic
+between a kernel and the node, other kernels, the node's bridges, and link-local addresses, where
+clouds have their metadata.
 
-Inside, a connection to a published port arrives at 127.0.0.1, so that a program may listen only on
-that address, and a connection to 127.0.0.1 at one of ``agent.process_ports`` goes to the node.
-Linux supports neither for IPv6, which kernels have if their node is reached by it: then a program
-listens on ``::``.
+Inside the namespace, a connection to a published port arrives at 127.0.0.1, so that a program can
+listen on that address alone, and a connection to 127.0.0.1 at one of ``agent.process_ports`` goes
+to the node. Linux supports neither for IPv6, which kernels have if their node is reached over it:
+in that case, a program listens on ``::``.
 
-Namespaces are created ahead of their kernels. The records of kernels are the state: ``load``
-rebuilds the rules from them, and removes unused namespaces.
+Namespaces are created ahead of their kernels. The kernels' records are the state: ``load`` rebuilds
+the rules from them and removes unused namespaces.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from moorage.common.model.ids import KernelId
 log = structlog.get_logger("moorage.agent.process")
 NAMESPACES = Path("/run/netns")
 _READY = 4
-# Names of interfaces have at most 15 characters.
+# Interface names have at most 15 characters.
 _MAX_NUMBER = 0xF_FFFF
 _ATTEMPTS = 64
 _TIMEOUT_S = 30
@@ -64,7 +64,8 @@ _UPSTREAM = Path("/run/systemd/resolve/resolv.conf")
 
 @dataclass(frozen=True, slots=True)
 class KernelNetwork:
-    """``name``: of the namespace in /run/netns. ``interface``: the node's end of the veth pair."""
+    """``name``: the namespace's name in /run/netns. ``interface``: the node's end of the veth
+    pair."""
 
     name: str
     interface: str
@@ -77,8 +78,8 @@ class KernelNetwork:
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A kernel in a namespace. ``group``: the owner of the namespace. ``ports``: of the node, by
-    the port where the kernel listens."""
+    """A kernel in a namespace. ``group``: the namespace's owner. ``ports``: the node's ports, by
+    the ports on which the kernel listens."""
 
     group: str
     network: KernelNetwork
@@ -86,9 +87,9 @@ class Attachment:
 
 
 class KernelNetworks:
-    """The networks of an agent. ``name``: of the agent, unique on its node, 8 characters.
-    ``allowed``: ports of the node that kernels may reach. ``addresses``: for kernels, without those
-    in use. ``ipv6``: kernels also have an IPv6 address. All methods block."""
+    """An agent's networks. ``name``: the agent's name, unique on its node, 8 characters.
+    ``allowed``: the node's ports that kernels may reach. ``addresses``: the addresses for kernels,
+    without those in use. ``ipv6``: kernels also have an IPv6 address. All methods block."""
 
     def __init__(
         self, name: str, allowed: Sequence[int], addresses: IPv4Network, *, ipv6: bool = False
@@ -169,7 +170,7 @@ class KernelNetworks:
         return network
 
     def acquire(self, kernel_id: KernelId, group: str) -> Attachment:
-        """Attach a kernel to the namespace of its group, and return the namespace. Raises
+        """Attach a kernel to its group's namespace and return the namespace. Raises
         ``RuntimeFailed``."""
         if (attachment := self._attach(kernel_id, group)) is not None:
             return attachment
@@ -197,15 +198,15 @@ class KernelNetworks:
             return self._attached[kernel_id]
 
     def publish(self, kernel_id: KernelId, ports: Mapping[int, int]) -> None:
-        """Publish ports of the kernel. ``ports``: of the node, by the ports where it listens.
-        Raises ``RuntimeFailed``."""
+        """Publish the kernel's ports. ``ports``: the node's ports, by the ports on which it
+        listens. Raises ``RuntimeFailed``."""
         with self._lock:
             before = self._attached[kernel_id]
             self._attached[kernel_id] = Attachment(before.group, before.network, dict(ports))
             self._publish([(port, before.network.address, inner) for inner, port in ports.items()])
 
     def release(self, kernel_id: KernelId) -> None:
-        """Detach an ended kernel. The namespace ends with the last kernel of its group."""
+        """Detach a kernel that has ended. The namespace ends with the last kernel in its group."""
         with self._lock:
             gone = self._attached.pop(kernel_id, None)
             if gone is None:
@@ -249,11 +250,12 @@ class KernelNetworks:
 
     @staticmethod
     def remove_table(name: str) -> None:
-        """Remove rules of nftables, if they exist."""
+        """Remove an nftables table, if it exists."""
         _run("nft", "delete", "table", "inet", name)
 
     def _publish(self, published: Collection[tuple[int, str, int]]) -> None:
-        """Publish entries of: port of the node, address of the kernel, port of the kernel."""
+        """Publish entries, each with the node's port, the kernel's address and the kernel's
+        port."""
         if not published:
             return
         command = ("nft", "add", "element", "inet", self._table)
@@ -310,8 +312,8 @@ class KernelNetworks:
         """Create a namespace with an unused address on this node. Raises ``RuntimeFailed``."""
         for _ in range(_ATTEMPTS):
             network = self._next()
-            # Exclusive, because an address of another agent, or one in use on this node, already
-            # has a route.
+            # This is exclusive, because another agent's address, or one in use on this node,
+            # already has a route.
             problem = _run("ip", "-batch", "-", text=_outside(network, _mtu(), self._ipv6))
             if not problem:
                 return network
@@ -381,8 +383,8 @@ def _inside(network: KernelNetwork, ipv6: bool) -> str:
 
 
 def _remove(network: KernelNetwork) -> None:
-    """Remove a namespace whose processes have ended. Linux ends the veth pair with the namespace,
-    but with a delay."""
+    """Remove a namespace whose processes have ended. Linux removes the veth pair with the
+    namespace, but with a delay."""
     _run("ip", "link", "delete", network.interface)
     _run("ip", "netns", "delete", network.name)
 
@@ -410,20 +412,20 @@ def _listener_in(network: KernelNetwork, host: str) -> closing[socket.socket]:
 
 
 def _uplinks() -> list[str]:
-    """The interfaces of default routes."""
+    """The interfaces with default routes."""
     routes = [line.split() for line in _read(Path("/proc/net/route")).splitlines()[1:]]
     return [fields[0] for fields in routes if fields[1] == "00000000"]
 
 
 def _uplinks6() -> list[str]:
-    """The same of IPv6."""
+    """The same for IPv6."""
     routes = [line.split() for line in _read(Path("/proc/net/ipv6_route")).splitlines()]
     none = "0" * 32
     return sorted({fields[9] for fields in routes if fields[:2] == [none, "00"]} - {"lo"})
 
 
 def _own_address6() -> str:
-    """An IPv6 address where others reach this node. Raises ``RuntimeFailed``."""
+    """An IPv6 address at which others can reach this node. Raises ``RuntimeFailed``."""
     for line in _read(Path("/proc/net/if_inet6")).splitlines():
         digits, _, _, scope, _, interface = line.split()
         if scope == "00" and not interface.startswith(INTERFACES):
@@ -439,7 +441,7 @@ def _mtu() -> int:
 
 
 def _permit_forwarding(interfaces: str) -> None:
-    """Let Linux forward packets, and let iptables accept those of kernels, because Docker and
+    """Let Linux forward packets, and let iptables accept the kernels' packets, because Docker and
     firewalls drop unknown ones. Moorage's own rules restrict kernels. Raises ``RuntimeFailed``."""
     forwarding = Path("/proc/sys/net/ipv4/ip_forward")
     try:
@@ -493,7 +495,7 @@ def _read(path: Path) -> str:
 
 
 def _path() -> str:
-    """PATH with the directories of administrators' programs, which the agent's PATH may lack."""
+    """PATH with the directories for administrators' programs, which the agent's PATH may lack."""
     return f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 
 
@@ -504,7 +506,7 @@ def _must(*argv: str, text: str = "") -> None:
 
 
 def _run(*argv: str, text: str = "") -> str:
-    """Run a program. Returns its error message; "" if it succeeds."""
+    """Run a program. Returns its error message, or "" if it succeeds."""
     done = _execute(argv, text)
     if isinstance(done, str):
         return done

@@ -1,10 +1,10 @@
 """Usage of process kernels, measured from /proc.
 
-The supervisor of a kernel is the ancestor of all its processes, even orphaned ones, because it is a
-child subreaper. No process enters a tree from outside, so a process found outside of all trees is
-skipped in later measurements, and the cost grows with the processes of kernels rather than those of
-the node. Because pids are reused, all processes are examined again every ``_FULL_SCAN_EVERY``
-measurements.
+A kernel's supervisor is the ancestor of all the kernel's processes, even orphaned ones, because it
+is a child subreaper. No process enters a tree from outside, so a process found outside all trees is
+skipped in later measurements, and the cost grows with the number of kernel processes rather than
+with all processes on the node. Because pids are reused, all processes are examined again every
+``_FULL_SCAN_EVERY`` measurements.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Process:
 
 
 class ProcessMeter:
-    """A meter for all kernels of an agent. It is not thread-safe."""
+    """A meter for all of an agent's kernels. It is not thread-safe."""
 
     def __init__(self) -> None:
         self._foreign: set[int] = set()
@@ -39,7 +39,7 @@ class ProcessMeter:
         self._measurements = 0
 
     def measure(self, roots: Mapping[KernelId, tuple[int, int]]) -> dict[KernelId, Counters]:
-        """Measure kernels. ``roots``: pid and start time of each kernel's supervisor. Kernels
+        """Measure kernels. ``roots``: the pid and start time of each kernel's supervisor. Kernels
         without a live supervisor are left out."""
         if self._measurements % _FULL_SCAN_EVERY == 0 or roots != self._roots:
             self._foreign = set()
@@ -68,8 +68,8 @@ class ProcessMeter:
 def _find_owner(
     process: _Process, processes: Mapping[int, _Process], owners: dict[int, KernelId]
 ) -> KernelId | None:
-    """The kernel among the ancestors of ``process``. All visited processes are recorded in
-    ``owners``."""
+    """The kernel whose supervisor is an ancestor of ``process``. All visited processes are recorded
+    in ``owners``."""
     path: list[int] = []
     current: _Process | None = process
     while current is not None and current.pid not in owners and current.pid not in path:
@@ -93,10 +93,10 @@ def _read_stat(pid: int) -> _Process | None:
 
 
 def _sum(processes: list[_Process]) -> Counters:
-    """Add up the usage of processes. Shared pages (files, shared memory) count once, with the
-    largest amount of any process, so that a model mapped by several workers counts once. Private
-    pages inherited by fork count for each process; an exact figure (smaps) costs a hundred times as
-    much."""
+    """Add up the usage of processes. Shared pages (files, shared memory) are counted once, with the
+    largest amount of any process, so that a model mapped by several workers is counted once.
+    Private pages inherited by fork are counted for each process. An exact figure (smaps) costs a
+    hundred times as much."""
     private = shared = 0
     for process in processes:
         try:

@@ -3,7 +3,7 @@ pidfds.
 
 A process belongs to a kernel if its environment names the kernel, or if it is in the session
 (setsid) of the kernel's main process. The second rule covers programs that overwrite their
-environment to rename themselves, such as the workers of vLLM.
+environment to rename themselves, such as vLLM's workers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _KILL_INTERVAL_MS = 50
 
 
 class ProcessTree:
-    """The processes of a kernel. ``engine``: pid and start time of its main process, (0, 0) if
+    """The processes of a kernel. ``engine``: the pid and start time of its main process, (0, 0) if
     unknown."""
 
     def __init__(self, kernel_id: KernelId, owner: str, engine: tuple[int, int]) -> None:
@@ -43,8 +43,8 @@ class ProcessTree:
         if env.get(KERNEL_ID_VAR) == self.kernel_id and env.get(OWNER_VAR) == self.owner:
             return True
 
-        # A session id is not reused while the session has processes, but it is afterwards: a
-        # process with a foreign environment belongs to somebody else.
+        # A session id is not reused while the session has processes, but it may be afterwards. A
+        # process with a foreign environment therefore does not belong to the kernel.
         return not env and self._in_session(stat)
 
     def _in_session(self, stat: procfs.Stat) -> bool:
@@ -55,7 +55,7 @@ class ProcessTree:
         return leader_stat is None or leader_stat.start == start
 
     def kill(self) -> None:
-        """Send SIGKILL until no process is left. Raises ``RuntimeFailed`` if one survives."""
+        """Send SIGKILL until no process is left. Raises ``RuntimeFailed`` if a process survives."""
         pids: list[int] = []
         for _ in range(_KILL_ATTEMPTS):
             pids = self.pids()

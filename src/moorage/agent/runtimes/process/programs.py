@@ -1,7 +1,7 @@
-"""Programs of the supervisors, compiled into the state directory.
+"""The supervisors' programs, compiled into the state directory.
 
-This happens once per start of the agent, because Python compiles a script at each run, which takes
-4 ms.
+This happens once per agent start, because Python would otherwise compile a script at each run,
+which takes 4 ms.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from pathlib import Path
 SHIM = "process_shim"
 COMMAND_SHIM = "command_shim"
 # Modules by the name of the compiled file, in the order of compilation. The programs import the
-# others from their own directory, so they come last: the shim's existence tells the runtime that
-# all exist.
+# other modules from their own directory, so they are compiled last. If the shim exists, the runtime
+# knows that all of them do.
 _MODULES = {
     "process_init": "shim_init",
     "process_log": "../../state/log_writer",

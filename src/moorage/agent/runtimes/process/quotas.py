@@ -1,6 +1,6 @@
-"""User quotas on a file system: whether Linux enforces them, and setting the quota of a uid.
+"""User quotas on a file system: whether Linux enforces them, and setting a uid's quota.
 
-Quotas are by uid and not by project, because the owner of a file may move it to another project
+Quotas are by uid rather than by project, because a file's owner can move it to another project
 (FS_IOC_FSSETXATTR), but cannot give it to another user. ext4 and XFS support them if mounted with
 ``usrquota``.
 """
@@ -12,8 +12,8 @@ import os
 import struct
 from pathlib import Path
 
-# Linux: include/uapi/linux/{quota,dqblk_xfs}.h; quotactl_fd(2) since Linux 5.14, equal on all
-# architectures.
+# Linux: include/uapi/linux/{quota,dqblk_xfs}.h; quotactl_fd(2) exists since Linux 5.14, with the
+# same number on all architectures.
 _SYS_QUOTACTL_FD = 443
 _OF_USERS = 0
 _Q_SETQUOTA = 0x800008
@@ -24,7 +24,7 @@ _STATE_BYTES = 256
 _BLOCK_LIMITS = 1
 _FILE_LIMITS = 4
 _BLOCK = 1024
-# A file takes at least a block; a file system has about one file for this many bytes.
+# A file takes at least a block. A file system has about one file for this many bytes.
 _BYTES_PER_FILE = 16 * 1024
 _LEAST_FILES = 10_000
 
@@ -32,13 +32,12 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def is_enforced(folder: Path) -> bool:
-    """Whether the file system of ``folder`` enforces user quotas, instead of only counting
-    usage."""
+    """Whether the file system of ``folder`` enforces user quotas instead of only counting usage."""
     state = ctypes.create_string_buffer(_STATE_BYTES)
     try:
         _quotactl(folder, _Q_XGETQSTAT, 0, state)
     except OSError:
-        return False  # it has no quotas, or Linux is older
+        return False  # no quotas, or an older Linux
     (flags,) = struct.unpack_from("=H", state.raw, _FLAGS_AT)
     return bool(flags & _LIMITS_ENFORCED)
 

@@ -60,14 +60,14 @@ from moorage.common.model.status import ObservedState
 log = structlog.get_logger("moorage.agent.process")
 _SHIM_EXIT_S = 3.0
 _NO_LEASE = KernelLease(0, 0, "")
-# Delayed, because it would compete for the CPU with the kernel that has just started.
+# This is delayed, because it would compete for the CPU with the kernel that has just started.
 _REPLENISH_DELAY_S = 0.2
 _RULES = IsolationRules()
 
 
 class ProcessRuntime:
-    """The runtime. ``state``: the state directory of the agent, which identifies the agent's
-    kernels among all processes."""
+    """The runtime. ``state``: the agent's state directory, which identifies the agent's kernels
+    among all processes."""
 
     name = NAME
     silence_grace_s = 0.0
@@ -121,11 +121,11 @@ class ProcessRuntime:
         return self._isolation_state()
 
     def isolates(self, isolated: bool) -> bool:
-        """Whether a kernel runs in a sandbox. ``isolated``: ``Launch.isolated``."""
+        """Whether a kernel runs in a sandbox. ``isolated`` is ``Launch.isolated``."""
         return self._isolation.applies(isolated)
 
     def work_dir(self, kernel_id: KernelId) -> Path:
-        """HOME and working directory of a kernel."""
+        """A kernel's HOME and working directory."""
         return self._directories.path(kernel_id) / "work"
 
     async def prepare(
@@ -165,7 +165,7 @@ class ProcessRuntime:
 
             loop.add_reader(pidfd, exited.set)
             try:
-                # An adopted supervisor that has not started its program yet does not signal the
+                # An adopted supervisor that has not started its program yet will not signal the
                 # start, so poll.
                 async with asyncio.timeout(0.02 if last_state is ObservedState.CREATING else None):
                     await exited.wait()
@@ -265,7 +265,7 @@ class ProcessRuntime:
     # The methods below run in a thread.
 
     def _try_sandbox(self, sandbox: Sandbox, network: KernelNetwork) -> None:
-        """Run the interpreter of this agent in a sandbox. Raises ``RuntimeFailed``."""
+        """Run this agent's interpreter in a sandbox. Raises ``RuntimeFailed``."""
         folder = Path(sandbox.writable[1]).parent
         for name in ("exit", "pids"):
             (folder / name).unlink(missing_ok=True)
@@ -326,7 +326,7 @@ class ProcessRuntime:
             if published is not None:
                 published.result()
         except RuntimeFailed as error:
-            # The kernel may be running, but nobody can reach it.
+            # The kernel may be running, but it cannot be reached.
             raise CreateFailed(
                 error.message, reason=Reason.NO_NETWORK, next_step=error.next_step
             ) from None
@@ -366,7 +366,7 @@ class ProcessRuntime:
         write_files(work, launch.files, launch.inputs)
 
     def _refusal(self, launch: Launch, keyword: str, values: list[str]) -> CreateFailed | None:
-        """The error in the status line of a supervisor that has started nothing; None for another
+        """The error in the status line of a supervisor that has started nothing; None for any other
         line."""
         if keyword == "exec":
             return CreateFailed(
@@ -411,7 +411,7 @@ class ProcessRuntime:
             raise
 
     def _remove_folder(self, kernel_id: KernelId) -> None:
-        """Remove the directory of a kernel except the kept workspace of its session."""
+        """Remove a kernel's directory except its session's kept workspace."""
         work = self.work_dir(kernel_id)
         if not work.is_symlink():
             self._isolation.disks.remove(work, kernel_disk(kernel_id))
@@ -420,7 +420,7 @@ class ProcessRuntime:
     def _spawn(
         self, launch: Launch, folder: Path, sandbox: Sandbox | None, network: KernelNetwork | None
     ) -> tuple[int, str]:
-        """Start the supervisor; returns its pid and status line."""
+        """Start the supervisor and return its pid and status line."""
         logs = self._logs.folder(launch.kernel_id)
         lease = launch.lease or _NO_LEASE
         arguments = [str(folder), str(logs), *self._log_limits, str(launch.stop_grace_s)]

@@ -1,17 +1,16 @@
 """Sandbox of one process kernel: uid, namespaces, mounts, control groups and system calls (decision
 23).
 
-``isolation.py`` decides what a sandbox contains. The supervisors of kernels and of commands apply
-it between fork and exec. This module does the work of bubblewrap without another program, so that
-the exit status, the error of exec and the signals of the kernel stay exactly the same as without a
-sandbox.
+``isolation.py`` determines what a sandbox contains. The supervisors of kernels and of commands
+apply it between fork and exec. This module does the work of bubblewrap without another program, so
+that the kernel's exit status, exec error and signals are exactly the same as without a sandbox.
 
 * The kernel runs under its session's uid without capabilities, and cannot gain any:
   no-new-privileges is set, the bounding set is empty, and the system call filter refuses new user
   namespaces.
-* It has its own namespaces for mounts, pids and IPC, and its session has one for the network.
-  ``/`` is read-only. Private directories in memory replace those of ``empty``; of their hidden
-  contents, ``visible`` is mounted read-only, and ``writable`` writable.
+* It has its own namespaces for mounts, pids and IPC, and its session has one for the network. ``/``
+  is read-only. Private directories in memory replace those in ``empty``. Of their hidden contents,
+  ``visible`` is mounted read-only, and ``writable`` is mounted writable.
 * It starts in its control groups, so that none of its processes escapes their limits.
 
 It uses little of the standard library, because every import delays the start of every kernel
@@ -91,13 +90,13 @@ def unshare(flags: int) -> None:
 
 
 def join(pidfd: int, flags: int) -> None:
-    """Join namespaces of a process."""
+    """Join a process's namespaces."""
     _call("setns", pidfd, flags)
 
 
 def enter_network(path: str) -> None:
-    """Join the network namespace of this file. This requires root and access to the files of the
-    node."""
+    """Join the network namespace of this file. This requires root and access to the node's
+    files."""
     namespace = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         join(namespace, CLONE_NEWNET)
@@ -126,11 +125,11 @@ def _mount(source: str, target: str, kind: str, flags: int, *, options: str = ""
 
 
 class Sandbox:
-    """A sandbox. ``session``: owner of ``uid``. ``groups``: the ``cgroup.procs`` files to join.
+    """A sandbox. ``session``: the owner of ``uid``. ``groups``: the ``cgroup.procs`` files to join.
     ``memory``: the file that counts OOM kills. ``empty`` and ``visible``: absolute paths without
-    symbolic links, parents first. ``writable``: path on the node and path inside. ``system_calls``:
-    the filter, a program for seccomp(2). ``hosts``: file on the node that replaces /etc/hosts; ""
-    for none."""
+    symbolic links, parents first. ``writable``: the path on the node and the path inside.
+    ``system_calls``: the filter, a program for seccomp(2). ``hosts``: the file on the node that
+    replaces /etc/hosts, or ""."""
 
     def __init__(
         self,
@@ -165,7 +164,7 @@ class Sandbox:
             self.visible,
             self.writable,
         )
-        # Without hosts, in the format of the previous release.
+        # Without hosts, this is the previous release's format.
         return marshal.dumps((*fields, self.system_calls, *filter(None, [self.hosts]))).hex()
 
     @classmethod
@@ -209,7 +208,8 @@ class Sandbox:
         _set_attributes("/", _ATTR_RDONLY | _ATTR_NOSUID, recursive=True)
 
         for path in self.empty:
-            # Shared memory and /tmp are for everybody; the others only lead to the mounts below.
+            # All users can write to shared memory and /tmp. The other directories only lead to the
+            # mounts below.
             mode = "1777" if path in ("/tmp", "/var/tmp", "/dev/shm") else "755"
             _mount(
                 "tmpfs", path, kind="tmpfs", flags=_MS_NOSUID | _MS_NODEV, options=f"mode={mode}"
@@ -231,7 +231,7 @@ class Sandbox:
             os.close(fd)
 
     def give_outputs(self) -> None:
-        """Let the uid reopen its standard streams by name (/dev/stdout)."""
+        """Allow the uid to reopen its standard streams by name (/dev/stdout)."""
         for fd in (0, 1, 2):
             mode = os.fstat(fd).st_mode
             if stat.S_ISFIFO(mode) or (stat.S_ISCHR(mode) and os.isatty(fd)):
@@ -273,7 +273,7 @@ class Sandbox:
 
 
 def _bind(fd: int, target: str) -> None:
-    """Mount the file of ``fd`` on ``target``, which is created."""
+    """Mount the file behind ``fd`` on ``target``, which is created."""
     if stat.S_ISDIR(os.fstat(fd).st_mode):
         os.makedirs(target, exist_ok=True)
     else:

@@ -2,37 +2,37 @@
 records the exit.
 
 Run by the process runtime as ``python -I -S process_shim.pyc``. It reads its arguments and the
-environment of the kernel from descriptor 4 (``shim_start.py``). The arguments are STATE_DIR LOG_DIR
+kernel's environment from descriptor 4 (``shim_start.py``). The arguments are STATE_DIR LOG_DIR
 LOG_MAX_BYTES LOG_KEEP GRACE_S LEASE_S CONTACT LEASE_FILE SANDBOX NETWORK PORTS PROGRAM [ARG ...].
 It writes one status line to descriptor 3: ``started PID START``, ``exec ERRNO``, ``sandbox ERROR``,
 ``state ERRNO``, ``port PORT ERRNO`` or ``busy``.
 
-It replaces systemd-run, supervisord or tini (decision 3). It uses little of the standard library,
-because every import delays the start of every kernel (decision 15).
+It takes the place of systemd-run, supervisord or tini (decision 3). It uses little of the standard
+library, because every import delays the start of every kernel (decision 15).
 
 * It is a child subreaper, so no process of the kernel can escape it. When the main program exits,
   all other processes are killed before the exit is recorded.
-* With SANDBOX (``sandbox.py``; "" for none) the main program is a child of process 1 of a new pid
-  namespace, which is a fork of the shim. All processes of the kernel end with process 1, and
-  process 1 with the shim.
-* With NETWORK the main program runs in that network namespace, and the shim takes the PORTS of the
-  node (``21000,21001``) at which it is published: no other program can listen there while the
-  kernel runs.
-* It forwards SIGTERM to the main program, and kills everything after the grace period (the file
-  ``grace`` in STATE_DIR, else GRACE_S). Each further SIGTERM reads the grace period again, which
-  shortens a stop.
-* With LEASE_S it ends the program, as after SIGTERM, when so many seconds have passed since the
-  last contact of the node with a manager: CONTACT, or a later one in LEASE_FILE, both in seconds
-  since boot.
-* It writes ``pids`` and ``exit`` in STATE_DIR by atomic rename, without fsync: after a crash of the
-  machine the processes have ended too, and the boot id in ``pids`` reveals that. It takes the space
-  for both before it starts the program, and starts none without: an exit is recorded although the
-  disk has filled up since.
+* With SANDBOX (``sandbox.py``; "" for none), the main program is a child of process 1 in a new pid
+  namespace, which is a fork of the shim. All of the kernel's processes end with process 1, and
+  process 1 ends with the shim.
+* With NETWORK, the main program runs in that network namespace, and the shim takes the PORTS on the
+  node (``21000,21001``) at which it is published, so that no other program can listen there while
+  the kernel runs.
+* It forwards SIGTERM to the main program, and kills everything after the grace period (from the
+  file ``grace`` in STATE_DIR, otherwise GRACE_S). Each further SIGTERM reads the grace period
+  again, which shortens a stop.
+* With LEASE_S, it stops the program, as after SIGTERM, when that many seconds have passed since the
+  node's last contact with a manager. This is CONTACT, or a later contact in LEASE_FILE, both in
+  seconds since boot.
+* It writes ``pids`` and ``exit`` in STATE_DIR by atomic rename, without fsync, because the
+  processes do not survive a crash of the machine either, which the boot id in ``pids`` reveals. It
+  reserves the space for both before it starts the program, and does not start it otherwise, so that
+  an exit is recorded even if the disk has filled up since.
 """
 
 from __future__ import annotations
 
-# Imports the C module directly, because importing ``signal`` takes 5 ms.
+# The C module is imported directly, because importing ``signal`` takes 5 ms.
 import _signal as signal  # type: ignore[import-not-found]
 import errno
 import fcntl
@@ -43,8 +43,8 @@ import sys
 import time
 
 if __name__ == "__main__":
-    # Lies beside this program in the state directory, because the packages of Moorage take too long
-    # to import.
+    # These modules are beside this program in the state directory, because Moorage's packages take
+    # too long to import.
     sys.path.insert(0, os.path.dirname(sys.argv[0]))
     import process_system as system  # type: ignore[import-not-found]
     from process_init import Init  # type: ignore[import-not-found]
@@ -66,7 +66,7 @@ SHIM_VAR = "MOORAGE_SHIM"
 
 
 def _oom_kills() -> int:
-    """Number of OOM kills in the control group of this process so far."""
+    """The number of OOM kills so far in this process's control group."""
     for line in system.read("/proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers == "memory":
@@ -84,8 +84,8 @@ def _oom_kills() -> int:
 
 
 class Shim:
-    """The shim. ``child``: the ancestor of all other processes, whose end is the end of the kernel:
-    the main program, or process 1 (``init``) of its ``sandbox``."""
+    """The shim. ``child``: the ancestor of all other processes, with which the kernel ends: the
+    main program, or process 1 (``init``) of its ``sandbox``."""
 
     def __init__(
         self,
@@ -123,8 +123,8 @@ class Shim:
             signal.signal(number, signal.SIG_IGN)
 
     def start(self, argv: list[str], env: dict[str, str], log: tuple[str, int, int]) -> str:
-        """Start the main program. Returns "" or the status line of a failure. ``log``: arguments of
-        ``Log``."""
+        """Start the main program. Returns "", or the status line for a failure. ``log``: the
+        arguments for ``Log``."""
         failed_r, failed_w = os.pipe2(os.O_CLOEXEC)
         if self.sandbox:
             self.init = Init(
@@ -144,7 +144,7 @@ class Shim:
             if self.child == 0:
                 self._exec_child(argv, env, failed_w=failed_w, parent=shim_pid, reset=reset)
 
-        # The rest of the setup runs while the child executes the program.
+        # The rest of the setup runs while the child is executing the program.
         os.close(failed_w)
         os.close(self.log_w)
         self.oom_before = _oom_kills()
@@ -168,7 +168,7 @@ class Shim:
         try:
             self.main_pidfd = os.pidfd_open(self.main)
         except OSError:
-            pass  # it has exited already
+            pass  # it has already exited
         return f"exec {failure}" if failure.isdigit() else failure
 
     def _exec_child(
@@ -233,7 +233,7 @@ class Shim:
                 if exited is None:
                     return True
                 if exited.si_pid == self.child:
-                    # Done before it is reaped, while its process group id cannot be reused.
+                    # This is done before it is reaped, while its process group id cannot be reused.
                     self.kill_group()
 
                 _, status = os.waitpid(exited.si_pid, 0)
@@ -261,7 +261,7 @@ class Shim:
                 1:2
             ] == [own_pid]:
                 try:
-                    os.kill(int(name), 9)  # an unreaped child: its pid is not reused
+                    os.kill(int(name), 9)  # the child is unreaped, so its pid is not reused
                 except OSError:
                     pass
 
@@ -278,11 +278,11 @@ class Shim:
                 pass
 
         grace = system.number_in(f"{self.state}/grace", self.grace_s)
-        # Repeated, because a signal between the check of the flag and the poll would be lost.
+        # This is repeated, because a signal between the flag check and the poll would be lost.
         signal.setitimer(signal.ITIMER_REAL, max(grace, 0.0001), 0.1)
 
     def check_lease(self) -> int | None:
-        """End the program if its lease has expired. Returns the milliseconds until the next
+        """Stop the program if its lease has expired. Returns the milliseconds until the next
         check."""
         if not self.lease_s or self.stopping:
             return None
@@ -299,7 +299,7 @@ class Shim:
         return max(0, int(min(left, LEASE_POLL_S) * 1000) + 1)
 
     def watch(self) -> None:
-        """Supervise until the main program has exited and no other process of the kernel is
+        """Supervise until the main program has exited and none of the kernel's other processes is
         left."""
         while self.status is None:
             self.wait_for_event(self.check_lease())
@@ -337,8 +337,9 @@ class Shim:
 
 
 def _take_port(port: int) -> None:
-    """Hold a port of the node at all its addresses, without listening, until this process ends."""
-    # Imports the C module directly, and only here, because most kernels have no port.
+    """Hold one of the node's ports on all its addresses, without listening, until this process
+    ends."""
+    # The C module is imported directly, and only here, because most kernels have no port.
     import _socket
 
     try:
@@ -349,8 +350,8 @@ def _take_port(port: int) -> None:
         holder = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
         address = ""
 
-    # Lingering connections of an earlier program do not count. Afterwards, the option is removed,
-    # because it would let other programs with the option listen there.
+    # An earlier program's lingering connections do not prevent this. Afterwards, the option is
+    # removed, because other programs with the option could otherwise listen there.
     holder.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 1)
     holder.bind((address, port))
     holder.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 0)
@@ -362,11 +363,11 @@ def _report(text: str) -> None:
         os.write(STATUS_FD, text.encode())
         os.close(STATUS_FD)
     except OSError:
-        pass  # the agent has died; the next agent reads the files
+        pass  # the agent has died, and the next agent reads the files
 
 
 def _read_order() -> tuple[list[str], dict[str, str]]:
-    """The arguments, and the environment of the program."""
+    """The arguments, and the program's environment."""
     pieces = []
     while piece := os.read(ORDER_FD, 65_536):
         pieces.append(piece)
@@ -388,7 +389,7 @@ def main() -> None:
         return _report("busy\n")
 
     if os.path.exists(f"{state}/exit") or os.path.exists(f"{state}/pids"):
-        return _report("busy\n")  # it was already started; a kernel is never started twice
+        return _report("busy\n")  # it was already started, and a kernel is never started twice
 
     try:
         for name in ("pids", "exit"):

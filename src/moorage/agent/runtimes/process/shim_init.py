@@ -1,7 +1,7 @@
 """Process 1 of a sandbox, as a fork of the shim (decision 23).
 
-It starts the main program, reaps orphans, and exits with the main program, which ends every other
-process of the kernel. It ends with its shim.
+It starts the main program, reaps orphans, and exits with the main program, which terminates every
+other process of the kernel. It ends with its shim.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ else:
 
 
 class Init:
-    """Process 1 of a kernel, from the shim's point of view. ``encoded``: the sandbox. ``network``:
-    file of its network namespace. ``state``: the directory of the kernel. ``argv`` and ``env``: of
-    the main program, whose output goes to ``log_w``. Raises ``OSError``."""
+    """A kernel's process 1, from the shim's point of view. ``encoded``: the sandbox. ``network``:
+    the file of its network namespace. ``state``: the kernel's directory. ``argv`` and ``env``: the
+    arguments and environment of the main program, whose output goes to ``log_w``. Raises
+    ``OSError``."""
 
     def __init__(
         self,
@@ -50,7 +51,8 @@ class Init:
         os.close(status_w)
 
     def read_report(self) -> str:
-        """Wait for the start: "PID", "PID ERRNO" of its exec, or "sandbox ERROR"."""
+        """Wait for the start. The report is "PID", "PID ERRNO" if the exec failed, or "sandbox
+        ERROR"."""
         report = b""
         while piece := os.read(self._report_r, 512):
             report += piece
@@ -58,8 +60,8 @@ class Init:
         return report.decode()
 
     def main_status(self) -> int:
-        """The main program's status from waitpid, once process 1 has ended: SIGKILL if it did not
-        report one."""
+        """The main program's status from waitpid, once process 1 has ended, or SIGKILL if it did
+        not report one."""
         os.set_blocking(self._status_r, False)
         try:
             return int(os.read(self._status_r, 16) or 9)
@@ -106,7 +108,7 @@ class _Child:
             self._exec(sandbox, state, argv=argv, env=env, node_proc=node_proc, reset=reset)
 
         sandbox.drop_privileges()
-        self._die_with_shim()  # the change of the uid has reset it
+        self._die_with_shim()  # changing the uid has reset this
         self._close_all_but(self.status_w)
 
         while True:
@@ -120,7 +122,7 @@ class _Child:
         reader = select.poll()
         reader.register(self.log_w, 0)
         if reader.poll(0):
-            os._exit(127)  # nobody reads the log because the shim has died
+            os._exit(127)  # no one reads the log because the shim has died
 
     @staticmethod
     def _close_all_but(*kept: int) -> None:
@@ -143,7 +145,7 @@ class _Child:
     ) -> None:
         code = 0
         try:
-            # The pid of this process outside, where its /proc was mounted.
+            # This process's pid outside, from where /proc was mounted.
             os.write(self.report_w, os.fsencode(os.readlink("self", dir_fd=node_proc)) + b" ")
             os.setsid()
             os.dup2(self.log_w, 1)

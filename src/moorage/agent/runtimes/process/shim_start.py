@@ -1,8 +1,8 @@
 """Start of shims (``shim.py``), each the supervisor process of one kernel.
 
-A supervisor never starts with the environment of its kernel, because the dynamic linker obeys
-variables such as LD_PRELOAD, and a supervisor has the rights of the agent. Its own environment has
-only the variables that identify the kernel, which ``find`` uses.
+A supervisor never starts with its kernel's environment, because the dynamic linker obeys variables
+such as LD_PRELOAD, and a supervisor has the agent's rights. Its own environment has only the
+variables that identify the kernel, which ``find`` uses.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ def start_shim(
     *,
     log: Path,
 ) -> tuple[int, str]:
-    """Start a kernel. Returns the pid of its shim and the status line that the shim wrote; "" for
-    none. Raises ``OSError``.
+    """Start a kernel. Returns its shim's pid and the status line that the shim wrote, or "". Raises
+    ``OSError``.
 
-    ``env``: of the program. ``variables``: those that identify the kernel. ``log``: the file for
-    the output of the shim itself.
+    ``env``: the program's environment. ``variables``: the variables that identify the kernel.
+    ``log``: the file for the shim's own output.
 
-    posix_spawn shares the memory of the agent, so it takes less than 1 ms regardless of the agent's
+    posix_spawn shares the agent's memory, so it takes less than 1 ms regardless of the agent's
     size.
     """
     order = _order(arguments, env)
@@ -66,14 +66,14 @@ def start_shim(
 
 
 def supervisor_environment() -> dict[str, str]:
-    """The variables that a supervisor's interpreter inherits from the agent: the paths of its
+    """The variables that a supervisor's interpreter inherits from the agent: the paths to its
     libraries."""
     return {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
 
 
 def _order(arguments: Sequence[str], env: Mapping[str, str]) -> int:
-    """A file in memory from which a shim reads its order, so that the order is complete even if the
-    agent dies."""
+    """An in-memory file from which a shim reads its order, so that the order is complete even if
+    the agent dies."""
     order = os.memfd_create("order")
     try:
         with open(order, "wb", closefd=False) as file:
@@ -92,7 +92,7 @@ def _status(pid: int, status_r: int) -> str:
     if not poll.poll(_STATUS_TIMEOUT_MS):
         return ""
     status = os.read(status_r, _MAX_STATUS).decode()
-    if not status:  # it has exited
+    if not status:  # it has already exited
         with suppress(ChildProcessError):
             os.waitpid(pid, 0)
     return status

@@ -1,6 +1,7 @@
-"""Processes, signals and small files of the node, for the shim (``shim.py``).
+"""Processes, signals and small files on the node, for the shim (``shim.py``).
 
-It imports the C modules directly, because importing ``ctypes`` and ``signal`` takes 4 ms and 5 ms.
+The C modules are imported directly, because importing ``ctypes`` and ``signal`` takes 4 ms and 5
+ms.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _prctl = _ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl")  # type: ignore[arg-typ
 
 
 def prctl_set(option: int, value: int | bytes) -> None:
-    """prctl(2). It fails only for unknown options, and Linux has supported these since 3.4."""
+    """Call prctl(2). It fails only for unknown options, and Linux has supported these since 3.4."""
     _ctypes.call_function(_prctl, (option, value, 0, 0, 0))
 
 
@@ -26,7 +27,7 @@ RESERVED_BYTES = 4096
 
 
 def reserve(path: str) -> None:
-    """Reserve the space that ``replace`` needs later, when the disk may be full. Raises
+    """Reserve the space that ``replace`` will need later, when the disk may be full. Raises
     ``OSError``."""
     fd = os.open(f"{path}.reserved", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
@@ -48,7 +49,7 @@ def replace(path: str, text: str) -> None:
 
 
 def exec_program(argv: list[str], env: dict[str, str]) -> None:
-    """Execute a program like ``os.execvpe``, which first imports ``warnings`` and takes 0.8 ms
+    """Execute a program, like ``os.execvpe``, which first imports ``warnings`` and takes 0.8 ms
     longer."""
     name = argv[0]
     first_error = None
@@ -67,8 +68,8 @@ def exec_program(argv: list[str], env: dict[str, str]) -> None:
 
 
 def read(path: str) -> str:
-    """The content of a file, "" if unreadable. It does not use ``open``, which takes several times
-    as long."""
+    """The contents of a file; empty if unreadable. ``open`` is not used, because it takes several
+    times as long."""
     pieces = []
     try:
         fd = os.open(path, os.O_RDONLY)
@@ -79,7 +80,7 @@ def read(path: str) -> str:
         while piece := os.read(fd, 65_536):
             pieces.append(piece)
     except OSError:
-        pass  # a file of /proc whose process has exited
+        pass  # a file in /proc whose process has exited
 
     os.close(fd)
     return os.fsdecode(b"".join(pieces))
@@ -99,14 +100,13 @@ def ignored_signals() -> list[int]:
 
 
 def start_time(pid: int) -> int:
-    # Field 22. The program name before it may contain spaces and brackets: count from the last
-    # bracket. 0: the process has been reaped already.
+    # Field 22. The program name before it may contain spaces and brackets, so count from the last
+    # bracket. 0 means that the process has already been reaped.
     return int((read(f"/proc/{pid}/stat").rpartition(")")[2].split() or ["0"] * 20)[19])
 
 
 def clear_environ() -> None:
-    """Overwrite the memory that held the environment at the start, which /proc/PID/environ
-    shows."""
+    """Overwrite the memory that held the initial environment, which /proc/PID/environ shows."""
     start, end = (int(field) for field in read("/proc/self/stat").rpartition(")")[2].split()[47:49])
     memory = os.open("/proc/self/mem", os.O_RDWR | os.O_CLOEXEC)
     os.pwrite(memory, bytes(end - start), start)

@@ -1,8 +1,8 @@
 """Signals to the main program of a process kernel.
 
 A program has handled a signal that is neither pending nor blocked by its running handler. A program
-that always blocks the signal receives it when it waits for signals, and has handled it once it is
-not pending.
+that always blocks the signal receives it when it waits for signals, and has handled it once the
+signal is no longer pending.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ENDED = "the program has ended"
 
 
 async def deliver(pid: int, start: int, name: str) -> None:
-    """Send the signal to exactly this process, and wait until it is handled. Raises
+    """Send the signal to exactly this process, and wait until it has been handled. Raises
     ``SignalRefused``."""
     number = Signals[f"SIG{name}"]
     sets = procfs.signal_sets(pid) if procfs.alive(pid, start) else None

@@ -1,9 +1,9 @@
-"""System call filter of sandboxed kernels: a deny list as a program for seccomp(2). Pure.
+"""System call filter for sandboxed kernels: a deny list as a program for seccomp(2). Pure.
 
 It refuses calls that would lead out of the sandbox, or that need no privileges and have a history
 of faults in Linux: new user namespaces, mounts, keyrings, BPF, performance events, userfaultfd and
-io_uring. Everything else works as without the filter; debuggers reach only processes of the same
-session. The list follows the default profile of Docker for containers without capabilities.
+io_uring. Everything else works as without the filter. Debuggers reach only processes in the same
+session. The list follows Docker's default profile for containers without capabilities.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _X32 = 0x40000000  # the second system call table of x86-64
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _CLONE = {"x86_64": 56, "aarch64": 220}
 _CLONE3 = 435
-# Same numbers on all architectures since Linux 5.0.
+# These have the same numbers on all architectures since Linux 5.0.
 _NEWER = (425, 426, 427, 428, 429, 430, 431, 432, 433, 442)
 _DENIED = {
     # unshare setns mount umount2 pivot_root bpf add_key request_key keyctl perf_event_open
@@ -41,8 +41,8 @@ _DENIED = {
 
 
 def deny_filter(machine: str) -> bytes:
-    """The filter for an architecture, as ``os.uname().machine`` names it. Raises ``KeyError`` for
-    others."""
+    """The filter for an architecture, as named by ``os.uname().machine``. Raises ``KeyError`` for
+    unsupported ones."""
     denied = sorted((*_DENIED[machine], *_NEWER))
     refuse = _ERRNO | errno.EPERM
     no_such_call = _ERRNO | errno.ENOSYS
@@ -61,7 +61,8 @@ def deny_filter(machine: str) -> bytes:
         program += [_op(code, number, if_true, if_false), _op(_RETURN, result)]
 
     program += [
-        # The flags of clone3 are in memory, which a filter cannot read. C libraries then use clone.
+        # clone3's flags are in memory, which a filter cannot read. It is reported as missing, and C
+        # libraries then use clone.
         _op(_EQUAL, _CLONE3, 0, 1),
         _op(_RETURN, no_such_call),
         _op(_EQUAL, _CLONE[machine], 0, 3),

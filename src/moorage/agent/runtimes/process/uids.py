@@ -1,8 +1,8 @@
 """Uids of sandboxed kernels: one for each session, from the agent's range.
 
-A uid is in use while a kernel of its session has a directory, or a kept workspace of the session
-exists, because nothing else on the node can belong to it. So the directories are the record, and a
-restart loses nothing.
+A uid is in use while a kernel of its session has a directory, or the session has a kept workspace,
+because nothing else on the node can belong to it. The directories are therefore the record, and
+nothing is lost in a restart.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from moorage.common.model.reasons import Reason
 
 
 class KernelUids:
-    """The uids of an agent. ``kept``: directory of the kept workspaces, by session id."""
+    """An agent's uids. ``kept``: the directory with the kept workspaces, by session id."""
 
     def __init__(self, uids: range, kept: Path) -> None:
         self.uids = uids
@@ -28,13 +28,13 @@ class KernelUids:
         self._of_kernels: dict[KernelId, tuple[str, int]] = {}
 
     def load(self, found: Mapping[KernelId, tuple[str, int]]) -> None:
-        """Load the existing kernels: session and uid of each."""
+        """Load the existing kernels, each with its session and uid."""
         with self._lock:
             self._of_kernels = dict(found)
 
     def acquire(self, kernel_id: KernelId, session: str) -> int:
-        """Acquire the uid of the session. It is derived from the session's id if possible, so that
-        agents of one node mostly agree. Raises ``CreateFailed``."""
+        """Acquire the session's uid. It is derived from the session's id if possible, so that
+        agents on the same node mostly agree. Raises ``CreateFailed``."""
         with self._lock:
             owners = self._kept_workspaces() | {
                 uid: owner for owner, uid in self._of_kernels.values()

@@ -2,7 +2,7 @@
 output.
 
 A command that fails or does not answer raises ``RuntimeFailed``, or ``Rejected`` if Slurm has
-refused it, so that nothing was created.
+refused it and nothing was created.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from moorage.agent.runtimes.base import RuntimeFailed
 from moorage.agent.runtimes.slurm.interpretation import SlurmJob
 from moorage.common.model.kernel import SiteNodes
 
-# If slurmctld is down, its clients fail after about 9 s; under load, it answers late.
+# If slurmctld is down, its clients fail after about 9 s. Under load, it answers late.
 TIMEOUT_S = 30.0
 _FIELDS = ("JobID", "State", "Reason", "StartTime", "EndTime", "exit_code", "Comment", "Name")
 _COMMENT = "moorage:"
@@ -39,7 +39,7 @@ _IN_DOUBT = re.compile(
 
 
 class NoAccounting(RuntimeFailed):
-    """The site keeps no accounting of jobs."""
+    """The site does not keep accounting of jobs."""
 
     code = "no-accounting"
 
@@ -51,8 +51,8 @@ class Rejected(RuntimeFailed):
 
 
 class Slurm:
-    """Slurm's commands. ``folder``: their directory; "" for PATH. ``conf``: the configuration of
-    the cluster; "" for that of the node. ``calls``: the number of calls by command."""
+    """Slurm's commands. ``folder``: their directory; "" means PATH. ``conf``: the cluster's
+    configuration; "" means the node's. ``calls``: the number of calls by command."""
 
     def __init__(self, folder: str = "", *, conf: str = "", timeout_s: float = TIMEOUT_S) -> None:
         self._folder = folder
@@ -77,16 +77,16 @@ class Slurm:
         raise RuntimeFailed(message)
 
     async def test(self, options: Sequence[str]) -> str:
-        """Test what Slurm would do with a job with these options. Raises ``RuntimeFailed`` if Slurm
-        would refuse it."""
+        """Test what Slurm would do with a job that has these options. Raises ``RuntimeFailed`` if
+        Slurm would refuse it."""
         code, _, error = await self._run("sbatch", "--test-only", *options, "--wrap=true")
         if code != 0:
             raise RuntimeFailed(_last_line(error) or f"sbatch exited with {code}")
         return _last_line(error)
 
     async def jobs(self) -> list[SlurmJob]:
-        """All jobs of this user that Slurm remembers. Raises ``RuntimeFailed``; no answer never
-        means "none"."""
+        """All of this user's jobs that Slurm remembers. Raises ``RuntimeFailed``, because no answer
+        never means "none"."""
         arguments = ("--noheader", "--states=all", f"--user={os.getuid()}", _format())
         code, output, error = await self._run("squeue", *arguments)
         if code != 0:
@@ -94,8 +94,8 @@ class Slurm:
         return parse_jobs(output)
 
     async def accounted(self, job_id: str) -> SlurmJob | None:
-        """A job that may have left the queue, from the accounting of the site; None if it is
-        unknown there. Raises ``NoAccounting`` if there is none, and ``RuntimeFailed`` without an
+        """A job that may have left the queue, from the site's accounting; None if it is unknown
+        there. Raises ``NoAccounting`` if the site has none, and ``RuntimeFailed`` if there is no
         answer."""
         arguments = ("--noheader", "--parsable2", "--allocations", f"--jobs={job_id}", _ACCOUNTED)
         try:
@@ -112,7 +112,7 @@ class Slurm:
         return parse_accounted(output, job_id)
 
     async def cancel(self, job_ids: Iterable[str], *options: str) -> None:
-        """Cancel jobs. Ended or unknown jobs do not count as failures."""
+        """Cancel jobs. Jobs that have ended or are unknown are not treated as failures."""
         ids = sorted(job_ids)
         if not ids:
             return
@@ -129,7 +129,8 @@ class Slurm:
         return output.strip()
 
     async def partitions(self) -> list[tuple[str, str, str]]:
-        """Name, availability and walltime limit of each partition; the default is marked with *."""
+        """The name, availability and walltime limit of each partition. The default one is marked
+        with *."""
         code, output, error = await self._run(
             "sinfo", "--noheader", "--summarize", "--format=%P|%a|%l"
         )
@@ -139,7 +140,7 @@ class Slurm:
         return [(name, available, limit) for name, available, limit in rows]
 
     async def nodes(self, partition: str) -> tuple[SiteNodes, ...]:
-        """Nodes of a partition; "": of the default one. Raises ``RuntimeFailed``."""
+        """A partition's nodes; "" means the default partition. Raises ``RuntimeFailed``."""
         chosen = (f"--partition={partition}",) if partition else ()
         arguments = ("--noheader", "--summarize", "--format=%P|%F", *chosen)
         code, output, error = await self._run("sinfo", *arguments)
@@ -175,8 +176,8 @@ class Slurm:
             if process.returncode is None:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
-                # A killed process ends immediately. Without this, its transport would be left to
-                # the garbage collector.
+                # A killed process ends immediately. Otherwise, its transport would be left to the
+                # garbage collector.
                 await asyncio.shield(process.wait())
 
         return (
@@ -187,8 +188,8 @@ class Slurm:
 
 
 def parse_nodes(output: str, partition: str) -> tuple[SiteNodes, ...]:
-    """Parse lines such as ``gpu*|3/4/1/8``: allocated, idle, other and all nodes; the default
-    partition has a star. Nodes that are neither allocated nor idle accept no jobs."""
+    """Parse lines such as ``gpu*|3/4/1/8``: allocated, idle, other and all nodes, with a star for
+    the default partition. Nodes that are neither allocated nor idle accept no jobs."""
     rows = [line.strip().partition("|") for line in output.splitlines()]
     counts = {
         name: numbers.split("/")
@@ -263,14 +264,14 @@ def comment(kernel_id: str) -> str:
 
 
 def script(python: str, launcher: str, folder: str, setup: str) -> str:
-    """The job script. It uses a login shell, which has the site's setup for users, such as
+    """The job script. It uses a login shell, which runs the site's setup for users, such as
     modules."""
     command = " ".join(shlex.quote(word) for word in (python, launcher, folder))
     return f"#!/bin/bash -l\n{setup.rstrip()}\nexec {command}\n"
 
 
 def _format() -> str:
-    # Without a width, a field is cut at 20 characters.
+    # Without a width, a field is cut off at 20 characters.
     return "--Format=" + ",".join(f"{field}:100|" for field in _FIELDS)
 
 

@@ -1,4 +1,4 @@
-"""Construction of the Slurm runtime from the settings of its agent."""
+"""Construction of the Slurm runtime from its agent's settings."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def defaults_of(settings: AgentSettings) -> JobDefaults:
 def slurm_runtime(
     settings: AgentSettings, state: Path, logs: LogStore, clock: Clock, *, identity: str
 ) -> SlurmRuntime:
-    """The runtime. The site need not answer: its jobs are kept, and found once it does."""
+    """The runtime. The site need not answer: its jobs are kept, and are found once it does."""
     rules = SlurmRules(
         max_jobs=settings.slurm_max_jobs,
         python=settings.slurm_python or sys.executable,

@@ -1,4 +1,4 @@
-"""Directories of kernels on the file system that the login node shares with the nodes of the site.
+"""Kernel directories on the file system that the login node shares with the site's nodes.
 
 ``WORK/<kernel id>/`` holds ``job.json`` (the agent's record of the job), ``spec.json`` (the
 launcher's input, with the kernel's secret), ``job.sh`` (which starts the launcher), ``work`` (its
@@ -45,9 +45,9 @@ _HOST = re.compile(r"[A-Za-z0-9_.:%-]{1,255}")
 
 @dataclass(frozen=True, slots=True)
 class SlurmRecord:
-    """A record. ``job_id``: "" until the site has returned or listed it. ``doubt_since``: unix
-    seconds of a submission without an answer, 0 for none. ``ends_at``: the last known end of the
-    walltime, 0 if unknown."""
+    """A record. ``job_id``: empty until the site has returned or listed it. ``doubt_since``: when a
+    submission got no answer, in unix seconds; 0 if none did. ``ends_at``: the last known end of the
+    walltime; 0 if unknown."""
 
     kernel_id: KernelId
     name: str
@@ -57,8 +57,8 @@ class SlurmRecord:
 
 
 class JobFolders:
-    """The directories. All methods block, because the file system may be remote. ``logs``: the
-    final place of logs."""
+    """The directories. All methods block, because the file system may be remote. ``logs``: where
+    logs are finally kept."""
 
     def __init__(self, work: Path, logs: LogStore) -> None:
         self.work = work
@@ -66,7 +66,8 @@ class JobFolders:
         self.logs = LogStore(work)
 
     def prepare(self) -> Path:
-        """Prepare the directory; return the path of the launcher for jobs. Raises ``OSError``."""
+        """Prepare the directory and return the path of the launcher for jobs. Raises
+        ``OSError``."""
         self.work.mkdir(parents=True, exist_ok=True, mode=0o700)
         for module, name in ((log_writer, "kernel_log.py"), (launcher, "launcher.py")):
             path = self.work / name
@@ -82,7 +83,7 @@ class JobFolders:
         return self.work / kernel_id
 
     def files(self, kernel_id: KernelId) -> Path:
-        """The working directory of the program."""
+        """The program's working directory."""
         return self.path(kernel_id) / "work"
 
     def output(self, kernel_id: KernelId) -> Path:
@@ -92,7 +93,7 @@ class JobFolders:
         return self.path(kernel_id) / _SCRIPT
 
     def create(self, record: SlurmRecord, spec: Mapping[str, Any], script: str) -> bool:
-        """Create the directory of a kernel. Returns False if it exists, so that somebody else
+        """Create a kernel's directory. Returns False if it exists, which means that another call
         submits or has submitted its job. Raises ``OSError``."""
         folder = self.path(record.kernel_id)
         try:
@@ -136,8 +137,8 @@ class JobFolders:
         )
 
     def note_stop(self, kernel_id: KernelId, grace_s: float) -> None:
-        """Record a stop. A failure to write, as on a full disk, does not prevent the end of a
-        job."""
+        """Record a stop. A failure to write the record, for example on a full disk, does not
+        prevent the job from being stopped."""
         folder = self.path(kernel_id)
         if not folder.is_dir():
             return
@@ -168,7 +169,7 @@ class JobFolders:
         return (folder / _EXIT).exists() or not folder.exists()
 
     def log_tail(self, kernel_id: KernelId, max_bytes: int) -> str:
-        """The end of the log; for a job that never had a log, the output of Slurm and the
+        """The end of the log. For a job that never had a log, the output of Slurm and the
         launcher."""
         text = self.log_store(kernel_id).tail(kernel_id, max_bytes)
         return text or _tail(self.path(kernel_id) / _OUTPUT)[-max_bytes:]
@@ -185,8 +186,8 @@ class JobFolders:
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:
-    """Read a JSON file, or None. Files are replaced atomically, but a network file system may show
-    an old version."""
+    """The contents of a JSON file, or None. Files are replaced atomically, but a network file
+    system may show an old version."""
     try:
         found = json.loads(path.read_text())
     except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -223,7 +224,7 @@ def _exit(end: Mapping[str, Any]) -> Exit | None:
     if isinstance(at, bool) or not isinstance(at, int | float) or not 0 <= at < _LATEST:
         return None
 
-    # The launcher of an older release does not report whether memory ran out.
+    # An older release's launcher does not report whether memory ran out.
     return Exit(
         code,
         reason[:_OUTPUT_BYTES],

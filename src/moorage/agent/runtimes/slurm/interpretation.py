@@ -1,4 +1,4 @@
-"""Interpretation of a Slurm job: the state of its kernel, from the job's state, reason and
+"""Interpretation of a Slurm job: its kernel's state, derived from the job's state, reason and
 launcher. Pure."""
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from moorage.agent.runtimes.base import RuntimeObservation
 from moorage.agent.runtimes.batch import JobCandidate, program_end
 from moorage.common.model.status import ObservedState
 
-# States of Slurm in which a job waits, holds a node, or has left it. Any other state is unknown.
+# Slurm states in which a job waits, holds a node, or has left it. Any other state is unknown.
 WAITING = frozenset(
     {
         "PENDING",
@@ -39,7 +39,7 @@ ENDED = frozenset(
         "REVOKED",
     }
 )
-# Meanings of Slurm's most frequent reasons. Others are shown unchanged.
+# The meanings of Slurm's most frequent reasons. Others are shown unchanged.
 _REASONS = {
     "Priority": "jobs with a higher priority are ahead of it",
     "Resources": "waits for resources to become free",
@@ -63,13 +63,13 @@ _REASONS = {
 }
 _SIGTERM = 15
 _SIGKILL = 9
-# Slurm kills slightly after the walltime, and clocks of nodes differ.
+# Slurm kills jobs slightly after the walltime, and the nodes' clocks differ.
 _WALLTIME_MARGIN_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
 class SlurmJob:
-    """One row of ``squeue``. Times are unix seconds, None if Slurm does not report them.
+    """One row of ``squeue``. Times are in unix seconds, None if Slurm does not report them.
     ``status``: as in wait(2)."""
 
     job_id: str
@@ -83,13 +83,13 @@ class SlurmJob:
 
     @property
     def is_active(self) -> bool:
-        """Whether it waits or holds a node. An unknown state counts, so that a job is never
-        forgotten because of its state."""
+        """Whether the job waits or holds a node. An unknown state is treated as active, so that a
+        job is never forgotten because of its state."""
         return self.state not in ENDED
 
     @property
     def is_ending(self) -> bool:
-        """Whether it has ended except for Slurm's cleanup, and never runs again."""
+        """Whether the job has ended, except for Slurm's cleanup, and will never run again."""
         return self.state == "COMPLETING" or not self.is_active
 
     def candidate(self) -> JobCandidate:
@@ -98,9 +98,9 @@ class SlurmJob:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """The end of the program, from its launcher. ``reason``: ``terminated`` if the job had received
-    SIGTERM. ``at``: unix seconds by the clock of the job's node. ``oom``: Linux has killed a
-    process of the job for lack of memory."""
+    """How the program ended, as reported by its launcher. ``reason``: ``terminated`` if the job had
+    received SIGTERM. ``at``: unix seconds by the clock of the job's node. ``oom``: Linux has killed
+    one of the job's processes for lack of memory."""
 
     code: int | None
     reason: str = ""
@@ -111,10 +111,10 @@ class Exit:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """Facts about the job besides Slurm's view. ``address``: set once the program is started; its
-    port is 0 if it has only ``app_ports``. ``ends_at``: the last known end of the walltime.
-    ``stopped``: the agent has requested its end. ``output``: the output of Slurm and the launcher
-    themselves."""
+    """Facts about the job in addition to Slurm's view. ``address``: set once the program has
+    started; its port is 0 if it has only ``app_ports``. ``ends_at``: the last known end of the
+    walltime. ``stopped``: the agent has requested that it stop. ``output``: the output from Slurm
+    and the launcher themselves."""
 
     address: tuple[str, int] | None = None
     exit: Exit | None = None
@@ -128,8 +128,8 @@ def interpret(
     job: SlurmJob | None, marks: Marks, *, submitted: bool = True, never: bool = False
 ) -> RuntimeObservation:
     """Interpret a job. ``job``: None if the site does not list it. ``submitted``: the site has
-    confirmed it. ``never``: it was watched long enough to conclude that the site did not accept
-    it."""
+    confirmed it. ``never``: the agent has waited for it long enough to conclude that the site did
+    not accept it."""
     if job is not None and job.state in WAITING:
         return RuntimeObservation(
             ObservedState.QUEUED, detail=explain(job), expected_start=job.start
@@ -155,7 +155,7 @@ def interpret(
 
 
 def explain(job: SlurmJob) -> str:
-    """The reason why the job waits."""
+    """The reason why the job is waiting."""
     if job.state != "PENDING":
         return {"CONFIGURING": "its nodes are being prepared"}.get(
             job.state, f"its job is {job.state}"
@@ -164,7 +164,7 @@ def explain(job: SlurmJob) -> str:
     if job.reason in ("", "None"):
         return "the site has not considered it yet"
 
-    # Such as "ReqNodeNotAvail, UnavailableNodes:cn1".
+    # For example "ReqNodeNotAvail, UnavailableNodes:cn1".
     word = job.reason.partition(",")[0]
     meaning = _REASONS.get(job.reason) or _REASONS.get(word, "")
     return f"{job.reason}: {meaning}" if meaning else job.reason
@@ -208,8 +208,8 @@ def _exited(end: Exit, marks: Marks, *, oom: bool, all_exited: bool) -> RuntimeO
 
 
 def _ended(job: SlurmJob, marks: Marks) -> RuntimeObservation:
-    """The outcome of a job that has left its node, and whose launcher did not report the end of the
-    program."""
+    """The outcome of a job that has left its node, and whose launcher did not report how the
+    program ended."""
     state = job.state
     exited = ObservedState.EXITED
     if state in ("TIMEOUT", "DEADLINE"):

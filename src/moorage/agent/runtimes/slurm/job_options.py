@@ -1,4 +1,4 @@
-"""Options of ``sbatch`` for one kernel, from its launch and the settings of the agent. Pure."""
+"""Options of ``sbatch`` for one kernel, from its launch and the agent's settings. Pure."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _GPU_SLOTS = re.compile(r"cuda(-[a-z0-9]+)*\.device")
 
 @dataclass(frozen=True, slots=True)
 class JobDefaults:
-    """The agent's defaults, which a resource group overrides. ``walltime_s``: 0 for the
+    """The agent's defaults, which a resource group overrides. ``walltime_s``: 0 means the
     partition's."""
 
     partition: str = ""

@@ -1,4 +1,4 @@
-"""Listing of the agent's jobs: one ``squeue`` for all of them, and callbacks for changes."""
+"""Lists the agent's jobs: one ``squeue`` for all of them, and callbacks for changes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from moorage.common.aio.clock import Clock
 class SlurmListing:
     """The listing. ``agent``: this agent's part of job names. ``on_change`` is called with the name
     of each job that differs from the last listing. ``failure``: why the site did not answer the
-    last query, "" if it did."""
+    last query; empty if it did."""
 
     def __init__(
         self, slurm: Slurm, agent: str, clock: Clock, on_change: Callable[[str], None]
@@ -36,8 +36,9 @@ class SlurmListing:
         return self._jobs
 
     async def refresh(self, since: float | None = None) -> None:
-        """Query the site; callers share one answer. ``since``: an answer to a query from this
-        monotonic time or later suffices; None: only a new query. Raises ``RuntimeFailed``."""
+        """Query the site. Callers share one answer. ``since``: an answer to a query from this
+        monotonic time or later suffices; None means that only a new query does. Raises
+        ``RuntimeFailed``."""
         since = self._clock.monotonic() if since is None else since
         async with self._lock:
             if self._began_at >= since and not self.failure:

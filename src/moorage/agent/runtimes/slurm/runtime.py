@@ -1,8 +1,8 @@
-"""Slurm runtime: one kernel is one batch job, submitted on a login node with Slurm's own commands.
+"""Slurm runtime: each kernel is one batch job, submitted on a login node with Slurm's own commands.
 
-The agent and the nodes of the site share a file system, where the launcher of each job leaves its
-marks. A job is recovered by its name, which identifies its agent, and by its comment, which has the
-whole kernel id. A submission without an answer is never repeated; the job is watched until it
+The agent and the site's nodes share a file system, where each job's launcher leaves its marks. A
+job is recovered by its name, which identifies its agent, and by its comment, which has the whole
+kernel id. A submission that got no answer is never repeated. Instead, the agent waits until the job
 appears.
 """
 
@@ -48,9 +48,9 @@ from moorage.common.model.status import ObservedState
 
 log = structlog.get_logger("moorage.agent.slurm")
 NAME = "slurm"
-# Jobs outlive a silent agent, up to their walltime; sites allow days.
+# Jobs outlive a silent agent, up to their walltime, for which sites allow days.
 _SILENCE_GRACE_S = 7 * 86_400.0
-# A restarted slurmctld answers again within a minute; until then, the last answer counts.
+# A restarted slurmctld answers again within a minute. Until then, the last answer is used.
 _SILENCE_OF_SITE_S = 120.0
 # After a request, the site is queried more often for a while.
 _HURRY_S = 20.0
@@ -59,7 +59,7 @@ _DESTROY_S = 30.0
 _DESTROY_POLL_S = 0.3
 _NO_DEFAULTS = JobDefaults()
 _ENDED = (ObservedState.EXITED, ObservedState.GONE)
-# Attempts to resolve jobs in doubt, in words.
+# Descriptions of the attempts to resolve jobs in doubt.
 _WATCHED = "it is not submitted again; if it appears, it is followed or cancelled"
 _CANCELLED_UNLESS_ORDERED = (
     "it was reported as a kernel of this agent, and is cancelled unless it belongs to a session"
@@ -68,9 +68,10 @@ _CANCELLED_UNLESS_ORDERED = (
 
 @dataclass(frozen=True, slots=True)
 class SlurmRules:
-    """The rules of an agent. ``address``: of the agent, from which a job's node derives its own.
-    ``setup``: shell lines that run first in the job. ``heartbeat_s``: a job ends itself after this
-    long without a sign of the agent; 0: never. ``poll_s``: between two queries of the queue."""
+    """An agent's rules. ``address``: the agent's address, from which a job's node derives its own.
+    ``setup``: shell lines that run first in the job. ``heartbeat_s``: a job exits after this long
+    without a sign of the agent; 0 means never. ``poll_s``: the time between two queries of the
+    queue."""
 
     max_jobs: int
     python: str
@@ -84,7 +85,7 @@ class SlurmRules:
 
 
 class SlurmRuntime:
-    """The runtime. ``identity``: of the agent's state directory. It must be closed."""
+    """The runtime. ``identity``: the identity of the agent's state directory. It must be closed."""
 
     name = NAME
     silence_grace_s = _SILENCE_GRACE_S
@@ -107,7 +108,7 @@ class SlurmRuntime:
             files=True,
         )
         self._listing = SlurmListing(slurm, self._agent, clock, self._on_job_change)
-        self._changed: dict[str, asyncio.Event] = {}  # by the name of the job, while somebody waits
+        self._changed: dict[str, asyncio.Event] = {}  # by job name, while a task waits
         self._last: dict[str, ObservedState] = {}
         self._has_accounting = True  # until the site answers that it has none
         self._hurried = asyncio.Event()
@@ -125,7 +126,7 @@ class SlurmRuntime:
         return self._doubts.jobs()
 
     async def probe(self) -> Isolation:
-        """Probe the site. This also shows the jobs that the agent is alive."""
+        """Probe the site. This also shows jobs that the agent is alive."""
         try:
             await asyncio.to_thread(self._folders.prepare)
             await asyncio.to_thread(self._folders.beat, str(self._clock.now().timestamp()))
@@ -153,8 +154,8 @@ class SlurmRuntime:
             launch, name, folder=folder, output=output, defaults=self._rules.defaults
         )
 
-        # Written first, so that an agent that dies in between finds a submission in doubt and does
-        # not repeat it.
+        # This is written first, so that if the agent dies in between, its next run finds a
+        # submission in doubt and does not repeat it.
         record = SlurmRecord(launch.kernel_id, name, doubt_since=self._now())
         try:
             launcher = await asyncio.to_thread(self._folders.prepare)
@@ -204,8 +205,8 @@ class SlurmRuntime:
         failure = await self._ask(self._clock.monotonic() - 2 * self._rules.poll_s)
         record, marks = await asyncio.to_thread(self._read, kernel_id)
         if not failure and not self._listing.jobs(name) and marks.exit is None:
-            # An answer may be older than the job, and marks read before it may be older than the
-            # job's end.
+            # An answer may be older than the job, and marks that were read before the answer may be
+            # older than the job's end.
             failure = await self._ask()
             record, marks = await asyncio.to_thread(self._read, kernel_id)
 
@@ -241,7 +242,7 @@ class SlurmRuntime:
         await asyncio.to_thread(self._folders.note_stop, kernel_id, grace_s)
         await self._listing.refresh()
         ids = {job.job_id for job in self._listing.jobs(name) if not job.is_ending}
-        # A job may start between the two.
+        # A job may start between the two calls.
         await self._slurm.cancel(ids, "--state=PENDING")
         await self._slurm.cancel(ids, "--state=RUNNING", "--batch", "--signal=TERM")
         self._hurry()
@@ -273,7 +274,7 @@ class SlurmRuntime:
 
             await asyncio.sleep(_DESTROY_POLL_S)
 
-        # A job whose submission is in doubt may still appear: `find` then lists it without an
+        # A job whose submission is in doubt may still appear. `find` then lists it without an
         # owner.
         await asyncio.to_thread(self._folders.remove, kernel_id)
         self._doubts.settle(name)
@@ -401,7 +402,7 @@ class SlurmRuntime:
             await self._slurm.cancel(doubles)
 
     async def _accounted(self, job_id: str) -> SlurmJob | None:
-        """The end of a job that the queue has forgotten, if the site keeps accounting."""
+        """How a job that the queue has forgotten ended, if the site keeps accounting."""
         if not self._has_accounting:
             return None
 
@@ -421,7 +422,7 @@ class SlurmRuntime:
         return job if job is not None and not job.is_active else None
 
     async def _ask(self, since: float | None = None) -> str:
-        """Query the site. Returns why it does not answer; "" if it does."""
+        """Query the site. Returns why it does not answer, or "" if it does."""
         try:
             await self._listing.refresh(since)
         except RuntimeFailed as error:
@@ -445,7 +446,7 @@ class SlurmRuntime:
         self._hurried.set()
 
     async def _poll_queue(self) -> None:
-        """Poll the queue for tasks that wait for a change of a job."""
+        """Poll the queue for tasks that wait for a job to change."""
         while True:
             hurried = self._clock.monotonic() < self._hurry_until
             pause = min(self._rules.poll_s, _HURRIED_POLL_S) if hurried else self._rules.poll_s
@@ -460,7 +461,7 @@ class SlurmRuntime:
 
             failure = await self._ask()
             for name, changed in self._changed.items():
-                # Marks of launchers, doubts and silence are not changes of the queue.
+                # Launchers' marks, doubts and silence are not changes in the queue.
                 if failure or self._last.get(name) is not ObservedState.RUNNING:
                     changed.set()
 
