@@ -188,7 +188,7 @@ async def test_runs_wait_in_order_and_languages_beside_each_other(
     )
     fourth = await session.ask("execute", code="order.append(3)", language="python", wait_s=0)
     await session.ask("interrupt", run_id=fourth["run_id"])
-    assert "before it began" in (await session.finish(fourth))["reason"]
+    assert "before it started" in (await session.finish(fourth))["reason"]
     bash = await session.execute("x=from-bash; echo $x", "bash")
     assert text_of(bash) == "from-bash\n"
     assert text_of(await session.execute("echo $x again", "bash")) == "from-bash again\n"

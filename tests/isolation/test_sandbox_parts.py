@@ -325,7 +325,7 @@ async def test_members_are_refused_where_programs_fail_in_a_sandbox(tmp_path: Pa
     try:
         capabilities = await runtime.probe()
         assert not capabilities.isolates
-        assert "a program in a sandbox of this node fails" in capabilities.detail
+        assert "a program in a sandbox on this node fails" in capabilities.detail
     finally:
         runtime.close()
 

@@ -63,7 +63,7 @@ def test_newest_line_is_the_progress(tail: bytes, expected: tuple[object, ...] |
             lines({"of": -1, "step": 1}),
             f"of -1 was ignored: it is not an integer from 0 to {(1 << 53) - 1}",
         ),
-        (lines({"message": 7}), "message 7 was ignored: it is not a text"),
+        (lines({"message": 7}), "message 7 was ignored: it is not text"),
         (lines([1]), "'[1]' was ignored: it is not a JSON object"),
         (b"40%\n", "'40%' was ignored: it is not a JSON object"),
         (b"[" * 4000 + b"\n", f"'{60 * '['}' was ignored: it is not a JSON object"),

@@ -312,7 +312,7 @@ class ProxyLink:
             self.is_connected = False
             self._attempt = None
             self._lose()
-            connection.end("the agent ends it")
+            connection.end("the agent closed it")
             await cancel_and_wait(*self._opening.values())
 
     def _lose(self) -> None:

@@ -167,7 +167,7 @@ def parse(argv: Sequence[str], cores: int) -> argparse.Namespace:
         "--ctx-size",
         type=_non_negative,
         default=0,
-        help="tokens, shared by all slots; 0: the model's own",
+        help="tokens, shared by all slots; 0 means the model's own",
     )
     parser.add_argument("-np", "--parallel", type=_positive, default=4, help="concurrent requests")
     parser.add_argument("-t", "--threads", type=_positive, default=max(1, cores // 2))
@@ -176,7 +176,7 @@ def parse(argv: Sequence[str], cores: int) -> argparse.Namespace:
         dest="n_gpu_layers",
         type=int,
         default=-1,
-        help="layers on the GPU; -1: as many as fit",
+        help="layers on the GPU; -1 means as many as fit",
     )
     parser.add_argument(
         "--embedding", "--embeddings", action="store_true", help="serve embeddings instead of text"
@@ -233,7 +233,7 @@ def find_problem(path: Path) -> str:
     return (
         ""
         if magic == b"GGUF"
-        else f"{path} is not a GGUF file: it begins with {magic!r}, not with b'GGUF'"
+        else f"{path} is not a GGUF file: it starts with {magic!r}, not with b'GGUF'"
     )
 
 

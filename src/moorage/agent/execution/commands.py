@@ -103,7 +103,7 @@ class Commands:
             raise ExecFailed(
                 "the session has no files on this node",
                 next_step=(
-                    "start it with `--workspace drop` or keep, to have files outside of its image"
+                    "start it with `--workspace drop` or keep, to have files outside its image"
                 ),
             )
 

@@ -223,7 +223,7 @@ def _cannot_write(state: Path, error: OSError) -> StartupError:
         f"the agent cannot write its state in {state}: {os.strerror(error.errno or 0)}",
         next_step=f"free some space on the disk of {state}; the agent's kernels keep running"
         if is_full
-        else "make the directory writable for the user of the agent",
+        else "make the directory writable for the agent's user",
     )
 
 

@@ -244,7 +244,7 @@ class KernelManager:
 
             if runtime is not None and not runtime.capabilities.node_processes:
                 raise NotFound(
-                    f"runtime {runtime.name} keeps no times of logs",
+                    f"runtime {runtime.name} does not record the times of logs",
                     next_step="leave out --timestamps and --since",
                 )
 

@@ -86,7 +86,7 @@ def determine_outcome(
     if exit_code > 0 and oom:
         # For example a data loader, or the program behind `sh -c`. Its parent then fails in its own
         # way.
-        detail = f"the Linux OOM killer ended a process of it; exit code {exit_code}"
+        detail = f"the Linux OOM killer killed one of its processes; exit code {exit_code}"
         return KernelOutcome(state, exit_code, Reason.OOM, detail)
 
     if exit_code > 0:
@@ -96,7 +96,7 @@ def determine_outcome(
 
     number = -exit_code
     if oom:
-        return KernelOutcome(state, exit_code, Reason.OOM, "the Linux OOM killer ended it")
+        return KernelOutcome(state, exit_code, Reason.OOM, "the Linux OOM killer killed it")
     if name := _CRASHES.get(number):
         return KernelOutcome(state, exit_code, Reason.EXIT_NONZERO, f"it crashed with {name}")
 

@@ -113,7 +113,7 @@ def _check(kernel_id: KernelId, value: Any) -> KernelProgress | str:
 
     message = value.get("message", "")
     if not isinstance(message, str):
-        return f"message {_text(str(message), 40)} was ignored: it is not a text"
+        return f"message {_text(str(message), 40)} was ignored: it is not text"
 
     if fraction is step is None and not message:
         if isinstance(value.get("reloaded"), bool):

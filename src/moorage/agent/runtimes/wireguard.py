@@ -87,7 +87,7 @@ def check_now(launch: Launch) -> dict[str, str]:
 def _check(overlay: Overlay) -> dict[str, str]:
     if reason := missing_requirement():
         raise _failed(
-            f"kernels of this node cannot join a cluster on several nodes: {reason}",
+            f"kernels on this node cannot join a cluster on several nodes: {reason}",
             "use --cluster-mode single-node; or there: apt install wireguard-tools wireguard-go "
             "iproute2, "
             "and run the agent as root",

@@ -25,7 +25,7 @@ _DISPLAY = "0x03"  # PCI class
 # What an operator should do next, by error code from nvml.h.
 _NEXT_STEPS = {
     4: "give the agent's user access to /dev/nvidia*, and for slices to /dev/nvidia-caps",
-    9: "`modprobe nvidia` loads it, and `dmesg` says why not",
+    9: "load it with `modprobe nvidia`; `dmesg` shows why it is not loaded",
     15: "it fell off the bus: reset it with `nvidia-smi --gpu-reset`, or reboot the node",
     16: "`nvidia-smi --gpu-reset`",
     18: (

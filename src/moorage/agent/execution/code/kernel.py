@@ -189,7 +189,7 @@ class _Program:
         if not self._ready.is_set():
             raise ExecFailed(
                 f"code kernel {self._spec.name!r} did not start: {self._failure or self.why}",
-                next_step="check its kernelspec in the session, and moorage[code] at the agent",
+                next_step="check its kernelspec in the session, and moorage[code] on the agent",
             )
 
     async def execute(self, run: Run) -> None:

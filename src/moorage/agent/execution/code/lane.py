@@ -53,9 +53,9 @@ class Lane:
     def submit(self, run: Run) -> None:
         """Add a run. Raises ``Conflict`` if too many are waiting."""
         if len(self._waiting) >= MAX_WAITING:
-            run.end(None, "it was refused: too many runs wait for the code kernel")
+            run.end(None, "it was refused: too many runs are waiting for the code kernel")
             raise Conflict(
-                f"{MAX_WAITING} runs wait for code kernel {self.name!r} already",
+                f"{MAX_WAITING} runs are already waiting for code kernel {self.name!r}",
                 next_step="wait for one to end, or interrupt it",
             )
 
@@ -92,7 +92,7 @@ class Lane:
         waiting = self._waiting
         self._waiting = deque()
         for run in waiting:
-            run.end(None, "the code kernel was restarted before it began")
+            run.end(None, "the code kernel was restarted before it started")
 
         if self.current is not None:
             self.current.end(None, "the code kernel was restarted")

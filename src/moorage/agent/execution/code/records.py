@@ -21,9 +21,9 @@ from moorage.common.model.code_runs import RUN_ID, Item, RunItems, RunPage, RunS
 from moorage.common.model.errors import Conflict, InvalidInput, NotFound
 
 CUT_OFF = "the agent was restarted, and the code kernel ended with it: its variables are lost"
-BEFORE = "it was interrupted before it began"
+BEFORE = "it was interrupted before it started"
 TIME_OVER = "its time limit was reached"
-FLOODED = "it printed many times the amount that is kept of a run"
+FLOODED = "it printed many times the amount of output that is kept for a run"
 _DISK_FULL = "the record of the run cannot be written on that node: {}"
 
 

@@ -211,7 +211,7 @@ class CodeService:
         if lane.busy:
             raise Conflict(
                 f"code kernel {spec.name!r} is busy",
-                next_step="wait for the end of its run, or interrupt it",
+                next_step="wait until its run ends, or interrupt it",
             )
 
         assert isinstance(lane.performer, CodeKernel)

@@ -34,7 +34,7 @@ _EXPLANATIONS: tuple[tuple[str, Reason, str], ...] = (
     ("address already in use", Reason.PORT_TAKEN, "check which program listens on that node"),
     ("range of cpus is from", Reason.LIMIT_REFUSED, "ask for no more CPUs than the node has"),
     ("minimum memory limit", Reason.LIMIT_REFUSED, "ask for more memory"),
-    ("kernel memory", Reason.LIMIT_REFUSED, "ask for another amount of memory"),
+    ("kernel memory", Reason.LIMIT_REFUSED, "ask for a different amount of memory"),
     (
         "inter-container",
         Reason.NO_NETWORK,

@@ -214,8 +214,7 @@ class ImageGarbageCollector:
         )
         if self._rules.mode == "dry-run":
             self._warn_once(
-                "the disk of Docker is full; these images would be removed (agent.docker_gc = "
-                "dry-run)",
+                "Docker's disk is full; these images would be removed (agent.docker_gc = dry-run)",
                 images=[image.names[:1] or image.id for image in candidates],
                 percent=round(disk.used_percent),
             )
@@ -230,7 +229,7 @@ class ImageGarbageCollector:
 
         if not is_below_low_watermark(disk, self._rules):
             self._warn_once(
-                "the disk of Docker is full, and no other image may be removed",
+                "Docker's disk is full, and no other image may be removed",
                 percent=round(disk.used_percent),
                 next_step=(
                     "free some space there; agent.docker_gc_images = any allows the removal of all "
@@ -249,7 +248,7 @@ class ImageGarbageCollector:
             return
 
         log.info(
-            "removed an image because the disk of Docker is full",
+            "removed an image because Docker's disk is full",
             image=image.names or image.id,
             mib=image.size >> 20,
             percent=round(disk.used_percent),
@@ -265,7 +264,7 @@ class ImageGarbageCollector:
             return await asyncio.to_thread(self._read_disk, self._data_dir)
         except OSError as error:
             self._warn_once(
-                "cannot read the usage of the disk of Docker",
+                "cannot read the usage of Docker's disk",
                 folder=self._data_dir,
                 error=str(error),
                 next_step=(

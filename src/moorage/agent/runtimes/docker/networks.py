@@ -116,7 +116,7 @@ class Networks:
         )
         cure = "set agent.docker_multi_node = wireguard there" if off else "start the session again"
         raise CreateFailed(
-            f"containers of this node cannot join a cluster on several nodes: {problem}",
+            f"containers on this node cannot join a cluster on several nodes: {problem}",
             reason=Reason.NO_NETWORK,
             clean=True,
             next_step=f"use --cluster-mode single-node, or {cure}",

@@ -425,7 +425,7 @@ class JobBook:
             and job.record.exit_code is None
             and await job.keeper.end_program()
         ):
-            log.info("a job that its site considers as ended was asked to end", job=job.record.name)
+            log.info("a job that its site considers ended was asked to exit", job=job.record.name)
 
     async def _discard(self, job: HeappeJob, why: str) -> None:
         log.warning("removing a job", job=job.name, id=job.id, why=why)

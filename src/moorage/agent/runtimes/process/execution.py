@@ -290,5 +290,5 @@ def wait_until_none(lock: Path) -> None:
 
     raise RuntimeFailed(
         "commands in the kernel survive SIGKILL",
-        next_step="they probably wait for a device or a file system: check that node",
+        next_step="they are probably waiting for a device or a file system: check that node",
     )

@@ -245,7 +245,7 @@ class KernelIsolation:
         Raises ``CreateFailed``, in which case none of this exists."""
         if launch.overlay is None and any(address != LOOPBACK for address in launch.hosts.values()):
             raise CreateFailed(
-                "processes of this node cannot join a cluster on several nodes: the manager sent "
+                "processes on this node cannot join a cluster on several nodes: the manager sent "
                 "no key for "
                 "their network",
                 reason=Reason.NO_NETWORK,

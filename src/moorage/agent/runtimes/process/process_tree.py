@@ -69,5 +69,5 @@ class ProcessTree:
 
         raise RuntimeFailed(
             f"processes {pids} of kernel {self.kernel_id} survive SIGKILL",
-            next_step="they probably wait for a device or a file system: check that node",
+            next_step="they are probably waiting for a device or a file system: check that node",
         )

@@ -234,7 +234,7 @@ class ProcessRuntime:
 
         if not (folder / "pids").exists() and not self._tree(handle).pids():
             return RuntimeObservation(
-                ObservedState.GONE, detail="" if folder.exists() else "its directory is gone too"
+                ObservedState.GONE, detail="" if folder.exists() else "its directory is also gone"
             )
 
         return RuntimeObservation(
@@ -280,7 +280,7 @@ class ProcessRuntime:
             output = self._logs.tail(launch.kernel_id, 300).strip()
             failure = status.strip().removeprefix("sandbox ")
             raise RuntimeFailed(
-                f"a program in a sandbox of this node fails: {output or failure or outcome}",
+                f"a program in a sandbox on this node fails: {output or failure or outcome}",
                 next_step=(
                     "it requires Linux 5.12 and an agent outside of a container; or use containers"
                 ),
