@@ -52,8 +52,7 @@ class ReportedState:
             self._on_state(state)
             self._on_change(coalescing_window(state))
         elif before is Basis.RECORD:
-            # The change was expected. A process that starts quickly is ready before this is
-            # reported.
+            # The change was expected. A process that starts fast is ready before this is reported.
             self._on_change(HOUSEKEEPING)
 
     def set_unknown(self) -> None:

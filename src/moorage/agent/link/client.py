@@ -149,7 +149,7 @@ class LinkClient:
 
     @property
     def wants_usage(self) -> bool:
-        """False while usage waits for the next report, and while the manager wants none."""
+        """False while usage waits for the next report, and while the manager has asked for none."""
         return self._usage is None and not self._holds_usage
 
     async def send_usage(self, make: MakeUsage) -> bool:

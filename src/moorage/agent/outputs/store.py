@@ -228,7 +228,7 @@ class _Measured:
 
 
 def _seal(folder: Path) -> None:
-    """Make files readable by all and writable by nobody. Links stay unchanged."""
+    """Make files readable by all users and writable by none. Links stay unchanged."""
     for parent, directories, files in os.walk(folder, topdown=False):
         for name in (*directories, *files):
             path = os.path.join(parent, name)

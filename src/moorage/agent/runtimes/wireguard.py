@@ -113,8 +113,8 @@ def _check(overlay: Overlay) -> dict[str, str]:
 
 
 def attach(launch: Launch, endpoints: dict[str, str], namespace: str) -> None:
-    """Give a kernel its interface. ``namespace``: the file of its network namespace. Blocks.
-    Raises ``CreateFailed``."""
+    """Create a kernel's interface. ``namespace``: the file of its network namespace. Blocks. Raises
+    ``CreateFailed``."""
     if launch.overlay is not None:
         _attach(launch.kernel_id, launch.overlay, endpoints, namespace)
 

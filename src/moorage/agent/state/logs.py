@@ -27,7 +27,8 @@ _ROTATION_S = 0.01
 
 
 class OutputLost(MoorageError):
-    """Bytes of a log were lost before its reader got them. The kept part begins after them."""
+    """Bytes of a log were lost before its reader got them. The part that was kept starts after
+    them."""
 
     code = "output-lost"
 

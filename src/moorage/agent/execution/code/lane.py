@@ -18,7 +18,7 @@ log = structlog.get_logger("moorage.agent.code")
 # How long a run has to end, once it has exceeded its time or output limit, before its program is
 # killed.
 GRACE_S = 5.0
-# A kernel that prints too much first sends its pending output before it notices an interrupt.
+# A kernel that prints too much sends its pending output before it notices an interrupt.
 FLOOD_GRACE_S = 25.0
 KILLED = "its program did not end after an interrupt and was killed: its variables are lost"
 

@@ -1,4 +1,4 @@
-"""How a job's program ended, as reported by its launcher. Pure."""
+"""Ends of job programs, as reported by their launchers. Pure."""
 
 from __future__ import annotations
 

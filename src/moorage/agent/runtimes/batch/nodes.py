@@ -1,4 +1,4 @@
-"""How all jobs together use a site's nodes, queried periodically."""
+"""Use of a site's nodes by all jobs together, queried periodically."""
 
 from __future__ import annotations
 

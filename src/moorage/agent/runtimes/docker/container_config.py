@@ -86,9 +86,9 @@ def host_config(
     *,
     cdi: CdiDevices | None = None,
 ) -> dict[str, Any]:
-    """Limits and rights: the arguments of the SDK's ``create_host_config``. ``address``: the IP
+    """Limits and rights: the arguments for the SDK's ``create_host_config``. ``address``: the IP
     address on which ports are published, unless the kernel is on the host network. ``cdi``: the
-    GPUs that the engine knows by CDI."""
+    GPUs that the engine knows through CDI."""
     config: dict[str, Any] = {
         "init": True,  # as process 1, a program would ignore SIGTERM and not reap orphans
         "network_mode": network,

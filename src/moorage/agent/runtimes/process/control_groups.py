@@ -213,7 +213,8 @@ class ControlGroups:
                         raise RuntimeFailed(
                             f"processes in {group} survive SIGKILL",
                             next_step=(
-                                "they are probably waiting for a device or a file system: check that node"
+                                "they are probably waiting for a device or a file system: check "
+                                "that node"
                             ),
                         ) from None
 

@@ -466,7 +466,7 @@ class ProcessRuntime:
     def _destroy(self, handle: Handle) -> None:
         pid, start = self._directories.shim_of(handle)
         if procfs.alive(pid, start):
-            # The supervisor is a subreaper and knows its tree exactly, so let it kill the
+            # The supervisor is a subreaper and has the exact process tree, so let it kill the
             # processes.
             self._stop(handle, 0)
             procfs.await_exit(pid, start, _SHIM_EXIT_S)

@@ -108,7 +108,7 @@ class _Child:
             self._exec(sandbox, state, argv=argv, env=env, node_proc=node_proc, reset=reset)
 
         sandbox.drop_privileges()
-        self._die_with_shim()  # changing the uid has reset this
+        self._die_with_shim()  # the change of the uid has reset it
         self._close_all_but(self.status_w)
 
         while True:
