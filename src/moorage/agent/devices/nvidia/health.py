@@ -58,7 +58,7 @@ class NvidiaHealth:
             handle = nvml.nvmlDeviceGetHandleByUUID(gpu)
             nvml.nvmlDeviceGetMemoryInfo(handle)
         except nvml.NVMLError as error:
-            # Its events must be registered again once it works again.
+            # Its events must be registered again once it recovers.
             self._registered.discard(gpu)
             return unreachable(error)
 
