@@ -100,8 +100,8 @@ def _padded_size() -> int:
 def write_tiny_gguf(path: Path, *, seed: int = 0) -> None:
     """Write the model as a GGUF file of about 3 MB; the same ``seed`` gives the same bytes.
 
-    The file is written atomically. Raises ``StartupError`` if numpy or gguf (extra ``demo``) is
-    missing.
+    The file is written atomically. Raises ``StartupError`` if numpy or gguf (extra ``demo``) is not
+    installed.
     """
     try:
         import gguf
@@ -208,8 +208,8 @@ def _make_readable(embedding: Floats, output: Floats) -> None:
     full stops.
 
     All other tokens are excluded: ``wall`` times the embedding's 6 is 20 to 40 nats, beyond any
-    usual temperature. The constants added to it make about one token in fifteen a full stop, and
-    every second full stop the end.
+    usual temperature. The added constants make about one token in fifteen a full stop, and every
+    second full stop the last.
     """
     wall = 4.0
     ids = {token: number for number, token in enumerate(_vocabulary())}
@@ -226,11 +226,11 @@ def _make_readable(embedding: Floats, output: Floats) -> None:
 
 
 def write_tiny_llama_dir(path: Path) -> None:
-    """Write the same architecture and tokenizer as a Hugging Face directory without weights (about
-    40 KB).
+    """Write a Hugging Face directory with the same architecture and tokenizer, but no weights
+    (about 40 KB).
 
-    For ``vllm serve DIR --load-format dummy``, which generates random weights. Needs only the
-    standard library. Replaces existing files.
+    It is meant for ``vllm serve DIR --load-format dummy``, which generates random weights. Needs
+    only the standard library. Replaces existing files.
     """
     path.mkdir(parents=True, exist_ok=True)
     config = {

@@ -31,7 +31,7 @@ MAX_TOKENS = 40
 
 
 class Stages:
-    """Stopwatch that prints one line per stage: seconds since the start, and seconds of the
+    """Stopwatch that prints one line per stage: seconds since the start, and seconds taken by the
     stage."""
 
     def __init__(self, clock: Clock) -> None:
@@ -64,7 +64,7 @@ async def run_demo(
 ) -> int:
     """Run the demonstration. Returns 0 if the model answered, 130 if a signal came first.
 
-    ``once``: stop everything after the answer, instead of serving until a signal.
+    ``once``: stop everything after the answer, instead of serving until a signal arrives.
     """
     shutdown = shutdown_event()
     stages = Stages(clock)

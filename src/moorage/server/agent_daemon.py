@@ -1,7 +1,7 @@
 """Agent daemon: the process that ``moorage agent`` replaces itself with, without the command line.
 
 An agent stays in memory on every node for months. The command line with its table renderer, and
-pydantic, take half of its memory. So the command reads and validates the settings, hands them over
+pydantic, take half of its memory. So the command reads and validates the settings, passes them on
 in memory, and executes this module, which imports neither.
 """
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from moorage.server.bootstrap import LocalAgents
     from moorage.server.etcd import EtcdUse
 
-# Optional imports of libraries that we hide to save memory. structlog imports rich for tracebacks
+# Libraries' optional imports that we hide to save memory. structlog imports rich for tracebacks
 # that we do not print (8 MB) and greenlet for contexts that we do not use (1 MB). requests imports
-# a detector for the encoding of web pages (2 MB), but the Docker Engine declares the encoding of
-# its responses.
+# a detector for the encoding of web pages (2 MB), but the Docker Engine declares its responses'
+# encoding.
 HIDDEN_IMPORTS = ("rich", "greenlet", "charset_normalizer", "chardet")
 
 
@@ -43,7 +43,7 @@ def exec_agent(
     """Replace this process by the agent daemon.
 
     ``agents``: with the registration applied. ``home``: the resolved state directory. Raises
-    ``ConfigError`` if traces are on and their packages are not installed.
+    ``ConfigError`` if tracing is on and its packages are not installed.
     """
     dumped = [agent.model_dump() for agent in agents.settings]
     traces = telemetry.model_dump() | {
@@ -52,7 +52,8 @@ def exec_agent(
     }
     values = dumped, agents.of_sites, common.model_dump(), traces, home, token, etcd
 
-    # A memory file, because the values contain secrets. A pipe could not hold them all before exec.
+    # A memory file is used because the values contain secrets. A pipe could not hold them all
+    # before exec.
     fd = os.memfd_create("moorage-agent", 0)
     with open(fd, "wb", closefd=False) as file:
         pickle.dump(values, file)
@@ -61,8 +62,8 @@ def exec_agent(
     sys.stdout.flush()
     sys.stderr.flush()
 
-    # The agent's id is only for people who read process lists. Its children only exec, but gRPC's
-    # preparations for a fork would print a line for each of them.
+    # The agent's id is only for people who read process lists. The agent's children only exec, but
+    # gRPC's preparations for a fork would print a line for each of them.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     os.execv(
         sys.executable,
@@ -98,7 +99,7 @@ def main() -> int:
     with open(int(sys.argv[1]), "rb") as file:
         agents, of_sites, common_values, traces, home, token, etcd = pickle.load(file)
 
-    # The settings were validated before exec: the agent only needs attribute access, without
+    # The settings were validated before exec, so the agent needs only attribute access, without
     # pydantic.
     settings = [cast("AgentSettings", SimpleNamespace(**values)) for values in agents]
     common = cast("CommonSettings", SimpleNamespace(**common_values))

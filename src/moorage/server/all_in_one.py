@@ -1,8 +1,8 @@
 """All-in-one mode: manager, agent and proxy in one process, connected by real gRPC and HTTP on
 loopback.
 
-All-in-one is configuration only; there is no in-process shortcut between components. The manager
-starts first and the proxy last; they stop in reverse order.
+All-in-one is purely a matter of configuration; there is no in-process shortcut between components.
+The manager starts first and the proxy last; they stop in reverse order.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ log = structlog.get_logger("moorage.up")
 def single_node_settings(settings: Settings, manager_link: str) -> Settings:
     """The settings for a cluster of one node.
 
-    Agent and proxy connect to the local manager at ``manager_link``.
+    The agent and the proxy connect to the local manager at ``manager_link``.
     """
     agent = settings.agent.model_copy(update={"manager": manager_link})
     proxy = settings.proxy.model_copy(update={"manager": manager_link})
@@ -50,7 +50,7 @@ class AllInOne:
     Calls ``on_progress(message)`` when a component has started. After entering, ``url``,
     ``openai_url``, ``internal_url``, ``manager`` and ``proxy_id`` are set, and ``processes``
     describes how kernels run as processes. ``first_key`` is the first admin key in plain text; it
-    is set on the very first start only. After leaving, ``left_running`` has the kernels that keep
+    is set only on the very first start. After leaving, ``left_running`` has the kernels that keep
     running, which the next start adopts.
     """
 
@@ -151,8 +151,8 @@ class AllInOne:
         )
 
     async def _until_connected(self, agent_connected: asyncio.Event, proxy: Proxy) -> None:
-        """Wait until the manager knows the node and the proxy its routes, so that everything can be
-        used as soon as it is reported to run."""
+        """Wait until the manager knows the node and the proxy has its routes, so that everything is
+        usable as soon as it is reported as running."""
         try:
             async with asyncio.timeout(CONNECT_S):
                 await agent_connected.wait()

@@ -19,8 +19,8 @@ from moorage.manager.store.schema.migrate import UNPREPARED, check_revision
 
 @dataclass(frozen=True, slots=True)
 class TestedBackup:
-    """A backup that was restored for a test. ``taken_at``: in the format of pg_dump. ``size``:
-    bytes of the file."""
+    """A backup that was restored for a test. ``taken_at``: in pg_dump's format. ``size``: the
+    file's size in bytes."""
 
     taken_at: str
     sessions: int

@@ -66,7 +66,7 @@ def apply_registration(loaded: LoadedSettings, home: Path, kind: PeerKind) -> Se
 
 @dataclass(frozen=True)
 class LocalAgents:
-    """Settings of the agents of one process. ``of_sites``: they come from ``agent.sites``."""
+    """Settings of the agents in one process. ``of_sites``: they come from ``agent.sites``."""
 
     settings: tuple[AgentSettings, ...]
     of_sites: bool = False
@@ -77,7 +77,7 @@ class LocalAgents:
 
 
 def agents_of(loaded: LoadedSettings, home: Path) -> LocalAgents:
-    """The agents of this process, with defaults replaced by values from their stored identities.
+    """The agents in this process, with defaults replaced by values from their stored identities.
     Raises ``ConfigError`` as ``apply_registration`` does."""
     settings = loaded.settings
     if not loaded.sites:
@@ -111,8 +111,8 @@ def _given(loaded: LoadedSettings, kind: PeerKind) -> frozenset[str]:
 def _registered(
     settings: Settings, section: S, kind: PeerKind, home: Path, *, given: Set[str]
 ) -> S:
-    """The section with values of the stored identity. ``given``: the names of the settings that the
-    user has set."""
+    """The section with values from the stored identity. ``given``: the names of the settings that
+    the user has set."""
     if settings.common.link_tls == "off":
         return section
 

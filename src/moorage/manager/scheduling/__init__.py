@@ -1,7 +1,7 @@
 """Scheduler of one resource group: ``plan(snapshot, policy) -> Plan``. Pure functions over frozen
 values.
 
-Layers, each importing only those below it (``.importlinter``):
+The layers, each importing only those below it (``.importlinter``):
 
 * ``incremental``: planners that are kept between passes and examine only what changed
 * ``planning``: one pass; refusal cache and preemption; ``plan``
@@ -11,8 +11,8 @@ Layers, each importing only those below it (``.importlinter``):
 
 The loop that takes snapshots and commits plans is ``manager.loops.scheduler``. The hold of a
 session that was not placed is stored by ``manager.store.scheduling``; ``manager.explain`` computes
-a full explanation on request. Plans may be wrong about devices that were taken in between: the
-constraint ``used_within_capacity`` refuses them when ``session_place.sql`` commits.
+a full explanation on request. A plan may assign devices that have been taken since its snapshot;
+the constraint ``used_within_capacity`` refuses them when ``session_place.sql`` commits.
 """
 
 from moorage.manager.scheduling.core.messages import refusal_message

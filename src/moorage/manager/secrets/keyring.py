@@ -35,7 +35,7 @@ class SealedSecret:
 
 class Keyring:
     """The keys in ``path``, which is created with mode 0600 when the first secret is encrypted.
-    None: there are no keys, and there can be none."""
+    None means that there are no keys, and can be none."""
 
     def __init__(self, path: Path | None, clock: Clock) -> None:
         self._path = path
@@ -49,8 +49,8 @@ class Keyring:
         return self._path
 
     def ids(self) -> list[str]:
-        """Ids of the keys, the newest first; none if there is no file. An id reveals nothing of its
-        key."""
+        """Ids of the keys, the newest first; none if there is no file. An id reveals nothing about
+        its key."""
         return [_id(line) for line in self._lines()]
 
     def seal(self, text: str, project: str, name: str) -> SealedSecret:
@@ -89,7 +89,7 @@ class Keyring:
         self._write(self._lines()[:1])
 
     def _lines(self) -> list[str]:
-        """Read the file at each use, because another process may have added a key."""
+        """Read the file on each use, because another process may have added a key."""
         if self._path is None:
             return []
 
@@ -114,7 +114,7 @@ class Keyring:
 
 
 def missing_keys(path: Path, key_ids: list[str]) -> ConfigError:
-    """The error for secrets in Postgres that no key in ``path`` decrypts."""
+    """The error for secrets in Postgres that no key in ``path`` can decrypt."""
     return ConfigError(
         f"secrets in Postgres are encrypted with {', '.join(key_ids)}, which {path} does not "
         "contain",

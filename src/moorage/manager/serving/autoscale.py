@@ -23,8 +23,8 @@ STEP_MIN = 2
 
 
 def autoscale(scaling: Scaling, window: Sequence[LoadSample], now: datetime) -> AutoscaleDecision:
-    """``window``: samples of at least the last ``down_delay_s``, oldest first, the last one of
-    now."""
+    """``window``: samples of at least the last ``down_delay_s``, oldest first; the last one was
+    taken now."""
     policy = scaling.policy
     wanted = scaling.wanted
     load = window[-1]
@@ -66,7 +66,7 @@ def _up(
 
 
 def _idle(scaling: Scaling, load: LoadSample, now: datetime) -> AutoscaleDecision | None:
-    """Scale to zero, or the time of the next check; None: the endpoint is not idle, or stays
+    """Scale to zero, or the time of the next check; None if the endpoint is not idle, or stays
     loaded."""
     policy = scaling.policy
     if policy.min > 0 or load.idle_s is None or load.held or load.running or load.waiting:
@@ -139,7 +139,7 @@ def _rules(policy: Autoscale) -> tuple[_Rule, ...]:
 
 
 def _needed(policy: Autoscale, load: LoadSample, wanted: int) -> tuple[str, int, str]:
-    """Rule that requests the most replicas, the number, and the reason; none without configured
+    """The rule that requests the most replicas, the number, and the reason; none without configured
     rules."""
     best = ("", 0, "no load")
     for name, target, total in _rules(policy):

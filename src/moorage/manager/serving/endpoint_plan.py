@@ -26,8 +26,8 @@ def canary_replicas(endpoint: EndpointSnapshot) -> int:
 
 
 def plan_endpoint(endpoint: EndpointSnapshot, now: datetime) -> ReplicaPlan:
-    """Plan the steps towards the endpoint's desired replicas, with or without a canary. None are
-    desired while a budget stops the endpoint."""
+    """Plan the steps towards the endpoint's desired replicas, with or without a canary. No replicas
+    are desired while a budget stops the endpoint."""
     if (stopped_by := endpoint.stopped_by) is not None:
         plan = _plan(replace(endpoint, wanted=0), now)
         return replace(plan, look_at=earliest(plan.look_at, stopped_by.until))

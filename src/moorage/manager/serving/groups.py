@@ -33,7 +33,7 @@ def start_group(endpoint: EndpointSnapshot, now: datetime) -> str:
 
 
 def tries_next_at(endpoint: EndpointSnapshot, r: ReplicaSnapshot, now: datetime) -> datetime | None:
-    """When a replica leaves its group for another one; None: it does not."""
+    """When a replica leaves its group for another one; None if it does not."""
     groups = endpoint.spec.groups
     if len(groups) == 1 or r.status is not Status.PENDING:
         return None
@@ -58,7 +58,7 @@ def returning(
 
 
 def returns_at(endpoint: EndpointSnapshot, r: ReplicaSnapshot, now: datetime) -> datetime | None:
-    """When a replica returns to a preferred group, as far as known now; None: it does not."""
+    """When a replica returns to a preferred group, as far as known now; None if it does not."""
     groups = endpoint.spec.groups
     if r.revision != endpoint.revision or not r.serves or r.agent_silent or r.ready_at is None:
         return None
@@ -78,7 +78,7 @@ def returns_at(endpoint: EndpointSnapshot, r: ReplicaSnapshot, now: datetime) ->
 
 
 def _full_until(r: ReplicaSnapshot, group: str, now: datetime) -> datetime | None:
-    """Until when a replica shows that a group is full; None: it does not."""
+    """Until when a replica shows that a group is full; None if it does not."""
     if r.group != group:
         return None
     if r.reason is Reason.GROUP_FULL:

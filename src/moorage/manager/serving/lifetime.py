@@ -1,8 +1,9 @@
 """Successors of replicas whose lifetime ends: when to start one, so that it serves in time. Pure.
 
-For a job of a site, the end of its walltime counts, and the waiting and loading times of jobs there
-(``StartHistory``). If these take longer than a walltime, a successor gets its own successor while
-it still waits: jobs are submitted a little less than a walltime apart, and overlap in the queue.
+For a site job, the end of its walltime matters, and so do the waiting and loading times of jobs
+there (``StartHistory``). If these take longer than a walltime, a successor gets its own successor
+while it still waits: jobs are submitted a little less than a walltime apart, and overlap in the
+queue.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ SHORT = 0.75
 
 
 def start_s(endpoint: EndpointSnapshot, group: str | None = None) -> float | None:
-    """Time from the creation of its replicas until they are ready, p90; None: unknown. ``group``:
+    """Time from the creation of its replicas until they are ready, p90; None if unknown. ``group``:
     the group in which they start."""
     history = endpoint.starts.get(group or "")
     if history is not None:
@@ -43,7 +44,7 @@ def start_s(endpoint: EndpointSnapshot, group: str | None = None) -> float | Non
 def ready_expected_at(
     endpoint: EndpointSnapshot, r: ReplicaSnapshot, now: datetime
 ) -> datetime | None:
-    """When a starting replica is expected to be ready; None: unknown."""
+    """When a starting replica is expected to be ready; None if unknown."""
     history = endpoint.starts.get(r.group)
     if r.expected_start is not None and history is not None:
         return max(now, r.expected_start + timedelta(seconds=history.load_p90_s))
@@ -52,7 +53,8 @@ def ready_expected_at(
 
 
 def next_ready_at(endpoint: EndpointSnapshot, now: datetime) -> datetime | None:
-    """When the next starting replica is expected to be ready; None: unknown, or none is starting.
+    """When the next starting replica is expected to be ready; None if unknown, or if none is
+    starting.
 
     There is no expectation for a replica that takes longer than expected."""
     starting = [r for r in endpoint.replicas if r.status in BEFORE_RUNNING]
@@ -65,7 +67,7 @@ def next_ready_at(endpoint: EndpointSnapshot, now: datetime) -> datetime | None:
 def successor_due_at(
     endpoint: EndpointSnapshot, r: ReplicaSnapshot, now: datetime
 ) -> datetime | None:
-    """When the successor of a replica must be created; None: its lifetime is unlimited or
+    """When the successor of a replica must be created; None if its lifetime is unlimited or
     unknown."""
     if r.walltime_s is not None:
         return _job_successor_due_at(endpoint, r, r.walltime_s, now)
@@ -86,7 +88,7 @@ def _job_successor_due_at(
     takes_s = start_s(endpoint, start_group(endpoint, now)) or 0.0
     spare_s = (1 - r.successor_at) * walltime_s
 
-    # Never more than the latest start leaves: a short walltime would be all margin.
+    # Never more than the latest start leaves; otherwise a short walltime would be all margin.
     margin_s = min(MARGIN_S + endpoint.spec.rollout.drain_timeout_s, spare_s)
     earliest_at = r.created_at
     if r.ready_at is not None and r.ends_at is not None:
@@ -114,7 +116,7 @@ def served_s(r: ReplicaSnapshot, load_s: float) -> float:
 
 
 def drains_at(endpoint: EndpointSnapshot, r: ReplicaSnapshot) -> datetime | None:
-    """When a job is drained although no other replica is ready; None: its walltime is unknown.
+    """When a job is drained although no other replica is ready; None if its walltime is unknown.
 
     Its site kills it at the end of its walltime, with its requests; the proxies can hold new
     ones."""
@@ -134,7 +136,7 @@ def late_successor(
     endpoint: EndpointSnapshot, now: datetime
 ) -> tuple[ReplicaSnapshot, datetime | None] | None:
     """The replica whose walltime ends first without enough other replicas expected to be ready by
-    then, and when the next one is expected (None: unknown); None: there is no such replica.
+    then, and when the next one is expected (None if unknown); None if there is no such replica.
 
     There is no expectation for a replica that waits or loads longer than expected."""
     if endpoint.deleted or endpoint.stopped_by is not None:

@@ -22,8 +22,8 @@ _KINDS = 3
 @dataclass(frozen=True, slots=True)
 class StoredShares:
     """Shares of one subject by proxy, as JSON values. ``now``: Unix seconds by the database's
-    clock. ``room``: the remainder of a budget, which replaces its limit; None: the subject is not a
-    budget."""
+    clock. ``room``: the remainder of a budget, which replaces its limit; None if the subject is not
+    a budget."""
 
     subject: str
     revision: int
@@ -61,7 +61,7 @@ def share_of(
 ) -> tuple[LimitShare, StoredShares]:
     """The share of ``proxy``, and the new stored state of the subject.
 
-    A share that shrank counts with its old size until the proxy has confirmed the new one.
+    A share that shrank counts at its old size until the proxy has confirmed the new one.
     """
     shares = {name: held for name, held in stored.shares.items() if _ends_at(held) > stored.now}
     others = [held for name, held in shares.items() if name != proxy and _is_known(held)]
@@ -97,8 +97,8 @@ def _ends_at(held: Any) -> float:
 
 
 def _is_known(held: Mapping[str, Any]) -> bool:
-    """Whether this release knows the form of a share. A share that a newer manager has stored in
-    another form is kept for that manager, and does not count here."""
+    """Whether this release can read a share's format. A share that a newer manager has stored in
+    another format is kept for that manager, and does not count here."""
     parts = [held.get(name) for name in ("held", "wanted")]
     return all(
         isinstance(part, list)

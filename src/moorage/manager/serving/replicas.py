@@ -28,15 +28,15 @@ FAILURES_MAX = 5
 # A replica that was ready for this long shows that the endpoint's spec works: earlier failures no
 # longer count.
 STABLE_S = 60.0
-# An unhealthy replica whose replacement finds no place is stopped after this time, to free one.
+# An unhealthy replica whose replacement finds no place is stopped after this time, to make room.
 UNHEALTHY_S = 120.0
 # Failures of the node, not of the replica: replaced without a backoff.
 _NODE_FAILURES = frozenset({Reason.AGENT_LOST, Reason.AGENT_SHUTDOWN, Reason.KERNEL_GONE})
 # Replicas that leave for one of these reasons count against ``max_surge``. The others are replaced
 # immediately: they cannot wait.
 BY_CHOICE = frozenset({Reason.REVISION_REPLACED, Reason.SCALED_DOWN, Reason.BUDGET_EXHAUSTED})
-# A draining replica about whose requests neither a proxy nor its engine reports is stopped after
-# this time, in which the proxies learn that it drains. Its engine then finishes its requests within
+# A draining replica whose requests neither a proxy nor its engine reports is stopped after this
+# time, in which the proxies learn that it is draining. Its engine then finishes its requests within
 # its own grace period.
 SETTLE_S = 5.0
 _LEAVE_ORDER = (
@@ -184,7 +184,7 @@ def _why_replaced(endpoint: EndpointSnapshot, r: ReplicaSnapshot, now: datetime)
 
 
 def _bad_since(r: ReplicaSnapshot) -> datetime | None:
-    """Since when an unhealthy replica needs replacement; None: its agent does not report it as
+    """Since when an unhealthy replica needs replacement; None if its agent does not report it as
     unhealthy."""
     if r.unhealthy_since is None or r.kept_until is None:
         return r.unhealthy_since
@@ -198,7 +198,8 @@ def _replace_gradually(
     now: datetime,
 ) -> ReplicaPlan:
     """Drain leaving replicas as far as others are ready, and stop those that serve no requests."""
-    # A job whose successor is due while it still waits serves before that successor.
+    # A job whose successor is due while the job itself still waits will serve before that
+    # successor.
     stop = [
         (r.session_id, reason)
         for r, reason in leaving.items()
@@ -328,5 +329,5 @@ def _for(
 
 
 def earliest(*moments: datetime | None) -> datetime | None:
-    """The earliest time. None: there is none."""
+    """The earliest time, or None if there is none."""
     return min((at for at in moments if at is not None), default=None)

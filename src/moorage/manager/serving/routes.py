@@ -107,7 +107,7 @@ def _routing(
     if stored is None:
         return {}
 
-    # Without fields of a newer release: requests are served, if not optimally.
+    # Without the fields of a newer release, requests are still served, if not optimally.
     routing, _ = known_part(Routing, stored, {})
     fallbacks = tuple(
         RouteFallback(
@@ -159,7 +159,7 @@ def _status(row: Mapping[str, Any], ready: int) -> EndpointStatus:
 
 
 def reads_priority(engine: str, args: Sequence[str]) -> bool:
-    """Whether the engine schedules by ``priority`` of a request. vLLM refuses the field unless it
+    """Whether the engine schedules by a request's ``priority``. vLLM refuses the field unless it
     was started with this option; other engines do not have it."""
     words = [word.replace("_", "-") for arg in args for word in arg.split("=", 1)]
     option = "--scheduling-policy"

@@ -16,8 +16,8 @@ from moorage.common.model.ids import EndpointId, SessionId
 @dataclass(frozen=True, slots=True)
 class ReplicaInfo:
     """``state``: queued, loading, ready, busy or draining. ``address``: ``host:port`` of its
-    engine, which expects the replica's own key; "" until it listens. ``in_flight``: counted by the
-    proxies; None: no proxy reports."""
+    engine, which expects the replica's own key; empty until it listens. ``in_flight``: counted by
+    the proxies; None if no proxy reports."""
 
     session_id: SessionId
     name: str
@@ -35,7 +35,7 @@ class ReplicaInfo:
 class EndpointInfo:
     """``waiting``: requests that proxies hold. ``replicas``: the live ones, including those that
     wait for a place. ``version``: requested actions are void if the endpoint has a different
-    version by then."""
+    version by the time they are carried out."""
 
     endpoint_id: EndpointId
     name: str

@@ -17,7 +17,7 @@ from moorage.manager.identity.keys import NOBODY, Owner
 
 @dataclass(frozen=True, slots=True)
 class EngineLoad:
-    """Requests in one engine, as the engine counts them. ``kv_cache``: use from 0 to 1; None: not
+    """Requests in one engine, as the engine counts them. ``kv_cache``: use from 0 to 1; None if not
     reported."""
 
     running: int = 0
@@ -35,14 +35,14 @@ class ReplicaSnapshot:
     replicas, and use it only if there is no other.
 
     ``draining_since``: it gets no new requests, and stops once it has finished its last one, for
-    ``drain_reason``. ``in_flight``: requests that the proxies have sent there; None: no proxy
-    reports. ``is_confirmed``: all these proxies know that it drains. ``load``: None: its engine
-    does not report it. ``ends_at``: end of its lifetime, while it runs. ``group``: its resource
-    group. ``held``: while it is PENDING, why the scheduler has not placed it.
+    ``drain_reason``. ``in_flight``: requests that the proxies have sent there; None if no proxy
+    reports. ``is_confirmed``: all these proxies know that it is draining. ``load``: None if its
+    engine does not report it. ``ends_at``: end of its lifetime, while it runs. ``group``: its
+    resource group. ``held``: while it is PENDING, why the scheduler has not placed it.
 
-    For a job of a site: ``walltime_s``: its requested walltime; ``expected_start``: the site's
-    estimate while it is QUEUED; ``successor_at``: the share of the walltime after which its
-    successor starts at the latest.
+    For a site job: ``walltime_s``: its requested walltime; ``expected_start``: the site's estimate
+    while it is QUEUED; ``successor_at``: the share of the walltime after which its successor starts
+    at the latest.
     """
 
     session_id: SessionId
@@ -71,7 +71,7 @@ class ReplicaSnapshot:
 
     @property
     def serves(self) -> bool:
-        """Whether the proxies may send requests there, and it answers."""
+        """Whether the proxies may send requests there and it answers."""
         return self.status is Status.RUNNING and not self.is_bad and self.draining_since is None
 
     @property
@@ -110,7 +110,7 @@ class StartHistory:
 
 @dataclass(frozen=True, slots=True)
 class Stable:
-    """Revision next to which a canary is tried."""
+    """The revision alongside which a canary is tried."""
 
     revision: int
     spec: EndpointSpec
@@ -130,7 +130,7 @@ class EndpointSnapshot:
     this revision and ready at the same time. ``fallback``: the revision that was served before.
 
     ``waiting``: requests that the proxies hold because no replica is ready. ``stable``: set if
-    ``revision`` is a canary, which gets a share of the requests; None: it replaces all others.
+    ``revision`` is a canary, which gets a share of the requests; None if it replaces all others.
     ``starts``: by resource group of kind hpc. ``stopped_by``: while it is set, the endpoint has no
     replicas.
     """
@@ -157,8 +157,9 @@ class EndpointSnapshot:
 class LoadSample:
     """Load of one endpoint at one moment. ``waiting``: requests in the queues of its engines.
     ``held``: requests that the proxies hold. ``kv_cache``: mean use over the replicas that report
-    it. ``first_token_s``: p90; None: no request. ``idle_s``: since the last request, as far as all
-    proxies know; None: they do not report, so nothing is known. ``ready``: replicas that serve."""
+    it. ``first_token_s``: p90; None without requests. ``idle_s``: since the last request, as far as
+    all proxies know; None if they do not report, so that nothing is known. ``ready``: replicas that
+    serve."""
 
     at: datetime
     ready: int = 0
@@ -174,8 +175,8 @@ class LoadSample:
 @dataclass(frozen=True, slots=True)
 class AutoscaleDecision:
     """Decision of autoscaling. ``replicas``: the desired number from now on. ``rule``: the rule
-    that decided; "" if the number stays. ``look_at``: when the next decision may differ even if the
-    load stays."""
+    that decided; empty if the number stays. ``look_at``: when the next decision may differ even if
+    the load stays the same."""
 
     replicas: int
     rule: str = ""
@@ -186,9 +187,9 @@ class AutoscaleDecision:
 @dataclass(frozen=True, slots=True)
 class Scaling:
     """Inputs of the decision in addition to the load. ``scaled_at``: last change of the desired
-    number; ``active_since``: the endpoint was changed then, or a replica became ready, so that its
-    idle time cannot have begun earlier. ``full_at``: running requests per replica when requests
-    began to wait, if known."""
+    number; ``active_since``: when the endpoint was changed or a replica became ready, so its idle
+    time cannot have begun earlier. ``full_at``: running requests per replica when requests began to
+    wait, if known."""
 
     policy: Autoscale
     wanted: int

@@ -14,8 +14,8 @@ RolloutState = Literal["complete", "progressing", "canary", "waiting", "failed"]
 
 
 def replica_state(r: ReplicaSnapshot) -> str:
-    """The served state of one replica; "draining" while it finishes its last requests, "" once it
-    ends."""
+    """The served state of one replica; "draining" while it finishes its last requests, empty once
+    it ends."""
     if r.status in TERMINAL or r.status is Status.TERMINATING:
         return ""
     if r.status in WAITING:

@@ -65,10 +65,10 @@ class Store:
     """Reads and writes rows and makes no decisions. All methods raise ``StoreUnavailable`` while
     Postgres is down.
 
-    ``keyring``: the keys of stored secrets; None: no keys. ``outputs_kept_s``: how long nodes keep
-    outputs of steps. ``database``: connections other than those to ``dsn``, for simulations with
-    scripted faults. ``connector`` opens the connections; None: without a check of their lineage.
-    ``tracer``: starts are traced.
+    ``keyring``: the keys of stored secrets; None means no keys. ``outputs_kept_s``: how long nodes
+    keep steps' outputs. ``database``: connections to use instead of those to ``dsn``, for
+    simulations with scripted faults. ``connector`` opens the connections; with None, their lineage
+    is not checked. ``tracer``: traces starts.
     """
 
     def __init__(
@@ -212,8 +212,8 @@ class Store:
         ]
 
     async def oldest_pending(self) -> dict[str, float]:
-        """For metrics: how long the oldest pending session of each resource group waits, in
-        seconds."""
+        """For metrics: how long the oldest pending session of each resource group has been waiting,
+        in seconds."""
         rows = await self.database.fetch(SQL["oldest_pending"])
         return {row["resource_group"]: row["seconds"] for row in rows}
 

@@ -1,1 +1,1 @@
-"""Workloads: how specifications change with the place where they run. Pure."""
+"""Workloads: how specifications depend on where they run. Pure."""

@@ -1,8 +1,8 @@
 """Idle criteria: when an interactive session counts as idle. Pure.
 
-Times are seconds on the session's own axis: how long it was observed to run. Periods that nobody
-observed, because a manager, an agent or a proxy was away, are not on this axis, and no wall clock
-is involved.
+Times are seconds on the session's own axis: how long it was observed to run. Periods in which the
+session was not observed, because a manager, an agent or a proxy was away, are not on this axis, and
+no wall clock is involved.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MEASURED = 0.9
 
 @dataclass(frozen=True, slots=True)
 class IdleSettings:
-    """Settings that apply to one session. None: the criterion does not exist."""
+    """Settings that apply to one session. None means that the criterion is not used."""
 
     traffic_s: float | None = None
     lifetime_s: float | None = None
@@ -47,8 +47,8 @@ class IdleSettings:
 
 @dataclass(frozen=True, slots=True)
 class Observations:
-    """``traffic_at``: time of the last traffic; 0: none since the start. ``used``: mean use over
-    the window in percent of the allocation, without resources that were not measured."""
+    """``traffic_at``: time of the last traffic; 0 means none since the start. ``used``: mean usage
+    over the window in percent of the allocation, without resources that were not measured."""
 
     traffic_at: float = 0.0
     used: Mapping[str, float] = field(default_factory=dict)
@@ -164,7 +164,8 @@ _FIELDS = {"traffic": "traffic_s", "utilization": "utilization", "lifetime": "li
 
 
 def remaining(seen: Observations, settings: IdleSettings, now: float) -> dict[str, float | None]:
-    """Remaining seconds by criterion, for those that apply. 0 or less: it is met. None: never."""
+    """Remaining seconds by criterion, for those that apply. 0 or less means that it is met, None
+    that it never will be."""
     return {name: CRITERIA[name](seen, settings, now) for name in settings.criteria}
 
 
@@ -180,10 +181,10 @@ def ends_in(left: Mapping[str, float | None], settings: IdleSettings) -> tuple[s
 
 @dataclass(frozen=True, slots=True)
 class IdleState:
-    """State of a session that is kept between looks.
+    """A session's state that is kept between looks.
 
     ``observed_s``: the present on its axis. ``sightings``: the number of the last traffic that was
-    counted. ``warned_s``: time of the warning; None: none. ``extended_s``: the session does not end
+    counted. ``warned_s``: time of the warning, or None. ``extended_s``: the session does not end
     before this time."""
 
     observed_s: float = 0.0
@@ -196,7 +197,7 @@ class IdleState:
 
 @dataclass(frozen=True, slots=True)
 class StoredIdle:
-    """Last view of the leader. ``ends_in_s``: by ``criterion``; None: nothing ends the session."""
+    """The leader's last view. ``ends_in_s``: by ``criterion``; None if nothing ends the session."""
 
     state: IdleState
     remaining: Mapping[str, float | None]
@@ -210,7 +211,7 @@ class Look:
 
     ``elapsed_s``: observed time since the last look. ``sightings``: counts traffic.
     ``traffic_known``: every proxy has reported its traffic. ``told``: whether the session shows a
-    warning; None: as its state says. They differ if a leader was killed in between."""
+    warning; None means as its state says. The two differ if a leader was killed in between."""
 
     elapsed_s: float
     sightings: int = 0
@@ -228,7 +229,7 @@ class IdleStep(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Judgment:
-    """``criterion`` decides, in ``ends_in_s`` seconds; None: nothing is about to end the
+    """``criterion`` decides, in ``ends_in_s`` seconds; None if nothing is about to end the
     session."""
 
     state: IdleState
@@ -239,8 +240,8 @@ class Judgment:
 
 
 def judge(state: IdleState, look: Look, settings: IdleSettings) -> Judgment:
-    """Compute the next state and the action. Only a session that was warned for ``warning_s``
-    without interruption is ended."""
+    """Compute the next state and the action. Only a session that has been under warning for
+    ``warning_s`` without interruption is ended."""
     elapsed = max(0.0, look.elapsed_s)
     now = state.observed_s + elapsed
     traffic_s = state.traffic_s + (0.0 if look.traffic_known else elapsed)
@@ -294,7 +295,7 @@ def _calm(
 def percent_used(
     slots: Mapping[str, int], cpu: float | None, memory: float | None, gpu: float | None
 ) -> dict[str, float]:
-    """Mean use in percent of the allocated ``slots``, without resources that were not measured or
+    """Mean usage in percent of the allocated ``slots``, without resources that were not measured or
     not allocated.
 
     ``cpu`` in 1/1000 of a processor, ``memory`` in bytes, ``gpu`` in 1/1000 of a device."""
@@ -314,5 +315,5 @@ def percent_used(
 
 
 def needed_minutes(window_s: float) -> int:
-    """Number of minutes with known use that the mean of a window requires."""
+    """How many minutes of known usage a window's mean requires."""
     return max(1, math.ceil(MEASURED * math.floor(window_s / 60)))

@@ -1,8 +1,8 @@
-"""Picture of a pipeline as SVG: a box for each step, from left to right by the longest way to it.
+"""Picture of a pipeline as SVG: a box for each step, from left to right by the longest path to it.
 Pure.
 
-Elements of an array share one box. All text is escaped by the XML library, and the picture has
-neither scripts, styles nor links.
+Elements of an array share one box. All text is escaped by the XML library, and the picture has no
+scripts, styles or links.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _box(
 
 
 def _worst(states: Sequence[StepState]) -> StepState:
-    """State shown for an array: a failure before work before success."""
+    """The state shown for an array: failure takes precedence over work, and work over success."""
     order = (
         StepState.FAILED,
         StepState.STOPPED,

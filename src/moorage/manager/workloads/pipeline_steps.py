@@ -20,9 +20,9 @@ from moorage.manager.workloads.step_outputs import StepFiles
 
 @dataclass(frozen=True, slots=True)
 class NewStep:
-    """A session of a pipeline to be created. ``waits``: positions of the sessions on which it
+    """A session to be created for a pipeline. ``waits``: positions of the sessions on which it
     depends, each with the condition. ``spec``: without dependencies. ``isolated``: its template is
-    isolated, so it runs isolated, whoever submits it. ``index``: index of an array element.
+    isolated, so it runs isolated, whoever submits it. ``index``: an array element's index.
     ``files``: None if it has neither outputs nor inputs. ``meaning`` and ``adopted_from``: see
     ``step_reuse``."""
 
@@ -48,7 +48,7 @@ class OnceOnly:
 
     @classmethod
     def of(cls, key: IdempotencyKey, request: PipelineSpec) -> OnceOnly:
-        """Digest a request. The order of fields makes no difference."""
+        """Digest a request. Field order makes no difference."""
         plain = json.dumps(request.model_dump(mode="json", exclude_unset=True), sort_keys=True)
         return cls(key, hashlib.sha256(plain.encode()).hexdigest())
 
@@ -56,7 +56,7 @@ class OnceOnly:
 @dataclass(frozen=True)
 class StoredPipeline:
     """``text``: its specification as JSON, which is large and read only where needed. ``stopping``:
-    a stop was requested, and not all of its steps have begun to stop."""
+    a stop was requested, but not all of its steps have begun to stop."""
 
     id: str
     name: str

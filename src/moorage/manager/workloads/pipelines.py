@@ -23,14 +23,14 @@ from moorage.common.model.status import TERMINAL, Result, SessionType, Status
 from moorage.manager.workloads.step_outputs import check_inputs
 
 INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
-_AT_ONCE = "any"  # an array element waits for the end of an earlier one, whatever its result
+_AT_ONCE = "any"  # an array element waits for an earlier one to end, whatever its result
 Item = tuple[str, int | None]
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineNode:
     """A session of a pipeline. ``waits``: positions of earlier nodes, each with the condition.
-    ``follows``: the one of them that is an element of the same array, which limits how many run
+    ``follows``: the one among them that is an element of the same array; this limits how many run
     concurrently."""
 
     item: Item
@@ -124,8 +124,8 @@ def graph(steps: Sequence[Step], unfinished: Collection[Item] | None = None) -> 
     still have to run after a retry, because they run again or are pending. Positions refer to all
     nodes.
 
-    In an array, each element that still has to run waits for an earlier one. So the last ones can
-    be stopped first, without any other beginning."""
+    In an array, each element that still has to run waits for an earlier one, so the last ones can
+    be stopped first without causing others to start."""
     of_step: dict[str, list[int]] = {}
     nodes: list[PipelineNode] = []
     for step in steps:
@@ -161,7 +161,7 @@ def with_index(spec: SessionSpec, index: int | None) -> SessionSpec:
 
 
 def step_state(status: Status, result: Result, reason: str) -> StepState:
-    """State of a step with a session in this state."""
+    """The state of a step whose session is in this state."""
     if status is Status.PENDING:
         return StepState.PENDING
     if status not in TERMINAL:
@@ -180,7 +180,7 @@ def step_state(status: Status, result: Result, reason: str) -> StepState:
 
 def pipeline_state(counts: Mapping[StepState, int]) -> StepState:
     """State of a pipeline with these numbers of steps by state. A pipeline with a failed step has
-    failed, whatever ran then."""
+    failed, whatever ran afterwards."""
     if counts.get(StepState.RUNNING):
         return StepState.RUNNING
     if counts.get(StepState.PENDING):
@@ -197,8 +197,8 @@ def pipeline_state(counts: Mapping[StepState, int]) -> StepState:
 def to_rerun(
     steps: Sequence[Step], states: Mapping[Item, StepState], without_input: Collection[str] = ()
 ) -> set[Item]:
-    """Steps that a retry runs again: those that failed or were stopped, and those that ended after
-    them.
+    """The steps that a retry runs again: those that failed or were stopped, and those that ended
+    after them.
 
     The others are kept; pending ones wait for the new runs. ``without_input``: steps that failed
     because an input was gone; the steps that made their inputs run again as well."""

@@ -1,4 +1,4 @@
-"""Warnings about plain-text secrets in `env`, which anybody who can see the database or the program
+"""Warnings about plain-text secrets in `env`, which anyone who can see the database or the program
 can read. Pure."""
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ _MAX_NAME = 60
 
 
 def warnings(envs: Iterable[object]) -> list[str]:
-    """One warning about all variables with values that look like secrets; none if there are none.
+    """A single warning about all variables with values that look like secrets; none if there are
+    none.
 
     ``envs``: the values of `env` fields, which need not be valid."""
     names = sorted({name for env in envs if isinstance(env, Mapping) for name in _plain(env)})

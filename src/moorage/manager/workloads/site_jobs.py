@@ -1,4 +1,4 @@
-"""Sessions as jobs of a site: whether a session fits a node, and its specification with its group's
+"""Sessions as site jobs: whether a session fits a node, and its specification with the group's
 request to the site. Pure."""
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def find_problem(spec: Workload, group: str, site: HpcOptions | None) -> Moorage
 
 
 def _impossible_there(spec: Workload, site: HpcOptions) -> str:
-    """Explain which part of ``spec`` the site's runtime does not support; "" if none.
+    """Explain which part of ``spec`` the site's runtime does not support; empty if none.
 
     The specification was validated for the runtime that it names, which is not the one that it
     gets."""
@@ -106,7 +106,7 @@ def _exceeds_node(spec: Workload, group: str, site: HpcOptions) -> MoorageError 
 
 
 def as_job(spec: SessionSpec, site: HpcOptions | None) -> SessionSpec:
-    """``spec`` as it is stored: with the runtime of its site, and the request of its job."""
+    """``spec`` as it is stored: with its site's runtime and its job's request."""
     if site is None:
         return spec
 

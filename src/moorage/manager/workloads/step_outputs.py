@@ -31,7 +31,7 @@ class StepFiles:
 
 
 def check_inputs(steps: Sequence[Step]) -> None:
-    """Raise ``InvalidInput`` for an input that no step has as an output, or that overlaps another.
+    """Raise ``InvalidInput`` for an input that is no step's output, or that overlaps another input.
     ``steps``: with the steps that they follow."""
     by_name = {step.name: step for step in steps}
     for step in steps:
@@ -73,7 +73,7 @@ def check_runtimes(steps: Sequence[Step], specs: Mapping[str, SessionSpec]) -> N
 
 
 def files_of(step: Step, by_name: Mapping[str, Step], places: Places) -> StepFiles | None:
-    """Files of each session of a step; None: it has none."""
+    """Files of each session of a step; None if it has none."""
     if not step.outputs and not step.inputs:
         return None
 

@@ -1,10 +1,10 @@
-"""Reuse of steps: which steps have the same meaning as earlier sessions, and which use their
-results. Pure.
+"""Step reuse: which steps have the same meaning as earlier sessions, and which use their results.
+Pure.
 
-The meaning of a step consists of what its session runs, and the meanings of the steps that it waits
-for and of its inputs. So the meaning of a step after a changed step differs, although its own
-specification is unchanged. A step that waits for one without a meaning, which always runs again,
-has no meaning either.
+A step's meaning consists of what its session runs, and of the meanings of its inputs and of the
+steps that it waits for. A step that follows a changed step therefore has another meaning, although
+its own specification is unchanged. A step that waits for one without a meaning, which always runs
+again, has no meaning either.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def with_results(
     """Add the sessions whose runs or results the steps use. ``results``: equal earlier sessions, by
     position. ``ids``: ids of the new sessions, by position.
 
-    A step uses a result only if all steps that it waits for do; otherwise those run again. Of equal
-    steps in one pipeline that may share live runs, the first one runs."""
+    A step uses a result only if all steps that it waits for do; otherwise those run again. If equal
+    steps in one pipeline may share live runs, the first of them runs."""
     taken: set[int] = set()
     first: dict[str, int] = {}
     found = []

@@ -1,4 +1,4 @@
-"""Merge and substitution of session templates. Pure.
+"""Merging and substitution of session templates. Pure.
 
 Merge order: template, then the defaults of the resource group, then the caller. Objects are merged
 deeply, lists and values replaced, and null removes a field.
@@ -20,7 +20,7 @@ MAX_BASES = 8
 _DEPTH = 32
 # Fields of a specification that do not affect what runs, and where.
 _NAMES = frozenset({"name", "user_labels"})
-# Fields of a specification whose values are texts.
+# Fields of a specification whose values are text.
 _TEXTS = frozenset({"command", "args", "env", "labels"})
 _BRACES = re.compile(r"\{\{\{\{|\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}|\{\{")
 
@@ -95,7 +95,7 @@ def validated_merge(
 def recorded_priority(
     template: TemplateSpec, defaults: Mapping[str, Any], overrides: Mapping[str, Any]
 ) -> int:
-    """Priority set by a template and the ``defaults`` of its resource group, for callers that may
+    """The priority set by a template and its resource group's ``defaults``, for callers that may
     not request it themselves; 0: none.
 
     It applies to the session of the template, not to one with another program: ``overrides`` void
@@ -109,7 +109,7 @@ def recorded_priority(
 
 
 def validated(fields: Mapping[str, Any]) -> SessionSpec:
-    """The specification of ``fields``. Raises ``InvalidInput`` with the name of the wrong field."""
+    """The specification of ``fields``. Raises ``InvalidInput`` that names the wrong field."""
     try:
         return SessionSpec.model_validate(fields)
     except ValidationError as error:
@@ -193,8 +193,8 @@ def _role(role: Role, values: Mapping[str, Any]) -> dict[str, Any]:
 def _substituted(value: Any, values: Mapping[str, Any], *, text_only: bool = False) -> Any:
     """``value`` with parameters in its strings replaced by their values.
 
-    A string that consists of one parameter keeps the parameter's type, unless ``text_only``. Raises
-    ``InvalidInput``."""
+    A string that consists of a single parameter keeps the parameter's type, unless ``text_only`` is
+    set. Raises ``InvalidInput``."""
     if isinstance(value, Mapping):
         return {
             name: _substituted(below, values, text_only=text_only or name in _TEXTS)

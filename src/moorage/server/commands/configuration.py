@@ -134,7 +134,7 @@ def config_history(
     home: HomeDir = None,
     output: OutputFormat = "table",
 ) -> None:
-    """Show the last 100 changes of the shared settings, and their authors."""
+    """Show the last 100 changes to the shared settings, and their authors."""
     from moorage.common.etcd import shared_settings
 
     check_output_format(output)
@@ -189,7 +189,7 @@ def _change(
     edit: Callable[[Mapping[str, Any], Collection[str]], dict[str, Any]],
 ) -> None:
     """Change the shared settings. ``edit`` returns the settings after the change, given the valid
-    ones and the names of all in etcd."""
+    settings and the names of all settings in etcd."""
     from moorage.common.etcd import shared_settings
 
     async def run(client: EtcdClient) -> SettingsChange:
@@ -204,7 +204,7 @@ def _change(
 
 
 def _usable(before: SharedSettings) -> dict[str, Any]:
-    """The valid settings. Invalid ones were written by hand: the next change removes them with a
+    """The valid settings. Invalid ones were written by hand; the next change removes them with a
     message."""
     usable: dict[str, Any] = {}
     for name, text in before.values.items():

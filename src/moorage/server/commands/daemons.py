@@ -65,7 +65,8 @@ def _manager_flags(dsn: str | None, listen: str | None) -> tuple[Flag, Flag]:
 
 
 def _print_first_key(key: str | None, home: Path) -> None:
-    """Print the first key only on a terminal: other outputs are logs, which more people read."""
+    """Print the first key only on a terminal, because other outputs are logs, which more people can
+    read."""
     if key is None:
         return
     file = home / "admin-key"

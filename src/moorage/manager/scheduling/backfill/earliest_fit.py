@@ -1,9 +1,9 @@
-"""Earliest fit: when a node has enough free for a request, by the known ends of its work, or by
-assumed ends where they are unknown.
+"""Earliest fit: when a node will have enough free for a request, judging by the known ends of its
+work, or by assumed ends where they are unknown.
 
-Work without a time limit counts as if it ended when it started, a service (``Running.endless``)
-never ends. So assumed ends do not move, and of two nodes with work without a time limit, the one
-that started it earlier counts as the earlier fit.
+Work without a time limit is assumed to end when it started; a service (``Running.endless``) never
+ends. Assumed ends therefore do not move, and of two nodes with work without a time limit, the one
+whose work started earlier is the earlier fit.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from moorage.manager.scheduling.core.model import AgentState, Running
 from moorage.manager.scheduling.placement.free_capacity import KERNELS, Allocations, FreeCapacity
 from moorage.manager.scheduling.placement.node_state import NodeState
 
-# Microseconds: a day. Work without a time limit that has run longer may not end soon.
+# A day in microseconds. Work without a time limit that has run longer than this may not end soon.
 LONG_RUN = 86_400_000_000
-# Assumed end of capacity that an agent has in use without details.
+# Assumed end of the use of capacity about which an agent reports no details.
 _UNKNOWN_END = 2**62
-# The assumed fit of a node that has enough free already: before all others.
+# The assumed fit of a node that already has enough free; it sorts before all others.
 FREE = -(2**62)
 
 
@@ -56,7 +56,7 @@ def earliest_fit(
 ) -> int | None:
     """Time from which ``demands`` fit on ``node`` together (Unix microseconds, not before ``now``).
 
-    None: unknown, or not earlier than ``before``.
+    None if unknown, or not earlier than ``before``.
     """
     if node.fits_all(demands, fraction):
         return now
@@ -80,10 +80,10 @@ def earliest_fit(
 def assumed_fit(
     node: NodeState, demands: tuple[Demand, ...], fraction: str, now: int
 ) -> int | None:
-    """Time from which ``demands`` fit on ``node`` together, by assumed ends where ends are unknown:
-    mostly a time in the past. None: not before services have ended.
+    """Time from which ``demands`` fit on ``node`` together, with assumed ends where ends are
+    unknown. It is usually in the past, and None if they do not fit before services have ended.
 
-    It gets no later while nothing new starts there, even when the node has emptied (``FREE``). So a
+    It gets no later while nothing new starts there, even once the node is empty (``FREE``), so a
     caller that orders nodes by it keeps the nodes that it has held free.
     """
     if node.fits_all(demands, fraction):
@@ -106,11 +106,11 @@ def assumed_fit(
 
 
 def assumed_key(at: int, rank: int, since: int) -> tuple[bool, int, int]:
-    """Sort key of nodes by ``assumed_fit``. Nodes whose work had run for very long at ``since``
-    come last: it may never end.
+    """Sort key of nodes by ``assumed_fit``. Nodes whose work had been running for very long at
+    ``since`` come last, because it may never end.
 
-    ``since`` stays the same while a session waits, or a held node would lose its place once its
-    work has run that long.
+    ``since`` stays the same while a session waits; otherwise a held node would lose its place once
+    its work had run that long.
     """
     return FREE < at < since - LONG_RUN, at, rank
 
@@ -156,7 +156,7 @@ def _free_timeline(agent: AgentState) -> list[tuple[int, Mapping[str, int]]]:
 
 
 def _assumed_timeline(node: NodeState) -> list[tuple[int, Mapping[str, int]]]:
-    """The same as ``_free_timeline``, with assumed ends. Services keep their resources."""
+    """Like ``_free_timeline``, but with assumed ends. Services keep their resources."""
     agent = node.agent
     if agent.assumed_timeline is None:
         assumed = [

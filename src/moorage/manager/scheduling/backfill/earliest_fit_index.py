@@ -1,8 +1,8 @@
 """Index of earliest fits: the first node with enough free for a shape, kept across passes.
 
-An entry depends on one agent only, and stays valid until that agent changes. A pass in which few
+An entry depends on only one agent, and stays valid until that agent changes. A pass in which few
 agents changed therefore updates few entries instead of recomputing the earliest fit on every node.
-``tests/model/test_planner.py`` holds it to a search over all nodes.
+``tests/model/test_planner.py`` compares it with a search over all nodes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from moorage.manager.scheduling.placement.resource_request import ResourceReques
 
 class _ShapeTable:
     """``by_time``: (earliest fit, rank), sorted. ``by_rank``: the same by node. ``log_position``:
-    the changes up to this position are applied."""
+    the changes up to this position have been applied."""
 
     __slots__ = ("by_rank", "by_time", "log_position")
 
@@ -46,10 +46,10 @@ class _ShapeTable:
             insort(self.by_time, (at, rank))
 
 
-# A shape without a table first probes this many nodes, those with the earliest release. A table
-# costs one earliest fit per node.
+# For a shape without a table, this many nodes are probed first: those with the earliest release. A
+# table costs one earliest fit per node.
 _MAX_PROBES = 64
-# Changes per node in the log after which all tables are dropped.
+# All tables are dropped once the log has this many changes per node.
 _MAX_LOGGED = 8
 
 
@@ -58,13 +58,13 @@ _Key = tuple[bool, int, int]
 
 
 class EarliestFitIndex:
-    """For sessions of a single kernel that any node of their feasible set could hold, and that fit
-    on none now.
+    """For single-kernel sessions that any node of their feasible set could hold, and that fit on
+    none now.
 
-    ``assumed``: whether to use assumed ends where ends are unknown. See ``assumed_key``.
+    ``assumed``: whether to use assumed ends where ends are unknown (see ``assumed_key``).
 
-    Tables know nothing of the current pass: they hold what the agents reported. Nodes on which this
-    pass has planned something are computed for each call.
+    The tables reflect what the agents reported, without the current pass. Nodes on which this pass
+    has planned something are computed on each call.
     """
 
     def __init__(self, fraction: str, nodes: list[NodeState], assumed: bool = False) -> None:
@@ -74,7 +74,7 @@ class EarliestFitIndex:
         self._tables: dict[Shape, _ShapeTable] = {}
         self._log: list[int] = []  # rank of the agent for each of its changes
 
-        # The first release of each node: a request that does not fit now does not fit before it.
+        # The first release on each node. A request that does not fit now cannot fit before it.
         self._first_release = [_first_end(node) for node in nodes]
         self._by_first_release = sorted(
             (at, rank) for rank, at in enumerate(self._first_release) if at is not None
@@ -139,7 +139,7 @@ class EarliestFitIndex:
     def _planned_fit(
         self, node: NodeState, demand: Demand, now: int, since: int, *, best: _Key | None
     ) -> _Key | None:
-        """Fit on a node on which this pass has planned something. None also if it is not better
+        """The fit on a node on which this pass has planned something; also None if it is no better
         than ``best``."""
         if not node.fits_when_empty(demand):
             return None
@@ -230,7 +230,7 @@ def _first_known(table: _ShapeTable, busy: Collection[int], now: int) -> _Key | 
 
 def _first_assumed(table: _ShapeTable, busy: Collection[int], since: int) -> _Key | None:
     """First assumed fit, in the order of ``assumed_key``: free nodes, then the others, then those
-    with very long work."""
+    with very long-running work."""
     by_time = table.by_time
     others = bisect_left(by_time, (FREE + 1,))
     recent = max(others, bisect_left(by_time, (since - LONG_RUN,)))

@@ -1,8 +1,8 @@
-"""Reservations: where and from when a blocked session will fit.
+"""Reservations: where a blocked session will fit, and from when.
 
-A blocked session may get a reservation at known ends. An overdue session has a right to agents on
-which nothing new delays it, whether or not an end is known. ``docs/scheduling.md`` states the bound
-that follows.
+A blocked session may get a reservation at known ends. An overdue session is entitled to agents on
+which nothing new delays it, whether or not an end is known. ``docs/scheduling.md`` states the
+resulting bound.
 """
 
 from __future__ import annotations
@@ -71,12 +71,13 @@ class Reserver:
         self._parts: list[Part] = [demands] if single_node else [(demand,) for demand in demands]
 
     def can_be_helped(self) -> bool:
-        """Whether it fits on agents that accept new work once all work that ends by itself has
-        ended there."""
+        """Whether it fits on the agents that accept new work, once all work there that ends by
+        itself has ended."""
         return self._can_come_free(self._acceptable()) is not None
 
     def at_known_ends(self) -> GuardedReservation | None:
-        """Reserve at the earliest known time, on unreserved nodes that have enough free then."""
+        """Reserve at the earliest known time, on unreserved nodes that will then have enough
+        free."""
         if self._index is not None:
             found = self._index.known.first(
                 self._pool, self._item.shape, self._now, self._guards_of.keys()
@@ -115,7 +116,7 @@ class Reserver:
 
     def by_holding(self, spare: int, before: int | None) -> GuardedReservation | None:
         """Hold the unreserved nodes that will probably be the first to have enough free, from an
-        unknown time on: no new work may use the scarce slots there. ``spare``: hold this many
+        unknown time on. No new work may use the scarce slots there. ``spare``: hold this many
         additional nodes. ``before``: only if all of them may have enough before this time.
 
         The same nodes are held until they are free, unless others become free first.
@@ -134,7 +135,7 @@ class Reserver:
         ]
 
     def behind_others(self) -> GuardedReservation | None:
-        """Reserve the remainder of nodes that are reserved for older sessions."""
+        """Reserve what remains of nodes that are reserved for older sessions."""
         nodes = self._can_come_free(sorted(self._acceptable(), key=self._reserved_until))
         if nodes is None:
             return None
@@ -158,7 +159,8 @@ class Reserver:
         single_kernel = self._item.shape.single_kernel
         for node in self._acceptable(self._guards_of.keys()):
             timeline = node.agent.free_timeline
-            # A single kernel fits nowhere now, so it fits on no node before the first end there.
+            # A single kernel fits nowhere now, so it cannot fit on a node before the first end
+            # there.
             if (
                 single_kernel
                 and best is not None
@@ -207,8 +209,8 @@ class Reserver:
         )
 
     def _held_nodes(self, count: int) -> tuple[int, list[NodeState]] | None:
-        """One node for each kernel, and more up to ``count`` if there are any; and the last assumed
-        fit among the nodes for the kernels."""
+        """One node for each kernel, plus more up to ``count`` if there are any, and the last
+        assumed fit among the kernels' nodes."""
         if self._index is not None:
             return self._held_by_index(self._index.assumed, count)
 
@@ -338,12 +340,12 @@ def _agent_ids(nodes: Iterable[NodeState]) -> tuple[AgentId, ...]:
 def reserve_overdue(
     reserver: Reserver, item: Pending, policy: Policy, now: int
 ) -> list[GuardedReservation]:
-    """The reservations of an overdue session, so that nothing new delays it; none if nobody can
-    help it now.
+    """An overdue session's reservations, which keep new work from delaying it; none if it cannot be
+    helped now.
 
-    It has a reservation at known ends, and holds nodes that may be free earlier: one for each
+    It gets a reservation at known ends, and holds nodes that may be free earlier: one for each
     kernel, and one more for each further ``max_skip_age`` that it waits, in case held nodes do not
-    empty. It never gives up a held node for a known end, because new work could bring such an end
+    empty. It never gives up a held node for a known end, because new work could produce such an end
     again and again. If other sessions hold all of its nodes, it comes after them.
     """
     known = reserver.at_known_ends()

@@ -15,8 +15,8 @@ class ReservationGuard:
 
     ``starts_at``: when the session starts (Unix microseconds), None if unknown. ``demands``: its
     needs on the node. ``capacity_at_start`` returns the capacity that will be free there at
-    ``starts_at`` without the session (the free capacity now if unknown); it is called at the first
-    request of another session.
+    ``starts_at`` without the session (the free capacity now if unknown); it is called on the first
+    request from another session.
     """
 
     __slots__ = (
@@ -48,7 +48,7 @@ class ReservationGuard:
         self._at_start: tuple[FreeCapacity, bool] | None = None
 
     def _expected(self) -> tuple[FreeCapacity, bool]:
-        """Capacity at the start, less the admitted allocations; and whether it sufficed at
+        """Capacity at the start, less the admitted allocations, and whether it sufficed at
         first."""
         if self._at_start is None:
             capacity = self._capacity_at_start()
@@ -59,8 +59,8 @@ class ReservationGuard:
         return self.starts_at is not None and ends_at is not None and ends_at <= self.starts_at
 
     def admits(self, allocations: Allocations, ends_at: int | None, kernels: int) -> bool:
-        """Whether the session is not delayed if ``kernels`` kernels take ``allocations`` from now
-        until ``ends_at`` (None: unknown).
+        """Whether the session can still start in time if ``kernels`` kernels take ``allocations``
+        from now until ``ends_at`` (None if unknown).
 
         They must end in time, or leave enough. If there is not enough even without them, they may
         not use the scarce slots.

@@ -1,12 +1,12 @@
 """Demands: resource requests as one integer per slot.
 
-A family of devices is packed into one number in 1/1000 of a device. A request for ``w`` whole
+A family of devices is packed into one number, in thousandths of a device. A request for ``w`` whole
 devices and a fraction ``p`` of another is ``w * 1000 + p``. An agent with ``n`` entirely free
-devices, whose most free used device has ``q`` left, has the packed capacity ``n * 1000 + q`` and
-can serve exactly the requests up to that number: a larger one lacks a whole device, or needs a
-fraction that no device has left. So "does it fit" and "does it request at least as much" are one
-integer comparison per slot. A property in ``tests/model/test_packed_capacity.py`` compares this
-with a search over the devices.
+devices, and with ``q`` left on the partly used device that has the most, has the packed capacity
+``n * 1000 + q`` and can serve exactly the requests up to that number: a larger one lacks a whole
+device, or needs a fraction that no device has left. So "does it fit" and "does it request at least
+as much" are one integer comparison per slot. A property test in
+``tests/model/test_packed_capacity.py`` compares this with a search over the devices.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from moorage.common.model.slots import WHOLE_DEVICE
 
 DEVICE_SUFFIX = ".device"
 SHARES_SUFFIX = ".shares"
-# Maximum per slot. An agent that reports more counts as having this much.
+# Maximum per slot. An agent that reports more is treated as having this much.
 MAX_AMOUNT = 2**63 - 1
 
 # (slot, amount) pairs, scarce slots first; devices as <family>.shares in 1/1000; without zeros.
@@ -26,7 +26,7 @@ Demand = tuple[tuple[str, int], ...]
 
 
 def slot_sort_key(slot: str) -> tuple[int, str]:
-    """Sort key of slots: devices first, then cpu, mem, and the rest by name. This is the order of
+    """Sort key for slots: devices first, then cpu, mem, and the rest by name. This is the order of
     scoring and of refusals."""
     return 0 if slot.endswith(SHARES_SUFFIX) else {"cpu": 1, "mem": 2}.get(slot, 3), slot
 
@@ -65,7 +65,7 @@ def sum_demands(demands: Iterable[Demand]) -> Demand:
 
 
 def packed_capacity(amounts: Iterable[int]) -> int:
-    """Largest request that devices with these free amounts can serve; all in 1/1000."""
+    """Largest request that devices with these free amounts can serve, all in thousandths."""
     whole = 0
     fraction = 0
     for amount in amounts:
@@ -86,6 +86,6 @@ def in_request_units(slot: str, *amounts: int) -> tuple[str, tuple[int, ...]]:
 
 
 def dominates(large: Demand, small: Demand) -> bool:
-    """Whether ``large`` requests at least as much as ``small`` of every slot."""
+    """Whether ``large`` requests at least as much of every slot as ``small``."""
     amounts = dict(large)
     return all(amounts.get(slot, 0) >= amount for slot, amount in small)

@@ -1,9 +1,9 @@
 """Input of the planner: agents, pending sessions and quotas as frozen values.
 
 All numbers are integers in base units: milli-cpu, bytes, and 1/1000 of a device
-(``common.model.slots``). Points in time are Unix microseconds, durations are microseconds. Nothing
-here reads a clock. Values that many passes need (shapes, packed capacities, sort keys) are computed
-once, when an object is created.
+(``common.model.slots``). Points in time are in Unix microseconds, durations in microseconds.
+Nothing here reads a clock. Values that many passes need (shapes, packed capacities, sort keys) are
+computed once, when an object is created.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from moorage.manager.scheduling.core.shape import OwnedShape, Shape, owned_shape
 
 
 class Allocation(NamedTuple):
-    """An amount of one slot. ``device_id`` is "" for scalar slots; the amount of a device is in
-    thousandths of it."""
+    """An amount of one slot. ``device_id`` is empty for scalar slots; the amount of a device is in
+    thousandths."""
 
     slot: str
     device_id: DeviceId
@@ -38,8 +38,8 @@ class DeviceState:
     """One device of an agent; amounts in 1/1000 of it. An unhealthy device keeps its work and gets
     no more.
 
-    A MIG slice is a device of a family of its own (like ``cuda-1g10gb.device``) with ``quantum``
-    1000, so it is allocated whole; ``parent`` names the device that it is a slice of.
+    A MIG slice is a device in its own family (like ``cuda-1g10gb.device``) with ``quantum`` 1000,
+    so it is allocated whole; ``parent`` names the device that it is a slice of.
     """
 
     device_id: DeviceId
@@ -47,10 +47,10 @@ class DeviceState:
     free: int
     capacity: int = 1000
     healthy: bool = True
-    numa: int | None = None  # NUMA node; None: not reported
+    numa: int | None = None  # NUMA node; None if not reported
     peers: frozenset[DeviceId] = frozenset()  # devices with a direct link to it (NVLink)
     parent: DeviceId = DeviceId("")
-    quantum: int = 1  # fractions are multiples of this; 1000: whole only
+    quantum: int = 1  # fractions are multiples of this; 1000 allows whole devices only
     minimum: int = 1  # the smallest fraction
 
 
@@ -61,7 +61,7 @@ class Running:
     session_id: SessionId
     kernel_id: KernelId
     allocations: tuple[Allocation, ...]
-    # The latest end (timeout, max lifetime, stop grace period); None: unknown.
+    # The latest end (timeout, max lifetime, stop grace period); None if unknown.
     ends_at: int | None = None
     started_at: int = 0
     priority: int = 10
@@ -70,13 +70,14 @@ class Running:
     endpoint_id: EndpointId | None = None
     preemptible: bool = False
     terminating: bool = False  # it is being stopped, so it is no longer a preemption victim
-    # Microseconds from its stop to its end at the latest: to save its state, and its stop grace
-    # period. None: not known.
+    # Maximum microseconds from its stop to its end: time to save its state, and its stop grace
+    # period. None if unknown.
     stop_time: int | None = None
 
     @property
     def endless(self) -> bool:
-        """Whether it is a service: it does not end by itself, so nobody waits for its end."""
+        """Whether it is a service, which does not end by itself, so that waiting for its end is
+        useless."""
         return self.ends_at is None and self.endpoint_id is not None and not self.terminating
 
 
@@ -127,7 +128,7 @@ class AgentState:
     """Agent at the time of the snapshot. ``free`` and ``capacity`` hold scalar slots (cpu, mem).
 
     An agent that is not ``available`` is silent, lost or not ready; one that is ``draining`` is
-    cordoned or being emptied; on one that is ``fenced`` abandoned work may still use the devices.
+    cordoned or being emptied; on one that is ``fenced``, abandoned work may still use the devices.
     None of these gets new work, but their capacity still distinguishes "not now" from "never".
     """
 
@@ -140,10 +141,12 @@ class AgentState:
     available: bool = True
     draining: bool = False
     fenced: bool = False
-    dials_out: bool = False  # its kernels are reached over its own connections, by proxies only
-    arch: str = ""  # like x86_64; "": not reported
+    dials_out: bool = (
+        False  # its kernels are reached only over its own connections, and only by proxies
+    )
+    arch: str = ""  # like x86_64; empty if not reported
     labels: Mapping[str, str] = field(default_factory=dict)
-    max_kernels: int | None = None  # None: no limit
+    max_kernels: int | None = None  # None means no limit
     kernels: int = 0  # live kernels
     running: tuple[Running, ...] = ()  # the live kernels where details are known; in any order
     packed: PackedCapacity = field(init=False, repr=False, compare=False)
@@ -183,8 +186,8 @@ def _pack(agent: AgentState) -> PackedCapacity:
     families = {}
     unhealthy = dict[str, int]()
     for family, devices in by_family.items():
-        # An unhealthy device may recover: it is not free now, but counts towards the capacity that
-        # could ever fit.
+        # An unhealthy device may recover: it is not free now, but it counts towards what could ever
+        # fit.
         available = tuple([d.free if d.healthy else 0 for d in devices])
         linked = any(d.numa is not None or d.peers for d in devices)
         families[family] = DeviceFamily(tuple(devices), available, linked)
@@ -228,30 +231,30 @@ class Pending:
     revision: int
     priority: int  # 0..100, higher goes first
     created: int
-    retries: int  # number of times it was refused for capacity
+    retries: int  # how often it was refused for lack of capacity
     runtime: str
     engine: str
     slots: Mapping[str, int]
     avoid: frozenset[AgentId] = frozenset()  # agents where a start of this session failed
     user: str = ""
     project: str = ""
-    session_type: str = ""  # "": session types are not restricted
+    session_type: str = ""  # empty if session types are not restricted
     # For a cluster session. single-node: all kernels on one agent; multi-node: each on another
     # agent. All or nothing.
     sub_kernels: tuple[KernelRequest, ...] = ()
     mode: Literal["single-node", "multi-node"] = "single-node"
     arch: str = ""  # "": any
     labels: Mapping[str, str] = field(default_factory=dict)  # an agent must have all of these
-    designated: frozenset[AgentId] = frozenset()  # only these agents; empty: any
-    time_limit: int | None = None  # it runs no longer than this once placed; None: no limit
+    designated: frozenset[AgentId] = frozenset()  # only these agents; empty means any
+    time_limit: int | None = None  # once placed, it runs no longer than this; None means no limit
     endpoint_id: EndpointId | None = None  # replicas of one endpoint are spread or packed
     not_before: int | None = None  # end of the retry backoff
     starts_at: int | None = None  # begin time set by the user
     dependencies: Literal["met", "unmet", "failed"] = "met"
     waits_on: tuple[SessionId, ...] = ()  # the dependencies that are unmet or failed
     earlier_agents: tuple[AgentId, ...] = ()  # where an earlier attempt may still be running
-    bypassed: int = 0  # times that another session started before it while it was the blocked head
-    # when it last entered the queue; 0: when it was created
+    bypassed: int = 0  # how often another session started before it while it was the blocked head
+    # when it last entered the queue; 0 means when it was created
     waiting_since: int = 0
     node_seconds: int = 0  # for a job of a site: its maximum use, nodes times walltime
     # Derived once, because a session is considered in many passes.
@@ -262,8 +265,8 @@ class Pending:
     owned_shape: OwnedShape = field(init=False, repr=False, compare=False)
     # Only capacity and quotas can hold it back, and any agent that satisfies its shape will do.
     unconstrained: bool = field(init=False, repr=False, compare=False)
-    # The owned shape if unconstrained, else None: members of a class are refused for the same
-    # reason, as long as capacity and quotas do not change.
+    # The owned shape if unconstrained, otherwise None. Members of a class are refused for the same
+    # reason as long as capacity and quotas do not change.
     equivalence_class: OwnedShape | None = field(init=False, repr=False, compare=False)
     # Unconstrained, with a single kernel and not a replica: the best agent by score takes it.
     fast_path: bool = field(init=False, repr=False, compare=False)
@@ -312,32 +315,32 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """The limits of a user, a project or the resource group, and their use."""
+    """The limits of a user, a project or the resource group, and how much of them is used."""
 
     scope: Literal["user", "project", "group"]
     name: str
-    # Per slot, in request units; <family>.device and <family>.shares are added up. 0: none. Absent:
-    # no limit.
+    # Per slot, in request units; <family>.device and <family>.shares are added up. 0 means none may
+    # be used; an absent slot is unlimited.
     limits: Mapping[str, int] = field(default_factory=dict)
     used: Mapping[str, int] = field(default_factory=dict)
-    # limit on live sessions that are not pending; 0: none. None: no limit
+    # limit on live sessions that are not pending; None means no limit
     sessions: int | None = None
     running: int = 0  # sessions that count against it
     # The parts of ``used`` and ``running`` in other resource groups. Planning does not need them,
     # replay does.
     used_elsewhere: Mapping[str, int] = field(default_factory=dict)
     running_elsewhere: int = 0
-    # Limit on what jobs of sites use in a month. 0: none. None: no limit.
+    # Limit on what site jobs use in a month; None means no limit.
     node_seconds: int | None = None
-    # In this month: the use of jobs so far, and the use that live ones may still add.
+    # This month: what jobs have used so far, and what live ones may still use.
     node_seconds_used: int = 0
     month_ends: int = 0  # when it is reset to 0
 
 
 @dataclass(frozen=True, slots=True)
 class PendingChanges:
-    """Differences of the pending sessions from those of the previous snapshot, which had the
-    previous number. A reader that has not seen that one compares all sessions."""
+    """How the pending sessions differ from those of the previous snapshot, which had the previous
+    number. A reader that has not seen that snapshot compares all sessions."""
 
     number: int
     # sessions that are new, were read again, or could not be placed
@@ -364,7 +367,7 @@ class Snapshot:
     quotas: tuple[Quota, ...] = ()
     # round-robin: the agent chosen last, by requested architecture
     cursors: Mapping[str, AgentId] = field(default_factory=dict)
-    # drf: what each user (or project) holds in this group, per slot; None: the sum over
+    # drf: what each user (or project) holds in this group, per slot; None means the sum over
     # AgentState.running
     usage: Mapping[str, Mapping[str, int]] | None = None
     changes: PendingChanges | None = field(default=None, compare=False)

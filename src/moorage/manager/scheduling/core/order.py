@@ -17,8 +17,8 @@ UNBOUNDED = 2**63
 
 
 class PendingQueue(Protocol):
-    """Yields each pending session once. Placements are reported back, because they may change the
-    next one."""
+    """Yields each pending session once. Placements are reported back, because they may change which
+    one is next."""
 
     def __iter__(self) -> Iterator[Pending]: ...
 
@@ -26,7 +26,7 @@ class PendingQueue(Protocol):
 
 
 def is_overdue(item: Pending, policy: Policy, now: int) -> bool:
-    """Whether no younger session may delay it any more. ``now``: Unix microseconds."""
+    """Whether no younger session may delay it any longer. ``now``: Unix microseconds."""
     if policy.max_bypasses is not None and item.bypassed >= policy.max_bypasses:
         return True
     return policy.max_skip_age is not None and now - item.queued_since >= policy.max_skip_age
@@ -37,8 +37,8 @@ OVERDUE = -101
 
 
 def overdue_key(item: Pending) -> tuple[int, int, str]:
-    """Key of an overdue session: it orders by age, whatever the priority and the strategy. So no
-    stream of other sessions, however important, gets between it and older ones."""
+    """Key of an overdue session: it orders by age, whatever the priority and the strategy, so that
+    no stream of other sessions, however important, gets between it and older ones."""
     return OVERDUE, item.queued_since, item.session_id
 
 
@@ -46,7 +46,7 @@ def split_overdue(
     pending: Iterable[Pending], policy: Policy, now: int
 ) -> tuple[list[Pending], list[Pending]]:
     """The overdue sessions, oldest first, and the others in the order of their queue keys."""
-    # Inlined ``is_overdue``: most plans have thousands of sessions, and none is overdue.
+    # Inlined ``is_overdue``: most plans have thousands of sessions, none of them overdue.
     since = -1 if policy.max_skip_age is None else now - policy.max_skip_age
     bypasses = UNBOUNDED if policy.max_bypasses is None else policy.max_bypasses
     ordered = sorted(pending, key=_by_queue_key)
@@ -63,9 +63,9 @@ def sort_pending(pending: Iterable[Pending], policy: Policy, now: int = 0) -> li
     """Overdue sessions first, in the order of their age. Then higher priority first, then older
     first (lifo: younger first), then by id.
 
-    With ``hol=skip``, a session that was refused for capacity ``num_retries_to_skip`` times moves
-    behind the others of its own priority, never behind another priority: it is tried later, not
-    skipped.
+    With ``hol=skip``, a session that was refused for lack of capacity ``num_retries_to_skip`` times
+    moves behind the others of its own priority, never behind another priority: it is tried later,
+    not skipped.
     """
     late, ordered = split_overdue(pending, policy, now)
     if policy.strategy == "lifo":
@@ -90,7 +90,7 @@ class FixedQueue:
         """Placements have no effect on the order."""
 
 
-# Dominant shares are compared as integers: this is all of a resource.
+# Dominant shares are compared as integers, where this is all of a resource.
 FULL_SHARE = 10**12
 
 

@@ -17,14 +17,14 @@ CUSTOM = "custom:"
 
 @dataclass(frozen=True, slots=True)
 class Preemption:
-    """Preemption of running sessions for a session of higher priority.
+    """Preemption of running sessions in favor of one of higher priority.
 
     Victims are preemptible sessions of strictly lower priority: the lowest first, then by
-    ``order``. They may belong to anybody, or only to the same project or user. A policy without
-    this preempts nothing.
+    ``order``. They may belong to anyone, or only to the same project or user. A policy without this
+    preempts nothing.
 
-    ``grace`` (microseconds): work that ends by itself within this time is awaited, and nothing is
-    stopped instead. It also replaces an unknown ``Running.stop_time``.
+    ``grace`` (microseconds): if work that ends by itself within this time frees enough, the session
+    waits for it and nothing is stopped. It also replaces an unknown ``Running.stop_time``.
     """
 
     how: Literal["requeue", "end"] = "requeue"
@@ -43,17 +43,17 @@ class Preemption:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """``hol`` (head of line): the effect of a session that was refused for capacity on the sessions
+    """``hol`` (head of line): how a session that was refused for lack of capacity affects those
     behind it.
 
     strict: it ends the pass. skip: it is skipped, and tried after the others of its priority once
-    it was refused ``num_retries_to_skip`` times (0: it ends the pass). backfill: it gets a
-    reservation at the earliest known time, and sessions behind it may start if they do not delay
-    that.
+    it has been refused ``num_retries_to_skip`` times (with 0, it ends the pass). backfill: it gets
+    a reservation at the earliest known time, and sessions behind it may start if they do not delay
+    it.
 
-    The wait is bounded: a session is overdue when it was overtaken ``max_bypasses`` times as the
-    head, or has waited for ``max_skip_age`` (microseconds). Then no younger one may delay it. None:
-    no bound.
+    The wait is bounded: a session is overdue once it has been overtaken ``max_bypasses`` times as
+    the head, or has waited for ``max_skip_age`` (microseconds). From then on, no younger one may
+    delay it. None means no bound.
     """
 
     hol: Literal["strict", "skip", "backfill"] = "backfill"
@@ -70,12 +70,12 @@ class Policy:
     share_by: Literal["user", "project"] = "user"  # drf: the owner of a share
     # drf: by user or project; 1 where absent
     weights: Mapping[str, int] = field(default_factory=dict)
-    session_types: frozenset[str] | None = None  # allowed types; None: all
+    session_types: frozenset[str] | None = None  # allowed types; None means all
     # scored first, in this order; then devices, cpu, mem, the rest
     slot_priority: tuple[str, ...] = ()
     exclusive: tuple[
         frozenset[str], ...
-    ] = ()  # sets of device families of which a session may request one only
+    ] = ()  # sets of device families of which a session may request only one
     preemption: Preemption | None = None
 
     def __post_init__(self) -> None:
@@ -107,7 +107,7 @@ class Policy:
 
     @property
     def custom(self) -> str | None:
-        """Name of the custom selector, an entry point; None: a built-in selection."""
+        """Name of the custom selector, an entry point; None for a built-in selection."""
         return (
             self.agent_selection.removeprefix(CUSTOM)
             if self.agent_selection.startswith(CUSTOM)

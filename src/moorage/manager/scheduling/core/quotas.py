@@ -1,4 +1,4 @@
-"""Quotas: the remainder of each limit while a plan is made."""
+"""Quotas: what remains of each limit while a plan is made."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def _limits(
 
 
 class QuotaBalance:
-    """One quota. ``remaining``: the remainder of each limited slot, then of the sessions if
-    limited, then of the node-seconds if limited.
+    """One quota. ``remaining``: what remains of each limited slot, then of the sessions if limited,
+    then of the node-seconds if limited.
 
     ``remaining`` is updated in place and never replaced: ``Quotas`` keeps references to it.
     """

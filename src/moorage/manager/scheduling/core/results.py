@@ -201,8 +201,9 @@ class Reservation:
     order).
 
     ``basis``: "ends": enough running work has ended by ``starts_at``. "held": no end is known, but
-    the session was overtaken or has waited as much as the policy allows, so new work may not take
-    what it lacks there; ``starts_at`` is None. "preemption": the victims are gone by ``starts_at``.
+    the session has been overtaken as often or has waited as long as the policy allows, so new work
+    may not take what it lacks there; ``starts_at`` is None. "preemption": the victims are gone by
+    ``starts_at``.
     """
 
     session_id: SessionId
@@ -220,7 +221,7 @@ class Victim:
     session_id: SessionId
     for_session: SessionId
     how: Literal["requeue", "end"]
-    grace: int  # microseconds until its kernels have ended at the latest
+    grace: int  # maximum microseconds until its kernels have ended
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
 """Incremental planning: planners that are kept between passes and examine only what changed.
 
-Pure. The plans are those of ``planning.plan``: a property of the tests holds them to it.
+Pure. The plans equal those of ``planning.plan``, which a property test checks.
 """

@@ -24,7 +24,7 @@ from moorage.manager.scheduling.planning.refusal_cache import RefusalCache
 from moorage.manager.scheduling.planning.scheduling_pass import SchedulingPass
 
 _Entry = tuple[QueueKey, ShapeQueue]
-# Sorts after the keys of all overdue sessions, and before all others.
+# Sorts after the keys of all overdue sessions and before all others.
 _NOT_OVERDUE = (OVERDUE + 1,)
 
 
@@ -34,8 +34,8 @@ class ChangedQueue:
     Merges two heaps of shape queues by their next session. ``_open_heap``: shapes that may be
     placed. ``_blocked_heap``: shapes that capacity refused, needed only until enough overdue
     sessions have reservations and the pass has a head: the first refused session that is not
-    overdue. ``individual``: by key, the sessions that share no answer with others; each has its
-    turn.
+    overdue. ``individual``: by key, the sessions that share no answer with others; each is
+    examined.
     """
 
     def __init__(
@@ -110,8 +110,8 @@ class ChangedQueue:
                 denied = []
 
     def _cursor(self, key: QueueKey, queue: ShapeQueue, heap: list[_Entry]) -> ShapeCursor | None:
-        """Cursor of a shape. None: the shape has been refused since, and is only needed to
-        determine who is blocked."""
+        """Cursor of a shape. None if the shape has been refused since, and is needed only to
+        determine which sessions are blocked."""
         if heap is self._open_heap and queue.shape not in self._live:
             refusal = self._refusals.get(queue.shape)
             if refusal is None or refusal.is_capacity:
@@ -153,7 +153,7 @@ class ChangedQueue:
         """Heap of the shapes refused for capacity, with the first session that the pass needs to
         see: an overdue one that may get a reservation, or the one that becomes the head.
 
-        Empty if it needs none."""
+        Empty if the pass needs none."""
         blocked = self._pass.blocked
         has_head = self._pass.head.session is not None
         heads = self._index.heads

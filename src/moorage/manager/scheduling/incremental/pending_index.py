@@ -94,8 +94,8 @@ class PendingIndex:
         if len(items) == 1:
             self._update_head(owner)
         elif not owner.unsorted and owner.key(item) < owner.key(items[-2]):
-            # Rare, because the youngest session usually comes last. Sorted once for all added
-            # sessions.
+            # Rare, because the youngest session usually comes last. The queue is sorted once for
+            # all added sessions.
             owner.unsorted = True
             self._unsorted.append(owner)
 
@@ -174,8 +174,8 @@ def _quota_names(owner: OwnerQueue) -> tuple[tuple[str, str], ...]:
 
 
 class ShapeCursor:
-    """Position of one pass in a shape queue, which it does not change. Merges the owner queues by
-    key."""
+    """Position of one pass in a shape queue, which the pass does not change. Merges the owner
+    queues by key."""
 
     __slots__ = ("_heap", "_position", "queue")
 

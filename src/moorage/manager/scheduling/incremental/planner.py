@@ -1,9 +1,9 @@
 """Incremental planner: receives changes, and examines only the sessions that they may affect.
 
 Its plans equal those of ``plan`` (``tests/model/test_planner.py`` compares every step of random
-histories). It does not reexamine sessions that were refused for capacity: they stay refused until
-an agent changes so that they fit on it. Of ten thousand pending sessions, it examines those that an
-agent with new capacity could take, and the first of the others, which has the right to a
+histories). It does not reexamine sessions that were refused for lack of capacity: they stay refused
+until an agent changes so that they fit on it. Of ten thousand pending sessions, it examines those
+that an agent with new capacity could take, and the first of the others, which is entitled to a
 reservation.
 
 Invariants between passes:
@@ -38,7 +38,7 @@ from moorage.manager.scheduling.planning.plan import plan
 from moorage.manager.scheduling.planning.refusal_cache import RefusalCache
 from moorage.manager.scheduling.planning.scheduling_pass import SchedulingPass
 
-# Number of entries that ``IncrementalPlanner`` keeps for sessions that are not pending any more.
+# Number of entries that ``IncrementalPlanner`` keeps for sessions that are no longer pending.
 _MIN_DUE = 1_000
 
 
@@ -48,7 +48,7 @@ class IncrementalPlanner:
     Report changes with the ``update_`` methods, then call ``plan``. A plan lists the examined
     sessions. A session that it omits waits as before; a session that is refused as before may get
     the numbers of an earlier pass. Planning does not change the reported state: the results of a
-    place (an agent with less capacity, a session that is not pending any more) must be reported as
+    place (an agent with less capacity, a session that is no longer pending) must be reported as
     well.
 
     Sessions with their own constraints and clusters are examined individually in each pass.
@@ -77,7 +77,7 @@ class IncrementalPlanner:
 
         # a heap: times at which each of the others becomes overdue by age
         self._due: list[tuple[int, SessionId]] = []
-        self._pool: NodePool | None = None  # None: too many agents changed to keep it
+        self._pool: NodePool | None = None  # None if too many agents changed to keep it
         self._balances = Quotas(group, ())
         self.is_incremental = (
             (policy.strategy, policy.hol) == ("fifo", "backfill")

@@ -1,5 +1,5 @@
-"""Planner cache: one incremental planner per resource group, updated with the difference of two
-snapshots.
+"""Planner cache: one incremental planner per resource group, updated with the difference between
+two snapshots.
 
 The store reports which agents and pending sessions may have changed. Without this report, all of
 them are compared; most are the same objects as in the previous pass, so identity is compared first.
@@ -160,7 +160,7 @@ class PlannerCache:
         return len(changes.changed) + len(changes.gone)
 
     def pending(self, group: str) -> Mapping[SessionId, Pending]:
-        """Pending sessions for which the last plan of the group was made."""
+        """The pending sessions for which the group's last plan was made."""
         return self._cached[group].pending
 
     def forget(self, group: str) -> None:

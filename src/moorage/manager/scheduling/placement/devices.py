@@ -27,10 +27,10 @@ class FreeDevices:
 def choose_devices(devices: FreeDevices, amount: int, fraction: str) -> DeviceShares:
     """Devices for ``amount`` (1/1000), which must fit.
 
-    A request for whole devices and a fraction: with ``fraction`` "even" in equal pieces if the
-    devices have enough free for that; else as many whole devices as it makes, and one fraction. The
-    fraction goes to the fullest device that can take it ("fill"), so that a whole device is split
-    only if no used one has enough left, or to the emptiest ("even").
+    A request for whole devices and a fraction: with ``fraction`` "even", it gets equal pieces if
+    the devices have enough free for that; otherwise it gets as many whole devices as possible and
+    one fraction. The fraction goes to the fullest device that can take it ("fill"), so that a whole
+    device is split only if no used one has enough left, or to the emptiest ("even").
     """
     free = devices.free
     if amount == WHOLE_DEVICE and not devices.linked:
@@ -82,9 +82,9 @@ def _equal_pieces(devices: FreeDevices, amount: int, count: int) -> DeviceShares
 
 
 def _nearby(devices: FreeDevices, count: int) -> list[int]:
-    """Choose ``count`` whole devices from one island of direct links (NVLink), else from one NUMA
-    node, else from few nodes. The smallest set that suffices is used, so that larger sets stay
-    intact for larger requests."""
+    """Choose ``count`` whole devices from one island of direct links (NVLink), otherwise from one
+    NUMA node, otherwise from few nodes. The smallest set that suffices is used, so that larger sets
+    stay intact for larger requests."""
     free = [index for index, left in enumerate(devices.free) if left >= WHOLE_DEVICE]
     if not devices.linked or len(free) <= count:
         return free[:count]

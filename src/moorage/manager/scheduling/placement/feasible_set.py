@@ -84,7 +84,8 @@ def unmet_constraint(
 def unschedulable_reason(agent: AgentState, *, direct: bool) -> RefusalKind | None:
     """Why the agent accepts no new work at present. ``direct``: see ``NodeConstraints``.
 
-    The way to reach an agent may change, so a session waits for that as for the end of a drain."""
+    The way to reach an agent may change, so a session waits for that just as it waits for a drain
+    to end."""
     if direct and agent.dials_out:
         return RefusalKind.DIALS_OUT
     if agent.fenced:
@@ -205,8 +206,8 @@ class Infeasibility:
         )
 
     def applies_to(self, demand: Demand) -> bool:
-        """Whether it also holds for a larger request: that one might never fit, where this one only
-        does not fit now."""
+        """Whether the refusal also applies to a larger request, which might never fit where this
+        one merely does not fit now."""
         if self.reason is Reason.INFEASIBLE or not self.candidates:
             return True
 

@@ -21,10 +21,10 @@ Allocations = tuple[Allocation, ...]
 class FreeCapacity:
     """Free amounts as one number per slot (``free``), and per device once something is allocated.
 
-    ``free`` belongs to the agent's ``PackedCapacity`` until the first write: most agents give
-    nothing in most plans, so they need no copy. Read it directly, write it only through
-    ``writable_free``. ``free_shared`` says whether it still is the agent's. For the same reason the
-    free amounts of single devices are materialized on first use. Invariant: ``free[family] ==
+    ``free`` belongs to the agent's ``PackedCapacity`` until the first write: most plans allocate
+    nothing on most agents, so these need no copy. Read it directly, write it only through
+    ``writable_free``. ``free_shared`` states whether it is still the agent's. For the same reason
+    the free amounts of single devices are materialized on first use. Invariant: ``free[family] ==
     free_devices[family].packed()``.
     """
 
@@ -155,7 +155,7 @@ class FreeCapacity:
 
     def select_all(self, demands: Iterable[Demand], fraction: str) -> list[Allocations] | None:
         """Allocations of each kernel of a cluster if all fit here together, in the order of
-        ``demands``, else None. Large kernels choose first."""
+        ``demands``, otherwise None. Large kernels choose first."""
         demands = list(demands)
         if len(demands) == 1:
             return [self.select(demands[0], fraction)] if self.fits(demands[0]) else None

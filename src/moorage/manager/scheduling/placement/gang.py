@@ -22,7 +22,7 @@ Assignment = list[tuple[NodeState, Allocations]]
 
 
 def lower_bound(demands: Sequence[Demand]) -> Demand:
-    """Free capacity that a node needs at least to hold all of ``demands``: necessary, not
+    """The minimum free capacity that a node needs to hold all of ``demands``. It is necessary, not
     sufficient, and cheap to search for.
 
     Fractions may share a device, so only the largest one counts."""
@@ -129,8 +129,7 @@ def diagnose_gang(
         if not _would_fit(
             usable, demands, single_node=single_node, fraction=fraction, include_unhealthy=False
         ):
-            # Only capacity is missing if the agents that accept new work suffice once they are
-            # empty.
+            # Only capacity is missing if the agents that accept new work would suffice once empty.
             anywhere = replace(item, avoid=frozenset())
             nodes = [
                 node for node in feasible.nodes if accepts_node(anywhere, node, pool.quantized)
@@ -144,8 +143,8 @@ def diagnose_gang(
     refusals = infeasibility.refusals(required)
     fitting = sum(1 for _ in pool.candidates(item, required))
     if fitting:
-        # Each of these nodes could take one of the kernels, or all of them by the sum of their
-        # sizes.
+        # Each of these nodes could take one of the kernels, or, judging by the sum of their sizes,
+        # all of them.
         refusals = (
             *(
                 refusal

@@ -136,7 +136,7 @@ class NodePool:
     def assign(
         self, node: NodeState, allocations: Allocations, ends_at: int | None, kernels: int = 1
     ) -> None:
-        """Allocate these devices and amounts of ``node`` until ``ends_at`` (None: unknown)."""
+        """Allocate these devices and amounts of ``node`` until ``ends_at`` (None if unknown)."""
         node.deduct(allocations, kernels)
         self._allocated(node, allocations, ends_at)
 
@@ -180,7 +180,7 @@ class NodePool:
 
     def reserve(self, node: NodeState, session_id: str) -> None:
         """Exclude ``node`` from the candidates: it is reserved for a session, and its guard decides
-        about others."""
+        which others may use it."""
         self._index.remove(node)
         node.reserved = True
         node.reserved_for = session_id

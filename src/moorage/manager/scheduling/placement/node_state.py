@@ -99,8 +99,8 @@ class NodeState(FreeCapacity):
         )
 
     def when_empty(self, include_unhealthy: bool = False) -> FreeCapacity:
-        """Free capacity once everything on it has ended. ``include_unhealthy``: also if its
-        unhealthy devices have recovered."""
+        """Free capacity once everything on it has ended. ``include_unhealthy``: as if its unhealthy
+        devices had recovered too."""
         families = {
             name: family._replace(
                 free=tuple(

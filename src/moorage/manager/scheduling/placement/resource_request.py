@@ -48,11 +48,11 @@ class ResourceRequest:
         self._devices, self._scalars, self._scalar_allocations, self._whole = parts
 
     def allocate_on(self, node: NodeState, fraction: str) -> tuple[Allocations, bool]:
-        """``node.allocate(demand)``, which must fit, with less work per call.
+        """Like ``node.allocate(demand)``, which must fit, but with less work per call.
 
-        Also returns whether the node's score key decreases by exactly ``packed``. That is so if
-        only scalar slots and entirely used up devices were taken: a device with a rest changes the
-        packed capacity of its family by another amount.
+        Also returns whether the node's score key decreases by exactly ``packed``. This is the case
+        if only scalar slots and entirely used devices were taken: a device with something left
+        changes the packed capacity of its family by another amount.
         """
         free = node.writable_free()
         requested = self._devices

@@ -1,4 +1,4 @@
-"""Round-robin selection: nodes by agent id, beginning after the one chosen last for the requested
+"""Round-robin selection: nodes by agent id, starting after the one chosen last for the requested
 architecture."""
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ nodes as tuples of amounts would, and one subtraction computes all digits of a d
   views only record the node, and sort it again at their next search.
 
 ``dispersed`` stores complements (``MAX_AMOUNT`` minus what is free), so that the node with the most
-free capacity comes first, except of unrequested devices. ``tests/model/test_score_index.py`` holds
-the index to ``min()`` over a plain key.
+free capacity comes first, except for unrequested devices. ``tests/model/test_score_index.py``
+compares the index with ``min()`` over a plain key.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class ScoreIndex:
     """``concentrated`` prefers the node with the least free capacity on which the request fits,
     ``dispersed`` the one with the most.
 
-    Both prefer nodes with fewer device families that were not requested, and among those with as
-    many, nodes with fewer free devices of them, so that work without GPUs does not take the CPUs
-    that GPUs need. Ties go to the smaller agent id. Reserved nodes are in no view.
+    Both prefer nodes with fewer device families that were not requested, and among equals, nodes
+    with fewer free devices of those families, so that work without GPUs does not take the CPUs that
+    GPUs need. Ties go to the smaller agent id. Reserved nodes are in no view.
     """
 
     def __init__(
@@ -283,7 +283,7 @@ class ScoreView:
 
     def _key(self, node: NodeState) -> ScoreKey:
         # While a node's amounts are still those of its agent, the packed number is kept with the
-        # agent: most agents are the same objects in the next pass.
+        # agent, because most agents are the same objects in the next pass.
         cache = node.agent.packed.score_keys
         key = cache.get(self._slots) if node.free_shared else None
         if key is None:

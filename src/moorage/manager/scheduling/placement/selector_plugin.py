@@ -22,10 +22,10 @@ class Candidate:
     free: Mapping[str, int]
 
 
-# Chooses among the candidates, which are sorted by agent id. None: the session waits.
+# Chooses among the candidates, which are sorted by agent id. None means that the session waits.
 Selector = Callable[[Sequence[Candidate], Pending], AgentId | None]
 
-# Lines of Python that a selector may execute per choice: the planner waits for it.
+# Lines of Python that a selector may execute per choice. The planner waits for it.
 MAX_LINES = 200_000
 
 

@@ -22,7 +22,7 @@ _ANY_AGENT: frozenset[AgentId] = frozenset()
 
 
 class BlockedSessions:
-    """Sessions that wait for capacity. A session that nobody can help blocks no other, and its
+    """Sessions that wait for capacity. A session that cannot be helped blocks no other, and its
     right to a reservation passes to the next session."""
 
     def __init__(
@@ -67,8 +67,8 @@ class BlockedSessions:
         return self._holding < MAX_HOLDING
 
     def reserve(self, item: Pending, *, overdue: bool, first: bool) -> Sequence[GuardedReservation]:
-        """Reservations to which the session has a right: an overdue one holds agents, and the
-        ``first`` blocked one gets some at known ends if the policy says so."""
+        """Reservations to which the session is entitled: an overdue one holds agents, and the
+        ``first`` blocked one gets some at known ends if the policy allows it."""
         if self._policy.hol == "strict":
             return ()
 

@@ -13,9 +13,9 @@ from moorage.manager.scheduling.core.shape import OwnedShape, Shape
 class HoldCache:
     """The holds of one pass that other sessions share.
 
-    ``of_class``: holds by equivalence class. A pass looks into it for each session, so most of ten
-    thousand sessions cost one dictionary look-up. The key None, of sessions with constraints, is
-    never present.
+    ``of_class``: holds by equivalence class. A pass consults it for each session, so that most of
+    ten thousand sessions cost one dictionary look-up. The key None, of sessions with constraints,
+    is never present.
 
     Two events void a hold: a new reservation (``clear``), and a charge to a quota that applies
     to the class (``charge`` drops its classes, because a hold reports how much of a quota is used).

@@ -6,7 +6,7 @@ from __future__ import annotations
 from moorage.manager.scheduling.core.demand import Demand, dominates
 from moorage.manager.scheduling.core.model import Pending
 
-# Number of demands that are kept to refuse larger ones.
+# How many demands are kept to refuse larger ones.
 _MAX_SMALLEST = 64
 
 

@@ -25,8 +25,8 @@ def plan(
 
     ``now``: Unix microseconds. ``selectors``: custom selectors by name, for policies that use one.
 
-    ``policy.hol`` decides how a session that was refused for capacity affects those behind it. Any
-    other refusal blocks no other session and does not count as a retry.
+    ``policy.hol`` decides how a session that was refused for lack of capacity affects those behind
+    it. Any other refusal blocks no other session and does not count as a retry.
     """
     pool = NodePool(snapshot.agents, policy, snapshot.cursors, selectors)
     quotas = Quotas(snapshot.group, snapshot.quotas)

@@ -1,5 +1,5 @@
-"""Preemption: the running sessions that are stopped for a session of higher priority, and what this
-frees when.
+"""Preemption: the running sessions that are stopped in favor of one of higher priority, what this
+frees, and when.
 
 The victims of a request are, among all sets of preemptible sessions of lower priority whose end
 lets it fit:
@@ -42,9 +42,9 @@ from moorage.manager.scheduling.planning.victims import (
     victim_cost,
 )
 
-# Maximum number of sessions in a pass for which victims are chosen: this examines the candidates of
-# every node. Sessions without possible victims do not count, nor do those that only wait for work
-# that ends anyway.
+# Maximum number of sessions in a pass for which victims are chosen: the choice examines the
+# candidates of every node. Sessions without possible victims do not count, nor do those that only
+# wait for work that will end anyway.
 MAX_SEARCHES = 16
 # Number of session sets that a search tries in order to stop fewer.
 MAX_TRIALS = 2048
@@ -79,8 +79,8 @@ class Preempter:
         )
 
     def search(self, item: Pending) -> PreemptionResult | None:
-        """Find victims for ``item``, which was refused for capacity, and a reservation of what they
-        release.
+        """Find victims for ``item``, which was refused for lack of capacity, and a reservation of
+        what they release.
 
         Empty if enough becomes free by itself before the grace period would end. None if preemption
         does not help."""

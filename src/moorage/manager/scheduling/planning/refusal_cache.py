@@ -24,8 +24,8 @@ from moorage.manager.scheduling.placement.node_state import NodeState
 
 # Skips NamedTuple.__new__, a Python function.
 _new = tuple.__new__
-# Number of demands kept for the dominance check, per kind of session. More cost more than they
-# save.
+# Number of demands kept for the dominance check, per kind of session. Keeping more costs more than
+# it saves.
 _MAX_SMALLEST = 64
 
 
@@ -33,12 +33,12 @@ class CachedRefusal:
     """Why a request was refused on all unreserved nodes, and the known facts about the reserved
     ones.
 
-    ``details``: the hold if no reserved node is possible. ``is_capacity``: it was refused for
-    capacity. ``unchecked``: ranks of nodes that were reserved, and had enough free, when it was
+    ``details``: the hold if no reserved node is possible. ``is_capacity``: it was refused for lack
+    of capacity. ``unchecked``: ranks of nodes that were reserved, and had enough free, when it was
     refused: if one of them is not reserved any more, the refusal is void. ``guards_without_fit``:
     number of guards that protect nodes on which it does not fit at all. ``denied``: keyed by the
     guards for which it ends in time: the state of the reservations when the guards last denied it,
-    and the session that they protect. ``pass_number``: the pass of the last two.
+    and the session that they protect. ``pass_number``: the pass to which the last two belong.
     """
 
     __slots__ = (
@@ -124,8 +124,8 @@ class RefusalCache:
         return None
 
     def add(self, item: Pending, demand: Demand, infeasibility: Infeasibility) -> CachedRefusal:
-        # With reserved nodes the end of a session matters, not only its size: larger requests must
-        # be examined themselves.
+        # With reserved nodes, a session's end matters as well as its size: larger requests must be
+        # examined themselves.
         if infeasibility.has_reserved:
             return self._put(item, demand, infeasibility)
 

@@ -1,4 +1,4 @@
-"""Vacancies: the sessions that may be stopped, and the free capacity of each node when they have
+"""Vacancies: the sessions that may be stopped, and the free capacity of each node once they have
 ended.
 
 Cached by node, because every search of a pass asks for all nodes.
@@ -35,18 +35,18 @@ class _NodeView:
 
 
 def owner_of(session: Pending | Running, rules: Preemption) -> str | None:
-    """Owner whose sessions may be stopped for this one, and for whom it may be stopped; None:
-    anybody."""
+    """Owner whose sessions may be stopped for this one, and for whom it may be stopped; None means
+    anyone."""
     return {"all": None, "same-project": session.project, "same-user": session.user}[rules.among]
 
 
 def stop_time(running: Running, rules: Preemption) -> int:
-    """Microseconds from its stop to its end at the latest."""
+    """Maximum microseconds from its stop to its end."""
     return rules.grace if running.stop_time is None else running.stop_time
 
 
 class Vacancies:
-    """``look_for`` begins a search. ``any_terminating``: whether a session is already being
+    """``look_for`` starts a search. ``any_terminating``: whether a session is already being
     stopped; known after ``levels``."""
 
     def __init__(
@@ -67,7 +67,8 @@ class Vacancies:
         self.any_terminating = False
 
     def look_for(self, owner: str | None) -> None:
-        """Only sessions of ``owner`` may be stopped; None: anybody's, where the rules say so."""
+        """Only sessions of ``owner`` may be stopped; None means anyone's, where the rules allow
+        it."""
         self._owner = owner
 
     def levels(self, priority: int) -> list[int]:
@@ -130,7 +131,7 @@ class Vacancies:
         )
 
     def _stopped_at(self, running: Running) -> int:
-        """When it has ended at the latest if it is stopped now."""
+        """The latest time at which it will have ended if it is stopped now."""
         return self._now + stop_time(running, self._rules)
 
     def events(self, node: NodeState, stopped: Collection[SessionId]) -> list[Event]:

@@ -19,7 +19,7 @@ from moorage.manager.scheduling.placement.free_capacity import KERNELS, FreeCapa
 
 class VictimCandidate(NamedTuple):
     """Session that may be stopped. ``position``: in the victim order over all agents; the first is
-    stopped first. ``owner``: the owner for whose sessions it may be stopped; None: anybody's.
+    stopped first. ``owner``: the owner for whose sessions it may be stopped; None means anyone's.
     ``kernels``: kernels that it would free, by the rank of their node."""
 
     position: int
@@ -147,7 +147,7 @@ def least_count(
 
 
 def gains_of(candidates: Sequence[VictimCandidate], slot: str, rank: int) -> list[int]:
-    """The most that each of them may free of ``slot`` on the node ``rank``, the largest first."""
+    """How much of ``slot`` each of them may free at most on the node ``rank``, largest first."""
     return sorted((_frees(candidate, slot, rank) for candidate in candidates), reverse=True)
 
 
@@ -157,7 +157,7 @@ def _countable(slot: str, amount: int) -> int:
 
 
 def _frees(candidate: VictimCandidate, slot: str, rank: int) -> int:
-    """The most that it may free of ``slot``: every device of which it holds a share."""
+    """How much of ``slot`` it may free at most: every device of which it holds a share."""
     kernels = candidate.kernels.get(rank, ())
     if slot == KERNELS:
         return len(kernels)

@@ -1,14 +1,14 @@
 """Batch writer for one kind of write: items that arrive during a flush share the next one.
 
-Batches form under load only; an item that finds the writer idle is written alone, at once. After a
-flush the writer pauses for about as long as the flush took, so that under load more items share the
-next statement.
+Batches form only under load; an item that finds the writer idle is written immediately, on its own.
+After a flush the writer pauses for about as long as the flush took, so that under load more items
+share the next statement.
 
 Every caller gets the result of its own item or an exception, whatever fails. An item's result never
 depends on the others in its batch: when a batch fails for a reason that one item may have caused (a
-violated constraint, a value that cannot be encoded, a bug), the writer retries its halves, and so
-on, until only the offending item fails. Writes are compare-and-swap or carry their own id, so
-repeating one is safe.
+violated constraint, a value that cannot be encoded, a bug), the writer retries its halves, then
+their halves, until only the offending item fails. Writes are compare-and-swap or carry their own
+id, so repeating one is safe.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _Batch = list[tuple[Item, asyncio.Future[Result]]]
 BATCH_MAX = 500
 EARLY_FLUSH = 64  # this many waiting items end the pause after a flush
 
-# Failures that no item caused: the whole batch fails, because a smaller one would fail as well.
+# Failures that no item caused. The whole batch fails, because a smaller one would fail as well.
 _BATCH_ERRORS = (MoorageError, asyncpg.InsufficientResourcesError, asyncio.CancelledError)
-# A deadlocked statement was rolled back, so it may be repeated. After this many repetitions, one
-# item is to blame.
+# A deadlocked statement was rolled back, so it may be repeated. After this many repetitions, a
+# single item is assumed to be the cause.
 _DEADLOCKS_MAX = 3
 _INTERRUPTED = "the write was interrupted; whether it took effect is unknown"
 
@@ -89,7 +89,8 @@ class BatchWriter(Generic[Item, Result]):
                     await self._pause(self._clock.monotonic() - started)
         finally:
             self._flushing = None
-            # None, unless this task was cancelled or has failed. The next item starts another one.
+            # None unless this task was cancelled or has failed. In that case, the next item starts
+            # another one.
             for _, future in (*unfinished, *self._queue):
                 _fail(future, StoreUnavailable(_INTERRUPTED))
 
@@ -125,11 +126,11 @@ class BatchWriter(Generic[Item, Result]):
         """Fail the items that ``error`` concerns, and write the others."""
         if isinstance(error, StatementTimeout):
             # One item may wait for a lock. Dividing the batch now would take as long again for each
-            # half, so the next batches are made smaller instead: finally that item is alone.
+            # half, so the next batches are made smaller instead, until that item is alone.
             self._batch_max = max(1, len(batch) // 2)
 
         if isinstance(error, asyncpg.DeadlockDetectedError) and deadlocks < _DEADLOCKS_MAX:
-            # Rare, because all statements lock in the same order.
+            # This is rare, because all statements take locks in the same order.
             await self._flush(batch, deadlocks + 1)
         elif len(batch) == 1 or isinstance(error, _BATCH_ERRORS):
             for _, future in batch:
@@ -142,7 +143,7 @@ class BatchWriter(Generic[Item, Result]):
 
 def _fail(future: asyncio.Future[Result], error: BaseException) -> None:
     if isinstance(error, asyncio.CancelledError):
-        # Cancelled by something that the write awaited. The caller was not: it must not see a
+        # Something that the write awaited was cancelled. The caller was not, so it must not see a
         # cancellation.
         error = StoreUnavailable(_INTERRUPTED)
     if not future.done():

@@ -1,6 +1,6 @@
 """Settings of a connection, applied after it is open.
 
-Postgres also accepts settings at the start of a connection, but PgBouncer refuses unknown ones
+Postgres also accepts settings when a connection starts, but PgBouncer refuses unknown ones
 ("unsupported startup parameter"), and a PgBouncer that is configured to ignore them silently drops
 the time limits.
 """

@@ -29,7 +29,7 @@ from moorage.manager.store.database.type_cache import TypeCachingConnection
 
 log = structlog.get_logger("moorage.store")
 # The pool logs every failed attempt to reconnect with its traceback; an outage is logged once, by
-# its users.
+# the pool's users.
 logging.getLogger("asyncpg.pool").setLevel(logging.ERROR)
 
 # Errors that asyncpg raises when Postgres is down, starting, stopping, or has just closed the
@@ -44,11 +44,11 @@ UNAVAILABLE = (
     asyncpg.TooManyConnectionsError,
 )
 _DIALECT = asyncpg_dialect()  # type: ignore[no-untyped-call]
-# Postgres itself ends a statement after this time, even if nobody waits for it any more.
+# Postgres itself cancels a statement after this time, even if nothing waits for it any longer.
 STATEMENT_TIMEOUT_S = 30.0
-# The client gives up later than the server, and closes the connection. Only this limit holds when
-# the server does not answer at all, and for a commit that waits for a synchronous standby: Postgres
-# does not apply ``statement_timeout`` to that wait. The commit then stands on the primary, and may
+# The client gives up later than the server, and closes the connection. Only this limit applies when
+# the server does not answer at all, and to a commit that waits for a synchronous standby: Postgres
+# does not apply ``statement_timeout`` to that wait. The commit then exists on the primary, and may
 # be lost with it.
 COMMAND_TIMEOUT_S = 35.0
 _CONNECT_TIMEOUT_S = 5.0
@@ -57,9 +57,9 @@ _CONNECT_TIMEOUT_S = 5.0
 CANCEL_TIMEOUT_S = 2.0
 POOL_SIZE = 6
 # Planner settings of every connection. Every statement in ``sql/`` has an index to use, but
-# Postgres plans by table statistics that are stale or missing when tables have just filled up:
-# * ``enable_seqscan=off``: a plan that was cached while a table was empty would scan it from end to
-#   end for as long as it stays cached.
+# Postgres plans with table statistics that are stale or missing when tables have just filled up: *
+# ``enable_seqscan=off``: a plan that was cached while a table was empty would scan the whole table
+# for as long as the plan stays cached.
 # * ``random_page_cost=1.1``: index reads cost about as much as sequential reads on SSDs and in
 #   memory. The default of 4 assumes spinning disks and favours scans.
 # * ``jit=off``: compiling a statement takes longer than any of these statements runs. A prepared
@@ -77,12 +77,11 @@ _SETTINGS = {
     "idle_in_transaction_session_timeout": f"{STATEMENT_TIMEOUT_S:g}s",
 }
 # Planning a statement takes about 1 ms, and starting a session runs ten of them. Statements on
-# dedicated connections look rows up by id, so their plans stay good for longer than those of the
-# pool.
+# dedicated connections look rows up by id, so their plans stay good longer than those of the pool.
 _DEDICATED_PLAN_LIFETIME_S = 60
 # By default Postgres plans the first five executions of a prepared statement for their arguments
-# before it considers a generic plan. Planning takes longer than running these, so the generic plan
-# is used at once.
+# before it considers a generic plan. Planning takes longer than running these statements, so the
+# generic plan is used from the start.
 _DEDICATED_SETTINGS = _SETTINGS | {"plan_cache_mode": "force_generic_plan"}
 
 
@@ -95,12 +94,12 @@ async def prepare_connection(connection: asyncpg.Connection) -> None:
 
 
 async def _skip_reset(_: asyncpg.Connection) -> None:
-    """Save the round trip of a reset at each release: nothing here changes a connection's
+    """Save the round trip of a reset on each release, because nothing here changes a connection's
     settings."""
 
 
 class StatementTimeout(StoreUnavailable):
-    """The database has ended a statement that took too long."""
+    """The database has cancelled a statement that took too long."""
 
 
 @asynccontextmanager
@@ -130,9 +129,9 @@ async def translate_errors(is_closed: Callable[[], bool]) -> AsyncIterator[None]
             next_step="promote it, or set manager.dsn to the primary; several hosts are allowed",
         ) from error
     except (*UNAVAILABLE, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
-        # asyncpg raises the last two for a closed connection and for wrong use of its API. Only a
-        # closed connection means that Postgres is unavailable; wrong use is a bug and is raised as
-        # it is.
+        # asyncpg raises the last two both for a closed connection and for wrong use of its API.
+        # Only a closed connection means that Postgres is unavailable; wrong use is a bug and is
+        # raised as it is.
         if not isinstance(error, UNAVAILABLE) and not is_closed():
             raise
 
@@ -156,7 +155,7 @@ async def open_connection(
 
 
 async def fetch_writable(connection: Any, sql: str, *args: Any) -> list[Any]:
-    """Run one statement. Closes a connection that accepts no writes, or is out of step with the
+    """Run one statement. Closes a connection that accepts no writes or is out of step with the
     server."""
     try:
         rows: list[Any] = await connection.fetch(sql, *args)
@@ -178,11 +177,12 @@ async def fetch_writable(connection: Any, sql: str, *args: Any) -> list[Any]:
 
 
 async def close_abandoned(connection: asyncpg.Connection) -> None:
-    """Close a connection whose statement nobody waits for any more, once Postgres has cancelled it.
+    """Close a connection whose statement nothing waits for any longer, once Postgres has cancelled
+    it.
 
     asyncpg has requested the cancellation, and drops the request if the connection is closed
-    immediately. The server would then continue: a statement until its timeout, a commit that waits
-    for a standby indefinitely.
+    immediately. The server would then continue to run a statement until its timeout, and a commit
+    that waits for a standby indefinitely.
     """
     try:
         await connection.close(timeout=CANCEL_TIMEOUT_S)
@@ -196,8 +196,8 @@ async def close_abandoned(connection: asyncpg.Connection) -> None:
 
 
 def _is_released(connection: Any) -> bool:
-    """Whether a connection of the pool is closed. A terminated connection has left the pool, which
-    refuses even the question."""
+    """Whether a connection of the pool is closed. A terminated connection has left the pool, and
+    even asking about it raises an error."""
     try:
         return bool(connection.is_closed())
     except asyncpg.InterfaceError:
@@ -225,8 +225,8 @@ class DedicatedConnection:
         self._closing: asyncio.Task[None] | None = None
         self._lock = asyncio.Lock()
 
-        # Number of connections that ended: without ``durable``, the latest commits may be lost with
-        # them.
+        # Number of connections that have ended; without ``durable``, the latest commits may be lost
+        # with them.
         self.losses = 0
 
     async def fetch(self, sql: str, *args: Any) -> list[Any]:
@@ -239,11 +239,11 @@ class DedicatedConnection:
             try:
                 return await fetch_writable(connection, sql, *args)
             except (asyncio.CancelledError, TimeoutError):
-                # Ended on our side only (an agent disconnected in the middle of its report). The
-                # next caller must not wait behind that statement.
+                # Cancelled only on our side (an agent disconnected in the middle of its report).
+                # The next caller must not wait behind that statement.
                 self._connection = None
                 connection.remove_termination_listener(self._on_loss)
-                self._on_loss(connection)  # immediately, not when it has closed
+                self._on_loss(connection)  # immediately, not once it has closed
                 self._closing = spawn("store.close", close_abandoned(connection))
                 raise
 
@@ -260,18 +260,18 @@ class DedicatedConnection:
 
 
 class Purpose(StrEnum):
-    """The waiting party of the statements on a shared connection."""
+    """Who waits for the statements on a shared connection."""
 
     ADMINISTRATION = "administration"
-    """A person: changes by administrators and users, such as keys, quotas and secrets."""
+    """A person waits: changes by administrators and users, such as keys, quotas and secrets."""
     UPKEEP = "upkeep"
-    """Nobody: background writes and deletions by loops, such as usage and expired rows."""
+    """Nobody waits: background writes and deletions by loops, such as usage and expired rows."""
 
 
 class Database:
     """A pool for occasional reads (``fetch``, ``select``), ``dedicated_connection()`` for
-    statements that run often, and ``shared_connection()`` for those that run one after the other
-    with others of their kind."""
+    statements that run often, and ``shared_connection()`` for those that take turns with others of
+    their kind."""
 
     def __init__(self, dsn: str, connector: DatabaseConnector | None = None) -> None:
         self.dsn = dsn
@@ -292,8 +292,8 @@ class Database:
         return self._dedicated[-1]
 
     def shared_connection(self, purpose: Purpose, *, durable: bool = True) -> DedicatedConnection:
-        """The connection of all statements with this purpose: each backend of Postgres needs some
-        10 MB, and most statements run too rarely for a separate connection. ``durable``: as for
+        """The connection of all statements with this purpose: each Postgres backend needs some 10
+        MB, and most statements run too rarely for a separate connection. ``durable``: as for
         ``dedicated_connection``."""
         if (purpose, durable) not in self._shared:
             self._shared[purpose, durable] = self.dedicated_connection(durable=durable)
@@ -333,7 +333,7 @@ class Database:
                 return await fetch_writable(connection, sql, *args)
         finally:
             async with translate_errors(lambda: True):
-                # Waits until Postgres has cancelled an abandoned statement.
+                # Closing waits until Postgres has cancelled an abandoned statement.
                 await self._pool.release(connection, timeout=CANCEL_TIMEOUT_S)
 
     async def fetchrow(self, sql: str, *args: Any) -> Any:

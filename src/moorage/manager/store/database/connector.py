@@ -26,8 +26,8 @@ def each_host(dsn: str) -> list[str]:
 
 
 class DatabaseConnector:
-    """``guard`` checks every new connection; None: no checks. ``synchronous_commit``: what durable
-    commits wait for; ``server``: the server's setting."""
+    """``guard`` checks every new connection; None means no checks. ``synchronous_commit``: what
+    durable commits wait for; ``server``: the server's setting."""
 
     def __init__(
         self,
@@ -73,8 +73,8 @@ class DatabaseConnector:
             raise
 
     async def _survey(self, guard: LineageGuard, options: Mapping[str, Any]) -> None:
-        """Examine all hosts before the first connection of this process: a failover that it missed
-        shows in their timelines."""
+        """Examine all hosts before this process first connects, because their timelines reveal a
+        failover that it missed."""
         hosts = each_host(self.dsn)
         for dsn in hosts if len(hosts) > 1 else ():
             with suppress(OSError, asyncpg.PostgresError, asyncpg.TargetServerAttributeNotMatched):

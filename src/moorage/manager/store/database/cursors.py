@@ -1,8 +1,8 @@
 """Keyset pagination: the pages of every listing, and the opaque cursors between them.
 
-A cursor holds the order of its listing and the sort values of the last item of a page. The next
-page begins after these values, so inserts and deletes between two pages neither repeat nor skip an
-item that was there all the time.
+A cursor holds its listing's order and the sort values of the last item on a page. The next page
+begins after these values, so inserts and deletes between two pages neither repeat nor skip an item
+that was there throughout.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _PARAMETER = re.compile(r"\$(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Orders of one listing. ``fields``: the fields that it may be sorted by; no field is nullable;
-    each has an index or belongs to a table that stays small. ``key``: unique; it breaks ties.
+    """Orders of one listing. ``fields``: the fields that it may be sorted by. No field is nullable,
+    and each has an index or belongs to a table that stays small. ``key``: unique; it breaks ties.
     ``default``: like ``Paging.sort``."""
 
     fields: Mapping[str, ColumnElement[Any]]
@@ -113,7 +113,7 @@ class Listing:
         """Fetch one page, like ``fetch_page``. ``args``: arguments of the statement. ``only``:
         values by column, a collection for several, None for all; ``without``: values that are left
         out."""
-        # Without a type: Postgres infers the types of a hand-written statement.
+        # Untyped, because Postgres infers the types of a hand-written statement.
         bound = [bindparam(f"p{number}", value, NullType()) for number, value in enumerate(args, 1)]
         parsed = text(_PARAMETER.sub(r":p\1 ", self.sql)).bindparams(*bound)
         table = parsed.columns(**self.columns).subquery("listed")

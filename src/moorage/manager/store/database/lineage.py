@@ -1,11 +1,11 @@
 """Lineage of the database: whether a server is the one used before, its successor, or its ancestor.
 
-Postgres counts a *timeline* up when a standby is promoted, and gives every cluster a *system
+Postgres increments a *timeline* when a standby is promoted, and gives every cluster a *system
 identifier* that its standbys share. Both are stored with the data. A server whose timeline is
 higher than the stored one has been promoted since a manager last wrote, and may lack the last
 commits: the kernels of agents are then examined again before anything else is read
 (``sql/failed_over.sql``). A server whose timeline is lower than one that this manager has seen is a
-former primary that came back: it is refused.
+former primary that has come back, and is refused.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ class Lineage:
 
 
 class LineageGuard:
-    """Checks each new connection before it is used. ``file`` stores the lineage over restarts;
-    None: it is kept in memory. ``on_failover`` callbacks run when the database is a successor of
-    the one used before."""
+    """Checks each new connection before it is used. ``file`` stores the lineage across restarts;
+    None keeps it in memory. ``on_failover`` callbacks run when the database is a successor of the
+    one used before."""
 
     def __init__(self, file: Path | None = None) -> None:
         self._file = file
-        # The server used last, and the newest of its system that was met.
+        # The server used last, and the newest server of its system that has been seen.
         self._seen = self._load()
         self._newest = self._seen
         self.on_failover: list[Callable[[], None]] = []
 
     async def compare(self, connection: asyncpg.Connection) -> None:
-        """Compare with a server that is not used now: one that it has replaced is refused from now
-        on."""
+        """Compare with a server that is not in use: a server that it has replaced is refused from
+        now on."""
         row = await connection.fetchrow(SQL["lineage_find"])
         found = Lineage(row["system"], row["timeline"])
         if self._newest is None or self._newest.is_replaced_by(found):

@@ -1,10 +1,10 @@
-"""Notifier: wakes loops and caches after a commit. A notification only schedules work earlier; some
-topics name the agents or sessions that changed.
+"""Notifier: wakes loops and caches after a commit. A notification only causes work to happen
+earlier; some topics name the agents or sessions that changed.
 
 Subscribers in this process are called immediately. Other managers receive one coalesced NOTIFY on a
 separate connection, never inside a write transaction: a commit that carries a notification holds a
-cluster-wide lock until it is flushed. Polling is the safety net, so a lost notification costs one
-interval.
+cluster-wide lock until it is flushed. Polling is the safety net, so a lost notification costs only
+one interval.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from moorage.manager.store.database.connector import DatabaseConnector
 log = structlog.get_logger("moorage.store.notifier")
 _CHANNEL = "moorage"
 # The payload of a NOTIFY is limited to 8,000 bytes: the ids of a topic are sent in parts of this
-# many bytes, or not at all if there are more parts. A payload has at most this many parts, of
-# several topics.
+# many bytes, or not at all if there are more parts. A payload has at most this many parts, counting
+# all topics.
 _IDS_BYTES = 3_000
 _PARTS = 20
 _PARTS_OF_PAYLOAD = 2
 _NOTIFY = "SELECT pg_notify($1, message) FROM unnest($2::text[]) AS message"
 _COMMAND_TIMEOUT_S = 10.0
-# Seconds between two NOTIFYs, however many commits: each one wakes every manager, and its
-# connection to Postgres.
+# Seconds between two NOTIFYs, however many commits there are, because each one wakes every manager
+# and its connection to Postgres.
 _PAUSE_S = 0.02
-# How long a notification may wait for others that share its NOTIFY. Notifications that trigger no
+# How long a notification may wait for others to share its NOTIFY. Notifications that trigger no
 # loop of another manager wait longer.
 _AT_ONCE = 0.0
 _SOON_S = 0.02
@@ -60,7 +60,7 @@ GroupsCallback = Callable[[Collection[str] | None], None]
 
 class Topic(StrEnum):
     SCHEDULE = "schedule"  # a session became pending, or capacity was freed: wakes the scheduler
-    # these sessions became pending, or changed while pending, or left the queue
+    # these sessions became pending, changed while pending, or left the queue
     PENDING = "pending"
     CAPACITY = "capacity"  # free capacity or availability of these agents changed
     SESSIONS = "sessions"  # the status of these sessions changed: wakes the event feed
@@ -70,13 +70,13 @@ class Topic(StrEnum):
     ORDERS = "orders"
     # routes of these sessions and endpoints may have changed: wakes the route feed
     ROUTES = "routes"
-    # keys, projects or access tokens changed: caches of keys are cleared, proxies get them
+    # keys, projects or access tokens changed: caches of keys are cleared, and proxies get the keys
     KEYS = "keys"
     PEERS = "peers"  # a peer was revoked: its streams are closed
     LEADER = "leader"  # the leader has resigned: wakes the followers
-    QUOTAS = "quotas"  # these sessions do not count against quotas any more
+    QUOTAS = "quotas"  # these sessions no longer count against quotas
     BUDGETS = "budgets"  # budgets were set or deleted: wakes the budget controller
-    BUDGET_ALERTS = "budget-alerts"  # these limits of budgets were reached: wakes the event feed
+    BUDGET_ALERTS = "budget-alerts"  # these budget limits were reached: wakes the event feed
     # these endpoints or their replicas changed: wakes the replica controller
     ENDPOINTS = "endpoints"
 
@@ -92,11 +92,13 @@ class Notifier:
         self._id_callbacks = defaultdict(list)
         self._outbox: dict[Topic, set[str] | None] = {}
         self._listener: asyncpg.Connection | None = None
-        self._timer: asyncio.TimerHandle | None = None  # when what waits is sent, at the latest
+        self._timer: asyncio.TimerHandle | None = (
+            None  # the latest time at which waiting notifications are sent
+        )
         self._loop = Loop("notifier", self._tick, interval_s=2.0, clock=clock)
 
     def on(self, topic: Topic, nudge: Callable[[], None]) -> Callable[[], None]:
-        """Call ``nudge`` at each notification of ``topic``."""
+        """Call ``nudge`` on each notification of ``topic``."""
         self._callbacks[topic].append(nudge)
         return lambda: self._callbacks[topic].remove(nudge)
 
@@ -119,7 +121,7 @@ class Notifier:
     def on_budget_alerts(
         self, callback: Callable[[Collection[str] | None], None]
     ) -> Callable[[], None]:
-        """Subscribe to limits of budgets that were reached, by the ids of their alerts."""
+        """Subscribe to budget limits that were reached, by the ids of their alerts."""
         return self._on_ids(Topic.BUDGET_ALERTS, callback)
 
     def on_pending(self, callback: SessionsCallback) -> Callable[[], None]:
@@ -127,8 +129,8 @@ class Notifier:
         return self._on_ids(Topic.PENDING, callback)
 
     def on_quotas(self, callback: SessionsCallback) -> Callable[[], None]:
-        """Subscribe to sessions that no longer count against quotas: they have ended, or wait
-        again."""
+        """Subscribe to sessions that no longer count against quotas: they have ended, or are
+        waiting again."""
         return self._on_ids(Topic.QUOTAS, callback)
 
     def on_endpoints(self, callback: EndpointsCallback) -> Callable[[], None]:
@@ -176,8 +178,7 @@ class Notifier:
         self._publish({Topic.GROUPS: [name], Topic.SCHEDULE: None})
 
     def notify_budget_alerts(self, alerts: Collection[str]) -> None:
-        """Announce that these limits of budgets were reached for the first time in their
-        periods."""
+        """Announce that these budget limits were reached for the first time in their periods."""
         if alerts:
             self._publish({Topic.BUDGET_ALERTS: alerts})
 
@@ -188,7 +189,7 @@ class Notifier:
             self._publish({Topic.PENDING: sessions, Topic.SCHEDULE: None})
 
     def notify_quotas(self, sessions: Collection[SessionId]) -> None:
-        """Announce that these sessions have ended, or wait again."""
+        """Announce that these sessions have ended, or are waiting again."""
         if sessions:
             self._publish({Topic.QUOTAS: sessions}, _SOON_S)
 
@@ -210,7 +211,7 @@ class Notifier:
             self._wake({Topic.KERNELS: sessions})
 
     def wake_all(self) -> None:
-        """Wake all subscribers of this process: anything may have changed."""
+        """Wake all subscribers in this process, because anything may have changed."""
         self._wake(dict.fromkeys(Topic))
 
     def _publish(
@@ -254,8 +255,8 @@ class Notifier:
     def _on_notify(
         self, own_pid: int, connection: asyncpg.Connection, pid: int, channel: str, payload: str
     ) -> None:
-        # The connection may be closed by now (asyncpg calls this later), so its pid is not queried
-        # here.
+        # The connection may have closed by now (asyncpg calls this later), so its pid is not
+        # queried here.
         if pid == own_pid:
             return  # subscribers in this process were called immediately
 
@@ -270,7 +271,7 @@ class Notifier:
         self._wake(changes)
 
     def _messages(self) -> list[str]:
-        """Payloads for other managers: all notifications since the last time."""
+        """Payloads for other managers: all notifications since the last send."""
         queued = self._outbox
         self._outbox = {}
         whole: dict[Topic, list[str] | None] = {}

@@ -1,5 +1,5 @@
-"""Statements in ``store/SUBJECT/sql/*.sql``, one per file, loaded once and called by the file's
-unique name.
+"""Statements in ``store/SUBJECT/sql/*.sql``, one per file, loaded once and referred to by the
+file's unique name.
 
 A line ``-- include: NAME`` stands for the text of ``SUBJECT/sql/fragments/NAME.sql``, which several
 statements share.

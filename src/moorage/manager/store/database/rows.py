@@ -1,4 +1,4 @@
-"""Rows as statements return them, and ids as statements take them."""
+"""Rows as statements return them, and ids as statements accept them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Row = Mapping[str, Any]
 
 
 def as_uuid(ref: str) -> str | None:
-    """``ref`` in canonical form if it is a UUID, else None."""
+    """``ref`` in canonical form if it is a UUID, otherwise None."""
     try:
         return str(uuid.UUID(ref)) if re.fullmatch(r"[0-9a-fA-F-]{32,36}", ref) else None
     except ValueError:

@@ -1,5 +1,4 @@
-"""Selectors over user labels as SQL conditions. The indexes of the labels serve the positive
-ones."""
+"""Selectors over user labels as SQL conditions. The label indexes serve the positive conditions."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Connections that share asyncpg's queries about built-in types.
 
-asyncpg has codecs for built-in types but not for arrays of them: each connection asks the catalog
-for every combination of array types that it meets in a statement. The query takes Postgres 3 to 5
-ms, more than most statements of the store, and its answer never changes.
+asyncpg has codecs for built-in types but not for arrays of them: each connection queries the
+catalog for every combination of array types that occurs in a statement. The query takes Postgres 3
+to 5 ms, more than most statements of the store, and its answer never changes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NO_STATEMENT = SimpleNamespace(name="from the cache")
 
 
 class TypeCachingConnection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg has no types
-    """``asyncpg.connect`` takes it as ``connection_class``. It overrides a method that is not
+    """Passed to ``asyncpg.connect`` as ``connection_class``. It overrides a method that is not
     public: if a release of asyncpg renames it, connections query again, and a test of the store
     fails."""
 

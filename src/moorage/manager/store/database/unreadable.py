@@ -1,8 +1,8 @@
 """Rows that this release cannot read: a manager of a newer release has stored them, during an
-upgrade or before a downgrade, or somebody has changed them by hand.
+upgrade or before a downgrade, or someone has changed them by hand.
 
 Such a row affects nothing else. A reader of several rows omits it and reports that; a reader that
-only shows it shows the part that it knows.
+only displays the row shows the part that it understands.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ S = TypeVar("S")
 T = TypeVar("T")
 Row = Mapping[str, Any]
 
-# Errors that reading a row raises if its values differ from those that this release writes.
+# Errors that reading a row can raise if its values differ from those that this release writes.
 UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, InvalidInput)
-# A row that nobody has met for this long has been read since, or is gone.
+# A row that has not been met for this long has been read since, or is gone.
 FORGOTTEN_S = 300.0
-# Above this number, rows are counted as this many, and are no longer logged.
+# Rows beyond this number are neither counted nor logged.
 MOST = 10_000
 
 
@@ -76,17 +76,19 @@ def needs_newer(kind: str, name: str, why: str) -> NeedsNewerManager:
 
 
 class UnreadableRows:
-    """Rows that this manager has met recently, except those that it only showed to somebody."""
+    """Rows that this manager has met recently, except those that it only displayed."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._met: dict[tuple[str, str], tuple[str, float]] = {}  # why, and when last
+        self._met: dict[
+            tuple[str, str], tuple[str, float]
+        ] = {}  # the reason, and when it was last met
 
     def each(
         self, kind: str, rows: Iterable[Row], read: Callable[[Row], T], *, key: str = "id"
     ) -> list[T]:
-        """Result of ``read`` for each row; unreadable rows are omitted. ``key``: the column that
-        identifies a row."""
+        """The result of ``read`` for each row; unreadable rows are omitted. ``key``: the column
+        that identifies a row."""
         found = []
         for row in rows:
             try:
@@ -100,7 +102,7 @@ class UnreadableRows:
         return found
 
     def met(self, kind: str, key: str, why: str) -> None:
-        """Record that a row cannot be read and is omitted."""
+        """Record that a row cannot be read and has been omitted."""
         before = self._met.get((kind, key))
         if before is None and len(self._met) >= MOST:
             return
@@ -114,8 +116,7 @@ class UnreadableRows:
         return dict(Counter(kind for kind, _ in self._met))
 
     def problems(self) -> dict[str, str]:
-        """For the health of the manager: the number of rows by kind, and one of them with the
-        reason."""
+        """For the manager's health: the number of rows by kind, and one of them with the reason."""
         counts = self.counts()
         found = {}
         for (kind, key), (why, _) in self._met.items():

@@ -1,5 +1,4 @@
-"""Versions of resources that people edit: the refusal of a change that was based on another
-version."""
+"""Versions of resources that people edit: refuses a change that was based on another version."""
 
 from __future__ import annotations
 
@@ -11,14 +10,14 @@ Versions = frozenset[int] | None
 
 
 def sent(versions: Versions) -> list[int] | None:
-    """Versions as statements take them; None: any version."""
+    """Versions as statements accept them; None means any version."""
     return None if versions is None else sorted(versions)
 
 
 def check_version(what: str, found: int | None, allowed: Collection[int] | None) -> None:
     """Raise ``PreconditionFailed`` if the version is not allowed.
 
-    ``found``: the current version of ``what``; None: it does not exist."""
+    ``found``: the current version of ``what``; None if it does not exist."""
     if allowed is None or found in allowed:
         return
 

@@ -1,8 +1,8 @@
-"""Windows of the data that statements read: the age of reports, and the number of starts."""
+"""How much data statements read: the age of reports, and the number of starts."""
 
 from __future__ import annotations
 
 # Seconds after which a silent proxy does not count. Proxies report at least every 5 s.
 FRESH_S = 15.0
-# Number of a group's latest job starts from which the next ones are planned.
+# How many of a group's latest job starts the next ones are planned from.
 STARTS = 50

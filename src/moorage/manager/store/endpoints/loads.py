@@ -46,7 +46,7 @@ _DECISIONS = Listing(
 @dataclass(frozen=True, slots=True)
 class ScaledEndpoint:
     """Autoscaled endpoint with its current load. ``requests``: the counters of the proxies, by
-    proxy and incarnation. ``version``: that of the endpoint; a decision about another version is
+    proxy and incarnation. ``version``: the endpoint's version; a decision about another version is
     void."""
 
     endpoint_id: EndpointId
@@ -75,16 +75,17 @@ class LoadStore:
         self._manager = manager
         self._unreadable = unreadable
 
-        # Proxies and engines report data again that a crash loses.
+        # If a crash loses data, proxies and engines report it again.
         self._connection = db.dedicated_connection(durable=False)
         self._scaling_connection = db.dedicated_connection()
 
     async def put(
         self, reports: Collection[LoadReport], addresses: Mapping[str, str] | None = None
     ) -> dict[str, str]:
-        """Write at most one report per proxy. Wakes waiters for a request, or for the end of one.
+        """Write at most one report per proxy. Wakes those that wait for a request, or for one to
+        end.
 
-        ``addresses``: source addresses of the reports, by proxy; without: the previous ones.
+        ``addresses``: source addresses of the reports, by proxy; a missing one stays as it was.
         Returns the proxies whose reports were not written because another process owns their name,
         each with the address of that process."""
         addresses = addresses or {}
@@ -141,7 +142,7 @@ class LoadStore:
         return {row["proxy_id"]: row["address"] for row in rows if row["proxy_id"] is not None}
 
     async def release(self, ended: Mapping[str, str]) -> None:
-        """Record that the links of these proxies to this manager have ended; each with its
+        """Record that these proxies' links to this manager have ended; each is given with its
         incarnation."""
         await self._connection.fetch(
             SQL["loads_release"], list(ended), list(ended.values()), self._manager
@@ -150,7 +151,7 @@ class LoadStore:
     async def put_engines(self, loads: Sequence[tuple[AgentId, EngineUse]]) -> None:
         """Write the loads of engines, each with the agent that reports it; at most one per kernel.
 
-        Impossible ones are omitted: they would make those of other agents fail."""
+        Impossible ones are omitted, because they would make those of other agents fail."""
         loads = [
             (agent, load) for agent, load in loads if "\0" not in agent and as_uuid(load.kernel_id)
         ]
@@ -185,7 +186,7 @@ class LoadStore:
         return [EndpointId(row["id"]) for row in rows]
 
     async def of_endpoints(self, _: Scope, among: Collection[EndpointId]) -> list[ScaledEndpoint]:
-        """Autoscaled endpoints among these, with their load."""
+        """The autoscaled endpoints among these, with their load."""
         rows = await self._scaling_connection.fetch(SQL["endpoint_loads"], sorted(among), FRESH_S)
         return self._unreadable.each("endpoint", rows, _scaled)
 
@@ -198,7 +199,7 @@ class LoadStore:
         *,
         term: int,
     ) -> bool:
-        """Carry out a decision, and record it with its ``inputs``. False: the endpoint has
+        """Carry out a decision, and record it with its ``inputs``. False if the endpoint has
         changed."""
         change = endpoint.endpoint_id, endpoint.scaling.wanted, decision.replicas
         return await self._scale(
@@ -242,7 +243,7 @@ def _scaled(row: Row) -> ScaledEndpoint:
     assert spec.autoscale is not None
     waiting = row["waiting"] or 0
 
-    # a proxy does not know which of them wait
+    # a proxy does not know which of them are waiting
     running = max(row["running"] or 0, row["in_flight"] - waiting)
     load = LoadSample(
         row["at"],

@@ -20,7 +20,7 @@ _FIRST = EndpointId("00000000-0000-0000-0000-000000000000")
 
 
 class ReplicaStore:
-    """``term``: that of the leader; writes of a former leader change nothing."""
+    """``term``: the leader's term; writes by a former leader change nothing."""
 
     def __init__(
         self, db: Database, notifier: Notifier, orders: OrderStore, unreadable: UnreadableRows
@@ -35,9 +35,9 @@ class ReplicaStore:
     async def sweep(
         self, _: Scope, after: EndpointId | None, limit: int, *, everything: bool = False
     ) -> tuple[list[EndpointId], EndpointId | None]:
-        """Examine ``limit`` endpoints after ``after`` (None: the first ones). Returns those whose
-        replicas differ from the desired state, with ``everything`` also the others, and the cursor
-        for the next call; None: there are no more."""
+        """Examine ``limit`` endpoints after ``after`` (None starts with the first). Returns those
+        whose replicas differ from the desired state, with ``everything`` also the others, and the
+        cursor for the next call, which is None if there are no more."""
         args = after or _FIRST, limit, everything
         row = (await self._sweep_connection.fetch(SQL["endpoints_sweep"], *args))[0]
         last = None if row["last"] is None else EndpointId(row["last"])
@@ -48,14 +48,14 @@ class ReplicaStore:
         return to_reconcile(await read_endpoints(self._db, sorted(among)), self._unreadable)
 
     async def endpoint_of(self, _: Scope, session_id: SessionId) -> EndpointSnapshot | None:
-        """Endpoint of which a session is a replica; None: it is not a replica, or the endpoint is
-        gone."""
+        """The endpoint of which a session is a replica; None if it is not a replica, or the
+        endpoint is gone."""
         found = await self._db.fetch(SQL["session_endpoint"], session_id)
         records = await read_endpoints(self._db, [row["endpoint_id"] for row in found])
         return records[0].snapshot if records else None
 
     async def start_history(self, group: str) -> StartHistory | None:
-        """Start history of all jobs in a resource group of kind hpc; None: none has become
+        """Start history of all jobs in a resource group of kind hpc; None if none has become
         ready."""
         rows = await self._db.fetch(SQL["start_history"], [None], [group], STARTS)
         return (
@@ -65,8 +65,8 @@ class ReplicaStore:
         )
 
     async def drain(self, _: Scope, replicas: Sequence[tuple[SessionId, Reason]], term: int) -> int:
-        """Drain replicas: they get no new requests from now on. Returns the number of those that
-        did before."""
+        """Drain replicas: they get no new requests from now on. Returns how many of them had been
+        getting requests."""
         return await self._set_draining(
             [(replica, str(reason)) for replica, reason in replicas], term
         )
@@ -85,7 +85,8 @@ class ReplicaStore:
         reasons = [reason for _, reason in replicas]
         rows = await self._connection.fetch(SQL["replicas_drain"], ids, reasons, term)
         if rows and any(reasons):
-            # Drawn after the commit: every table with a greater generation marks them as draining.
+            # The generation is drawn after the commit, so every table with a greater generation
+            # marks them as draining.
             generation = await self._orders.next_generation()
             drained = [row["id"] for row in rows]
             await self._connection.fetch(SQL["replicas_drain_generation"], drained, generation)
@@ -104,8 +105,8 @@ class ReplicaStore:
         detail: str,
         term: int,
     ) -> bool:
-        """Return to ``revision``, because the current one failed. False: the endpoint has changed
-        in the meantime."""
+        """Return to ``revision``, because the current one failed. Returns False if the endpoint has
+        changed in the meantime."""
         rows = await self._connection.fetch(
             SQL["endpoint_retarget"],
             endpoint.endpoint_id,
@@ -122,7 +123,7 @@ class ReplicaStore:
         return bool(rows)
 
     async def complete(self, _: Scope, endpoint: EndpointSnapshot, term: int) -> None:
-        """Record that all its replicas have its current revision and are ready."""
+        """Record that all its replicas have the current revision and are ready."""
         args = endpoint.endpoint_id, endpoint.revision, term
         await self._connection.fetch(SQL["endpoint_completed"], *args)
         self._notifier.notify_endpoints([EndpointId(endpoint.endpoint_id)])

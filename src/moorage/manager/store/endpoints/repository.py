@@ -66,8 +66,8 @@ class EndpointStore:
     ) -> EndpointRecord:
         """Create an endpoint that belongs to the owner of ``scope``.
 
-        ``shared_with``: other projects that may use it; "*": all. Raises ``Conflict`` for a name in
-        use, ``NotFound`` for an unknown group."""
+        ``shared_with``: other projects that may use it; "*" means all. Raises ``Conflict`` for a
+        name in use, and ``NotFound`` for an unknown group."""
         return (
             await self.create_once(
                 scope,
@@ -90,7 +90,7 @@ class EndpointStore:
         """Like ``create``, and safe to repeat: a repeated call returns the endpoint of the first
         one, and True.
 
-        Raises ``Conflict`` also for a key that was used with another request."""
+        Also raises ``Conflict`` for a key that was used with another request."""
         stored, serving = spec_columns(spec)
         digest = _digest(
             "create", spec.name, spec=spec, shared_with=shared_with, user_labels=user_labels
@@ -156,7 +156,7 @@ class EndpointStore:
         """Replace the specification of the endpoint that was read as ``before``; None if it has
         changed in the meantime. ``request``: identifies the request under its key. Returns the same
         as ``create_once``. Raises ``NotFound`` for an unknown group, and ``Conflict`` if this
-        release does not know everything that it would replace."""
+        release cannot read everything that it would replace."""
         if before.needs_newer:
             raise needs_newer("endpoint", before.snapshot.name, before.needs_newer)
 
@@ -210,7 +210,7 @@ class EndpointStore:
     async def undo(
         self, scope: Scope, record: EndpointRecord, revision: int
     ) -> EndpointRecord | None:
-        """Make ``revision`` the target again. None: the endpoint has changed since ``record`` was
+        """Make ``revision`` the target again. None if the endpoint has changed since ``record`` was
         read."""
         snapshot = record.snapshot
         rows = await self._connection.fetch(
@@ -229,7 +229,7 @@ class EndpointStore:
         return await self.get(scope, snapshot.name)
 
     async def promote(self, scope: Scope, record: EndpointRecord) -> EndpointRecord | None:
-        """Promote the canary to the stable revision. None: there is no canary any more."""
+        """Promote the canary to the stable revision. None if there is no longer a canary."""
         snapshot = record.snapshot
         args = snapshot.endpoint_id, snapshot.revision
         if not await self._connection.fetch(SQL["endpoint_promote"], *args):
@@ -292,7 +292,7 @@ class EndpointStore:
         return await self._records(scope, found), following
 
     async def scale(self, scope: Scope, name: str, replicas: int) -> EndpointRecord:
-        """Set the number of replicas and clear the count of failures. Raises ``NotFound``."""
+        """Set the number of replicas and reset the failure count. Raises ``NotFound``."""
         rows = await self._connection.fetch(
             SQL["endpoint_scale"], name, replicas, scope.projects, scope.user
         )
@@ -302,7 +302,7 @@ class EndpointStore:
         return await self.get(scope, name)
 
     async def delete(self, scope: Scope, name: str) -> EndpointRecord:
-        """Mark it deleted and return its last state. Its name is free immediately; the replica
+        """Mark it as deleted and return its last state. Its name is free immediately; the replica
         controller stops the replicas.
 
         Raises ``NotFound``."""
@@ -344,7 +344,8 @@ def _named(record: EndpointRecord, named: Naming) -> EndpointRecord:
 
 
 def _visible(scope: Scope) -> list[Any]:
-    """Conditions for endpoints of the caller's projects, or shared with one of them."""
+    """Conditions for endpoints that belong to the caller's projects or are shared with one of
+    them."""
     if scope.projects is None:
         return []
     e = tables.endpoints.c

@@ -30,8 +30,8 @@ from moorage.manager.store.identity.keys import KeyStore
 from moorage.manager.store.kernels.access_tokens import AccessTokenStore
 
 log = structlog.get_logger("moorage.routes")
-# Number of models and service ports that are reread with each table, and of announced ones that are
-# read together.
+# How many models and service ports are reread with each table, and how many announced ones are read
+# together.
 SWEPT = 20
 BATCH = 500
 _FIRST = "00000000-0000-0000-0000-000000000000"
@@ -59,7 +59,8 @@ class RouteStore:
         self._apps: dict[SessionId, tuple[AppRoute, ...]] = {}
         self._changed: set[SessionId | EndpointId] = set()
 
-        # Changes that ``changes`` has not returned yet: models and service ports; None: it is gone.
+        # Changes that ``changes`` has not returned yet: models and service ports; None means that
+        # it is gone.
         self._untold_models: dict[str, ModelRoute | None] = {}
         self._untold_apps: dict[str, AppRoute | None] = {}
         self._model_sweep: Sweep[str] = Sweep()  # of endpoints and sessions
@@ -96,7 +97,7 @@ class RouteStore:
         )
 
     async def credentials(self) -> RouteTable:
-        """All keys, access tokens, limits of projects and revoked agents."""
+        """All keys, access tokens, project limits and revoked agents."""
         keys = await self._keys.grants()
         projects = await self._keys.project_grants()
         revoked = tuple(row["id"] for row in await self._db.fetch(SQL["revoked_peers"], "agent"))
@@ -152,7 +153,8 @@ class RouteStore:
         )
         found = {name: route for name, route in read if route is not None}
 
-        # Unreadable rows keep their route: their replicas serve, whatever else their row contains.
+        # Unreadable rows keep their route, because their replicas serve whatever else the row
+        # contains.
         for name, _ in read:
             if name not in found:
                 if self._models.pop(name, None) is not None:
@@ -161,13 +163,14 @@ class RouteStore:
                 self._models[name] = self._untold_models[name] = found[name]
 
     def _route(self, model: Mapping[str, Any]) -> tuple[str, ModelRoute | None]:
-        """Name of a model, and its route from all ``rows`` with that name; None: there is none."""
+        """Name of a model, and its route from all ``rows`` with that name; None if there is
+        none."""
         routed = [row for row in model["rows"] if row["rank"] is not None]
         keys = {row["model"]: self._provider_keys(row) for row in routed if row["secrets"]}
         return model["id"], next(iter(to_model_routes(routed, keys)), None)
 
     def _provider_keys(self, row: Row) -> dict[str, str]:
-        """Values of the secrets that the fallbacks of an endpoint name."""
+        """Values of the secrets that an endpoint's fallbacks name."""
         values: dict[str, str] = {}
         for name, (key_id, data) in row["secrets"].items():
             try:
@@ -225,5 +228,5 @@ def _split(
 ) -> tuple[list[_Key], list[_Key]]:
     """Split the known routes into those to reread with this chunk, and those for later. ``whole``:
     this is the last chunk of its round, so all that are left are reread; the next round covers
-    those of ``routes``."""
+    those in ``routes``."""
     return (known, list(routes)) if whole else (known[:SWEPT], known[SWEPT:])

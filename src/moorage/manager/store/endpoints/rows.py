@@ -30,7 +30,7 @@ from moorage.manager.store.database.rows import Row
 from moorage.manager.store.database.unreadable import UNREADABLE, UnreadableRows
 from moorage.manager.store.database.windows import FRESH_S, STARTS
 
-# Fields that ``endpoints.spec`` lacks, because the previous release does not know them.
+# Fields that are kept out of ``endpoints.spec`` because the previous release does not know them.
 _SERVING = frozenset(
     {"autoscale", "rollout", "max_lifetime_s", "routing", "adapters", "limits", "resource_groups"}
 )
@@ -40,9 +40,9 @@ _SERVING = frozenset(
 class EndpointRecord:
     """Endpoint as stored, with views of its replicas, newest first. ``version`` changes with every
     change by a user. ``newest``: its newest revision. ``rolled_back``: the revision whose failure,
-    for ``rollout_reason``, has returned it to its target; None: a user has chosen the target.
-    ``needs_newer``: the part of it or its replicas that this release does not know and omits; "":
-    none."""
+    for ``rollout_reason``, has returned it to its target; None if a user has chosen the target.
+    ``needs_newer``: the part of it or its replicas that this release does not know and omits; empty
+    if there is none."""
 
     snapshot: EndpointSnapshot
     version: int
@@ -63,7 +63,7 @@ def spec_columns(spec: EndpointSpec) -> tuple[dict[str, Any], dict[str, Any]]:
     release can read specifications without new fields."""
     serving = spec.model_dump(mode="json", include=set(_SERVING), exclude_none=True)
     if spec.routing == Routing():
-        del serving["routing"]  # as most have it: the routes are read without it
+        del serving["routing"]  # as for most of them: the routes are read without it
     if not spec.resource_groups:
         del serving["resource_groups"]
     if not spec.adapters:
@@ -103,7 +103,7 @@ def to_reconcile(
 async def _start_histories(
     db: Database, replicas: Mapping[str, Sequence[Row]]
 ) -> defaultdict[str, dict[str, StartHistory]]:
-    """Start histories by endpoint and resource group, for endpoints with jobs of a site."""
+    """Start histories by endpoint and resource group, for endpoints with site jobs."""
     pairs = {
         (row["endpoint_id"], row["resource_group"])
         for rows in replicas.values()

@@ -20,10 +20,10 @@ from moorage.manager.store.groups.repository import GroupStore
 CACHED_S = 5.0
 # Number of rows of each kind that one statement moves to the current name.
 BATCH = 1000
-# Number of attempts of a rename that waits too long for another lock.
+# How often to attempt a rename that waits too long for another lock.
 ATTEMPTS = 3
 # Topics that depend on the name of a session's or an agent's group. Readers of keys see other
-# groups in them.
+# groups listed in them.
 _DEPENDENT = (
     Topic.PENDING,
     Topic.CAPACITY,
@@ -51,7 +51,7 @@ class GroupAliases:
         self._until = 0.0
 
     async def names(self) -> Mapping[str, str]:
-        """Current name of the group by alias. Cached, because every request needs it."""
+        """Current group name by alias. Cached, because every request needs it."""
         if self._clock.monotonic() >= self._until:
             until = self._clock.monotonic() + CACHED_S
             rows = await self._db.fetch(SQL["group_aliases"])
@@ -138,7 +138,7 @@ class GroupAliases:
         """Replace aliases by the current name in history, and in late sessions and agents, for a
         bounded number of rows.
 
-        Returns the number; 0: nothing is left."""
+        Returns their number, which is 0 once nothing is left."""
         try:
             [row] = await self._connection.fetch(SQL["group_settle"], BATCH)
         except _LOCKED:

@@ -1,4 +1,4 @@
-"""Occupancy and queues of resource groups over time: means of samples by minute, hour and day."""
+"""Occupancy and queues of resource groups over time: sample means by minute, hour and day."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from moorage.manager.store.database.connections import Database, Purpose
 from moorage.manager.store.database.queries import SQL
 
 DAY_S = 86_400.0
-# Retention of spans by their seconds. A slot of a group has 365 days a year.
+# Retention of spans by their length in seconds. A group's slot has 365 day spans a year.
 KEPT_S = {60: 2 * DAY_S, 3600: 90 * DAY_S, 86_400: 3650 * DAY_S}
 BATCH = 5000
 
@@ -21,7 +21,7 @@ class OccupancyHistoryStore:
         self._connection = db.shared_connection(Purpose.UPKEEP, durable=False)
 
     async def record(self, term: int) -> None:
-        """Add a current sample, unless the leader's ``term`` is over."""
+        """Add a current sample unless the leader's ``term`` is over."""
         await self._connection.fetch(SQL["occupancy_record"], term)
 
     async def delete_old(self) -> bool:
@@ -37,8 +37,8 @@ class OccupancyHistoryStore:
     async def of_groups(
         self, groups: Collection[str], step_s: int, since: datetime, until: datetime
     ) -> list[events.GroupHistory]:
-        """Spans of ``step_s`` seconds by group, from the one that contains ``since`` until before
-        ``until``."""
+        """Spans of ``step_s`` seconds by group, from the one that contains ``since`` up to
+        ``until``, exclusive."""
         window = sorted(groups), step_s, since, until
         slots: dict[str, dict[str, events.SlotHistory]] = {}
         for row in await self._db.fetch(SQL["occupancy_slots_history"], *window):

@@ -86,8 +86,8 @@ class GroupStore:
         return self._sites.get(name)
 
     async def reuse(self, name: str, project: str) -> ReusePolicy:
-        """Reuse of batch sessions that do not specify it: that of their project, else of their
-        resource group. Cached."""
+        """The reuse setting for batch sessions that do not specify one: their project's, otherwise
+        their resource group's. Cached."""
         await self._refresh()
         return self._project_reuse.get(project) or self._reuse.get(name, "never")
 
@@ -97,7 +97,7 @@ class GroupStore:
         return self._ceilings.get(name, PriorityCeilings())
 
     async def highest_ceilings(self) -> PriorityCeilings:
-        """Highest ceilings by role: those of the group that allows most. Cached."""
+        """The highest ceilings by role: those of the group that allows the most. Cached."""
         await self._refresh()
         every = [PriorityCeilings(), *self._ceilings.values()]
         fields = PriorityCeilings.model_fields
@@ -133,8 +133,8 @@ class GroupStore:
         closed: Collection[str] = (),
         retired: bool | None = None,
     ) -> resources.Page[resources.GroupView]:
-        """Page of the groups in ``names`` (None: any) except the ``closed`` ones. ``retired``: only
-        retired groups, or only others."""
+        """Page of the groups in ``names`` (None means any) except the ``closed`` ones. ``retired``:
+        only retired groups, or only others."""
         only = {"name": names, "is_retired": retired}
         rows, following = await _LISTING.page(
             self._db, paging, None, only=only, without={"name": closed}
@@ -151,7 +151,7 @@ class GroupStore:
         return read_one("resource group", name, row, _view)
 
     async def start_times(self, name: str) -> resources.StartTimes | None:
-        """Start times of its site's latest jobs; None: none has become ready, or the group is not
+        """Start times of its site's latest jobs; None if none has become ready, or the group is not
         of kind hpc."""
         rows = await self._db.fetch(SQL["start_history"], [None], [name], STARTS)
         if not rows:
@@ -161,7 +161,7 @@ class GroupStore:
         )
 
     async def site_nodes(self, name: str) -> list[resources.SiteNodesView]:
-        """Nodes of its sites; empty: none, or unknown."""
+        """Its sites' nodes; empty if there are none, or they are unknown."""
         rows = await self._db.fetch(SQL["site_nodes"], name)
         return [resources.SiteNodesView.model_validate(dict(row)) for row in rows]
 
@@ -188,7 +188,7 @@ class GroupStore:
             f: True for f in _NEW_OPTIONS if getattr(options, f) in (None, "", "never")
         }
         if options.hpc is not None and options.hpc.queue_timeout_s is None:
-            # In that release it is a number with its own default.
+            # In that release, the option is a number with its own default.
             new["hpc"] = {"queue_timeout_s"}
 
         if (preemption := options.preemption) is not None:
@@ -222,8 +222,8 @@ class GroupStore:
     ) -> resources.GroupView:
         """Retire a group: nothing new can be created in it.
 
-        ``drain``: even while it has sessions, endpoints or agents, which stay. Raises ``NotFound``,
-        ``PreconditionFailed`` and ``Conflict``."""
+        ``drain``: retire it even while it has sessions, endpoints or agents, which stay. Raises
+        ``NotFound``, ``PreconditionFailed`` and ``Conflict``."""
         await self.get(name)
         [row] = await self._write_connection.fetch(
             SQL["group_retire"], name, sent(if_match), actor, drain
@@ -275,25 +275,25 @@ class GroupStore:
         return self._unreadable.each("resource group", rows, _policy, key="name")
 
     async def cursors(self, group: str) -> dict[str, AgentId]:
-        """Agent that round-robin chose last, by requested architecture."""
+        """The agent that round-robin chose last, by requested architecture."""
         row = await self._db.fetchrow(SQL["group_cursors"], group)
         return {arch: AgentId(agent) for arch, agent in row["cursors"].items()} if row else {}
 
     async def save_cursors(self, group: str, cursors: Mapping[str, AgentId], term: int) -> None:
-        """Save changed cursors. Writes nothing if ``term`` is no longer the leader's."""
+        """Save changed cursors. Writes nothing if ``term`` is no longer the leader's term."""
         if cursors:
             await self._pass_connection.fetch(SQL["group_cursors_put"], group, dict(cursors), term)
 
 
 def _restricted(types: Collection[SessionType] | None) -> frozenset[str] | None:
-    """Types allowed by a restriction; None: all. System sessions that no group names are refused
-    when they are created."""
+    """Types allowed by a restriction; None means all. System sessions that no group names are
+    refused when they are created."""
     return None if types is None or set(SessionType) <= set(types) else frozenset(types)
 
 
 def policy_of(options: GroupOptions) -> Policy:
-    """The planner's policy for these options. Raises ``InvalidInput`` for values that it does not
-    allow."""
+    """The planner's policy for these options. Raises ``InvalidInput`` for values that the policy
+    does not allow."""
     age = options.max_skip_age_s
     preemption = options.preemption
     return Policy(
@@ -353,7 +353,7 @@ def options_of(policy: Policy) -> GroupOptions:
 
 
 def _policy(row: Row) -> tuple[str, Policy]:
-    """Policy of a resource group. Scheduling with only a part of its options would be wrong."""
+    """A resource group's policy. Scheduling with only some of its options would be wrong."""
     return row["name"], policy_of(GroupOptions(**row["options"]))
 
 

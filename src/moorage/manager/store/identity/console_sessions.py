@@ -25,8 +25,8 @@ class ConsoleSessionStore:
         self._clock = clock
 
     async def begin_sign_in(self, user: str) -> tuple[str | None, int]:
-        """Count an attempt. Returns the hash of the user's password, None if there is none, and the
-        seconds for which the name is locked: the attempt is refused unless 0."""
+        """Count an attempt. Returns the hash of the user's password, None if there is none, and for
+        how many seconds the name is locked: the attempt is refused unless this is 0."""
         row = await self._db.fetchrow(SQL["sign_in_begin"], user, FREE_ATTEMPTS, LONGEST_LOCK_S)
         return row["hash"], max(row["seconds"], 1) if row["locked"] else 0
 
@@ -44,8 +44,7 @@ class ConsoleSessionStore:
         the OpenID provider; returns the secret for its cookie.
 
         Raises ``Forbidden`` for a user without any rights."""
-        # With the prefix of a key, so that filters that hide keys from apps and logs hide it as
-        # well.
+        # It has a key's prefix, so that filters that hide keys from apps and logs hide it as well.
         secret = KEY_PREFIX + self._clock.secret(32)
         args = self._clock.new_id(), digest_of(secret), user, key.id if key else None
         if not await self._db.fetch(
@@ -64,7 +63,7 @@ class ConsoleSessionStore:
         return secret
 
     async def find(self, sha256: str, *, is_act: bool = True) -> ApiKey | None:
-        """Current rights of a console session; None if it has ended. ``is_act``: record it as
+        """Current rights of a console session; None if it has ended. ``is_act``: record this as
         activity of its user."""
         row = await self._db.fetchrow(SQL["console_session_find"], sha256)
         if row is None:
@@ -95,7 +94,7 @@ class ConsoleSessionStore:
         self._notifier.notify([Topic.KEYS])
 
     async def end(self, scope: Scope, *, user: str | None = None) -> int:
-        """End the caller's console session, or all of ``user``. Returns the number of ended
+        """End the caller's console session, or all of ``user``'s. Returns the number of ended
         sessions."""
         mine = scope.key.id if scope.key is not None and scope.key.console is not None else None
         ended = await self._db.fetch(SQL["console_sessions_end"], mine, user)

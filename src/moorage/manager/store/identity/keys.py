@@ -146,8 +146,8 @@ class KeyStore:
     async def rotate(self, scope: Scope, name: str, *, grace_s: int) -> NewKeyView:
         """Replace the secret; the previous one stays valid for ``grace_s`` seconds.
 
-        Raises ``NotFound``, and ``Conflict`` for a key that needs a newer manager: nobody would
-        learn its new secret."""
+        Raises ``NotFound``, and ``Conflict`` for a key that needs a newer manager, because nobody
+        would learn its new secret."""
         await self.get(scope, name)
         secret, digest = self._new_secret()
         rows = await self._connection.fetch(
@@ -185,9 +185,9 @@ class KeyStore:
         return self._notifier.on(Topic.KEYS, callback)
 
     async def find(self, sha256: str) -> ApiKey | None:
-        """Find a valid key; None if it is unknown, expired or revoked, or if its user has lost
-        every role. Records when the key was last used. Raises ``Conflict`` for one that needs a
-        newer manager."""
+        """Find a valid key; None if it is unknown, expired or revoked, or its user has lost every
+        role. Records when the key was last used. Raises ``Conflict`` for one that needs a newer
+        manager."""
         row = await self._db.fetchrow(SQL["key_find"], sha256)
         if row is None:
             return None
@@ -210,7 +210,7 @@ class KeyStore:
         return tuple(key for key in found if key is not None)
 
     async def project_grants(self) -> tuple[ProjectGrant, ...]:
-        """Limits of projects that have any."""
+        """The limits of projects that have any."""
         rows = await self._db.fetch(SQL["project_grants"])
         return tuple(ProjectGrant(row["name"], request_limits(row)) for row in rows)
 
@@ -264,7 +264,7 @@ def _role(row: Any) -> Role | None:
 
 
 def _grant(row: Any) -> KeyGrant | None:
-    """Grant of a key; None: its user has lost every role."""
+    """Grant of a key; None if its user has lost every role."""
     if (role := _role(row)) is None:
         return None
 

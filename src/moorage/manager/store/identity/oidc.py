@@ -1,5 +1,5 @@
-"""People of the OpenID provider in Postgres: the user of each person, and the roles that rules have
-given."""
+"""People known to the OpenID provider, in Postgres: each person's user, and the roles that rules
+have given."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from moorage.manager.store.database.notifier import Notifier, Topic
 from moorage.manager.store.database.queries import SQL
 
 log = structlog.get_logger("moorage.oidc")
-# Owners of resources that belong to no person.
+# Owners of resources that do not belong to a person.
 _RESERVED = frozenset({"admin", "anonymous", "manager", "root", "system"})
 _NAMES = 50
 
@@ -49,7 +49,7 @@ class OidcStore:
         granted = row["granted_role"]
         wanted = person.grants.platform_role
 
-        # otherwise somebody has changed it by hand
+        # otherwise someone has changed it by hand
         if row["platform_role"] == granted and granted != wanted:
             args = user, row["email"], row["status"], wanted, None
             if await self._db.fetch(SQL["user_update"], *args):
@@ -74,7 +74,7 @@ class OidcStore:
         return user
 
     async def link(self, scope: Scope, user: str, issuer: str, subject: str) -> None:
-        """Link a person at the provider to ``user``. Raises ``NotFound`` and ``Conflict``."""
+        """Link a person known to the provider to ``user``. Raises ``NotFound`` and ``Conflict``."""
         scope.require_all("users")
         rows = await self._db.fetch(SQL["oidc_link"], user, issuer, subject)
         if not rows:

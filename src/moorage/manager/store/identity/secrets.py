@@ -44,8 +44,8 @@ class SecretStore:
         """Set a secret of the owner's project. Sessions that start later receive the new value;
         proxies receive it immediately if it is the key of a provider.
 
-        Raises ``Conflict`` if the keyring lacks a key with which stored secrets are encrypted:
-        other managers could not read what this one encrypts.
+        Raises ``Conflict`` if the keyring lacks a key with which stored secrets are encrypted,
+        because other managers could not read what this one encrypts.
         """
         project = scope.owner.project
         sealed = self._keyring.seal(value, project, name)
@@ -117,7 +117,7 @@ class SecretStore:
 
     async def reseal(self, *, discard_unreadable: bool) -> tuple[int, list[str]]:
         """Encrypt every secret with the newest key. Returns the number of secrets, and those that
-        were deleted because no key decrypts them. Without ``discard_unreadable``, raises
+        were deleted because no key can decrypt them. Without ``discard_unreadable``, raises
         ``ConfigError`` for such a secret."""
         known = self._keyring.ids()
         missing = [key for key in await self._key_ids() if key not in known]
@@ -142,7 +142,7 @@ class SecretStore:
         return resealed, lost
 
     async def delete_unused(self) -> int:
-        """Delete hidden secrets that nothing refers to any more. Returns their number."""
+        """Delete hidden secrets that nothing refers to any longer. Returns their number."""
         return len(await self._connection.fetch(SQL["secrets_delete_unused"]))
 
 

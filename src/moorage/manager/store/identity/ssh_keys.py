@@ -51,7 +51,7 @@ class SshKeyStore:
 
     async def create(self, scope: Scope, key: PublicKey, name: str | None = None) -> SshKeyView:
         """Register a key whose private key the caller has proved to hold. ¶ If an API key registers
-        it, it has the rights of that key and ends with it. It replaces a key that somebody
+        it, it has the rights of that key and ends with it. It replaces a key that someone
         registered without a proof. Raises ``Conflict`` for a registered key."""
         name = name or _default_name(key)
         by = scope.key.id if scope.key is not None and scope.key.console is None else None
@@ -103,15 +103,15 @@ class SshKeyStore:
         return row
 
     async def who(self, fingerprint: str) -> SshUser | None:
-        """Owner of a key; None if the key is not registered, or if its user or API key is no longer
-        valid."""
+        """The owner of a key; None if the key is not registered, or its user or API key is no
+        longer valid."""
         row = await self._db.fetchrow(SQL["ssh_key_projects"], fingerprint)
         return None if row is None else SshUser(row["owner"], row["name"], list(row["projects"]))
 
     async def find(self, fingerprint: str, project: str) -> ApiKey | None:
         """Current rights of the key in ``project``: those of the API key that registered it, which
-        may be limited to its project, or those of its user. None: no rights. Records when it was
-        last used."""
+        may be limited to its project, or those of its user. None means no rights. Records when the
+        key was last used."""
         row = await self._db.fetchrow(SQL["ssh_key_find"], fingerprint, project)
         if row is None:
             return None

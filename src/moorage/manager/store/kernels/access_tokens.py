@@ -1,7 +1,7 @@
 """Service ports of sessions in Postgres, and access tokens that open them.
 
 An access token opens one service port of one session until it expires or is revoked, and only while
-its maker may open the port. Sessions are identified by their ids.
+its creator may open the port. Sessions are identified by their ids.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ class AccessTokenStore:
         self._connection = db.shared_connection(Purpose.ADMINISTRATION)
 
     async def service_ports(self, scope: Scope, session_id: str) -> list[AppView]:
-        """Ports that the specification declares and, once the session runs, those that its image
-        adds. Raises ``NotFound``."""
+        """Ports that the specification declares and, once the session is running, those that its
+        image adds. Raises ``NotFound``."""
         return _ports(await self._row(scope, session_id))
 
     async def create(
         self, scope: Scope, session_id: str, app: str, spec: AccessTokenSpec
     ) -> NewAccessTokenView:
-        """Create a token. Raises ``NotFound`` for an unknown service port, ``Conflict`` for a
+        """Create a token. Raises ``NotFound`` for an unknown service port, and ``Conflict`` for a
         session that has ended."""
         row = await self._row(scope, session_id)
         view = _find_port(row, app)
@@ -92,7 +92,7 @@ class AccessTokenStore:
         return NewAccessTokenView.model_validate({**_fields(rows[0]), **shown})
 
     async def grants(self) -> tuple[AccessTokenGrant, ...]:
-        """Tokens of live sessions whose makers currently may open the service port, as proxies
+        """Tokens of live sessions whose creators may currently open the service port, as proxies
         check them."""
         return tuple(
             AccessTokenGrant(
@@ -146,7 +146,7 @@ class AccessTokenStore:
 
 
 def _may_open(row: Mapping[str, Any]) -> bool:
-    """Whether the maker of a token may access the inside of its session."""
+    """Whether the creator of a token may access the inside of its session."""
     if row["user_name"] is None:
         return True  # from a release that did not record it
 

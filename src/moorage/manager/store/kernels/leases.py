@@ -23,8 +23,8 @@ class KernelLeaseStore:
         self._unreadable = unreadable
 
     async def on_silent_agents(self) -> list[LeasedKernel]:
-        """Live kernels with a lease on agents that are SUSPECT or LOST, if the end of the lease is
-        known."""
+        """Live kernels with a lease on agents that are SUSPECT or LOST, if it is known when the
+        lease ends."""
         rows = await self._connection.fetch(SQL["kernel_leases"])
         return self._unreadable.each("kernel", rows, _leased)
 

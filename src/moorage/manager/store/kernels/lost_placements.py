@@ -1,8 +1,8 @@
 """Ends of kernels whose placement the database has lost, for example by a failover to a standby
 that lacked it.
 
-The session is PENDING again, and its agent has run it, or still does. Its program must not run a
-second time unnoticed: the end that the agent knows becomes the session's.
+The session is PENDING again, although its agent has run it, or still runs it. Its program must not
+run a second time unnoticed: the end that the agent reports becomes the session's.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class LostPlacements:
         self._keep_unknown = keep_unknown
 
     async def settle(self, updates: Sequence[AgentUpdate]) -> None:
-        """Record the ends that these agents know. Call it before the agents are registered as
-        ready: until then the sessions are not placed. Repeating it changes nothing."""
+        """Record the ends that these agents report. Call it before the agents are registered as
+        ready: until then, the sessions are not placed. Repeating it changes nothing."""
         ends = [
             (u.agent_id, seen)
             for u in updates

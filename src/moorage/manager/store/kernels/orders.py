@@ -27,15 +27,15 @@ from moorage.manager.store.sessions import spec_kernels
 from moorage.manager.store.sessions.rows import parse_spec
 
 log = structlog.get_logger("moorage.store")
-# More specifications at once would block the event loop for too long.
+# Reading more specifications at once would block the event loop for too long.
 _SPECS_AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
 class AgentOrders:
-    """``kernels``: all kernels that should run on an agent. ``unwanted``: those that are not known
-    to have ended there and must not run. ``withdrawn``: None, or the orders cover only some
-    kernels, and these must not run."""
+    """``kernels``: all kernels that should run on an agent. ``unwanted``: kernels that must not run
+    and are not known to have ended there. ``withdrawn``: None, or, if the orders cover only some
+    kernels, those that must not run."""
 
     kernels: tuple[KernelSpec, ...]
     unwanted: tuple[KernelId, ...]
@@ -43,7 +43,7 @@ class AgentOrders:
 
 
 class OrderStore:
-    """``keep_unknown``: also order kernels that agents run and the database does not know.
+    """``keep_unknown``: also order kernels that agents run but the database does not know.
     ``keyring`` decrypts the secrets of ``secret_env``."""
 
     def __init__(
@@ -58,12 +58,12 @@ class OrderStore:
         self._unreadable = unreadable
         self._connection = db.dedicated_connection()
         self._keep_unknown = keep_unknown
-        self._newest_generation = 0  # known to a peer, or drawn here
+        self._newest_generation = 0  # known to a peer or drawn here
 
-        # the lowest that a peer claimed and Postgres refused
+        # the lowest that a peer claimed but Postgres refused
         self._implausible_generation = 1 << 63
-        # Kernel specifications by the agent that should run them. After the placement of a kernel,
-        # only the generation of its reload changes, which is read each time.
+        # Kernel specifications by the agent that should run them. After a kernel has been placed,
+        # only the generation of its reload changes, and that is read each time.
         self._known: dict[AgentId, dict[KernelId, KernelSpec]] = {}
 
     async def of(self, agent_id: AgentId) -> tuple[KernelSpec, ...]:
@@ -74,7 +74,7 @@ class OrderStore:
         self, agent_ids: Collection[AgentId], with_given_up: Collection[AgentId] = ()
     ) -> dict[AgentId, AgentOrders]:
         """The orders of each agent. ``with_given_up``: agents whose ``unwanted`` kernels include
-        those that were given up, and whose devices are still fenced.
+        those that were given up and whose devices are still fenced.
 
         Costs one query, and one more if a kernel is new: specifications are cached as long as the
         agent should run the kernel.
@@ -167,9 +167,9 @@ class OrderStore:
         }
 
     def _readable_spec(self, row: Row) -> KernelSpec | None:
-        """Read a specification. None: this manager cannot start the kernel, because a secret cannot
-        be decrypted or its specification needs a newer manager. If it has been started, its agent
-        keeps it."""
+        """Read a specification. None if this manager cannot start the kernel, because a secret
+        cannot be decrypted or its specification needs a newer manager. If it has been started, its
+        agent keeps it."""
         try:
             env = decrypt_env(self._keyring, row["project"], row["secrets"])
         except ConfigError as error:
@@ -182,15 +182,15 @@ class OrderStore:
         return _unknown_spec(row) if row["begun"] else None
 
     def note_generation(self, seen: int) -> None:
-        """Note a generation that a peer knows, so that every later one is greater. The database is
+        """Note a generation known to a peer, so that every later one is greater. The database is
         behind it after a backup was restored, or after a failover to a standby that had not
         received every commit."""
         if seen < self._implausible_generation:
             self._newest_generation = max(self._newest_generation, seen)
 
     async def next_generation(self) -> int:
-        """Return a number greater than every one issued before by any manager, and than those
-        noted, unless it is one that no manager can have issued yet."""
+        """Return a number greater than any that a manager has issued before, and greater than those
+        noted, except those that no manager can have issued yet."""
         [row] = await self._connection.fetch(SQL["generation_next"])
         if row["generation"] <= (seen := self._newest_generation):
             log.warning(
@@ -287,7 +287,7 @@ def _checkpoint(row: Row, spec: SessionSpec) -> dict[str, Any]:
 
 
 def _traceparent(row: Row) -> str:
-    """Trace context of the session's start; "" if it is not traced."""
+    """Trace context of the session's start; empty if it is not traced."""
     stored = parse_traceparent(row["traceparent"])
     return (
         ""
@@ -297,7 +297,7 @@ def _traceparent(row: Row) -> str:
 
 
 def _type_at_agents(kind: str) -> SessionType:
-    """Agents run a system session as an interactive one, which is all that agents of the previous
+    """Agents run a system session as an interactive one, the only kind that agents of the previous
     release know."""
     return SessionType.INTERACTIVE if kind == SessionType.SYSTEM else SessionType(kind)
 

@@ -20,13 +20,13 @@ _TEXT = 500
 class ProgressStore:
     def __init__(self, db: Database, notifier: Notifier) -> None:
         self._notifier = notifier
-        # agents report data again that a crash loses
+        # agents report again what a crash loses
         self._connection = db.dedicated_connection(durable=False)
 
     async def put(self, progress: Sequence[tuple[AgentId, KernelProgress]]) -> None:
         """Write progress, each with the agent that reports it; at most one per kernel.
 
-        Impossible reports are omitted: they would make those of other agents fail."""
+        Impossible reports are omitted, because they would make those of other agents fail."""
         usable = [
             (agent_id, report)
             for agent_id, report in progress

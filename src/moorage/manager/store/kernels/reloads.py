@@ -1,4 +1,4 @@
-"""Reloads in Postgres: the requested ones by kernel, and the outcome of the newest."""
+"""Reloads in Postgres: the requested ones by kernel, and the outcome of the newest one."""
 
 from __future__ import annotations
 

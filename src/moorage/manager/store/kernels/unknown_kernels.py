@@ -1,4 +1,4 @@
-"""Kernels that agents run and the database does not know, for example after a backup was restored.
+"""Kernels that agents run but the database does not know, for example after a backup was restored.
 
 An agent that runs such kernels is not ready: it gets no new ones, because they may use any of its
 devices.
@@ -25,15 +25,15 @@ _Rows = tuple[dict[str, str], ...]  # kernel_id and session_id of each
 
 
 class UnknownKernels:
-    """Looks up the kernels of full reports. Later reports can only end kernels: an agent starts
-    none by itself."""
+    """Looks up the kernels of full reports. Later reports can only remove kernels, because an agent
+    starts none by itself."""
 
     def __init__(self, connection: DedicatedConnection) -> None:
         self._connection = connection
         self._known: dict[AgentId, _Rows] = {}
 
     def have_ended(self, update: AgentUpdate) -> bool:
-        """Whether a report of changes ends unknown kernels of the agent."""
+        """Whether a delta report shows that unknown kernels of the agent have ended."""
         return not update.whole and len(self._left(update)) < len(
             self._known.get(update.agent_id, ())
         )
@@ -81,7 +81,7 @@ class UnknownKernels:
 
 def _live(kernels: Iterable[Observation]) -> dict[KernelId, Observation]:
     """Kernels that may be running. A kernel outside its agent's checkpoint has no session: the
-    agent ends it."""
+    agent stops it."""
     return {
         k.kernel_id: k for k in kernels if k.state not in _ENDED and _UUID.fullmatch(k.session_id)
     }

@@ -17,8 +17,8 @@ from moorage.manager.store.database.queries import SQL
 from moorage.manager.store.database.rows import Row
 from moorage.manager.store.database.unreadable import UnreadableRows, read_page
 
-# Seconds for which the levels of budgets are cached: where they refuse, and where they warn. A
-# change of a level is announced immediately.
+# Seconds for which budget levels are cached: for refusals, and for warnings. A change of a level is
+# announced immediately.
 _READ_S = 1.0
 _WARNED_S = 10.0
 
@@ -28,7 +28,7 @@ class Reached:
     """Budget that has changed its level, that stops running work, or that will soon be exhausted.
 
     ``alerts``: ids of limits that it has reached for the first time in its period. ``left_s``:
-    seconds until it is exhausted, at the current rate; None: it is exhausted, or nothing counts
+    seconds until it is exhausted, at the current rate; None if it is exhausted, or nothing counts
     against it now."""
 
     budget: views.BudgetView
@@ -91,7 +91,7 @@ class BudgetStore:
         return read_page(views.BudgetView, "budget", rows=rows, read=_view, following=None)
 
     async def most_used(self, limit: int) -> list[tuple[tuple[str, str, str, str], float]]:
-        """Scope, name, unit and period of the most used budgets, with the used share; 1:
+        """Scope, name, unit and period of the most used budgets, with the used share; 1 means
         exhausted."""
         rows = await self._db.fetch(SQL["budgets_most_used"], limit)
         return [
@@ -101,7 +101,7 @@ class BudgetStore:
     async def put(
         self, scope: Scope, kind: str, name: str, unit: str, *, period: str, spec: views.BudgetSpec
     ) -> views.BudgetView:
-        """Set a budget. It counts usage since the beginning of this period, as soon as it is
+        """Set a budget. It counts usage from the start of this period, once that usage has been
         aggregated."""
         scope.require_all("budgets")
         args = kind, name, unit, period, spec.soft, spec.hard, spec.policy, scope.actor
@@ -127,8 +127,8 @@ class BudgetStore:
         return _view(rows[0])
 
     async def _announce(self, payers: Collection[tuple[str, str]]) -> None:
-        """Announce that the budgets of these projects, users and keys allow something else now,
-        also to their endpoints."""
+        """Announce, also to the affected endpoints, that the budgets of these projects, users and
+        keys now allow more or less."""
         self._notifier.notify([Topic.KEYS])
         for kind, name in payers:
             rows = await self._db.fetch(SQL["budget_endpoints"], kind, name)
@@ -233,7 +233,7 @@ def _reached(row: Row) -> Reached:
 
 
 def _payers(scope: Scope) -> list[tuple[str, str]]:
-    """Owners of the budgets that count for a caller. The key of a console session has none."""
+    """Owners of the budgets that apply to a caller. A console session's key has none."""
     payers = [("project", scope.owner.project), ("user", scope.owner.user)]
     return payers + (
         [("key", scope.key.name)] if scope.key is not None and scope.key.console is None else []

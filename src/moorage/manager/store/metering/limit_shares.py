@@ -12,7 +12,7 @@ from moorage.manager.serving.limit_shares import StoredShares
 from moorage.manager.store.database.connections import Database
 from moorage.manager.store.database.queries import SQL
 
-# Number of attempts to change shares that others change simultaneously.
+# How often to attempt to change shares that others change at the same time.
 _TRIES = 3
 _USES = {
     "requests_per_minute": "requests",
@@ -31,8 +31,8 @@ class LimitShareStore:
         return [StoredShares(**row) for row in rows]
 
     async def _put(self, replaced: Sequence[StoredShares]) -> set[str]:
-        """Replace shares that have not changed since they were read. Returns the subjects of those
-        replaced."""
+        """Replace shares that have not changed since they were read. Returns the subjects of the
+        shares that were replaced."""
         rows = await self._connection.fetch(
             SQL["limit_shares_put"],
             [shares.subject for shares in replaced],
@@ -47,7 +47,7 @@ class LimitShareStore:
         return int(row["n"])
 
     async def in_use(self, scope: Scope) -> list[LimitView]:
-        """Limits of the keys, projects and models that the scope sees, with their use."""
+        """Limits of the keys, projects and models that the scope sees, with their usage."""
         rows = await self._db.fetch(SQL["limits_in_use"], scope.projects, scope.user)
         return [
             LimitView.model_validate(
@@ -65,10 +65,10 @@ class LimitShareStore:
     async def change(
         self, subjects: Sequence[str], decide: Callable[[StoredShares], StoredShares]
     ) -> dict[str, StoredShares]:
-        """Replace the shares of subjects by those that ``decide`` returns.
+        """Replace the subjects' shares with those that ``decide`` returns.
 
         Subjects that others keep changing simultaneously, and subjects that do not exist, are
-        missing in the result."""
+        missing from the result."""
         done: dict[str, StoredShares] = {}
         left = sorted(set(subjects))
         for _ in range(_TRIES):

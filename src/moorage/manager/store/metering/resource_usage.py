@@ -46,8 +46,8 @@ class UsageStore:
     async def put(self, reports: Sequence[UsageReport]) -> None:
         """Write at most one report per agent.
 
-        Implausible values are omitted, as are reports that would make the statement fail, and with
-        it those of other agents."""
+        Implausible values are omitted, as are reports that would make the statement fail, and other
+        agents' reports with it."""
         reports = [r for r in reports if _is_storable(r)]
         kernels = [(r.agent_id, k.kernel_id, k.use) for r in reports for k in _newest(r)]
         await self._connection.fetch(
@@ -63,7 +63,7 @@ class UsageStore:
         )
 
     async def put_minutes(self, minutes: Sequence[tuple[UsageReport, KernelMinute]]) -> None:
-        """Write minutes, each with the report that contained it."""
+        """Write usage minutes, each with the report that contained it."""
         usable = [(r, m) for r, m in minutes if _is_storable(r) and _is_usable(m)]
         if not usable:
             return

@@ -2,7 +2,7 @@
 kernels.
 
 Records of the last day are kept as they arrived; older ones are aggregated by hour and finally by
-month. Triggers of the tables ``kernels`` and ``sessions`` write the usage of kernels when they end.
+month. Triggers on the tables ``kernels`` and ``sessions`` write the usage of kernels when they end.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = structlog.get_logger("moorage.store")
 _LAST_SEQUENCE = (1 << 53) - 1
 _LARGEST = 1 << 40
 _LATEST_MS = 1 << 43  # in the year 2248
-# Records are rolled up at this age, this many at a time.
+# Records are rolled up at this age, and this many at a time.
 RECORDS_KEPT_S = 86_400.0
 BATCH = 2000
 _POSITION = (
@@ -74,7 +74,7 @@ class UsageRecordStore:
         self._connection = db.dedicated_connection()
 
     async def put(self, proxy: str, batches: Sequence[UsageBatch]) -> tuple[RecordsAck, ...]:
-        """Store the records of a proxy and return the acknowledgement. A repeated record counts
+        """Store the records of a proxy and return the acknowledgement. A repeated record is counted
         once. A record that cannot be stored is omitted, because it would be repeated
         indefinitely."""
         records = [(batch.epoch, record) for batch in batches for record in batch.records]
@@ -106,7 +106,7 @@ class UsageRecordStore:
         cursor: str | None = None,
         limit: int = 50,
     ) -> Page[ModelUsage]:
-        """Page of usage from ``since`` until before ``until``, which are full hours, ordered by
+        """Page of usage from ``since`` up to ``until``, exclusive, which are full hours, ordered by
         time and names. Raises ``InvalidInput`` for an invalid cursor."""
         rows = await self._db.fetch(
             SQL["usage_records_page"],
@@ -128,7 +128,7 @@ class UsageRecordStore:
 
     async def compact(self, kept_s: float) -> bool:
         """Roll old records up into hours, and records older than ``kept_s`` seconds into months,
-        which stay, and delete older alerts of budgets; a bounded number of rows per call. Returns
+        which stay, and delete older budget alerts; a bounded number of rows per call. Returns
         whether there may be more."""
         more = False
         for statement, age_s in (

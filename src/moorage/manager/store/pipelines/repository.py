@@ -46,14 +46,14 @@ _LISTING = Listing(
     SQL["pipeline_list"], _COLUMNS, sorts=("name", "created_at"), key=("id",), default="-created_at"
 )
 _RACES = 2
-# A result with outputs counts as long as nodes keep them, less the time to report that steps need
-# them.
+# A result with outputs counts as long as nodes keep the outputs, less the time it takes to report
+# that steps need them.
 _MARGIN_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """``created_at``: of a new pipeline."""
+    """``created_at``: when a new pipeline was created."""
 
     sessions: Sequence[NewSession]
     created_at: Any
@@ -89,7 +89,7 @@ class PipelineStore:
         forced: bool = False,
     ) -> PipelineState:
         """Create a pipeline. ``forced``: no step reuses an earlier result. ``once``: if an earlier
-        request has used its key, return what that one created.
+        request has used its key, return what that request created.
 
         Raises the errors of ``add_runs``, and ``Conflict`` for a key that was used with another
         request."""
@@ -110,7 +110,7 @@ class PipelineStore:
                 raise
             return PipelineState(await self.get(scope, before), await self.steps(before))
 
-        assert made is not None  # nothing is kept that could be stale
+        assert made is not None  # nothing that could be stale is kept
         owner = scope.owner
         return PipelineState(
             StoredPipeline(
@@ -141,8 +141,8 @@ class PipelineStore:
         once: OnceOnly | None,
         forced: bool,
     ) -> _Written | None:
-        """Write a pipeline, once more if an equal session came first: a step then shares its
-        run."""
+        """Write a pipeline. Write it once more if an equal session came first; a step then shares
+        that session's run."""
         for _ in range(_RACES if any(step.meaning for step in steps) else 0):
             with suppress(Conflict):
                 return await self._write(
@@ -188,11 +188,12 @@ class PipelineStore:
     ) -> bool:
         """Run steps again. ``known``: existing sessions by position; pending sessions that depend
         on one that runs again then depend on its new run. ``pending``: by session, the position of
-        the element of the same array whose end it waits for from now on. False, with nothing
-        created, if one of them is no longer pending, because the decision was based on that.
+        the element of the same array whose end it waits for from now on. Returns False, with
+        nothing created, if one of them is no longer pending, because the decision was based on
+        that.
 
         Raises ``NotFound`` for an unknown group, ``Conflict`` for a type that the group does not
-        allow or a concurrent retry, and ``QuotaExceeded``."""
+        allow or for a concurrent retry, and ``QuotaExceeded``."""
         made = await self._write(
             scope,
             before.id,
@@ -304,7 +305,7 @@ class PipelineStore:
         return replace(made, name=f"{step.step}{number}-{made.id[-8:]}", template=step.template)
 
     async def get(self, scope: Scope, ref: str) -> StoredPipeline:
-        """Get a pipeline by id, else the newest with that name. Raises ``NotFound``."""
+        """Get a pipeline by id, or the newest with that name. Raises ``NotFound``."""
         found = await self._db.fetch(
             SQL["pipeline_find"], as_uuid(ref), ref, scope.projects, scope.owner.project
         )

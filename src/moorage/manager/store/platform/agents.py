@@ -37,8 +37,8 @@ _HISTORY = Listing(SQL["agent_history"], {"at": TIME}, sorts=("at",), key=("at",
 
 
 class AgentStore:
-    """Writes share the connection of ``reports``: they lock the same rows, and run one after the
-    other."""
+    """Writes share the connection of ``reports``, because they lock the same rows and run one after
+    the other."""
 
     def __init__(
         self, db: Database, notifier: Notifier, reports: ReportStore, unreadable: UnreadableRows
@@ -60,7 +60,7 @@ class AgentStore:
         status: AgentStatus | None = None,
         cordon: str | None = None,
     ) -> resources.Page[resources.AgentView]:
-        """Page of the agents of ``groups`` (None: any) except the ``closed`` ones. The other
+        """Page of the agents of ``groups`` (None means any) except the ``closed`` ones. The other
         arguments are filters."""
         named = (
             resource_group
@@ -85,16 +85,16 @@ class AgentStore:
         return read_one("agent", agent_id, row, _view)
 
     async def contacts(self, suspect_after_s: float) -> list[AgentContact]:
-        """Agents that are SUSPECT or may become so, with ``suspect_after_s`` as the minimum
-        patience."""
+        """Agents that are SUSPECT or may become so; ``suspect_after_s`` is the shortest silence
+        that matters."""
         rows = await self._watch_connection.fetch(SQL["agent_contacts"], suspect_after_s)
         return self._unreadable.each("agent", rows, _contact)
 
     async def mark_silent(
         self, marks: Sequence[Mark], term: int
     ) -> list[tuple[AgentId, AgentStatus]]:
-        """Mark silent agents, as the leader of ``term`` has decided. Returns the marked ones: the
-        others have reported since, or the term has ended."""
+        """Mark silent agents, as the leader of ``term`` has decided. Returns those that were
+        marked; the others have reported since, or the term has ended."""
         if not marks:
             return []
 
@@ -125,14 +125,14 @@ class AgentStore:
         self._notifier.notify_kernels({SessionId(row["session_id"]) for row in affected})
 
     async def _announce_endpoints(self, agents: Collection[AgentId]) -> None:
-        """Announce that the replicas on these agents count differently now."""
+        """Announce that the replicas on these agents now count differently."""
         rows = await self._connection.fetch(SQL["endpoints_of_agents"], list(agents))
         self._notifier.notify_endpoints({EndpointId(row["id"]) for row in rows})
 
     async def forget(
         self, agent_id: str, *, actor: str, destroyed: bool = False
     ) -> resources.ForgottenAgent:
-        """Delete a silent agent; its id is free afterwards. Returns its last state, with what was
+        """Delete a silent agent; afterwards its id is free. Returns its last state, with what was
         released. ``destroyed``: its node is gone for good, so its kernels have ended. Raises
         ``NotFound``, or ``Conflict`` while it is ALIVE, or while its kernels may still run."""
         view = await self.get(agent_id)
@@ -176,8 +176,8 @@ class AgentStore:
         self, agent_id: str, *, actor: str, drain: bool = False, stop_after_s: float | None = None
     ) -> resources.AgentView:
         """Place no new kernels on it. ``drain``: also replace replicas elsewhere, and stop or
-        requeue the remaining sessions after ``stop_after_s`` seconds (None: let it end by itself).
-        Raises ``NotFound``."""
+        requeue the remaining sessions after ``stop_after_s`` seconds (None lets them end by
+        themselves). Raises ``NotFound``."""
         return await self._set_cordon(agent_id, "drain" if drain else "cordon", stop_after_s, actor)
 
     async def uncordon(self, agent_id: str, *, actor: str) -> resources.AgentView:
@@ -215,8 +215,8 @@ class AgentStore:
         return await self.get(agent_id)
 
     async def sessions_past_drain(self, now: datetime) -> list[tuple[SessionId, AgentId, str]]:
-        """Sessions on agents whose drain deadline has passed: session, agent, and who started the
-        drain."""
+        """Sessions on agents whose drain deadline has passed: session, agent, and the user who
+        started the drain."""
         rows = await self._db.fetch(SQL["sessions_past_drain"], now)
         return [
             (SessionId(r["session_id"]), AgentId(r["agent_id"]), r["cordoned_by"]) for r in rows
@@ -242,7 +242,7 @@ class AgentStore:
 
     async def fenced_devices(self, group: str, families: Collection[str]) -> list[str]:
         """Devices of these families ("cuda") in the group that are withheld because they are
-        unhealthy, as lines for people."""
+        unhealthy, as lines for people to read."""
         rows = (
             await self._db.fetch(SQL["devices_fenced"], group, sorted(families)) if families else []
         )
@@ -252,8 +252,8 @@ class AgentStore:
         ]
 
     async def not_ready(self, group: str, limit: int = 5) -> list[str]:
-        """Reasons why agents of the group accept no new work, as they report themselves, as lines
-        for people."""
+        """Reasons that agents of the group themselves report for accepting no new work, as lines
+        for people to read."""
         rows = await self._db.fetch(SQL["agents_not_ready"], group, limit)
         return [f"{row['id']} accepts no new work: {row['not_ready']}" for row in rows]
 
@@ -272,8 +272,8 @@ def _contact(row: Row) -> AgentContact:
 
 
 def _in_request_units(released: Mapping[str, int]) -> dict[str, int]:
-    """Amounts in request units: devices are allocated in 1/1000; whole ones are shown as a count,
-    others as shares."""
+    """Amounts in request units: devices are allocated in thousandths; whole devices are shown as a
+    count, others as shares."""
     family = DEVICE_SUFFIX
     shares = {
         slot.removesuffix(family) + SHARES_SUFFIX if slot.endswith(family) else slot: amount

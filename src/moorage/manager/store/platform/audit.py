@@ -17,7 +17,7 @@ from moorage.manager.store.database.queries import SQL
 from moorage.manager.store.database.unreadable import read_page
 from moorage.manager.store.schema import tables
 
-# Ids are assigned in order of time.
+# Ids are assigned in chronological order.
 _ORDER = Order({"at": tables.audit_log.c.id}, [tables.audit_log.c.id], "-at")
 
 
@@ -53,7 +53,7 @@ class AuditStore:
         after: dict[str, Any] | None,
         name: str,
     ) -> None:
-        """Complete an entry. ``name``: that of the resource that the write created."""
+        """Complete an entry. ``name``: the name of the resource that the write created."""
         await self._db.fetch(SQL["audit_finish"], entry, status, code, after, name)
 
     async def page(
@@ -66,8 +66,7 @@ class AuditStore:
         paging: Paging = FIRST,
     ) -> Page[AuditEntry]:
         """Page of entries, newest first by default. ``filters``: values of actor, user, action,
-        resource and name. Raises ``InvalidInput`` for a cursor that is not the ``next`` of a
-        page."""
+        resource and name. Raises ``InvalidInput`` for a cursor that is not a page's ``next``."""
         scope.require_all("audit entries")
         a = tables.audit_log.c
         columns = {"user": a.user_name}

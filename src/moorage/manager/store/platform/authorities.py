@@ -13,8 +13,8 @@ from moorage.manager.store.database.queries import SQL
 
 
 class AuthorityStore:
-    """Each change returns whether it was made: another manager may have made it, or a peer may
-    prevent it."""
+    """Each change returns whether it was made: another manager may have made it already, or a peer
+    may prevent it."""
 
     def __init__(self, db: Database, notifier: Notifier) -> None:
         self._db = db
@@ -42,13 +42,14 @@ class AuthorityStore:
         return found
 
     async def add_next(self, new: EncryptedAuthority, now: datetime, *, actor: str) -> bool:
-        """Begin a rotation, unless one is in progress."""
+        """Begin a rotation unless one is in progress."""
         return await self._change(SQL["authority_add_next"], new.certificate, new.key, now, actor)
 
     async def issue_by_next(
         self, certificate: str, fingerprint: str, now: datetime, *, force: bool
     ) -> bool:
-        """Issue with the next CA if every peer trusts it. ``force``: even if not."""
+        """Issue certificates with the next CA if every peer trusts it. ``force``: even if one does
+        not."""
         return await self._change(
             SQL["authority_issue_by_next"], certificate, fingerprint, now, force
         )
@@ -56,8 +57,8 @@ class AuthorityStore:
     async def drop_retiring(
         self, certificate: str, fingerprint: str, now: datetime, *, force: bool
     ) -> bool:
-        """Trust only the CA with this certificate if every peer uses a certificate of it.
-        ``force``: even if not."""
+        """Trust only the CA with this certificate if every peer uses a certificate that it issued.
+        ``force``: even if one does not."""
         return await self._change(
             SQL["authority_drop_retiring"], certificate, fingerprint, now, force
         )

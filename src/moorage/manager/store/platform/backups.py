@@ -1,4 +1,4 @@
-"""Backups in Postgres, and facts that show how much of an installation may fail."""
+"""Backups in Postgres, and facts that show how many failures an installation tolerates."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _TIMEOUT_S = 10.0
 
 
 async def record_backup(dsn: str, file: Path, size: int) -> bool:
-    """Record a backup. False: the database has no table for it yet, because no manager of this
-    release has started."""
+    """Record a backup. Returns False if the database has no table for it yet, because no manager of
+    this release has started."""
     rows = await _run(dsn, SQL["backup_add"], str(file), socket.gethostname(), size)
     return rows is not None
 
 
 async def record_test(dsn: str, file: Path, size: int) -> bool:
-    """Record a test. Returns whether the database knows the backup in this file."""
+    """Record a backup test. Returns whether the database knows the backup in this file."""
     rows = await _run(dsn, SQL["backup_tested"], str(file), size)
     return bool(rows and rows[0][0])
 
@@ -41,7 +41,7 @@ async def cluster_facts(dsn: str) -> dict[str, Any]:
 
 
 async def _run(dsn: str, sql: str, *args: object) -> list[Any] | None:
-    """Run a statement. None: the schema is older. Raises ``StoreUnavailable`` without a
+    """Run a statement. Returns None if the schema is older. Raises ``StoreUnavailable`` without a
     connection."""
     try:
         connection = await asyncpg.connect(

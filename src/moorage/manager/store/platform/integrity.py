@@ -19,7 +19,8 @@ from moorage.manager.store.database.notifier import Notifier, Topic
 from moorage.manager.store.database.queries import SQL
 from moorage.manager.store.sessions.lifecycle import NEWEST
 
-# Loops catch up within seconds; this allows for a manager or a database that was down for a while.
+# Loops catch up within seconds; this interval allows for a manager or a database that was down for
+# a while.
 GRACE_S = 60.0
 
 
@@ -27,7 +28,7 @@ GRACE_S = 60.0
 class Check:
     """``sql/check_<name>.sql`` called with ``args(grace_s)``; ``repairable``: by
     ``sql/repair_<name>.sql``. ``of``: the kind of rows to which it can be restricted, with one more
-    argument; None: it checks everything, including ended sessions."""
+    argument; None if it always checks everything, including ended sessions."""
 
     name: str
     means: str
@@ -53,7 +54,7 @@ class Drift:
 _ENDED = (Status.TERMINATED, Status.ERROR)
 _ACTIVE = in_order(IN_ORDERS)
 # Kernel statuses that are consistent with each session status. A kernel may be ahead of its
-# session, which the session controller moves later, but never behind it.
+# session, which the session controller updates later, but never behind it.
 KERNEL_STATUSES: Mapping[Status, tuple[Status, ...]] = {
     Status.PENDING: (Status.PENDING,),
     **{status: (*_ACTIVE, *_ENDED) for status in STARTING},
@@ -61,7 +62,8 @@ KERNEL_STATUSES: Mapping[Status, tuple[Status, ...]] = {
     Status.TERMINATING: (Status.TERMINATING, *_ENDED),
     Status.TERMINATED: _ENDED,
     Status.CANCELLED: (Status.CANCELLED,),
-    # CANCELLED: it gave up while waiting for another attempt. TERMINATING: its agent is LOST.
+    # With CANCELLED, it gave up while waiting for another attempt; with TERMINATING, its agent is
+    # LOST.
     Status.ERROR: (*_ENDED, Status.CANCELLED, Status.TERMINATING),
 }
 _PAIRS = [(session, kernel) for session, kernels in KERNEL_STATUSES.items() for kernel in kernels]
@@ -106,7 +108,7 @@ assert all(KERNEL_STATUSES[status] for status in TERMINAL)
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Live rows that are checked together, and the ``cursor`` of the next part; None: it is the
+    """Live rows that are checked together, and the ``cursor`` of the next part; None if this is the
     last one."""
 
     of: Literal["agents", "sessions"]
@@ -120,14 +122,14 @@ class IntegrityStore:
         self._notifier = notifier
 
     async def agents(self, after: Any | None, count: int) -> Part:
-        """``count`` agents after those of the part with this cursor; None: the first ones."""
+        """``count`` agents after those of the part with this cursor; None means the first ones."""
         ids = [
             row["id"] for row in await self._db.fetch(SQL["integrity_agents"], after or "", count)
         ]
         return Part("agents", ids, ids[-1] if len(ids) == count else None)
 
     async def sessions(self, after: Any | None, count: int) -> Part:
-        """``count`` live sessions, like ``agents``."""
+        """Like ``agents``, for ``count`` live sessions."""
         rows = await self._db.fetch(SQL["integrity_sessions"], *(after or NEWEST), count)
         cursor = (rows[-1]["created_at"], rows[-1]["id"]) if len(rows) == count else None
         return Part("sessions", [row["id"] for row in rows], cursor)
@@ -147,8 +149,8 @@ class IntegrityStore:
         found = await self.check(part, grace_s=grace_s)
         repaired: set[tuple[str, str]] = set()
 
-        # Counters first: freeing an allocation decrements them, and a counter that is too low would
-        # prevent that.
+        # Counters come first, because freeing an allocation decrements them, and a counter that is
+        # too low would prevent that.
         for check in _checks(part):
             if check.repairable and any(drift.check == check.name for drift in found):
                 args = check.all_args(grace_s, part.ids if part is not None else None)

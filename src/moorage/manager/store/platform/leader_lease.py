@@ -26,13 +26,13 @@ class Lease:
 
 
 class LeaseStore:
-    """``schema``: the newest one that this manager knows."""
+    """``schema``: the newest schema that this manager knows."""
 
     def __init__(self, db: Database, schema: str | None = None) -> None:
         self._schema = schema or newest_revision()
         self._connection = db.dedicated_connection()
-        # If a crash of Postgres loses a renewal, the lease only ends earlier. The beginning of a
-        # term must not be lost: the same term would begin twice.
+        # If a crash of Postgres loses a renewal, the lease merely ends earlier. The start of a term
+        # must not be lost, because the same term would start twice.
         self._renewals = db.dedicated_connection(durable=False)
 
     async def find(self) -> Lease | None:
@@ -44,8 +44,8 @@ class LeaseStore:
         self, holder: str, ttl_s: float, unrenewed: datetime | None = None
     ) -> int | None:
         """Acquire or renew the lease for ``ttl_s`` seconds. Returns the term; None while another
-        manager holds the lease, or if the database has a newer schema, on which this one must not
-        begin a term. ``unrenewed``: ``expires_at`` of a lease that counts as expired in any
+        manager holds the lease, or if the database has a newer schema, on which this manager must
+        not begin a term. ``unrenewed``: ``expires_at`` of a lease that counts as expired in any
         case."""
         rows = await self._connection.fetch(
             SQL["lease_acquire"], holder, ttl_s, unrenewed, self._schema
@@ -59,5 +59,5 @@ class LeaseStore:
         return rows[0]["now"] if rows else None
 
     async def release(self, holder: str, term: int) -> None:
-        """End the lease now. If a crash of Postgres loses this, the lease expires."""
+        """End the lease now. If a crash of Postgres loses this write, the lease expires."""
         await self._renewals.fetch(SQL["lease_resign"], holder, term)

@@ -25,10 +25,10 @@ class ManagerRow:
 
 @dataclass(frozen=True, slots=True)
 class ManagerBeat:
-    """Manager as its last beat shows it.
+    """A manager as its last beat shows it.
 
-    The counts of links are its own; None: it runs the previous release. ``dialout``: addresses at
-    which its proxies accept connections of agents that only dial out."""
+    The link counts are its own; None if it runs the previous release. ``dialout``: addresses at
+    which its proxies accept connections from agents that only dial out."""
 
     id: str
     link: str
@@ -70,7 +70,7 @@ class ManagerStore:
         asks: Mapping[str, Sequence[str]] | None = None,
         plain_senders: Mapping[str, Sequence[str]] | None = None,
     ) -> list[ManagerBeat]:
-        """Record a sign of life of this manager, by its clock ``now``. ``asks``: addresses of
+        """Record this manager's heartbeat, at ``now`` by its own clock. ``asks``: addresses of
         agents that do not answer, by the name of the proxy that tries them. ``plain_senders``:
         senders of secrets over loopback without TLS, by kind. Returns all managers with their
         previous beats."""
@@ -91,15 +91,15 @@ class ManagerStore:
     async def remove(self, ids: Collection[str]) -> list[AgentId]:
         """Remove managers that have stopped. Returns the agents that were connected to them."""
         rows = await self._connection.fetch(SQL["managers_remove"], list(ids))
-        # Their last writes may not have been announced.
+        # Their last writes may never have been announced.
         self._notifier.notify(
             [Topic.KERNELS, Topic.PENDING, Topic.QUOTAS, Topic.ENDPOINTS, Topic.ROUTES]
         )
         return self._detached(rows)
 
     async def detach(self, streams: Mapping[AgentId, int]) -> list[AgentId]:
-        """Record that these streams of agents to this manager have ended. Returns the agents
-        without a connection."""
+        """Record that these agents' streams to this manager have ended. Returns the agents without
+        a connection."""
         rows = await self._connection.fetch(
             SQL["agents_detach"], list(streams), list(streams.values()), self.own_id
         )
@@ -111,12 +111,12 @@ class ManagerStore:
         return agents
 
     async def all(self) -> list[ManagerRow]:
-        """All managers with the agents connected to each, the oldest first."""
+        """All managers with the agents connected to each, oldest first."""
         rows = await self._db.fetch(SQL["managers_list"])
         return [ManagerRow(row["id"], row["link"], tuple(row["agents"])) for row in rows]
 
     async def views(self) -> list[ManagerView]:
-        """All managers as the API shows them, the oldest first."""
+        """All managers as the API shows them, oldest first."""
         rows = await self._db.fetch(SQL["managers_show"])
         return [
             ManagerView(**row, leader=row["term"] is not None, answers=row["id"] == self.own_id)
@@ -124,7 +124,7 @@ class ManagerStore:
         ]
 
     async def identity(self) -> DatabaseIdentity:
-        """Identity of the database that this manager uses."""
+        """The identity of the database that this manager uses."""
         row = await self._db.fetchrow(SQL["lineage_identity"])
         return DatabaseIdentity(**row)
 
@@ -134,12 +134,12 @@ class ManagerStore:
         return "" if row is None else str(row["installation"])
 
     async def address_of_agent(self, agent_id: str) -> tuple[str, str]:
-        """Address at which its kernels were last reached, and why it dialed out; empty: it is
+        """Address at which its kernels were last reached, and why it dialed out; empty if it is
         new."""
         row = await self._db.fetchrow(SQL["agent_address"], agent_id)
         return ("", "") if row is None else (row["address"], row["reach_why"])
 
     async def of_agent(self, agent_id: str) -> ManagerRow | None:
-        """Manager that the agent is connected to; None: there is none."""
+        """The manager that the agent is connected to, or None."""
         row = await self._db.fetchrow(SQL["manager_of_agent"], agent_id)
         return None if row is None else ManagerRow(row["id"], row["link"])

@@ -1,4 +1,4 @@
-"""Changes, counts and occupancy for watchers: rows for events, counts by group, and holders of
+"""Changes, counts and occupancy for watchers: rows for events, counts by group, and the holders of
 devices."""
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from moorage.manager.store.sessions.rows import reload_view
 
 @dataclass(frozen=True, slots=True)
 class OverviewChange:
-    """``projects``: the projects that may see it; None: all. ``group``: the resource group that a
-    caller must be allowed to name; empty: any. ``user``: also sees it."""
+    """``projects``: the projects that may see it; None means all. ``group``: the resource group
+    that a caller must be allowed to name; empty means any. ``user``: also sees it."""
 
     view: events.SessionChange | events.AgentChange | events.EndpointChange | events.BudgetAlert
     projects: frozenset[str] | None = None
@@ -47,8 +47,8 @@ class OverviewStore:
         *,
         alerts: Collection[str] = (),
     ) -> list[OverviewChange]:
-        """Current state of these sessions, agents and endpoints, and of these alerts of budgets,
-        with their audience."""
+        """Current state of these sessions, agents and endpoints, and of these budget alerts, with
+        their audience."""
         scope.require_all("changes")
         found: list[OverviewChange] = []
         each = self._unreadable.each
@@ -72,8 +72,8 @@ class OverviewStore:
     async def overview(
         self, scope: Scope, groups: frozenset[str] | None, closed: frozenset[str] = frozenset()
     ) -> events.Overview:
-        """Counts of the sessions that ``scope`` sees. ``groups``: only these resource groups; None:
-        all except ``closed``."""
+        """Counts of the sessions that ``scope`` sees. ``groups``: only these resource groups; None
+        means all except ``closed``."""
         agents: defaultdict[str, dict[str, int]] = defaultdict(dict)
         for row in await self._db.fetch(SQL["overview_groups"]):
             by_status = agents[row["name"]]
@@ -106,7 +106,7 @@ class OverviewStore:
         cursor: str | None,
         limit: int,
     ) -> Page[events.AgentOccupancy]:
-        """Occupancy by agent. Kernels of projects that ``scope`` does not read have no names."""
+        """Occupancy by agent. Kernels of projects that ``scope`` cannot read have no names."""
         rows = await self._db.fetch(
             SQL["occupancy"], resource_group, agent, cursor or "", limit + 1
         )

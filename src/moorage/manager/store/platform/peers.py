@@ -53,8 +53,9 @@ class RegisteredPeer:
 @dataclass(frozen=True, slots=True)
 class Peer:
     """``key``: digest of the public key of its newest certificate. ``was_renewed``: it may still
-    use the previous one; see ``retire``. ``retired_keys``: keys that it may not use. ``trusts`` and
-    ``issuer``: see ``confirm``. ``group_aliases``: former names of its resource group."""
+    use the previous certificate; see ``retire``. ``retired_keys``: keys that it may not use.
+    ``trusts`` and ``issuer``: see ``confirm``. ``group_aliases``: former names of its resource
+    group."""
 
     kind: PeerKind
     name: str
@@ -88,7 +89,7 @@ class PeerStore:
         self, spec: JoinTokenSpec, verifier: str, *, actor: str
     ) -> JoinTokenView:
         """``verifier``: the token's public key in hex. Raises ``InvalidInput`` for an expiry in the
-        past, ``NotFound`` for a resource group that does not exist."""
+        past, and ``NotFound`` for a resource group that does not exist."""
         now = self._clock.now()
         until = spec.expires_at or now + _TOKEN_LIFETIME
         if until <= now:
@@ -136,14 +137,14 @@ class PeerStore:
         return read_one("join token", token_id, rows[0], _token, done="was removed")
 
     async def join(self, request: JoinRequest, key: str, until: datetime) -> RegisteredPeer:
-        """Register a peer with the public key of digest ``key``, until ``until``. Raises
-        ``Forbidden`` for an invalid token, ``Conflict`` for a name that is taken."""
+        """Register a peer whose public key has the digest ``key``, until ``until``. Raises
+        ``Forbidden`` for an invalid token, and ``Conflict`` for a name that is taken."""
         new_id = self._clock.new_id()
         args = (request.verifier, request.kind, request.name, key, new_id, until)
         try:
             rows = await self._connection.fetch(SQL["peer_join"], *args)
         except asyncpg.UniqueViolationError:
-            # another peer joined with that name simultaneously; the token was not used
+            # another peer joined with that name at the same time; the token was not used
             rows = []
 
         if rows:
@@ -189,9 +190,9 @@ class PeerStore:
     async def renew(
         self, peer_id: str, key: str, until: datetime, *, replaced: str, now: datetime
     ) -> bool:
-        """Record a certificate for the public key of digest ``key``, valid until ``until``, which
-        replaces that for ``replaced``. False for a peer that is revoked, or a key that is
-        retired."""
+        """Record a certificate for the public key with the digest ``key``, valid until ``until``,
+        which replaces the one for ``replaced``. Returns False for a peer that is revoked, or a key
+        that is retired."""
         args = (peer_id, key, until, replaced, now)
         return bool(await self._connection.fetch(SQL["peer_renew"], *args))
 
@@ -203,11 +204,11 @@ class PeerStore:
 
     async def confirm(self, peer_id: str, key: str, trusts: Collection[str], issuer: str) -> None:
         """Record the fingerprints of the CAs that the peer with this newest ``key`` trusts, and of
-        the one that issued the certificate that it uses."""
+        the CA that issued the certificate it uses."""
         await self._connection.fetch(SQL["peer_confirm"], peer_id, key, sorted(trusts), issuer)
 
     async def valid(self, peer_ids: Collection[str]) -> dict[str, PeerKeys]:
-        """The peers among these that are not revoked."""
+        """Those of these peers that are not revoked."""
         return {
             row["id"]: PeerKeys(
                 frozenset(row["retired_keys"]), row["renewed_from"], row["renewed_at"]
@@ -220,7 +221,7 @@ class PeerStore:
         return read_page(PeerView, "peer", rows=rows, read=_peer, following=following)
 
     async def revoke(self, kind: str, name: str, *, actor: str) -> PeerView:
-        """Reject its certificates from now on. Raises ``NotFound``."""
+        """Reject the peer's certificates from now on. Raises ``NotFound``."""
         rows = await self._connection.fetch(SQL["peer_revoke"], kind, name, actor)
         if not rows:
             raise NotFound(
@@ -231,7 +232,7 @@ class PeerStore:
         return read_one(kind, name, rows[0], _peer, done="was revoked")
 
     async def delete_old_join_tokens(self, days: int) -> None:
-        """Delete tokens that have been unusable for ``days``."""
+        """Delete tokens that have been unusable for ``days`` days."""
         await self._connection.fetch(SQL["join_tokens_delete_old"], days)
 
 

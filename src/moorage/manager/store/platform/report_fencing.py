@@ -1,4 +1,4 @@
-"""Refusals of reports from streams that do not represent their agent. ``agent_upsert.sql`` decides
+"""Refuses reports from streams that do not represent their agent. ``agent_upsert.sql`` decides
 which."""
 
 from __future__ import annotations

@@ -3,9 +3,9 @@ changes; an unchanged report costs a heartbeat.
 
 Heartbeats are kept in memory and written together twice a second. An update of some kernels is not
 applied again, so the agent is asked for a full report (``needs_full_report``) when its effect may
-be missing: a kernel was moved by somebody else simultaneously, the agent was silent, or commits may
-have been lost with the connection. As a safety net, that is also so every ``FULL_EVERY_S``, or
-every ``FULL_EVERY`` of its report intervals.
+be missing: someone else changed a kernel at the same time, the agent was silent, or commits may
+have been lost with the connection. As a safety net, the agent is also asked every ``FULL_EVERY_S``,
+or every ``FULL_EVERY`` of its report intervals.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from moorage.manager.store.platform.report_fencing import ReportRefused, refusal
 log = structlog.get_logger("moorage.store.reports")
 FULL_EVERY_S = 300.0
 FULL_EVERY = 60
-_LONGEST_WHY = 1000  # maximum number of characters of an agent's text
+_LONGEST_WHY = 1000  # maximum number of characters in an agent's text
 HEARTBEATS_EVERY_S = 0.5
 
 
 class ReportStore:
     """``connection`` is shared with other writes to the rows of agents and their kernels.
-    ``manager_id``: this manager, which the agents are connected to. ``keep_unknown``: see
+    ``manager_id``: this manager, to which the agents are connected. ``keep_unknown``: see
     ``OrderStore``."""
 
     def __init__(
@@ -67,7 +67,7 @@ class ReportStore:
         self._unreadable = unreadable
         self.connection = db.dedicated_connection()
 
-        # For heartbeats and for kernel changes that are not final: agents repeat them if a crash
+        # For heartbeats and for kernel changes that are not final. Agents repeat them if a crash
         # loses them.
         self._kernel_connection = db.dedicated_connection(durable=False)
         self._heartbeat_connection = db.dedicated_connection(durable=False)
@@ -78,16 +78,16 @@ class ReportStore:
         self._lost = LostPlacements(self.connection, notifier, keep_unknown=keep_unknown)
         self._heartbeats: dict[AgentId, tuple[str, int]] = {}  # incarnation, stream
 
-        # Time until which an agent's full report is valid (monotonic seconds), and the losses of
-        # the connection when it was applied.
+        # Until when an agent's full report is valid (monotonic seconds), and the connection's loss
+        # count when it was applied.
         self._complete: dict[AgentId, tuple[float, int]] = {}
 
     async def apply(self, update: AgentUpdate) -> int:
         """Apply an update. Returns the number of changed kernels. Repeating an update changes
         nothing.
 
-        An update that is a ``contact`` is stored when this returns. Raises ``ReportRefused``, and
-        changes nothing, for a stream that does not represent its agent.
+        An update that is a ``contact`` has been stored when this returns. Raises ``ReportRefused``,
+        and changes nothing, for a stream that does not represent its agent.
         """
         if update.is_heartbeat:
             self._heartbeats[update.agent_id] = (update.incarnation, update.stream)
@@ -132,7 +132,7 @@ class ReportStore:
         await self._announce_endpoints(returned)
 
     async def _announce_endpoints(self, agents: Collection[AgentId]) -> None:
-        """Announce that the replicas on these agents count again."""
+        """Announce that the replicas on these agents are counted again."""
         if agents:
             rows = await self._heartbeat_connection.fetch(SQL["endpoints_of_agents"], list(agents))
             self._notifier.notify_endpoints({EndpointId(row["id"]) for row in rows})
@@ -222,7 +222,8 @@ class ReportStore:
         )
         stored = await self._touch([item for item in items if item.agent_id not in refused])
         if missing := [i for i in items if i.agent_id not in stored and i.agent_id not in refused]:
-            # They were silent or deleted, so more may have happened to them than this update says.
+            # They were silent or deleted, so more may have happened to them than this update
+            # reports.
             self.invalidate([item.agent_id for item in missing if not item.whole])
             more_changed, more_refused = await self._register(missing)
             stored |= await self._touch(
@@ -330,8 +331,7 @@ class ReportStore:
         for row in rows:
             found.setdefault(AgentId(row["agent_id"]), [])
 
-        # A kernel that cannot be read stays as it is stored: its agent's report does not count
-        # here.
+        # A kernel that cannot be read stays as it is stored; its agent's report is ignored here.
         known = [row for row in rows if row["id"] is not None]
         for agent_id, kernel in self._unreadable.each("kernel", known, _stored_kernel):
             found[agent_id].append(kernel)
@@ -351,8 +351,8 @@ class ReportStore:
         seen = [change.observation for _, change in every]
         # Once the end of a kernel is written, its agent may forget it, so that write must be
         # durable. All other changes are reported again. Changes that the session controller derives
-        # from them are written durably and later, and a crash of Postgres never loses an earlier
-        # commit and keeps a later one.
+        # from them are written later, and durably. A crash of Postgres never loses an earlier
+        # commit while keeping a later one.
         ends = any(change.new in TERMINAL for _, change in every)
         written = await (self.connection if ends else self._kernel_connection).fetch(
             SQL["kernel_observe"],
@@ -417,8 +417,7 @@ class ReportStore:
         return len(kept)
 
     async def _release(self, released: Sequence[tuple[KernelId, AgentId, int]]) -> set[AgentId]:
-        """Free the allocations of ended kernels. Returns the agents that have free capacity
-        again."""
+        """Free the allocations of ended kernels. Returns the agents that gained free capacity."""
         if not released:
             return set()
         rows = await self.connection.fetch(SQL["allocation_release"], *zip(*released, strict=True))

@@ -1,5 +1,4 @@
-"""Preparation of a database that was restored to an older state, as described in
-``sql/restored.sql``.
+"""Prepares a database that was restored to an older state, as described in ``sql/restored.sql``.
 
 A restored schema is marked until it is prepared: its revision has a suffix that no release knows,
 so no manager starts on it.
@@ -27,7 +26,7 @@ class Restored:
 
 async def prepare_restored(dsn: str) -> Restored:
     """Upgrade the schema and prepare the state, in one transaction. Raises ``StartupError`` for a
-    database without a Moorage schema or with a newer one, and the errors of ``migrate``."""
+    database that has no Moorage schema or a newer one, and the errors of ``migrate``."""
     return await in_transaction(dsn, _prepare)
 
 

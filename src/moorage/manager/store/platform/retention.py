@@ -1,7 +1,7 @@
-"""Deletion of expired rows, in batches: each locks few rows, and only for a moment.
+"""Deletion of expired rows, in batches, each of which locks few rows, and only for a moment.
 
-Every method deletes at most ``BATCH`` rows and returns their number; 0: nothing is left to delete
-now. All share a connection that no request waits for.
+Every method deletes at most ``BATCH`` rows and returns their number, which is 0 if nothing is left
+to delete now. All methods share a connection that no request waits for.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class RetentionStore:
 
     async def delete_sessions(self, kept_s: float) -> int:
         """Delete sessions that ended ``kept_s`` seconds ago, with everything that belongs to them.
-        A session is deleted after those that depend on it, after its allocations have been released
-        and, for a step, together with its pipeline."""
+        A session is deleted after those that depend on it, once its allocations have been released
+        and, if it is a step, together with its pipeline."""
         await self._connection.fetch(SQL["pipelines_delete_ended"], kept_s, BATCH)
         return len(await self._connection.fetch(SQL["sessions_delete_ended"], kept_s, BATCH))
 
@@ -38,11 +38,11 @@ class RetentionStore:
         return len(await self._connection.fetch(SQL["audit_delete_old"], kept_s, BATCH))
 
     async def delete_model_names(self) -> int:
-        """Delete names of models that no longer belong to a project, because nobody uses them."""
+        """Delete model names that no longer belong to a project, because nobody uses them."""
         return len(await self._connection.fetch(SQL["model_names_delete_old"], BATCH))
 
     async def delete_limit_shares(self) -> int:
-        """Delete the proxies' use of limits that nobody has used for an hour."""
+        """Delete the proxies' usage of limits that have not been used for an hour."""
         return len(await self._connection.fetch(SQL["limit_shares_delete_ended"], BATCH))
 
     async def delete_agents(self) -> int:

@@ -1,4 +1,4 @@
-"""Secrets of the installation itself in Postgres, encrypted and rotated like those of projects."""
+"""The installation's own secrets in Postgres, encrypted and rotated like those of projects."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from moorage.manager.secrets.keyring import Keyring, SealedSecret, missing_keys
 from moorage.manager.store.database.connections import Database
 from moorage.manager.store.database.queries import SQL
 
-# Reserved project name for them.
+# The reserved project name for them.
 _PROJECT = ""
 
 
@@ -20,7 +20,7 @@ class PlatformSecrets:
     async def get_or_create(self, name: str) -> str:
         """Return the secret, which is permanent and the same for all managers.
 
-        Raises ``ConfigError`` if the keyring lacks the key with which it is encrypted."""
+        Raises ``ConfigError`` if the keyring lacks the key with which the secret is encrypted."""
         row = await self._db.fetchrow(SQL["platform_secret_find"], _PROJECT, name)
         if row is None:
             sealed = self._keyring.seal(self._clock.secret(32), _PROJECT, name)
@@ -28,7 +28,7 @@ class PlatformSecrets:
             await self._db.fetch(SQL["platform_secret_create"], *args)
             row = await self._db.fetchrow(SQL["platform_secret_find"], _PROJECT, name)
 
-        if row is None:  # other secrets are encrypted with a key that this manager lacks
+        if row is None:  # other secrets are encrypted with keys that this manager lacks
             raise missing_keys(self._keyring.path, self._keyring.ids())
 
         return self._keyring.open(SealedSecret(row["key_id"], row["sealed"]), _PROJECT, name)

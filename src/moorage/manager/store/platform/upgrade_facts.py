@@ -1,4 +1,4 @@
-"""Components that use a database, whose schema may be that of the previous release."""
+"""The components that use a database whose schema may be that of the previous release."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _TIMEOUT_S = 10.0
 
 
 async def upgrade_facts(dsn: str) -> dict[str, Any]:
-    """Read the facts. ``revision``: that of the schema, None for an empty database. The rest, for a
-    schema that this release upgrades, is from ``sql/upgrade_facts.sql``. Raises
+    """Read the facts. ``revision``: the schema's revision, None for an empty database. For a schema
+    that this release upgrades, the rest is read by ``sql/upgrade_facts.sql``. Raises
     ``StoreUnavailable``."""
     try:
         connection = await asyncpg.connect(

@@ -3,7 +3,7 @@
 Without it, a pass would read every slot of every agent to place one session. Agents that change are
 announced by ``Notifier.notify_capacity``, and only those are read again. Because a notification may
 be lost, all agents are also reread in small slices, in rounds of ``REREAD_S`` or longer. The cache
-may be out of date: committing a placement checks again.
+may be out of date, so committing a placement checks again.
 
 Running kernels are read only while a session waits for capacity.
 """
@@ -26,11 +26,11 @@ from moorage.manager.store.scheduling import planner_rows
 
 REREAD_S = 5.0
 # Running kernels stay cached for this long after the last pass that needed them. Otherwise each
-# replica that starts, and each queue that empties and fills again, would read all of them.
+# replica that starts, and each queue that empties and refills, would cause all of them to be read.
 RUNNING_KEPT_S = 1800.0
-SLICES = 20  # reading a thousand agents together would block the event loop for 0.1 s
-# Maximum cost of a second of rereading, in agents. This many running kernels that are read with an
-# agent count as one agent. With more of either, the round takes longer.
+SLICES = 20  # reading a thousand agents at once would block the event loop for 0.1 s
+# Maximum cost of one second of rereading, in agents. This many running kernels that are read with
+# an agent cost as much as one agent. With more of either, the round takes longer.
 REREAD_PER_S = 40
 REREAD_KERNELS = 10
 # Maximum number of agents that are read together, and of running kernels: more would block the
@@ -41,13 +41,13 @@ KERNELS_TOGETHER = 1_000
 
 @dataclass(slots=True)
 class _Group:
-    """All times in monotonic seconds.
+    """All times are in monotonic seconds.
 
     ``round_at``: start of the current reread round; ``to_reread``: its remaining agents;
-    ``slice_size``: of them, how many are read next; ``slice_at``: when the last ones were.
-    ``running_until``: running kernels are cached until then; 0: not at all. ``used_at``: the last
-    scheduling pass. ``touched``: the agents that were read since then; ``number`` and ``values``
-    are those of the last pass.
+    ``slice_size``: how many of them are read next; ``slice_at``: when the last slice was read.
+    ``running_until``: running kernels are cached until then; 0 means not at all. ``used_at``: the
+    last scheduling pass. ``touched``: the agents that have been read since then; ``number`` and
+    ``values`` are those of the last pass.
     """
 
     agents: dict[AgentId, AgentState]
@@ -62,7 +62,7 @@ class _Group:
     values: tuple[AgentState, ...] | None = None
 
     def put(self, agent_id: AgentId, state: AgentState | None) -> None:
-        """Store an agent. None: it is not in the group."""
+        """Store an agent; None if it is not in the group."""
         if state is not None:
             self.agents[agent_id] = state
         elif self.agents.pop(agent_id, None) is None:
@@ -97,9 +97,9 @@ class AgentCache:
         notifier.on_capacity(self.invalidate)
 
     def invalidate(self, agents: Collection[AgentId] | None) -> None:
-        """Note that these agents may have changed. None: any may have."""
+        """Note that these agents may have changed; None means that any may have."""
         if agents is None:
-            # Agents that are being read at the moment stay stale until they have been.
+            # Agents that are currently being read stay stale until the read is done.
             for group in self._groups.values():
                 self._stale |= group.agents.keys()
                 group.round_at = -inf  # the next use starts with the list of agents
@@ -114,9 +114,9 @@ class AgentCache:
     async def of(
         self, group: str, *, with_running: bool = False
     ) -> tuple[tuple[AgentState, ...], AgentChanges]:
-        """Agents of the group, and their differences from the last use; ``with_running``: with
-        their running kernels. Raises ``StoreUnavailable``, after which agents that could not be
-        read stay stale."""
+        """Agents of the group, and how they differ from the last use; ``with_running``: with their
+        running kernels. Raises ``StoreUnavailable``, after which agents that could not be read stay
+        stale."""
         now = self._clock.monotonic()
         cached = self._groups.get(group)
         if cached is None:
@@ -144,7 +144,7 @@ class AgentCache:
 
     async def peek(self, group: str) -> tuple[AgentState, ...] | None:
         """Agents with their running kernels, for a question outside the passes. Stale agents are
-        read, and the cache is left as it is. None if the cache has no running kernels, or was last
+        read, but the cache is left as it is. None if the cache has no running kernels, or was last
         used ``REREAD_S`` ago."""
         cached = self._groups.get(group)
         if (
@@ -213,9 +213,9 @@ class AgentCache:
         """Read some agents. Returns the number of running kernels that were read."""
         with_running = [name for name, cached in self._groups.items() if cached.running_until]
 
-        # Before the free amounts: if a kernel ends in between, its devices count as both held and
-        # free for one pass. In the other order they would count as neither, and another session
-        # would be preempted.
+        # Running kernels are read before the free amounts: if a kernel ends in between, its devices
+        # count as both held and free for one pass. In the other order, they would count as neither,
+        # and another session would be preempted.
         args = stale, with_running
         kernel_rows = (
             await self._connection.fetch(SQL["agent_running_kernels"], *args)

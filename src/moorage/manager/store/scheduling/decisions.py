@@ -33,7 +33,7 @@ class DecisionStore:
     async def append(
         self, group: str, segment: Segment, *, term: int, run: str, number: int
     ) -> None:
-        """Idempotent: a segment is stored once per ``run`` (of a manager) and ``number``."""
+        """Idempotent: a segment is stored once per ``run`` of a manager and ``number``."""
         await self._connection.fetch(
             SQL["decisions_append"],
             group,

@@ -17,10 +17,10 @@ from moorage.manager.store.database.queries import SQL
 # Maximum per attempt of a session. A client that polls every second receives more answers than
 # that.
 KEPT_PER_ATTEMPT = 100
-# Number of latest estimates from which the calibration of a resource group and kind is computed.
+# How many of the latest estimates the calibration of a resource group and kind is computed from.
 CALIBRATED = 1_000
-# Kinds based on known ends, which mostly come before their limits. They are corrected by
-# measurements once there are this many.
+# Kinds based on known ends, which mostly come before their limits. Measurements correct them once
+# there are this many.
 CORRECTED: tuple[StartKind, ...] = ("reserved", "earliest", "dependency")
 MIN_CORRECTED = 10
 # Rows examined or deleted per statement.
@@ -36,7 +36,7 @@ class ExpectedStart:
 
 
 class ExpectedStartStore:
-    """Estimates shown simultaneously are written by one statement, on a separate connection."""
+    """Estimates shown at the same time are written by one statement, on a separate connection."""
 
     def __init__(self, db: Database, clock: Clock) -> None:
         self._db = db
@@ -60,9 +60,9 @@ class ExpectedStartStore:
         return [None] * len(told)
 
     async def resolve(self, after: SessionId | None = None) -> tuple[int, SessionId | None]:
-        """Examine ``BATCH`` estimates after ``after`` (None: the first ones), and record the
+        """Examine ``BATCH`` estimates after ``after`` (None starts with the first), and record the
         outcome of those about sessions that are no longer pending. Returns their number, and
-        ``after`` for the next call; None: there are no more."""
+        ``after`` for the next call, which is None if there are no more."""
         row = (
             await self._connection.fetch(SQL["expected_starts_resolve"], after or _FIRST, BATCH)
         )[0]
@@ -76,7 +76,7 @@ class ExpectedStartStore:
     async def calibration(
         self, group: str | None = None, kind: StartKind | None = None
     ) -> list[StartCalibration]:
-        """Calibration by resource group and kind; None: all."""
+        """Calibration by resource group and kind; None means all."""
         kinds = get_args(StartKind) if kind is None else (kind,)
         rows = await self._db.fetch(
             SQL["expected_starts_calibration"],

@@ -2,10 +2,11 @@
 between passes.
 
 Without it, a pass with quotas or ``drf`` would sum up all running sessions. Sums are never too low:
-during a term of the leader only this process places sessions, and it adds what it places; a new
-term, or a lost connection, causes a new sum. Sessions that no longer hold anything are announced by
-``Notifier.notify_quotas``, and only those are read again. Because a notification may be lost, all
-sessions are also summed up again, a chunk per second; these sums then replace the old ones.
+during a leader's term, only this process places sessions, and it adds what it places; after a new
+term or a lost connection, everything is summed up again. Sessions that no longer hold anything are
+announced by ``Notifier.notify_quotas``, and only those are read again. Because a notification may
+be lost, all sessions are also summed up again, a chunk per second; the new sums then replace the
+old ones.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from moorage.manager.store.database.queries import SQL
 from moorage.manager.store.database.rows import Row
 from moorage.manager.store.sessions.lifecycle import NEWEST, SweepCursor
 
-# Number of live sessions that the sweep reads each second; in a new term, and where notifications
-# may be missing, it reads all of them together.
+# Number of live sessions that the sweep reads each second; in a new term, and whenever
+# notifications may be missing, it reads all of them together.
 SWEEP_S = 1.0
 SWEPT = 500
 # Seconds for which a placement with an unknown outcome may still be committed.
@@ -40,8 +41,8 @@ SESSIONS = ""  # the slot that counts sessions
 
 
 class HeldSums:
-    """Slots that sessions hold, by user, project and group (the scopes of quotas): across all
-    groups, and in each group."""
+    """Slots that sessions hold, by user, project and group (the scopes of quotas), across all
+    groups and in each group."""
 
     def __init__(self) -> None:
         self._sums: dict[str | None, dict[tuple[str, str], dict[str, int]]] = {}
@@ -62,7 +63,7 @@ class HeldSums:
                     del scopes[scope]
 
     def of(self, scope: str, name: str, within: str | None = None) -> dict[str, int]:
-        """Slots of a subject. ``within``: a group; None: all groups."""
+        """Slots of a subject. ``within``: a group; None means all groups."""
         return dict(self._sums.get(within, {}).get((scope, name), {}))
 
     def elsewhere(self, scope: str, name: str, group: str) -> dict[str, int]:
@@ -70,7 +71,7 @@ class HeldSums:
         return dict(Counter(self.of(scope, name)) - Counter(self.of(scope, name, group)))
 
     def by_owner(self, scope: str, group: str) -> dict[str, dict[str, int]]:
-        """Slots in a group by user or project, without the numbers of sessions."""
+        """Slots in a group by user or project, without the session counts."""
         held = self._sums.get(group, {}).items()
         by_owner = {name: dict(slots) for (kind, name), slots in held if kind == scope}
         for slots in by_owner.values():
@@ -80,7 +81,7 @@ class HeldSums:
 
 
 class _Holder(NamedTuple):
-    """``slots``: the stored JSON object. ``system``: of a system session."""
+    """``slots``: the stored JSON object. ``system``: whether it belongs to a system session."""
 
     group: str
     owner: str
@@ -96,14 +97,14 @@ def _counted(slots: str, system: bool) -> Mapping[str, int]:
 
 @dataclass(slots=True)
 class _Held:
-    """Sessions that hold slots, where equal holders are one object, and their sums."""
+    """Sessions that hold slots, with equal holders sharing one object, and their sums."""
 
     holders: dict[SessionId, _Holder] = field(default_factory=dict)
     sums: HeldSums = field(default_factory=HeldSums)
     interned: dict[_Holder, _Holder] = field(default_factory=dict)
 
     def put(self, found: Mapping[SessionId, _Holder | None]) -> None:
-        """Set the current slots of these sessions; None: nothing."""
+        """Set the current slots of these sessions; None means that a session holds nothing."""
         changes: Counter[_Holder] = Counter()
         for session_id, holder in found.items():
             if (before := self.holders.pop(session_id, None)) is not None:
@@ -124,16 +125,16 @@ class _Held:
 
 
 class HeldSlots:
-    """``sums`` is only for the leader's scheduler: its calls and placements follow each other."""
+    """``sums`` is only for the leader's scheduler, whose calls and placements never overlap."""
 
     def __init__(self, db: Database, notifier: Notifier, clock: Clock) -> None:
         self._connection = db.dedicated_connection()
         self._clock = clock
 
-        # The leader's term in which counting began, and the losses of the connection then; None:
+        # The leader's term in which counting began, and the connection's loss count then; None if
         # counting has not begun.
         self._counted_in: tuple[int, int] | None = None
-        # Current slots, and their replacement once the sweep has read all sessions.
+        # Current slots, and what replaces them once the sweep has read all sessions.
         self._held = _Held()
         self._next = _Held()
         self._sweep: Sweep[SweepCursor] = Sweep()
@@ -144,7 +145,8 @@ class HeldSlots:
         notifier.on_quotas(self._invalidate)
 
     def _invalidate(self, sessions: Collection[SessionId] | None) -> None:
-        """Note that these sessions may no longer hold anything. None: any may not."""
+        """Note that these sessions may no longer hold anything; None means that this applies to any
+        session."""
         if sessions is None:
             self._sweep.restart()
         elif self._counted_in is not None:
@@ -187,7 +189,7 @@ class HeldSlots:
                 await self._read_chunk()
 
         if self._counted_in is None or self._counted_in[1] != self._connection.losses:
-            return await self.sums()  # another server may answer now, without the latest commits
+            return await self.sums()  # another server may now answer, without the latest commits
 
         return self._held.sums
 
@@ -221,7 +223,7 @@ class HeldSlots:
         self._next.put(found)
 
     async def _read_chunk(self) -> None:
-        """Read the next chunk of the sweep."""
+        """Read the sweep's next chunk."""
         cursor = self._sweep.begin()
         if cursor is None:
             self._next = _Held()

@@ -1,4 +1,4 @@
-"""Hold writer: records why each pending session was not placed, and writes only news to a
+"""Hold writer: records why each pending session was not placed, and writes only what is news to a
 reader."""
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class _Recorded:
 
 @dataclass(slots=True)
 class _Group:
-    """Pending sessions of a group at its last pass (``number``: that of their changes), the
-    recorded holds, and those of them that are for capacity."""
+    """A group's pending sessions at its last pass (``number``: the number of their changes), the
+    recorded holds, and those holds that are for lack of capacity."""
 
     pending: dict[SessionId, Pending] = field(default_factory=dict)
     recorded: dict[SessionId, _Recorded] = field(default_factory=dict)
@@ -113,7 +113,7 @@ class HoldWriter:
         ] = {}  # by group: those beyond MAX_HOLDS_PER_PASS
 
     def forget(self) -> None:
-        """Forget all recorded holds, so that they count as unrecorded."""
+        """Forget all recorded holds, so that they are treated as unrecorded."""
         self._groups.clear()
         self._deferred.clear()
 
@@ -132,8 +132,8 @@ class HoldWriter:
         """Record ``holds``; pending sessions without one keep the hold that was recorded last.
 
         ``max_retries``: retries are counted up to this number. ``bypasses``: the new count of each
-        session that was bypassed in this pass. ``term``: of the leader; a former leader's holds are
-        not recorded.
+        session that was bypassed in this pass. ``term``: the leader's term; a former leader's holds
+        are not recorded.
         """
         bypasses = bypasses or {}
         state = self._groups[snapshot.group]
@@ -166,7 +166,7 @@ class HoldWriter:
                 await self._write(pending, to_write[start : start + _TOGETHER], bypasses, term)
 
             # The same statements counted retries and bypasses, which the cached sessions do not
-            # show yet.
+            # reflect yet.
             self._pending.invalidate(
                 {
                     hold.session_id

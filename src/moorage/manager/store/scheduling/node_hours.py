@@ -1,4 +1,4 @@
-"""Node-seconds that jobs of sites have used and reserved in a month, for quotas."""
+"""Node-seconds that site jobs have used and reserved in a month, for quotas."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from moorage.manager.store.database.queries import SQL
 
 # Columns of sessions by scope of quotas.
 COLUMNS: Mapping[str, str] = {"user": "owner", "project": "project", "group": "resource_group"}
-# A job whose end was written this long ago is settled: no transaction takes longer, so its use is
+# A job whose end was written this long ago is settled: no transaction takes longer, so its usage is
 # final.
 _MARGIN_S = 60.0
 _REFRESH_S = 120.0
@@ -36,7 +36,7 @@ class MonthSums:
 
 @dataclass(frozen=True, slots=True)
 class _Settled:
-    """Use of the jobs of a month that ended before ``before``. ``aliases``: those of resource
+    """Usage by the month's jobs that ended before ``before``. ``aliases``: the aliases of resource
     groups at that time."""
 
     month_ends: datetime
@@ -46,7 +46,7 @@ class _Settled:
 
 
 class JobSums:
-    """Sums of the month. Most jobs of a month have ended: their sum is cached, and refreshed every
+    """The month's sums. Most jobs of a month have ended. Their sum is cached and refreshed every
     two minutes, so that a scheduling pass sums up only the others."""
 
     def __init__(self, db: Database) -> None:
@@ -54,7 +54,8 @@ class JobSums:
         self._settled: _Settled | None = None
 
     async def of_month(self, now: datetime | None = None) -> MonthSums:
-        """Sums of the month of ``now``; None: of the database's clock."""
+        """Sums of the month that contains ``now``; None means the current time by the database's
+        clock."""
         settled = self._settled or await self._settle(now)
         rows = await self._db.fetch(SQL["node_hours"], now, settled.before)
         now_is = rows[0]["month_ends"], rows[0]["aliases"]

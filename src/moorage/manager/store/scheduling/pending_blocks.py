@@ -1,7 +1,7 @@
 """Pending blocks: the pending sessions of a resource group, of which each pass gets a snapshot.
 
 A snapshot never changes, and its cost is proportional to the changes since the previous one:
-sessions are in blocks of limited size, and only changed blocks are copied.
+sessions are kept in blocks of limited size, and only changed blocks are copied.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ EMPTY = PendingSnapshot((), 0)
 
 
 class PendingBlocks:
-    """The sessions themselves. A session stays in its block; new ones go where there is room."""
+    """The sessions themselves. A session stays in its block; new ones go wherever there is room."""
 
     def __init__(self) -> None:
         self._blocks: list[dict[SessionId, Pending]] = []
@@ -91,7 +91,7 @@ class PendingBlocks:
         self._changed.add(number)
 
     def snapshot(self) -> PendingSnapshot:
-        """Snapshot of all sessions as they are now."""
+        """A snapshot of all sessions as they are now."""
         if self._changed:
             for number in self._changed:
                 self._copies[number] = tuple(self._blocks[number].values())

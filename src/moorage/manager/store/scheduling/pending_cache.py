@@ -2,9 +2,9 @@
 
 Without it, a pass would read all pending sessions to place one. Sessions that enter the queue,
 leave it or change are announced by ``Notifier.notify_pending``, and only those are read again.
-Every ``REREAD_S`` brief queries find sessions whose backoff or begin time has passed and, because
+Every ``REREAD_S``, brief queries find sessions whose backoff or begin time has passed and, because
 notifications may be lost, compare a chunk of the queue. If many may have been lost, the whole queue
-is compared. The cache may be out of date: committing a placement checks again.
+is compared. The cache may be out of date, so committing a placement checks again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from moorage.manager.store.scheduling import planner_rows
 from moorage.manager.store.scheduling.pending_blocks import PendingBlocks, PendingSnapshot
 
 REREAD_S = 1.0
-# Number of sessions that one query compares.
+# How many sessions one query compares.
 COMPARED = 500
 # If another manager leads, stale ids accumulate here unread. Beyond this number, all sessions are
 # compared instead.
@@ -37,12 +37,12 @@ _OLDEST = datetime.min.replace(tzinfo=UTC), SessionId("00000000-0000-0000-0000-0
 
 @dataclass(slots=True)
 class _Queue:
-    """``compared_at``: when a chunk was compared last (monotonic seconds). ``unseen``: the sessions
+    """``compared_at``: when a chunk was last compared (monotonic seconds). ``unseen``: the sessions
     that this round of comparisons has not met yet. ``begun_until``: sessions whose begin time had
     passed by then, by the database's clock, are known. ``held_back``: sessions that wait for an
     earlier attempt, which may end without a change of the session. ``blocks``: the same sessions,
-    for snapshots. ``touched``: sessions that changed here since the last use. ``number``: number of
-    the last use.
+    for snapshots. ``touched``: sessions that changed here since the last use. ``number``: the
+    number of the last use.
     """
 
     sessions: dict[SessionId, Pending] = field(default_factory=dict)
@@ -86,7 +86,7 @@ class _Queue:
 
 
 class PendingCache:
-    """Without a ``notifier``, all sessions are compared at each use."""
+    """Without a ``notifier``, all sessions are compared on each use."""
 
     def __init__(
         self,
@@ -105,16 +105,16 @@ class PendingCache:
             notifier.on_pending(self.invalidate)
 
     def has_replicas(self, group: str) -> bool:
-        """Whether any session of the group's last use is a replica of an endpoint."""
+        """Whether any session in the group's last use is a replica of an endpoint."""
         return group in self._queues and bool(self._queues[group].replicas)
 
     @property
     def stale_count(self) -> int:
-        """Number of sessions that will be read again at the next use."""
+        """Number of sessions that will be read again on the next use."""
         return len(self._stale)
 
     def invalidate(self, sessions: Collection[SessionId] | None) -> None:
-        """Note that these sessions may have changed. None: any may have."""
+        """Note that these sessions may have changed; None means that any may have."""
         if sessions is not None and self._queues:
             self._stale.update(sessions)
         if sessions is None or len(self._stale) > MAX_STALE:
@@ -131,16 +131,15 @@ class PendingCache:
     def put_back(self, sessions: Collection[SessionId]) -> None:
         """Put back sessions that were not placed.
 
-        They count as changed at the next use, even if they are unchanged, because readers of the
+        They count as changed on the next use, even if they are unchanged, because readers of the
         plan assume that they were placed."""
         for queue in self._queues.values():
             queue.touched.update(queue.sessions.keys() & sessions)
         self.invalidate(sessions)
 
     async def of(self, group: str) -> tuple[PendingSnapshot, PendingChanges]:
-        """Pending sessions of the group, in no particular order, and their differences from the
-        last use. Raises ``StoreUnavailable``, after which sessions that could not be read stay
-        stale."""
+        """Pending sessions of the group, in no particular order, and how they differ from the last
+        use. Raises ``StoreUnavailable``, after which sessions that could not be read stay stale."""
         now = self._clock.monotonic()
         queue = self._queues.setdefault(group, _Queue())
         if not self._has_notifier:
@@ -155,7 +154,7 @@ class PendingCache:
 
             again = list(islice(queue.held_back, COMPARED))
             self._stale.update(again)
-            for session_id in again:  # those beyond this number come first the next time
+            for session_id in again:  # those beyond this number come first next time
                 del queue.held_back[session_id]
 
         if self._stale:
@@ -222,5 +221,5 @@ def _differs(cached: Pending, row: Row) -> bool:
     known = cached.revision, cached.retries, cached.bypassed
     if known != (row["revision"], row["retries"], row["bypassed"]):
         return True
-    # Its dependencies change without a change of the session.
+    # Its dependencies can change without a change to the session.
     return (cached.dependencies, cached.waits_on) != planner_rows.unmet(row)

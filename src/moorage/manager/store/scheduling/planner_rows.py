@@ -37,8 +37,8 @@ def pending(row: Row) -> Pending:
     backoff and begin time have passed."""
     dependencies, waits_on = unmet(row)
 
-    # Read it completely, even where a column would suffice: a session with unknown parts must not
-    # be placed.
+    # The whole specification is read even where a column would suffice, because a session with
+    # unknown parts must not be placed.
     spec = parse_spec(row["spec"])
     cluster = spec if spec.cluster is not None else None
     return Pending(
@@ -60,7 +60,8 @@ def pending(row: Row) -> Pending:
         arch=row["arch"] or "",
         labels=row["labels"] or {},
         designated=frozenset(AgentId(a) for a in row["agents"] or ()),
-        # The time that the start takes is unknown, and short compared to the run, so it is omitted.
+        # How long the start takes is unknown, but it is short compared to the run, so it is
+        # omitted.
         time_limit=None
         if row["runs_s"] is None
         else round((row["runs_s"] + row["stop_s"]) * 1_000_000),
@@ -95,11 +96,11 @@ def _device(
     peers: frozenset[DeviceId],
     parts: tuple[int, int],
 ) -> DeviceState:
-    """Cached, because most devices of a thousand agents are in the same few states: all free, or
+    """Cached, because most of a thousand agents' devices are in the same few states: all free, or
     all allocated.
 
-    ``topology``: ``numa|nvlink_domain|parent``; "" if the agent does not report topology.
-    ``parts``: share quantum and minimum of the agent.
+    ``topology``: ``numa|nvlink_domain|parent``; empty if the agent does not report topology.
+    ``parts``: the agent's share quantum and minimum.
     """
     numa, _, parent = topology.split("|") if topology else ("", "", "")
     quantum, minimum = (WHOLE_DEVICE, 1) if parent else parts  # a slice is allocated whole
@@ -121,7 +122,7 @@ def _device(
 def _nvlink_domains(
     devices: tuple[str, ...], topologies: tuple[str, ...]
 ) -> Mapping[str, frozenset[DeviceId]]:
-    """Devices of one agent in the same NVLink domain, by topology. Cached, because topology rarely
+    """One agent's devices in the same NVLink domain, by topology. Cached, because topology rarely
     changes."""
     found: dict[str, set[DeviceId]] = {}
     for device, topology in zip(devices, topologies, strict=True):
@@ -166,7 +167,7 @@ def _running(row: Row) -> tuple[AgentId, Running]:
 
 def _ends(row: Row, allocated: datetime, stop: timedelta) -> int | None:
     """The latest time at which the kernel has ended, grace period included; None if it has no
-    limit. For a kernel that is starting it is counted from its placement, so it moves later by the
+    limit. For a kernel that is starting, it is counted from the placement, so it moves later by the
     time that the start takes."""
     if row["ending"]:
         return _micros(row["status_since"] + stop)
@@ -214,7 +215,7 @@ def _agent_state(row: Row, running: tuple[Running, ...]) -> AgentState:
             strict=True,
         )
         for slot, device, offered, used, healthy, topology in slots:
-            # An agent that restarted with fewer resources may offer less than is in use.
+            # An agent that has restarted with fewer resources may offer less than is in use.
             available = max(0, offered - used)
             if device:
                 peers = domains.get(topology, _NO_PEERS)

@@ -1,8 +1,8 @@
 """Quotas in Postgres: limits of users, projects and resource groups, and their usage.
 
 Quotas of users and projects apply across all resource groups. Their usage is summed up from the
-sessions at each read; scheduling passes keep the sums (``HeldSlots``). Node-hours are summed up
-from the jobs of the month; the sums of those that ended some time ago are kept (``JobSums``).
+sessions on each read; scheduling passes keep the sums (``HeldSlots``). Node-hours are summed up
+from the month's jobs; the sums of those that ended some time ago are kept (``JobSums``).
 """
 
 from __future__ import annotations
@@ -127,9 +127,9 @@ class QuotaStore:
         of_site: bool = False,
         now: datetime | None = None,
     ) -> tuple[tuple[Quota, ...], Mapping[str, Mapping[str, int]] | None]:
-        """For the planner: the quotas that apply in ``group`` and, for DRF, the use of each owner
-        there. ``held``: returns the known sums; None: all sessions are summed up. ``of_site``:
-        whether the group is of kind hpc; only there node-hours are limited. ``now``: decides on the
+        """For the planner: the quotas that apply in ``group`` and, for DRF, each owner's usage
+        there. ``held``: returns the known sums; with None, all sessions are summed up. ``of_site``:
+        whether the group is of kind hpc; only there are node-hours limited. ``now``: determines the
         month."""
         rows = await self._rows(Scope.system(), None, None)
         quotas = [row for row in rows if _applies(row, group, of_site)]
@@ -148,8 +148,8 @@ class QuotaStore:
         )
 
     def _planned(self, row: Row, sums: HeldSums, jobs: MonthSums | None, group: str) -> Quota:
-        """The planner's quota. If a quota cannot be read, nothing is allowed: a limit is not lifted
-        because a newer release has set it."""
+        """The planner's quota. If a quota cannot be read, nothing is allowed, so that a limit is
+        not lifted because a newer release has set it."""
         read = partial(_quota, sums=sums, jobs=jobs, group=group)
         found = self._unreadable.each("quota", [row], read, key="name")
         return found[0] if found else Quota(row["scope"], row["name"], sessions=0)
@@ -167,7 +167,7 @@ class QuotaStore:
         return await self._db.fetch(SQL["quota_list"], kind, name, scope.projects, user)
 
     async def _with_use(self, rows: Iterable[Any]) -> list[dict[str, Any]]:
-        """Quotas with their use, as ``_view`` takes them."""
+        """Quotas with their usage, as ``_view`` expects them."""
         rows = list(rows)
         if not rows:
             return []

@@ -42,8 +42,8 @@ class _Placement:
 
 
 class SchedulingStore:
-    """Caches agents, pending sessions and the sums of others between passes, because a pass usually
-    places few of many."""
+    """Caches agents, pending sessions and the sums of the other sessions between passes, because a
+    pass usually places only a few of many."""
 
     def __init__(
         self,
@@ -79,13 +79,13 @@ class SchedulingStore:
         with_running: bool | None = None,
         now: datetime | None = None,
     ) -> Snapshot:
-        """The current state of a resource group, for a scheduling pass.
+        """A resource group's current state, for a scheduling pass.
 
-        Sessions, agents and quotas are read one after the other, so they may be inconsistent:
+        Sessions, agents and quotas are read one after the other, so they may be inconsistent;
         committing a placement checks again. Data that ``policy`` does not use is not read.
-        ``with_running``: include running kernels and when they end; None: only if a session waited
-        for capacity at the last pass, or the policy spreads or packs replicas. ``now``: decides on
-        the month of node-hours; None: the database's time.
+        ``with_running``: include running kernels and when they end; None includes them only if a
+        session waited for capacity at the last pass, or the policy spreads or packs replicas.
+        ``now``: determines the month for node-hours; None means the database's time.
         """
         pending, changes = await self._pending.of(group)
         if with_running is None:
@@ -146,7 +146,7 @@ class SchedulingStore:
         )
 
     def invalidate_caches(self) -> None:
-        """Reread all agents and pending sessions with the next snapshots."""
+        """Make the next snapshots reread all agents and pending sessions."""
         self._agents.invalidate(None)
         self._pending.invalidate(None)
 
@@ -187,7 +187,7 @@ class SchedulingStore:
         self._pending.remove(placed)
         self._pending.put_back({place.session_id for place in places} - placed)
 
-        # Including agents of rejected placements: the cached state of those was out of date.
+        # Including the agents of rejected placements, whose cached state was out of date.
         agents = {kernel.agent_id for place in places for kernel in place.kernels}
         self._notifier.notify_capacity(agents, freed=False)
         if placed:
@@ -238,6 +238,6 @@ class SchedulingStore:
         )
 
     def forget_holds(self) -> None:
-        """Forget recorded holds, because another manager may have recorded some: all holds of the
-        next pass are written."""
+        """Forget recorded holds, because another manager may have recorded some. All holds of the
+        next pass are then written."""
         self._holds.forget()

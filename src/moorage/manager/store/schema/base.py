@@ -1,4 +1,4 @@
-"""Base of the table definitions: their metadata, and the types of columns."""
+"""Base of the table definitions: their metadata and column types."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ID = UUID(as_uuid=False)
 
 
 def table(name: str, key: tuple[str, ...], columns: dict[str, Any]) -> Table:
-    """Columns by type; ``[type]`` marks a nullable one."""
+    """Columns by type; ``[type]`` marks a nullable column."""
     made: list[Column[Any]] = []
     for column, kind in columns.items():
         nullable = isinstance(kind, list)

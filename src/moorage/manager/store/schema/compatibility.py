@@ -19,21 +19,22 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 
-# A number up to 0081, and then a time, YYYYMMDDhhmm: their order as text is that of the migrations.
+# A number up to 0081, and from then on a time, YYYYMMDDhhmm. Sorted as text, they are in the order
+# of the migrations.
 _SCHEMA = re.compile(r"[0-9]{4}|[0-9]{12}")
 
 
 @dataclass(frozen=True, slots=True)
 class Compatibility:
-    """Both are schemas: a manager of a release whose newest schema is older does not start, or does
-    not begin to lead."""
+    """Both are schemas. A manager of a release whose newest schema is older than the first does not
+    start, and one older than the second does not begin to lead."""
 
     compatible_since: str
     leads_since: str
 
 
 def may_start(found: str, newest: str, compatibility: Compatibility | None) -> bool:
-    """Whether a manager whose newest schema is ``newest`` works on ``found``, which it does not
+    """Whether a manager whose newest schema is ``newest`` works with ``found``, which it does not
     know."""
     return (
         compatibility is not None
@@ -44,8 +45,8 @@ def may_start(found: str, newest: str, compatibility: Compatibility | None) -> b
 
 
 def declared(scripts: Iterable[Script], revision: str) -> str:
-    """``compatible_since`` of the newest migration up to ``revision`` that declares it; "" for
-    none."""
+    """``compatible_since`` of the newest migration up to ``revision`` that declares it; empty if
+    none does."""
     found = [
         (script.revision, str(script.module.compatible_since))
         for script in scripts
@@ -55,7 +56,7 @@ def declared(scripts: Iterable[Script], revision: str) -> str:
 
 
 def read(connection: Connection) -> Compatibility | None:
-    """Read the compatibility. None for a schema that lacks it."""
+    """Read the compatibility. None for a schema that does not record it."""
     if connection.exec_driver_sql("SELECT to_regclass('schema_compatibility')").scalar() is None:
         return None
     row = connection.exec_driver_sql(SQL["compatibility_find"]).one_or_none()
@@ -68,7 +69,8 @@ def write(connection: Connection, compatibility: Compatibility) -> None:
 
 
 def let_lead(connection: Connection, since: str | None) -> Compatibility:
-    """Allow managers that know the schema ``since`` to begin to lead; None: all that may start.
+    """Allow managers that know the schema ``since`` to begin to lead; None allows all that may
+    start.
 
     Raises ``InvalidInput`` for an invalid schema, or one newer than that of the database."""
     current = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()

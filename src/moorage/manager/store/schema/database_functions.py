@@ -1,13 +1,13 @@
-"""Functions of the database, one per file in ``functions/``, named as the file.
+"""Database functions, one per file in ``functions/``, each named like its file.
 
-Each run of the migrations replaces all of them, in the same transaction: a file says what a
-function is, not how it came to be. ``CREATE OR REPLACE`` locks no table and disturbs no statement,
-and triggers, which lock tables, belong to the migrations. Managers of the release before call the
-functions of this one, so a signature never changes: another one is another function, and a
-migration drops the former one a release later.
+Each run of the migrations replaces all of them, in the same transaction, so that a file contains
+what a function is now and not how it came about. ``CREATE OR REPLACE`` locks no table and disturbs
+no statement, and triggers, which lock tables, belong to the migrations. Managers of the previous
+release call the functions of this one, so a signature never changes: a different signature makes a
+different function, and a migration drops the former one a release later.
 
-``:NAME`` stands for a set of statuses, as in ``queries.py``. A changed text needs a migration that
-names its digest: it makes the run happen, and orders the releases.
+``:NAME`` stands for a set of statuses, as in ``queries.py``. A changed function text needs a
+migration that names its digest, which causes the run and orders the releases.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _DIRECTORY = Path(__file__).parent / "functions"
 
 
 def function_statements() -> dict[str, str]:
-    """The statements that make the functions, by their names."""
+    """The statements that create the functions, by function name."""
     return {
         file.stem: expand(file.read_text(encoding="utf-8"))
         for file in sorted(_DIRECTORY.glob("*.sql"))
@@ -29,5 +29,5 @@ def function_statements() -> dict[str, str]:
 
 
 def functions_digest() -> str:
-    """Digest of all statements, for ``functions`` of the migration that changes one."""
+    """Digest of all statements, for ``functions`` in the migration that changes one."""
     return hashlib.sha256("\n".join(function_statements().values()).encode()).hexdigest()[:16]

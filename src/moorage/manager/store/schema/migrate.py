@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 log = structlog.get_logger("moorage.store.migrate")
 T = TypeVar("T")
 
-# Key of the advisory lock, any constant of ours. Held for the length of the migration's
-# transaction.
+# Key of the advisory lock, an arbitrary constant of ours. The lock is held for the duration of the
+# migration's transaction.
 _LOCK = 0x6661_6972
 # Suffix of the revision of a restored database until it is prepared (``restored.py``).
 UNPREPARED = ":unprepared"
-# Longest wait for another process that migrates, and longest single step of a migration.
+# Longest wait for another process that migrates, and longest duration of one migration step.
 _OTHER_PROCESS_S = 600
 _STEP_S = 3600
 # A migration takes exclusive locks. While it waits for one, every later statement on that table
@@ -49,7 +49,7 @@ _SETTINGS = {"statement_timeout": f"{_STEP_S}s", "idle_in_transaction_session_ti
 
 
 def engine_url(dsn: str) -> str:
-    """Convert a Postgres DSN for SQLAlchemy. Raises ``ConfigError`` for anything but a
+    """Convert a Postgres DSN into SQLAlchemy's form. Raises ``ConfigError`` for anything but a
     postgresql:// URL."""
     scheme, sep, rest = dsn.partition("://")
     if not sep or scheme not in ("postgresql", "postgres"):
@@ -61,7 +61,7 @@ def engine_url(dsn: str) -> str:
 
 
 def newest_revision() -> str:
-    """Revision of a migrated schema: that of the last file in ``migrations/versions``."""
+    """Revision of a migrated schema: the revision of the last file in ``migrations/versions``."""
     return max(_revisions())
 
 
@@ -70,7 +70,7 @@ def _revisions() -> list[str]:
 
 
 def _config() -> Config:
-    # Alembic is imported where it is used: a start on a current schema does not need it.
+    # Alembic is imported where it is used, because a start on a current schema does not need it.
     from alembic.config import Config
 
     config = Config()
@@ -105,7 +105,7 @@ def check_revision(found: str) -> None:
 
 
 def upgrade(connection: Connection, revision: str) -> None:
-    """Upgrade under an advisory lock. Raises ``StartupError`` for a schema that is newer than ours
+    """Upgrade under an advisory lock. Raises ``StartupError`` for a schema that is newer than ours,
     or too old."""
     from alembic import command
 
@@ -128,7 +128,7 @@ def upgrade(connection: Connection, revision: str) -> None:
 
 
 def _wait_for_others(connection: Connection) -> None:
-    """Wait for others. Nobody else migrates until the end of the transaction."""
+    """Wait for others. Nobody else can migrate until the transaction ends."""
     connection.execute(text(f"SET LOCAL statement_timeout = '{_OTHER_PROCESS_S}s'"))
     connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
     connection.execute(text(f"SET LOCAL statement_timeout = '{_STEP_S}s'"))
@@ -182,8 +182,8 @@ def _upgrade_unless_newer(connection: Connection, revision: str) -> str | None:
 
 
 async def _is_current(dsn: str) -> bool:
-    """Whether the schema is the newest. False also without an answer: ``in_transaction`` reports
-    the reason."""
+    """Whether the schema is the newest. Also False if Postgres does not answer: ``in_transaction``
+    then reports the reason."""
     try:
         connection = await connect(dsn, _SETTINGS, **_CONNECT_ARGS)
         try:
@@ -203,10 +203,10 @@ async def _is_current(dsn: str) -> bool:
 
 
 async def in_transaction(dsn: str, work: Callable[[Connection], T]) -> T:
-    """Run ``work`` in one transaction, again if it does not get its locks soon.
+    """Run ``work`` in one transaction, and again if it does not get its locks soon.
 
     Raises ``StartupError`` for a lock that another session holds, ``StoreUnavailable`` when
-    Postgres cannot be reached, ``ConfigError`` for a wrong DSN.
+    Postgres cannot be reached, and ``ConfigError`` for a wrong DSN.
     """
     from sqlalchemy.ext.asyncio import create_async_engine
 

@@ -1,8 +1,8 @@
 """Effects of a migration on a running cluster: whether it only adds, and which locks it takes.
 Pure.
 
-They are derived from its statements, not declared: a test compares the locks with those that
-Postgres shows.
+They are derived from its statements, not declared; a test compares the locks with those that
+Postgres reports.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NAME = r"\"?(?:public\.)?(\w+)\"?"
 _BODY = re.compile(r"[$](\w*)[$].*?[$]\1[$]", re.DOTALL)
 _LITERAL = re.compile(r"'(?:[^']|'')*'")
 _COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
-# By statement: the table is the last group that matches.
+# By statement; the table is the last group that matches.
 _ALTERED: dict[str, Blocks] = {
     rf"ALTER TABLE (?:IF EXISTS )?(?:ONLY )?{_NAME}": "reads and writes",
     rf"DROP TABLE (?:IF EXISTS )?{_NAME}": "reads and writes",
@@ -43,7 +43,7 @@ _INDEX_DROPPED = re.compile(r"^DROP INDEX (?:IF EXISTS )?(\w+)", re.IGNORECASE)
 _REFERENCES = re.compile(rf"\bREFERENCES {_NAME}", re.IGNORECASE)
 _CREATED = re.compile(rf"^CREATE (?:UNLOGGED )?TABLE (?:IF NOT EXISTS )?{_NAME}", re.IGNORECASE)
 _RENAMED = re.compile(rf"^ALTER TABLE {_NAME} RENAME TO {_NAME}", re.IGNORECASE)
-# Objects that the previous release may still use, or would now have to fill in.
+# Changes to objects that the previous release may still use, or would now have to fill in.
 _CONTRACTS = re.compile(
     r"\bDROP (?:COLUMN|TABLE|FUNCTION|VIEW|TYPE)\b|\bRENAME\b|\bSET NOT NULL\b|\bTYPE \w|\bDROP "
     r"DEFAULT\b",
@@ -55,7 +55,7 @@ _FUNCTION_MADE = re.compile(rf"^CREATE (?:OR REPLACE )?FUNCTION {_NAME}", re.IGN
 
 @dataclass(frozen=True, slots=True)
 class TableLock:
-    """Existing table, and the statements that wait while the migration runs."""
+    """An existing table, and the statements that wait while the migration runs."""
 
     table: str
     blocks: Blocks
@@ -64,8 +64,8 @@ class TableLock:
 @dataclass(frozen=True, slots=True)
 class Migration:
     """``expand``: managers of the previous release continue to work with it. ``contract``: it
-    removes something that an older release than the last may still use. ``locks``: by table, the
-    strongest of each."""
+    removes something that releases before the previous one may still use. ``locks``: by table, the
+    strongest lock on each."""
 
     revision: str
     title: str
@@ -74,7 +74,7 @@ class Migration:
 
 
 def indexes_of(statements: Iterable[str]) -> dict[str, str]:
-    """Tables of the indexes that ``statements`` create, by the names of the indexes."""
+    """The tables of the indexes that ``statements`` create, by index name."""
     plain = (statement for text in statements for statement in _plain(text))
     return {
         match[1].lower(): match[2].lower()
@@ -92,8 +92,8 @@ def tables_of(statements: Iterable[str]) -> set[str]:
 def describe(
     revision: str, title: str, statements: Iterable[str], indexes: Mapping[str, str] | None = None
 ) -> Migration:
-    """Describe a migration. ``statements``: as it sends them, each one or several separated by
-    semicolons. ``indexes``: tables of the existing indexes, by their names."""
+    """Describe a migration. ``statements``: as the migration sends them; each is one statement, or
+    several separated by semicolons. ``indexes``: tables of the existing indexes, by their names."""
     plain = [statement for text in statements for statement in _plain(text)]
     created = {match[1].lower() for statement in plain if (match := _CREATED.match(statement))}
     created |= {match[2].lower() for statement in plain if (match := _RENAMED.match(statement))}
@@ -114,7 +114,8 @@ def describe(
 
 
 def _plain(text: str) -> Iterator[str]:
-    """Its statements on one line each, without comments, literals and function bodies."""
+    """The migration's statements on one line each, without comments, literals and function
+    bodies."""
     bare = _LITERAL.sub("''", _COMMENT.sub(" ", _BODY.sub("''", text)))
     for statement in bare.split(";"):
         if line := " ".join(statement.split()):
@@ -134,8 +135,8 @@ def _locks(statement: str, indexes: Mapping[str, str]) -> Iterator[tuple[str, Bl
 
 
 def _is_contract(statement: str, made: set[str], created: set[str]) -> bool:
-    """Whether a statement removes something. Recreating a function only changes it, and nobody else
-    uses a table of this migration."""
+    """Whether a statement removes something. Recreating a function merely changes it, and nothing
+    else uses a table that this migration creates."""
     if match := _FUNCTION_DROPPED.match(statement):
         return match[1].lower() not in made
     if statement[:4].upper() not in ("ALTE", "DROP"):

@@ -1,4 +1,5 @@
-"""The migrations that a database still needs, read from their files: nothing is sent to it."""
+"""The migrations that a database still needs, read from their files; nothing is sent to the
+database."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ _MIGRATIONS = Path(__file__).parent / "migrations"
 
 
 def migration_scripts(migrations: Path = _MIGRATIONS) -> list[Script]:
-    """All of them, in order. Raises ``CommandError`` of Alembic if two follow the same one."""
+    """All of them, in order. Raises Alembic's ``CommandError`` if two follow the same one."""
     from alembic.config import Config
     from alembic.script import ScriptDirectory
 
@@ -26,7 +27,7 @@ def migration_scripts(migrations: Path = _MIGRATIONS) -> list[Script]:
 
 
 def pending_migrations(revision: str | None) -> list[Migration]:
-    """Those after ``revision``, in order; None: all of them."""
+    """The migrations after ``revision``, in order; None means all of them."""
     found = []
     indexes: dict[str, str] = {}
     for script in migration_scripts():
@@ -47,7 +48,7 @@ def known_tables() -> frozenset[str]:
 
 
 def _statements(script: Script) -> Sequence[str]:
-    """As its migration sends them."""
+    """The statements, as the migration sends them."""
     from alembic.operations import Operations
     from alembic.runtime.migration import MigrationContext
 
@@ -67,7 +68,7 @@ def _title(docstring: str) -> str:
 
 
 class _Statements:
-    """A file that Alembic writes one statement at a time into."""
+    """A file into which Alembic writes one statement at a time."""
 
     def __init__(self) -> None:
         self._written: list[str] = []

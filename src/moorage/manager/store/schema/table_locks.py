@@ -1,8 +1,9 @@
-"""Locks of the tables that migrations change, taken before the first of them.
+"""Locks on the tables that migrations change, taken before the first migration runs.
 
 A migration that takes its locks one by one holds some while it waits for the next. Running managers
-read several tables in one statement, and may lock them in the opposite order: Postgres then ends
-one of the two as a deadlock. So the migration takes all locks together or none, until it gets them.
+read several tables in one statement, and may lock them in the opposite order: Postgres then cancels
+one of the two as a deadlock. So the migration repeatedly tries to take all locks together or none,
+until it gets them.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _PAUSE_S = 0.03
 
 
 def statements(migrations: Iterable[Migration], existing: Iterable[str]) -> list[str]:
-    """Statements that lock those ``existing`` tables that one of the migrations locks, in its
+    """Statements that lock those ``existing`` tables that one of the migrations locks, each in the
     strongest mode."""
     wanted = {(lock.table, lock.blocks) for migration in migrations for lock in migration.locks}
     found: list[str] = []
@@ -48,8 +49,8 @@ def statements(migrations: Iterable[Migration], existing: Iterable[str]) -> list
 
 
 def lock_tables(connection: Connection, migrations: Iterable[Migration]) -> None:
-    """Lock tables until the end of the transaction. Raises ``DBAPIError`` after the lock timeout of
-    the session."""
+    """Lock tables until the transaction ends. Raises ``DBAPIError`` after the session's lock
+    timeout."""
     wanted = statements(migrations, connection.execute(text(_TABLES)).scalars().all())
     for _ in range(_ATTEMPTS):
         try:

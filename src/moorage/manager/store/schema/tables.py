@@ -133,7 +133,7 @@ audit_log = table(
     },
 )
 
-# The place of a session in a pipeline, as ``rows.step_ref`` reads it.
+# A session's place in a pipeline, as ``rows.step_ref`` reads it.
 STEP = (
     pipeline_steps.c.pipeline_id,
     pipelines.c.name.label("pipeline_name"),

@@ -18,8 +18,8 @@ from moorage.manager.lifecycle.deadlines import deadline_s
 from moorage.manager.store.database.rows import as_uuid
 from moorage.manager.store.sessions import spec_kernels
 
-# Fields whose default is not null and which the previous release does not know: it refuses a
-# specification with them.
+# Fields whose default is not null and which the previous release does not know. It refuses a
+# specification that has them.
 _NEW = ("secret_env", "user_labels")
 
 
@@ -28,8 +28,8 @@ class NewSession:
     """``request_digest``: digest of the request with the idempotency key, to detect another request
     with it. ``template``: NAME@VERSION of the template from which it was created. ``request_hash``:
     set if equal sessions are reused. ``adopted_from``: the session whose run it shares. ``forced``:
-    it does not reuse any. ``traceparent``: the context below which its start is traced; None: it is
-    not traced."""
+    it does not reuse any run. ``traceparent``: the context under which its start is traced; None if
+    it is not traced."""
 
     id: str
     name: str
@@ -56,7 +56,7 @@ class NewSession:
 
 def columns(items: Sequence[NewSession], lost_grace_s: float) -> tuple[list[Any], ...]:
     """Leading columns of both statements."""
-    specs = {id(i.spec): i.spec for i in items}  # many steps of a pipeline share them
+    specs = {id(i.spec): i.spec for i in items}  # many steps in a pipeline share them
     texts = {key: stored_json(spec) for key, spec in specs.items()}
     return (
         [i.id for i in items],
@@ -84,8 +84,8 @@ def columns(items: Sequence[NewSession], lost_grace_s: float) -> tuple[list[Any]
 
 
 def dependency_columns(items: Sequence[NewSession]) -> tuple[list[Any], ...]:
-    """Dependencies as columns, each with the number of its session among ``items``. The session
-    whose run another one shares counts as a dependency."""
+    """Dependencies as columns, each with its session's position in ``items``. The session whose run
+    another one shares counts as a dependency."""
     found: list[tuple[int, int, str, str]] = [
         (n, at, d.session, d.on)
         for n, i in enumerate(items, 1)
@@ -104,8 +104,7 @@ def dependency_columns(items: Sequence[NewSession]) -> tuple[list[Any], ...]:
 
 
 def cluster_columns(items: Sequence[NewSession]) -> tuple[list[Any], ...]:
-    """Sub kernels and SSH key pairs as columns, each with the number of its session among
-    ``items``."""
+    """Sub kernels and SSH key pairs as columns, each with its session's position in ``items``."""
     subs = [(n, sub) for n, i in enumerate(items, 1) for sub in i.subs]
     keys = [(n, i.keys) for n, i in enumerate(items, 1) if i.keys is not None]
     return (
@@ -120,7 +119,7 @@ def cluster_columns(items: Sequence[NewSession]) -> tuple[list[Any], ...]:
 
 
 def stored_json(spec: SessionSpec) -> str:
-    """Specification in its stored form. Without new fields, it is readable for a manager of the
+    """Specification in its stored form. Without new fields, it can be read by a manager of the
     previous release, to which its agent may be connected during an upgrade."""
     return spec.model_dump_json(
         exclude_none=True, exclude={name for name in _NEW if not getattr(spec, name)}
@@ -128,14 +127,14 @@ def stored_json(spec: SessionSpec) -> str:
 
 
 def traceparent(sink: TraceSink | None, request: SpanContext | None, session_id: str) -> str | None:
-    """Stored trace context of a new session. ``request``: the span of the request that creates it,
-    if any."""
+    """The trace context stored with a new session. ``request``: the span of the request that
+    creates it, if any."""
     if request is None and sink is not None:
         request = own_trace(SessionId(session_id), sink)
     return None if request is None else request.traceparent
 
 
 def digest(spec: SessionSpec) -> str:
-    """SHA-256 of the request. The order of fields and explicit defaults make no difference."""
+    """SHA-256 of the request. Field order and explicit defaults make no difference."""
     request = spec.model_dump(mode="json", exclude_defaults=True)
     return hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()

@@ -14,11 +14,12 @@ class DeadlineShift:
         self._connection = db.dedicated_connection()
 
     async def now(self) -> tuple[datetime, int]:
-        """The database's time, and the number of corrected jumps of its clock so far."""
+        """The database's time, and how many jumps of its clock have been corrected so far."""
         row = (await self._connection.fetch(SQL["clock_read"]))[0]
         return row["now"], row["clock_jumps"]
 
     async def move(self, seconds: float, *, term: int, clock_jumps: int) -> bool:
-        """Move all deadlines by ``seconds``. False, and nothing changed, if ``term`` is no longer
-        the leader's, or the jump that follows ``clock_jumps`` earlier ones has been corrected."""
+        """Move all deadlines by ``seconds``. Returns False without changing anything if ``term`` is
+        no longer the leader's, or the jump that follows ``clock_jumps`` earlier ones has already
+        been corrected."""
         return bool(await self._connection.fetch(SQL["deadlines_move"], seconds, term, clock_jumps))

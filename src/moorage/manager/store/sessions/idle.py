@@ -1,4 +1,4 @@
-"""Idle criteria in Postgres: traffic of sessions, and observations about them."""
+"""Idle criteria in Postgres: session traffic, and observations about sessions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from moorage.manager.workloads.idle import (
 class IdleSession:
     """Session to which the ``policy`` of its group or its own ``choice`` applies. ``sightings``
     counts its traffic. ``reached``: all its agents report. ``told``: its detail contains the
-    warning of its end."""
+    warning that it will end."""
 
     session_id: SessionId
     project: str
@@ -69,8 +69,8 @@ class IdleStore:
         return self._unreadable.each("session", rows, _session)
 
     async def use(self, windows: Mapping[SessionId, tuple[float, int]]) -> dict[SessionId, MeanUse]:
-        """Use over this many seconds, of which this many minutes must be known; sessions with less
-        are omitted."""
+        """Usage over this many seconds, of which this many minutes must be known; sessions with
+        fewer are omitted."""
         if not windows:
             return {}
 
@@ -85,7 +85,7 @@ class IdleStore:
 
     async def put(self, seen: Sequence[tuple[IdleSession, Judgment]], term: int) -> set[SessionId]:
         """Store judgments under the leader's term. Returns the sessions to which they apply: those
-        that still run and have not been extended since."""
+        that are still running and have not been extended since."""
         states = [made.state for _, made in seen]
         rows = await self._connection.fetch(
             SQL["idle_put"],
@@ -112,7 +112,7 @@ class IdleStore:
         )
 
     async def extend(self, scope: Scope, session_id: str, seconds: float, extensions: int) -> bool:
-        """Extend a session, unless it has already been extended too often, or is not observed
+        """Extend a session, unless it has already been extended too often, or is not being observed
         yet."""
         extended = session_id, seconds, extensions, scope.projects
         return bool(await self._connection.fetch(SQL["idle_extend"], *extended))

@@ -49,7 +49,7 @@ class _Submission:
 
 
 class LifecycleStore:
-    """Transitions that are submitted simultaneously share one statement."""
+    """Transitions that are submitted at the same time share one statement."""
 
     def __init__(
         self, db: Database, notifier: Notifier, clock: Clock, unreadable: UnreadableRows
@@ -68,8 +68,8 @@ class LifecycleStore:
         )
 
     async def snapshot(self, session_id: SessionId) -> SessionSnapshot | None:
-        """Snapshot of a session in order to stop it; if this release cannot read its specification,
-        with the part that it knows. None for a session that has ended or does not exist. Raises
+        """A snapshot of a session in order to stop it, with only the parts of its specification
+        that this release can read. None for a session that has ended or does not exist. Raises
         ``Conflict`` for a session that needs a newer manager even for this."""
         rows = await self._db.fetch(SQL["session_snapshots"], [session_id])
         if not rows:
@@ -77,8 +77,8 @@ class LifecycleStore:
         return read_one("session", session_id, rows, lambda found: _snapshot(found, _known(found)))
 
     async def snapshots(self, among: Collection[SessionId]) -> list[SessionSnapshot]:
-        """Snapshots of the live ones, in order to stop them, each read like ``snapshot``. Sessions
-        that need a newer manager even for this are omitted."""
+        """Snapshots of the live sessions among these, in order to stop them, each read like
+        ``snapshot``. Sessions that need a newer manager even for this are omitted."""
         rows = await self._db.fetch(SQL["session_snapshots"], list(among))
         sessions = [list(group) for _, group in groupby(rows, key=lambda r: r["id"])]
         stored = [{"id": found[0]["id"], "rows": found} for found in sessions]
@@ -86,7 +86,7 @@ class LifecycleStore:
 
     async def to_reconcile(self, *, changed_s: float | None = None) -> set[SessionId]:
         """Sessions that need to be reconciled: those past their deadline. With ``changed_s``, also
-        those for which ``Notifier.notify_kernels`` is the faster signal, if something that concerns
+        those that ``Notifier.notify_kernels`` would announce sooner, if something that concerns
         them changed within this many seconds."""
         rows = await self._read_connection.fetch(
             SQL["sessions_to_reconcile"], changed_s is not None, changed_s or 0.0
@@ -96,8 +96,9 @@ class LifecycleStore:
     async def sweep(
         self, after: SweepCursor | None, limit: int
     ) -> tuple[list[SessionId], SweepCursor | None]:
-        """Examine ``limit`` live sessions after ``after`` (None: the first ones). Returns those
-        that need to be reconciled, and the cursor for the next call; None: there are no more."""
+        """Examine ``limit`` live sessions after ``after`` (None starts with the first). Returns
+        those that need to be reconciled, and the cursor for the next call, which is None if there
+        are no more."""
         row = (await self._read_connection.fetch(SQL["sessions_sweep"], *(after or NEWEST), limit))[
             0
         ]
@@ -108,7 +109,7 @@ class LifecycleStore:
         self, among: Collection[SessionId] | None = None
     ) -> tuple[list[SessionSnapshot], datetime]:
         """Live sessions with their kernels, and the current time of the database, which also sets
-        their deadlines. ``among``: only these; None: all that need to be reconciled."""
+        their deadlines. ``among``: only these; None means all that need to be reconciled."""
         if among is None:
             among = await self.to_reconcile(changed_s=_EVER_S)
 
@@ -127,7 +128,7 @@ class LifecycleStore:
         return self._unreadable.each("session", stored, _reconciled)
 
     async def traced(self, sessions: Sequence[SessionId]) -> list[TracedSession]:
-        """Sessions whose start is recorded in a trace, with their history."""
+        """Sessions whose start is traced, with their history."""
         rows = await self._db.fetch(SQL["session_starts"], list(sessions))
         found = self._unreadable.each("session", rows, _traced)
         return [row for row in found if row is not None]
@@ -135,10 +136,12 @@ class LifecycleStore:
     async def succeed(self, sessions: Collection[SessionId]) -> None:
         """Let the oldest pending session that shares the run of each of these take its place.
 
-        Nothing happens for a session that has a result, or has not ended."""
+        Nothing happens for a session that has a result or has not ended."""
         try:
             rows = await self._db.fetch(SQL["reuse_succeed"], sorted(sessions))
-        except asyncpg.UniqueViolationError:  # an equal request came first: the next call finds it
+        except (
+            asyncpg.UniqueViolationError
+        ):  # an equal request came first, and the next call finds it
             return
         changed = [SessionId(row["id"]) for row in rows]
         self._notifier.notify_sessions(changed)
@@ -147,12 +150,13 @@ class LifecycleStore:
     async def apply(self, transition: Transition, *, term: int | None = None) -> bool:
         """Write one transition; False if it was stale.
 
-        ``term``: that of the leader that has decided it; a former leader's transition is stale."""
+        ``term``: the term of the leader that has decided it; a former leader's transition is
+        stale."""
         return await self._transitions.submit(_Submission(transition, term))
 
     async def apply_all(self, transitions: Sequence[Transition], *, term: int | None = None) -> int:
-        """Write several transitions independently of each other, like ``apply``. Returns the number
-        of applied ones; raises the error of the first one that was rejected."""
+        """Write several transitions independently of each other, like ``apply``. Returns how many
+        were applied; raises the error of the first one that was rejected."""
         results = await self._transitions.submit_all(
             [_Submission(transition, term) for transition in transitions]
         )
@@ -162,9 +166,9 @@ class LifecycleStore:
         return sum(result is True for result in results)
 
     async def _write(self, submissions: Sequence[_Submission]) -> Sequence[bool]:
-        # One transition per session and statement: of two, Postgres would apply either without
-        # saying which. The one with the newest revision is tried; the others were decided from an
-        # outdated snapshot.
+        # Only one transition per session and statement, because of two, Postgres would apply either
+        # without reporting which. The one with the newest revision is tried; the others were
+        # decided from an outdated snapshot.
         newest: dict[SessionId, _Submission] = {}
         for submission in submissions:
             session_id = submission.transition.session_id
@@ -258,8 +262,8 @@ def _shared(row: Row) -> SharedRun | None:
 
 
 def _reconciled(session: Mapping[str, Any]) -> SessionSnapshot:
-    """Snapshot from the ``rows`` of a session. An ending session needs only the known part of its
-    specification."""
+    """Snapshot from the ``rows`` of a session. A session that is ending needs only the known part
+    of its specification."""
     rows: Sequence[Row] = session["rows"]
     is_ending = rows[0]["status"] == Status.TERMINATING
     return _snapshot(rows, _known(rows) if is_ending else parse_spec(rows[0]["spec"]))
@@ -313,7 +317,7 @@ def _snapshot(rows: Sequence[Row], spec: SessionSpec) -> SessionSnapshot:
 
 
 def _traced(row: Row) -> TracedSession | None:
-    """Traced session; None: it is not recorded."""
+    """The traced session; None if it is not traced."""
     stored = parse_traceparent(row["traceparent"])
     if stored is None or not stored.is_sampled:
         return None

@@ -40,8 +40,8 @@ from moorage.manager.store.sessions.creation import NewSession
 
 V = TypeVar("V", resources.SessionView, resources.HistoryEntry)
 
-# Predicate of the partial index sessions_live_newest. Postgres cannot match the index to a list of
-# parameters.
+# The predicate of the partial index sessions_live_newest. Postgres cannot match the index to a list
+# of parameters.
 _LIVE = text(f"sessions.status NOT IN ({literals(TERMINAL)})")
 _S = tables.sessions.c
 _ORDER = Order({"created_at": _S.created_at, "name": _S.name}, [_S.id], "-created_at")
@@ -56,7 +56,7 @@ _HISTORY = Listing(
 
 class SessionStore:
     """A create is durable when the call returns; concurrent creates share one statement.
-    ``tracer``: starts are traced."""
+    ``tracer``: traces starts."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class SessionStore:
         self._tracer = tracer
         self._create_connection = db.dedicated_connection()
 
-        # Whether the last create found a quota of pending sessions, which only the longer statement
+        # Whether the last create found a quota on pending sessions, which only the longer statement
         # checks.
         self._has_pending_quotas = False
         self._creates: BatchWriter[NewSession, Any] = BatchWriter(
@@ -94,13 +94,13 @@ class SessionStore:
         template: str | None = None,
         forced: bool = False,
     ) -> resources.SessionView:
-        """Create a session that belongs to the owner of ``scope``. ``term``: that of the leader
+        """Create a session that belongs to the owner of ``scope``. ``term``: the term of the leader
         that creates it as a replica of this revision of an endpoint. ``template``: the template
         from which it was created. ``forced``: it does not reuse the run of another one.
 
         Raises ``Conflict`` for the name of a live session, a type that the group does not allow or
-        a former leader, ``NotFound`` for an unknown group or dependency, ``Forbidden`` or
-        ``InvalidInput`` for an invalid dependency, and ``QuotaExceeded`` when a quota of pending
+        a former leader; ``NotFound`` for an unknown group or dependency; ``Forbidden`` or
+        ``InvalidInput`` for an invalid dependency; and ``QuotaExceeded`` when a quota on pending
         sessions is exhausted.
         """
         new = self.new(scope, spec, endpoint_id, None)
@@ -121,7 +121,7 @@ class SessionStore:
         """Like ``create``, and safe to repeat: a repeated call returns the session of the first
         one, and True.
 
-        Raises ``Conflict`` also for a key that was used with another request.
+        Also raises ``Conflict`` for a key that was used with another request.
         """
         new = replace(
             self.new(scope, spec, None, idempotency_key), template=template, forced=forced
@@ -192,7 +192,7 @@ class SessionStore:
     async def _submit(self, new: NewSession) -> Any:
         row = await self._creates.submit(new)
         if row["created_at"] is None and new.request_hash is not None and not row["repeated"]:
-            # An equal request may have come first; this one then shares its run.
+            # An equal request may have come first, in which case this one shares its run.
             row = await self._creates.submit(new)
         return row
 
@@ -271,8 +271,7 @@ class SessionStore:
             i.subs or i.request_hash or i.term is not None for i in items
         )
         if not needs_checks and not self._has_pending_quotas:
-            # The short statement creates nothing if it finds that there are quotas of pending
-            # sessions.
+            # The short statement creates nothing if it finds quotas on pending sessions.
             created = await self._create_connection.fetch(
                 SQL["session_create"], *columns, isolated, templates, labels, traceparents
             )
@@ -327,7 +326,7 @@ class SessionStore:
         return SessionId(row["id"])
 
     async def get(self, scope: Scope, ref: str) -> resources.SessionView:
-        """Get a session by id, else by name: the live session with that name, else the newest.
+        """Get a session by id or by name: the live session with that name, otherwise the newest.
 
         Raises ``NotFound``, and ``Conflict`` for one that needs a newer manager to be shown."""
         found = await self.find(scope, ref)
@@ -353,7 +352,7 @@ class SessionStore:
         """Page of sessions, newest first by default, with one of ``statuses``, or ended with one of
         ``results``; all if both are empty. ``pipeline``: its id.
 
-        Raises ``InvalidInput`` unless the cursor is the ``next`` of a page."""
+        Raises ``InvalidInput`` unless the cursor is a page's ``next``."""
         s = tables.sessions.c
         conditions: list[Any] = []
         if statuses or results:

@@ -1,4 +1,4 @@
-"""Maps rows to the views of the API, and parses values that rows hold as text."""
+"""Maps rows to the API's views, and parses values that rows hold as text."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from moorage.common.views.reload import ReloadView
 from moorage.common.views.steps import StepRef
 from moorage.manager.store.database.rows import Row
 
-# Columns that a pending session shows from the session whose run it shares.
+# Columns in which a pending session shows the values of the session whose run it shares.
 MIRRORED = ("status", "result", "reason", "detail", "status_since")
 
 
 def mirrored(row: Row) -> dict[str, Any]:
-    """Columns that a session shows from the one whose run it shares; empty if that one ended
+    """Columns that a session takes from the one whose run it shares; empty if that one ended
     without a result, because another session then takes its place."""
     if row["shared_status"] in LIVE or row["shared_result"] == Result.SUCCESS:
         return {name: row[f"shared_{name}"] for name in MIRRORED}
@@ -86,14 +86,14 @@ def step_ref(row: Row) -> StepRef | None:
     )
 
 
-# Limits on the memory of cached specifications: the largest entries need some 15 KB.
+# Limit the memory for cached specifications, of which the largest need some 15 KB.
 _KEPT_SPECS = 2048
 _KEPT_SPEC_CHARS = 4096
 
 
 def stored_spec(text: str) -> SessionSpec:
     """Specification of a session as stored. Cached, because validating one takes as long as
-    everything else about a row of a listing, and people look at the same sessions repeatedly."""
+    everything else about a row in a listing, and people look at the same sessions repeatedly."""
     return (
         _kept_spec(text) if len(text) <= _KEPT_SPEC_CHARS else SessionSpec.model_validate_json(text)
     )
@@ -105,8 +105,8 @@ def _kept_spec(text: str) -> SessionSpec:
 
 
 def shown_spec(text: str) -> tuple[SessionSpec, str]:
-    """Specification of a session for people, and a text about the part that this release does not
-    know; "": none."""
+    """A session's specification for people to read, and a text about the part that this release
+    does not know; the text is empty if there is none."""
     try:
         return stored_spec(text), ""
     except ValueError:
@@ -119,7 +119,7 @@ _UNKNOWN_SPEC = {"command": ["unknown"]}
 
 
 def _hold(row: Row) -> resources.Hold | None:
-    """Hold of a pending session: the one that the scheduler recorded last; before its first pass,
+    """A pending session's hold: the one that the scheduler last recorded or, before its first pass,
     the begin time or backoff, if any."""
     if row["status"] != Status.PENDING or row["adopted_from"] is not None:
         return None
@@ -131,7 +131,7 @@ def _hold(row: Row) -> resources.Hold | None:
 def begin_time_hold(
     not_before: datetime | None, starts_at: datetime | None, since: datetime
 ) -> resources.Hold | None:
-    """Hold of a session that is not yet eligible for scheduling; None if it is eligible."""
+    """The hold of a session that is not yet eligible for scheduling; None if it is eligible."""
     reason = Reason.BACKOFF if not_before else Reason.BEGIN_TIME
     until = not_before or starts_at
     if until is None:
@@ -167,7 +167,7 @@ def kernel_view(row: Row) -> resources.KernelView:
 
 
 def reload_view(row: Row) -> ReloadView:
-    """View of a reload. ``status``: that of its kernel."""
+    """The view of a reload. ``status``: the status of its kernel."""
     is_done = row["ended"] == row["generation"]
     state = row["outcome"] if is_done else "ended" if row["status"] in TERMINAL else "requested"
     return ReloadView(**{"state": state} | {name: row[name] for name in row if name in _RELOAD})

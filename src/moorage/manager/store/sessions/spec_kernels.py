@@ -1,5 +1,5 @@
-"""Kernels of a session according to its specification: the slots of each, and the sub kernels of a
-cluster."""
+"""A session's kernels according to its specification: each kernel's slots, and a cluster's sub
+kernels."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def sub_kernel_spec(spec: SessionSpec) -> SessionSpec:
 def sub_requests(
     spec: SessionSpec, kernel_ids: list[str] | None = None
 ) -> tuple[KernelRequest, ...]:
-    """Sub kernels as the planner sees them. Without ``kernel_ids``: those of a session that does
+    """Sub kernels as the planner sees them. Without ``kernel_ids``, those of a session that does
     not exist yet."""
     if kernel_ids is None:
         kernel_ids = [f"sub{n}" for n in range(1, spec.size)]

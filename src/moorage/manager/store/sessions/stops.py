@@ -33,7 +33,7 @@ class SessionStopStore:
         return await self._ask(scope, pipeline_id, None)
 
     async def ask_for_user(self, scope: Scope, user: str) -> SessionStop:
-        """Request a stop of all sessions of a user that are not replicas, in the projects of the
+        """Request a stop of all of a user's sessions that are not replicas, in the projects of the
         scope."""
         return await self._ask(scope, None, user)
 
@@ -43,7 +43,7 @@ class SessionStopStore:
         return _stop((await self._db.fetch(SQL["session_stop_ask"], *args))[0])
 
     async def open(self, since_s: float) -> list[SessionStop]:
-        """Stops that were requested this long ago and are not completed."""
+        """Stops that were requested at least this long ago and are not completed."""
         return [_stop(row) for row in await self._db.fetch(SQL["session_stops_open"], since_s)]
 
     async def remaining(self, stop: SessionStop) -> Sequence[SessionId]:
@@ -52,7 +52,7 @@ class SessionStopStore:
         return [SessionId(row["id"]) for row in rows]
 
     async def finish(self, stop: SessionStop) -> None:
-        """Record that a stop is completed."""
+        """Record that a stop has been completed."""
         await self._db.fetch(SQL["session_stop_done"], stop.id, stop.asked_at)
 
 

@@ -1,4 +1,4 @@
-"""Session templates in Postgres: versions of one project, or for all projects."""
+"""Session templates in Postgres: versions for one project or for all projects."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class TemplateStore:
         if_match: Versions = None,
     ) -> TemplateView:
         """Add a version, in the owner's project or for all. An unchanged template adds none.
-        ``isolated``: one of its bases was written by somebody who is not an administrator.
-        ``if_match``: the versions that the latest may be.
+        ``isolated``: one of its bases was written by someone who is not an administrator.
+        ``if_match``: the versions that the latest one may have.
 
-        Raises ``PreconditionFailed`` for another version, and ``Conflict`` when somebody else added
-        one simultaneously.
+        Raises ``PreconditionFailed`` for another version, and ``Conflict`` when someone else added
+        one at the same time.
         """
         project = _project(scope, for_all)
         body = template.model_dump_json(exclude_unset=True)
@@ -86,7 +86,8 @@ class TemplateStore:
         check_version(f"template {name!r}", row["version"] if is_own else None, if_match)
 
     async def get(self, scope: Scope, name: str, version: int | None = None) -> TemplateView:
-        """Get a version, the latest by default: of the owner's project, else for all.
+        """Get a version, the latest by default, from the owner's project or otherwise from the
+        templates for all.
 
         Raises ``NotFound``, and ``Conflict`` for one that needs a newer manager."""
         return read_one("template", name, await self._find(scope, name, version), _view)
@@ -102,15 +103,15 @@ class TemplateStore:
     async def page(
         self, scope: Scope, paging: Paging = FIRST, *, project: str | None = None
     ) -> Page[TemplateView]:
-        """Page of templates, each in its latest version. ``project``: only of this project; "":
-        those for all."""
+        """Page of templates, each in its latest version. ``project``: only those of this project;
+        empty means those for all."""
         rows, following = await _LISTING.page(
             self._db, paging, scope.owner.project, None, only={"project": project}
         )
         return read_page(TemplateView, "template", rows=rows, read=_view, following=following)
 
     async def versions(self, scope: Scope, name: str, paging: Paging = FIRST) -> Page[TemplateView]:
-        """All versions of a template, the newest first. Raises ``NotFound``."""
+        """All versions of a template, newest first. Raises ``NotFound``."""
         await self._find(scope, name, None)
         rows, following = await _VERSIONS.page(self._db, paging, scope.owner.project, name)
         return read_page(

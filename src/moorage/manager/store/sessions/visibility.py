@@ -1,4 +1,4 @@
-"""Visibility of parts of sessions: names instead of ids in messages, and parts that views omit for
+"""Visibility of session data: names instead of ids in messages, and parts that views omit for
 callers who may not see them. Pure."""
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ def _sees_all(scope: Scope) -> bool:
 def naming(scope: Scope, names: Mapping[SessionId, str]) -> Naming:
     """Replace ids by names in a message. ``names``: names of the sessions that the caller may see.
 
-    Other ids stay if it sees all: they are not ids of sessions, or belong to removed ones."""
+    Other ids stay if the caller sees all sessions, because they are not session ids, or belong to
+    removed sessions."""
     other = None if _sees_all(scope) else _OTHER
 
     def named(text: str) -> str:
@@ -54,7 +55,7 @@ def as_seen(scope: Scope, views: list[V], clean: Naming) -> list[V]:
     """Views with names instead of ids in their messages, and without the output of sessions that
     the caller does not control."""
     if _sees_all(scope) and not any(mentioned(messages(view)) for view in views):
-        return views  # long lists for administrators: nothing to copy
+        return views  # long lists for administrators need no copy
     return [_as_seen(scope, view, clean) for view in views]
 
 

@@ -1,4 +1,5 @@
-"""Alembic's entry: runs the migrations on the connection that ``schema.migrate`` hands in."""
+"""Alembic's entry point: runs the migrations on the connection that ``schema.migrate`` passes
+in."""
 
 from alembic import context
 
