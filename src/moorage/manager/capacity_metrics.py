@@ -1,5 +1,4 @@
-"""Prometheus metrics of the slots of resource groups, and of the waiting times of their
-sessions."""
+"""Prometheus metrics of resource groups' slots and of their sessions' waiting times."""
 
 from __future__ import annotations
 
@@ -45,7 +44,7 @@ class CapacityMetrics:
 
     def set_slots(self, rows: Iterable[tuple[str, str, Mapping[str, int]]]) -> None:
         """Set the slots. ``rows``: resource group, slot, and the offered, unhealthy and allocated
-        amounts: memory in bytes, jobs as numbers, all others in 1/1000."""
+        amounts: memory in bytes, jobs as numbers, all others in thousandths."""
         for gauge in self._slots.values():
             gauge.clear()
         for group, slot, amounts in rows:

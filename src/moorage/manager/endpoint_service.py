@@ -1,4 +1,4 @@
-"""Endpoint service for the API: endpoints of the store, with the status derived from their
+"""Endpoint service for the API: the store's endpoints, with the status derived from their
 replicas."""
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class EndpointService:
         """Create an endpoint. Returns it, and whether an earlier request under ``idempotency_key``
         created it.
 
-        Raises ``Conflict`` for a name in use, ``NotFound`` for an unknown group."""
+        Raises ``Conflict`` for a name in use, and ``NotFound`` for an unknown group."""
         record, repeated = await self._store.create_once(
             scope,
             spec,
@@ -105,9 +105,9 @@ class EndpointService:
         idempotency_key: IdempotencyKey | None = None,
         check: Callable[[EndpointSpec, EndpointSpec, bool], Awaitable[None]],
     ) -> tuple[EndpointView, bool]:
-        """Apply a patch. ``if_match``: the versions to which it may be applied; None: any.
+        """Apply a patch. ``if_match``: the versions to which it may be applied; None means any.
         ``check`` raises for a specification that the caller may not run; it also receives the
-        previous one, and whether the change is new work. Returns the same as ``create``. Raises
+        previous one, and whether the change causes new work. Returns the same as ``create``. Raises
         ``PreconditionFailed``, and ``ValidationError`` for a patch with an invalid result."""
         request = f"patch {name} {patch.model_dump_json(exclude_unset=True)}"
         for _ in range(_ATTEMPTS):
@@ -120,8 +120,8 @@ class EndpointService:
             if not matches and idempotency_key is None:
                 raise _changed(before)
 
-            # A request that was applied before is recognised by its key, although the version now
-            # differs.
+            # A request that has already been applied is recognised by its key, although the version
+            # now differs.
             against = before if matches else replace(before, version=-1)
             labels = _changed_labels(before, patch)
             made = await self._store.update(
@@ -144,7 +144,7 @@ class EndpointService:
         """Set the number of replicas. This also restarts an endpoint that was given up after
         repeated failures.
 
-        Raises ``InvalidInput`` for a number outside the limits of its autoscaling."""
+        Raises ``InvalidInput`` for a number outside its autoscaling limits."""
         scaling = (await self._store.get(scope, name)).snapshot.spec.autoscale
         if scaling is not None and not scaling.min <= replicas <= scaling.max:
             raise InvalidInput(
@@ -162,9 +162,9 @@ class EndpointService:
         return await self._store.revisions(scope, name, paging)
 
     async def undo(self, scope: Scope, name: str, revision: int | None) -> EndpointView:
-        """Return to an earlier revision; None: the previously served one.
+        """Return to an earlier revision; None means the one served before.
 
-        Raises ``Conflict`` if there is none, ``NotFound`` for an unknown one."""
+        Raises ``Conflict`` if there is none, and ``NotFound`` for an unknown one."""
         for _ in range(_ATTEMPTS):
             record = await self._store.get(scope, name)
             stable = record.snapshot.stable
@@ -228,7 +228,7 @@ class EndpointService:
 
 
 def _changed_labels(before: EndpointRecord, patch: EndpointPatch) -> dict[str, str]:
-    """Changed labels. Raises ``InvalidInput`` if there are too many."""
+    """The changed labels. Raises ``InvalidInput`` if there are too many."""
     changed = before.user_labels | (patch.user_labels or {})
     labels = {key: value for key, value in changed.items() if value is not None}
     if len(labels) > MAX_LABELS:
@@ -247,7 +247,7 @@ def _changed(before: EndpointRecord) -> PreconditionFailed:
 
 
 def visible_part(scope: Scope, view: EndpointView) -> EndpointView:
-    """The part that viewers, and projects that it is shared with, may see: its name, state and
+    """The part that viewers, and projects with which it is shared, may see: its name, state and
     numbers. Pure."""
     if scope.reads(view.project) and scope.role is not Role.VIEWER:
         return view

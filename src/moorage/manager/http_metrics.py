@@ -5,7 +5,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Histogram
 
 NO_ROUTE = "-"
-"""Label of requests whose path has no route. It is not a valid path."""
+"""The label for requests whose path has no route. It is not a valid path."""
 
 
 class HttpMetrics:
@@ -22,6 +22,6 @@ class HttpMetrics:
         )
 
     def observe(self, method: str, route: str, code: int, seconds: float) -> None:
-        """Observe a request. ``route``: the path of the route with the names of its parts, such as
+        """Observe a request. ``route``: the route's path with the names of its parts, such as
         ``/v1/sessions/{ref}``."""
         self._seconds.labels(method, route, str(code)).observe(seconds)

@@ -1,7 +1,7 @@
-"""Prometheus metrics of the ledger: usage of projects, and used shares of budgets.
+"""Prometheus metrics of the ledger: usage by project, and used shares of budgets.
 
-They contain names of tenants, which not everybody who can reach the manager may read, so they are
-not part of its ``/metrics``.
+They contain tenant names, which not everyone who can reach the manager may read, so they are not
+part of its ``/metrics``.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class LedgerMetrics:
         return generate_latest(self._registry)
 
     def set_used(self, projects: Iterable[ModelUsage]) -> None:
-        """Set ``projects``: the usage of today, split by project."""
+        """Set ``projects``: today's usage, split by project."""
         for gauge in (self._requests, self._tokens, self._gpu, self._cpu, self._cost):
             gauge.clear()
 

@@ -99,7 +99,7 @@ class ManagerMetrics:
         self._outcomes.labels("held").inc(held)
 
     def show_leader(self, is_leader: Callable[[], bool]) -> None:
-        """Source of the leader's state, read when metrics are requested."""
+        """The source of the leader's state, read when metrics are requested."""
         self._leader.set_function(lambda: float(is_leader()))
 
     def term_begun(self) -> None:
@@ -116,12 +116,12 @@ class ManagerMetrics:
         self._decisions.labels("dropped").inc(passes)
 
     def usage_received(self, *, dropped: bool) -> None:
-        """Count a usage report. ``dropped``: it superseded one that had not been written yet, or
-        was refused."""
+        """Count a usage report. ``dropped``: the report superseded one that had not been written
+        yet, or was refused."""
         self._usage.labels("dropped" if dropped else "kept").inc()
 
     def set_usage(self, totals: Iterable[tuple[str, Mapping[str, int]]]) -> None:
-        """Set the usage by resource group: ``cpu`` and ``gpu`` in 1/1000, memory in bytes."""
+        """Set the usage by resource group: ``cpu`` and ``gpu`` in thousandths, memory in bytes."""
         for gauge in self._used.values():
             gauge.clear()
         for group, used in totals:

@@ -1,5 +1,4 @@
-"""Opening of the manager's database: the configured or an embedded one, with the schema of this
-version."""
+"""Opens the manager's database: the configured or an embedded one, with this version's schema."""
 
 from __future__ import annotations
 
@@ -24,8 +23,8 @@ async def open_store(
     *,
     tracer: TraceSink | None,
 ) -> tuple[Store, LineageGuard]:
-    """Open the store, entered on ``stack``, and return it with the guard of its connections.
-    ``tracer``: starts are traced."""
+    """Open the store, entered on ``stack``, and return it with its connections' guard. ``tracer``:
+    traces starts."""
     dsn = settings.dsn
     if dsn is None:
         embedded = EmbeddedPostgres(

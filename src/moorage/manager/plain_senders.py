@@ -1,6 +1,6 @@
 """Senders of secrets over loopback without TLS: they cannot verify this manager.
 
-Another process that took the port while the manager is down would receive the same secrets.
+Another process that took the port while the manager was down would receive the same secrets.
 `moorage doctor --cluster` names them.
 """
 
@@ -15,8 +15,8 @@ PlainKind = Literal["agents", "proxies", "keys"]
 
 
 class PlainSenders:
-    """``agents`` and ``proxies`` whose newest connection is such a one, and API ``keys`` that have
-    come so since the start, by name."""
+    """``agents`` and ``proxies`` whose newest connection is of this kind, and API ``keys`` that
+    have arrived this way since the start, by name."""
 
     def __init__(self) -> None:
         self._names: dict[PlainKind, dict[str, None]] = {"agents": {}, "proxies": {}, "keys": {}}
@@ -28,7 +28,7 @@ class PlainSenders:
             del names[next(iter(names))]
 
     def note_peer(self, kind: PlainKind, name: str, connection: str, *, has_tls: bool) -> None:
-        """``connection``: as gRPC names it."""
+        """``connection``: the peer, as gRPC names it."""
         source = source_of(connection)
         if has_tls or connection.startswith("unix:") or source is None or not source.is_loopback:
             self._names[kind].pop(name, None)

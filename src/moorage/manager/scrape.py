@@ -1,4 +1,4 @@
-"""Scrape of the manager's metrics: counts rows in the database when metrics are requested.
+"""Scraping of the manager's metrics: counts rows in the database when metrics are requested.
 
 A manager that nobody scrapes counts nothing. Counting takes at most one percent of the time,
 however often metrics are read.
@@ -21,12 +21,11 @@ from moorage.manager.store import Store
 
 log = structlog.get_logger("moorage.metrics")
 
-# Minimum age of counts before they are repeated, and its minimum multiple of the time that they
-# took.
+# Minimum age of counts before they are repeated, and the maximum share of time spent on counting.
 LEAST_AGE_S = 2.0
 COST = 0.01
-# The same for the sums of the ledger, with their timeout and the maximum number of projects and
-# budgets, the most used first.
+# The same for the ledger's sums, with their timeout and the maximum number of projects and budgets,
+# most used first.
 LEDGER_AGE_S = 30.0
 LEDGER_WITHIN_S = 3.0
 PROJECTS = 500
@@ -47,8 +46,7 @@ class Scrape:
         return self._metrics.render()
 
     async def render_tenants(self) -> bytes:
-        """Render the usage of projects and the budgets. Without a database, they stay as they
-        are."""
+        """Render the projects' usage and the budgets. Without a database, they stay as they are."""
         await self._refresh("ledger", LEDGER_AGE_S, self._sum_up)
         return self._metrics.ledger.render()
 

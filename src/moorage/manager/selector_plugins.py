@@ -1,7 +1,7 @@
 """Agent selector plug-ins: entry points of the group ``moorage.agent_selectors``, loaded on first
 use.
 
-``scheduling.placement.selector_plugin`` defines what a selector gets and returns.
+``scheduling.placement.selector_plugin`` defines what a selector receives and returns.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class SelectorPlugins:
         self._loaded: dict[str, Selector] = {}
 
     def load(self, name: str | None) -> Mapping[str, Selector]:
-        """Load the selector, and return it under its name for the planner. Empty for None, or if it
-        is not installed."""
+        """Load the selector, and return it under its name for the planner. The result is empty for
+        None, or if the selector is not installed."""
         if name is None:
             return {}
 

@@ -1,5 +1,5 @@
-"""Composition of the manager: builds its components, starts them in order, stops them in reverse
-order."""
+"""Composition of the manager: builds its components, starts them in order, and stops them in
+reverse order."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ _RENEWAL_S = 60.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoopParts:
-    """The objects that the control loops use. ``starts``: where starts are traced."""
+    """The objects that the control loops use. ``starts``: the tracer for starts."""
 
     store: Store
     leader: Leader
@@ -106,18 +106,18 @@ class LoopParts:
 
 
 class Manager:
-    """A manager process. ``home`` is its state directory. ``link_token`` is the shared secret of
-    agents and proxies for links without TLS; see ``common.link_tls``. ``tracer``: None while
-    tracing is off.
+    """A manager process. ``home`` is its state directory. ``link_token`` is the secret that agents
+    and proxies share for links without TLS; see ``common.link_tls``. ``tracer``: None while tracing
+    is off.
 
     Without TLS, it also listens on Unix sockets in ``home``, which prove its identity to clients on
     this host.
 
     Available after entering: ``api_address`` and ``link_address`` with the actual ports,
     ``published_link``: the address at which agents, proxies and other managers reach the links,
-    ``api_socket`` ("": none), ``dsn``, and ``first_key``: the first admin key in plain text if this
-    start created it, else None. Raises ``StartupError`` for a port in use, ``ConfigError`` or
-    ``StoreUnavailable`` for a wrong DSN.
+    ``api_socket`` (empty if there is none), ``dsn``, and ``first_key``: the first admin key in
+    plain text if this start created it, otherwise None. Raises ``StartupError`` for a port in use,
+    ``ConfigError`` or ``StoreUnavailable`` for a wrong DSN.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class Manager:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        # Begin with what others wait for: a new leader, and agents and proxies that switch to
+        # Start with what others wait for: a new leader, and agents and proxies that switch to
         # another manager.
         if self._leader is not None and self._link_server is not None:
             await self._leader.resign()
@@ -288,7 +288,7 @@ class Manager:
         log.info("manager started", api=self.api_address, link=self.link_address, embedded=embedded)
 
     async def _loops(self, parts: LoopParts) -> tuple[Loop, ...]:
-        """The control loops, which act in the leader."""
+        """The control loops, which act only in the leader."""
         settings = self._settings
         clock = self._clock
         store = parts.store
@@ -535,7 +535,7 @@ class Manager:
         self._plain_senders.note_peer("proxies", name, peer, has_tls=self.has_tls)
 
     def _reserve(self, kind: ListenerKind, port: int) -> str | None:
-        """Reserve a place to listen on a Unix socket until the manager has stopped; None if this is
+        """Reserve a path for a Unix socket until the manager has stopped; None if this is
         impossible."""
         path = socket_path(self._home, kind, port)
         try:

@@ -1,4 +1,4 @@
-"""Session termination: stops sessions on request, one or many, and preempts victims of a plan.
+"""Session termination: stops sessions on request, one or many, and preempts a plan's victims.
 
 ``manager.lifecycle`` decides each transition. A transition that lost a race is decided again from
 the current state.
@@ -19,17 +19,18 @@ from moorage.manager.scheduling.core.results import Victim
 from moorage.manager.store import Store
 from moorage.manager.store.sessions.stops import SessionStop
 
-# Each attempt after the first means that another writer moved the session, so there was progress.
+# Each attempt after the first means that another writer changed the session, so there was progress.
 _MAX_ATTEMPTS = 20
-# Number of sessions stopped together: reading more of them would block the event loop.
+# How many sessions are stopped together: reading more at once would block the event loop.
 TOGETHER = 200
-# Seconds for which a request stops sessions before it answers. The leader's loop stops the others.
+# How many seconds a request spends stopping sessions before it answers. The leader's loop stops the
+# others.
 ANSWER_S = 2.0
 
 
 class StopState(Enum):
     """Progress of a stop of many sessions. It waits while nothing can be stopped: the remaining
-    sessions need a newer manager, or other writers move them."""
+    sessions need a newer manager, or other writers are changing them."""
 
     DONE = auto()
     GOES_ON = auto()
@@ -52,7 +53,7 @@ class SessionTerminator:
     ) -> SessionView:
         """Stop a session in any status; a session that is terminating or has ended stays as it is.
 
-        ``term``: that of the leader that stops it; a former leader stops nothing. Raises
+        ``term``: the term of the leader that stops it; a former leader stops nothing. Raises
         ``NotFound``."""
         session_id = await self._store.sessions.find(scope, ref)
         for _ in range(_MAX_ATTEMPTS if term is None else 1):
@@ -83,7 +84,7 @@ class SessionTerminator:
     ) -> int:
         """Stop each session like ``stop``, in order. Returns the number of stopped sessions.
 
-        A session that another writer moved in the meantime is left as it is."""
+        A session that another writer changed in the meantime is left as it is."""
         stopped = 0
         for start in range(0, len(sessions), TOGETHER):
             some = sessions[start : start + TOGETHER]
@@ -111,15 +112,15 @@ class SessionTerminator:
         return stopped
 
     async def stop_pipeline(self, scope: Scope, pipeline_id: str, clock: Clock) -> None:
-        """Stop all steps of a pipeline. Returns when they stop, or after ``ANSWER_S``; the others
-        then stop soon, in any case."""
+        """Stop all steps of a pipeline. Returns once they are stopping, or after ``ANSWER_S``; in
+        any case, the others stop soon afterwards."""
         await self.carry_out(
             await self._store.session_stops.ask_for_pipeline(scope, pipeline_id), clock
         )
 
     async def stop_user(self, scope: Scope, user: str, clock: Clock) -> StoppedSessions:
-        """Stop all sessions of a user that are not replicas, in the projects of the scope, like
-        ``stop_pipeline``."""
+        """Like ``stop_pipeline``, stop all of a user's sessions that are not replicas, in the
+        projects of the scope."""
         stop = await self._store.session_stops.ask_for_user(scope, user)
         asked = len(await self._store.session_stops.remaining(stop))
         is_done = await self.carry_out(stop, clock) is StopState.DONE
@@ -129,8 +130,8 @@ class SessionTerminator:
     async def carry_out(
         self, stop: SessionStop, clock: Clock, *, for_s: float = ANSWER_S, term: int | None = None
     ) -> StopState:
-        """Complete a stop that was requested; after ``for_s`` seconds, possibly only a part of
-        it."""
+        """Complete a stop that was requested, possibly only partly if ``for_s`` seconds have
+        passed."""
         until = clock.monotonic() + for_s
         while remaining := await self._store.session_stops.remaining(stop):
             stopped = 0
@@ -150,7 +151,7 @@ class SessionTerminator:
         """Requeue or end the victims under the leader's term. Returns the number of preempted
         sessions.
 
-        A session that ended or moved in the meantime is left as it is."""
+        A session that ended or changed in the meantime is left as it is."""
         causes = {victim.session_id: victim for victim in victims}
         sessions, _ = await self._store.lifecycle.unsettled(list(causes))
         transitions = []

@@ -1,4 +1,4 @@
-"""Use of etcd by a daemon: discovery of its managers, and its own registration while it runs.
+"""A daemon's use of etcd: to discover its managers, and to register itself while it runs.
 
 Agents import this module, so the HTTP client is imported only where etcd is used.
 """
@@ -37,7 +37,8 @@ DISCOVERY_S = 15.0
 @dataclass(frozen=True)
 class EtcdUse:
     """A daemon's use of etcd. ``register``: the etcd for its registration and settings;
-    ``discover``: the etcd that knows its managers. None: unused. ``home``: the state directory."""
+    ``discover``: the etcd in which its managers are registered. None means unused. ``home``: the
+    state directory."""
 
     home: Path
     register: EtcdAccess | None = None
@@ -52,8 +53,8 @@ class EtcdUse:
 def locate_managers(
     sections: Sequence[S], settings: EtcdSettings, home: Path, clock: Clock
 ) -> tuple[tuple[S, ...], EtcdUse]:
-    """Replace ``etcd://…`` in the sections by the addresses of managers, and return them with the
-    use of etcd. Raises ``StartupError`` if no manager is registered."""
+    """Replace ``etcd://…`` in the sections with the addresses of managers, and return the sections
+    with the daemon's use of etcd. Raises ``StartupError`` if no manager is registered."""
     use = EtcdUse(home, etcd_access(settings))
     address = next((section.manager for section in sections if is_etcd(section.manager)), None)
     if address is None:
@@ -74,8 +75,8 @@ def locate_managers(
 
 @dataclass(frozen=True)
 class Member:
-    """A daemon to register. ``facts``: what others may know about it. ``listens``: scheme, host and
-    port of its ``url``."""
+    """A daemon to register. ``facts``: what others may learn about it. ``listens``: scheme, host
+    and port of its ``url``."""
 
     kind: MemberKind
     name: str
@@ -83,8 +84,8 @@ class Member:
     listens: tuple[str, str, int] | None = None
 
     def describe(self, access: EtcdAccess) -> dict[str, str]:
-        """Describe it as JSON for etcd. A wildcard address is replaced by the address of this host
-        from which etcd is reached."""
+        """Describe it as JSON for etcd. A wildcard address is replaced with the address from which
+        this host reaches etcd."""
         described = {**self.facts, "version": __version__}
         if self.listens is not None:
             scheme, host, port = self.listens
@@ -121,7 +122,7 @@ async def with_etcd(
     dialers: Callable[[T], Iterable[Dialer | None]] = lambda _: (),
 ) -> AsyncIterator[T]:
     """Enter ``component``. It is registered in etcd while it runs, and its ``dialers`` look up
-    managers when the known ones do not answer."""
+    managers when the known managers do not answer."""
     async with AsyncExitStack() as stack:
         entered = await stack.enter_async_context(component)
         if use.register is not None:

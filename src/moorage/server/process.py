@@ -21,15 +21,15 @@ from moorage.common.model.extras import explain_import_error
 
 log = structlog.get_logger("moorage.process")
 
-# Read when gRPC is first imported. Without this, gRPC would log errors that our own lines report.
+# Read when gRPC is first imported. Without this setting, gRPC would log errors that our own log
+# lines report.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 
 def write_connection_file(home: Path, **addresses: str) -> None:
     """Merge ``addresses`` into ``connection.json``, which the command line reads.
 
-    The daemons of one node start together and share the file, so each waits for the others'
-    changes."""
+    A node's daemons start together and share the file, so each waits for the others' changes."""
     path = home / "connection.json"
     with open(path.with_suffix(".lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -55,7 +55,7 @@ def shutdown_event() -> asyncio.Event:
 
     numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        numbers.append(signal.SIGHUP)  # the default effect would cut off running work
+        numbers.append(signal.SIGHUP)  # the default effect would interrupt running work
 
     for number in numbers:
         loop.add_signal_handler(number, on_signal, number)

@@ -1,4 +1,4 @@
-"""Worker of a proxy: a whole proxy on a listening socket of its parent."""
+"""Proxy worker: a complete proxy on one of its parent's listening sockets."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _LOOK_S = 0.02
 
 
 def worker_settings(settings: ProxySettings) -> ProxySettings:
-    """The settings of a worker. Its health and metrics are for its parent only; to the manager, all
+    """The settings of a worker. Its health and metrics are only for its parent; to the manager, all
     workers are one proxy."""
     own = {"internal_listen": "127.0.0.1:0", "allowed_hosts": settings.allowed_hosts}
     return settings.model_copy(update=own)
 
 
 async def serve_worker(proxy: Proxy, slot: WorkerSlot) -> int:
-    """Serve until SIGTERM or until the parent has ended; then finish the running requests."""
+    """Serve until SIGTERM arrives or the parent has ended; then finish the running requests."""
     shutdown = shutdown_event()
     loop = asyncio.get_running_loop()
     async with proxy:
@@ -33,7 +33,7 @@ async def serve_worker(proxy: Proxy, slot: WorkerSlot) -> int:
             loop.remove_reader(slot.parent_fd)
             shutdown.set()
 
-        loop.add_reader(slot.parent_fd, parent_is_gone)  # it never sends anything
+        loop.add_reader(slot.parent_fd, parent_is_gone)  # the parent never sends anything
         for _ in range(round(_TABLE_S / _LOOK_S)):
             if proxy.ready or shutdown.is_set():
                 break

@@ -1,8 +1,9 @@
-"""Workers of a proxy: processes that share one port, and their parent, which replaces them.
+"""Proxy workers: processes that share one port, and their parent, which replaces them.
 
 The parent opens a listening socket for each worker (SO_REUSEPORT: the system spreads connections
-over them), and keeps it when the worker ends: the next worker takes over the same socket, so no
-connection is lost. The parent serves no requests, and workers can continue without it.
+over them), and keeps it open when the worker ends, so that the next worker takes over the same
+socket and no connection is lost. The parent serves no requests, and workers can continue without
+it.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from moorage.server.process import shutdown_event
 
 log = structlog.get_logger("moorage.proxy")
 
-# How long a worker may take to start, and to end beyond the time limit of its requests.
+# How long a worker may take to start, and to end beyond its requests' time limit.
 _START_S = 60.0
 _END_S = 10.0
 # Pauses before a worker that ended unexpectedly is restarted.
@@ -57,8 +58,8 @@ class _Worker:
 
 
 class ProxyWorkers:
-    """The parent of a proxy's workers. ``run`` returns the exit code of the proxy. SIGHUP replaces
-    all workers one after another; SIGTERM ends them. Both let running requests finish, for
+    """The parent of a proxy's workers. ``run`` returns the proxy's exit code. SIGHUP replaces all
+    workers one after another; SIGTERM stops them. Both let running requests finish, for
     ``proxy.drain_timeout_s``."""
 
     def __init__(self, settings: ProxySettings) -> None:
@@ -76,7 +77,7 @@ class ProxyWorkers:
         self._watches: set[asyncio.Task[None]] = set()
 
     async def run(self, on_ready: Callable[[tuple[str, int], tuple[str, int]], None]) -> int:
-        """Run the workers. ``on_ready`` gets the addresses of the API, and of health and
+        """Run the workers. ``on_ready`` receives the addresses of the API and of health and
         metrics."""
         shutdown = shutdown_event()
         loop = asyncio.get_running_loop()
@@ -115,7 +116,7 @@ class ProxyWorkers:
             family, kind, protocol, _, address = socket.getaddrinfo(
                 host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
             )[0]
-            # With SO_REUSEPORT, a second proxy would silently get half of the connections.
+            # With SO_REUSEPORT, a second proxy would silently receive half of the connections.
             with socket.socket(family, kind, protocol) as alone:
                 alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 alone.bind(address)
@@ -158,7 +159,7 @@ class ProxyWorkers:
         return {w.number: w.internal for w in self._workers.values() if w.internal is not None}
 
     async def _start(self, place: int) -> _Worker:
-        """Start a new process of the same command, which reads its settings again."""
+        """Start a new process with the same command, which reads its settings again."""
         number = min(self._numbers)
         self._numbers.remove(number)
         ours, theirs = socket.socketpair()
@@ -180,14 +181,14 @@ class ProxyWorkers:
         return worker
 
     async def _is_up(self, worker: _Worker) -> bool:
-        """Whether the worker starts to serve."""
+        """Wait until the worker serves. Returns whether it does."""
         waits = [spawn("proxy.worker.wait", event.wait()) for event in (worker.ready, worker.ended)]
         await asyncio.wait(waits, timeout=_START_S, return_when=asyncio.FIRST_COMPLETED)
         await cancel_and_wait(*waits)
         return worker.ready.is_set() and not worker.ended.is_set()
 
     async def _watch(self, worker: _Worker, writer: asyncio.StreamWriter) -> None:
-        """Follow a worker to its end, and replace it unless it was asked to end."""
+        """Wait for a worker to end, and replace it unless it was asked to end."""
         while line := await worker.lines.readline():
             message = json.loads(line)
             if (internal := message.get("internal")) is not None:

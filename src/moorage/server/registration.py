@@ -34,8 +34,8 @@ async def join(
     ``url`` is the manager's REST API. ``link`` overrides the gRPC addresses that the manager
     announces.
 
-    Raises ``InvalidInput`` for a malformed token, ``ConfigError`` if this name has already
-    registered from here or if the host at ``url`` is not the manager that issued the token,
+    Raises ``InvalidInput`` for a malformed token, ``ConfigError`` if this name has already been
+    registered from here, or if the host at ``url`` is not the manager that issued the token,
     ``ApiError`` if the manager refuses, and ``Unreachable``.
     """
     token = JoinToken.parse(secret)
@@ -69,7 +69,7 @@ async def join(
 
 
 def _pending_key(pending: Path, name: str) -> tuple[str, str]:
-    """The key and CSR of an earlier attempt, or new ones, which are stored in ``pending``.
+    """The key and CSR from an earlier attempt, or new ones, which are stored in ``pending``.
 
     If the reply to an attempt was lost, the retry presents the same key, and the manager recognizes
     the peer.

@@ -1,4 +1,4 @@
-"""Shared settings of a daemon, read from etcd at its start, or from this host's copy while etcd is
+"""A daemon's shared settings, read from etcd when it starts, or from this host's copy while etcd is
 down."""
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ def copy_of(home: Path) -> Path:
 
 def fetch(access: EtcdAccess, home: Path) -> dict[str, str]:
     """The JSON text of each shared setting. Raises ``StartupError`` if etcd does not answer and
-    there is no copy, because a daemon without the settings of its cluster might do what they
-    forbid."""
+    there is no copy, because a daemon without its cluster's settings might do what they forbid."""
     try:
         values = asyncio.run(read_once(access))
     except EtcdError as error:
@@ -70,7 +69,7 @@ def _read_copy(path: Path) -> dict[str, str] | None:
 
 
 class SettingsWatch:
-    """A watch that keeps the copy of this host current, and reports which settings a restart would
+    """A watch that keeps this host's copy up to date, and reports which settings a restart would
     change."""
 
     def __init__(self, access: EtcdAccess, home: Path, clock: Clock) -> None:

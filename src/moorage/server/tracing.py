@@ -1,4 +1,4 @@
-"""Tracer of one component, as its settings ask for."""
+"""The tracer of one component, as its settings specify."""
 
 from __future__ import annotations
 

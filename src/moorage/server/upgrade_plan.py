@@ -1,4 +1,4 @@
-"""Plan of a rolling upgrade: restarts in their order, and risks. Pure.
+"""Plan of a rolling upgrade: the restarts in order, and the risks. Pure.
 
 ``facts`` are read by ``manager/store/platform/upgrade_facts.py``.
 """
@@ -19,7 +19,7 @@ from moorage.server.doctor.checks import CheckResult
 Part = Literal["database", "manager", "proxy", "agent"]
 UNKNOWN = "unknown"
 _DAY_S = 86_400
-# From this many rows, building an index or changing every row takes long enough to plan for.
+# From this many rows on, building an index or changing every row takes long enough to plan for.
 _MANY_ROWS = 1_000_000
 _NAMED = 5
 _MANAGER_EFFECT = "agents and proxies switch to another manager; programs and models keep running"
@@ -30,8 +30,9 @@ _ALONE_EFFECT = (
 
 @dataclass(frozen=True, slots=True)
 class UpgradeStep:
-    """One step. ``subjects``: the managers, proxies or agents. ``where``: the host, or the hosts in
-    words. ``versions``: their current versions. ``effect``: the effect on users during the step."""
+    """One step. ``subjects``: the managers, proxies or agents. ``where``: the host, or a
+    description of the hosts. ``versions``: their current versions. ``effect``: the effect on users
+    during the step."""
 
     part: Part
     subjects: tuple[str, ...]
@@ -44,7 +45,7 @@ class UpgradeStep:
 
 @dataclass(frozen=True, slots=True)
 class UpgradePlan:
-    """The plan. ``problems``: fail must be resolved before the first step, warn is a risk.
+    """The plan. ``problems``: a fail must be resolved before the first step; a warn is a risk.
     ``oldest_beside``: the oldest release whose managers can run beside this one."""
 
     version: str
@@ -67,8 +68,8 @@ def plan_upgrade(
     proxy_versions: Mapping[str, str],
 ) -> UpgradePlan:
     """Plan an upgrade. ``migrations``: those that the database needs. ``version`` and
-    ``newest_revision``: of this release and its schema. ``oldest_schema``: the oldest that it can
-    upgrade. ``compatible_since``: the oldest schema whose managers can start on it.
+    ``newest_revision``: those of this release and its schema. ``oldest_schema``: the oldest that it
+    can upgrade. ``compatible_since``: the oldest schema whose managers can start on it.
     ``proxy_versions``: the known versions by name."""
     problems = [*_schema_problems(facts["revision"], oldest_schema, newest_revision)]
     steps: list[UpgradeStep] = []
@@ -163,7 +164,7 @@ def _problems(
 def _version_problems(
     what: str, found: Mapping[str, str], version: str, migrations: Sequence[Migration]
 ) -> Iterator[CheckResult]:
-    """Problems of components that have neither this release nor the previous one."""
+    """Problems with components that run neither this release nor the previous one."""
     odd = {
         name: now for name, now in found.items() if now != UNKNOWN and incompatibility(version, now)
     }

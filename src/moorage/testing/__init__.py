@@ -1,5 +1,5 @@
-"""Conformance suites for plug-ins, to run in their own tests. They need pytest and pytest-asyncio:
-the extra ``testing``."""
+"""Conformance suites for plug-ins, to run in their own tests. They need pytest and pytest-asyncio
+(the extra ``testing``)."""
 
 import pytest
 

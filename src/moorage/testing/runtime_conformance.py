@@ -1,4 +1,4 @@
-"""Conformance suite of the runtime interface, for the runtimes that ship and for those of plug-ins.
+"""Conformance suite of the runtime interface, for the built-in runtimes and those of plug-ins.
 
 A test module derives a class from ``RuntimeConformance`` and gives it a fixture ``new_harness``.
 """
@@ -27,7 +27,7 @@ from moorage.common.model.errors import InvalidInput, NotFound
 from moorage.common.model.runtimes import is_custom, traits_of
 from moorage.common.model.status import ObservedState as S
 
-# Patience with a runtime whose kernels take seconds to start on a busy machine.
+# How long to wait for a runtime whose kernels take seconds to start on a busy machine.
 TIMEOUT_S = 30.0
 
 
@@ -39,9 +39,9 @@ class RuntimeHarness(Protocol):
     def launch(
         self, *, run_s: float | None = None, code: int = 0, stubborn: bool = False, output: str = ""
     ) -> Launch:
-        """The launch of a kernel that prints ``output``, runs for ``run_s`` seconds (None: until it
-        is stopped) and exits with ``code``. ``stubborn``: it ignores SIGTERM. ``output`` "busy": it
-        also uses the processor for 0.1 s."""
+        """The launch of a kernel that prints ``output``, runs for ``run_s`` seconds (None means
+        until it is stopped) and exits with ``code``. ``stubborn``: it ignores SIGTERM. ``output``
+        "busy": it also uses the processor for 0.1 s."""
         ...
 
     async def close(self) -> None: ...
@@ -59,7 +59,7 @@ async def used(harness: RuntimeHarness) -> AsyncIterator[None]:
 
 
 async def until(runtime: Runtime, handle: Handle, *states: S, timeout_s: float = TIMEOUT_S) -> None:
-    """Observe like the agent: once, then after each reason to observe again."""
+    """Observe as the agent does: once, then after each reason to observe again."""
     async with asyncio.timeout(timeout_s):
         while (observation := await runtime.observe(handle)).state not in states:
             await runtime.wait(handle, observation.state)
@@ -112,7 +112,7 @@ async def fetch(runtime: BatchRuntime, handle: Handle, path: str, into: Path) ->
 
 
 class RuntimeConformance:
-    """Tests that every runtime passes. ``new_harness``: a fixture of the class or its module."""
+    """Tests that every runtime passes. ``new_harness``: a fixture in the class or its module."""
 
     @pytest_asyncio.fixture
     async def harness(self, new_harness: RuntimeHarness) -> AsyncIterator[RuntimeHarness]:
@@ -325,7 +325,7 @@ class RuntimeConformance:
         await eventually(measured)
         assert not set.intersection(*(set(c.pids) for c in (await runtime.usage(handles)).values()))
 
-        # A restarted agent reports the same.
+        # A restarted agent reports the same kernel.
         again = await harness.runtime().usage({first.kernel_id: handles[first.kernel_id]})
         assert set(again) == {first.kernel_id}
         await runtime.stop(handles[first.kernel_id], 0)
@@ -351,7 +351,7 @@ class RuntimeConformance:
         assert runtime.silence_grace_s >= 86_400  # its jobs outlive a silent agent
         assert all(
             observed.detail for observed in seen if observed.state is S.QUEUED
-        )  # the reason of the site
+        )  # the site's reason
         now = SystemClock().now().timestamp()
         ends_at = seen[-1].ends_at
         assert ends_at is not None

@@ -134,10 +134,10 @@ def remaining_lifetime(_: Observations, settings: IdleSettings, now: float) -> f
 
 
 def remaining_utilization(seen: Observations, settings: IdleSettings, now: float) -> float | None:
-    """Seconds until the means fall below their thresholds if the session stops working now; 0: they
-    are below.
+    """Seconds until the means fall below their thresholds if the session stops working now; 0 means
+    that they are below already.
 
-    None: nothing is measured. No decision is made before a full window after the grace period."""
+    None if nothing is measured. No decision is made before a full window after the grace period."""
     rule = settings.utilization
     assert rule is not None
     thresholds = {name: limit for name in METRICS if (limit := getattr(rule, name)) is not None}

@@ -96,10 +96,10 @@ def recorded_priority(
     template: TemplateSpec, defaults: Mapping[str, Any], overrides: Mapping[str, Any]
 ) -> int:
     """The priority set by a template and its resource group's ``defaults``, for callers that may
-    not request it themselves; 0: none.
+    not request it themselves; 0 means none.
 
-    It applies to the session of the template, not to one with another program: ``overrides`` void
-    it, except for names."""
+    It applies to the template's session, not to one with another program, so any ``overrides``
+    except names void it."""
     recorded = merge(template.spec, defaults).get("priority")
     chosen = template.spec.get("resource_group", "")
     if overrides.keys() - _NAMES or not isinstance(recorded, int) or "{{" in str(chosen):

@@ -30,7 +30,7 @@ db = typer.Typer(cls=VerbGroup, no_args_is_help=True)
 app.add_typer(db, name="db", help="Back up, restore, upgrade and check the database.")
 
 Dsn = Annotated[str | None, typer.Option(help="The Postgres to use. Default: the embedded one.")]
-# Files that a backup of the database does not contain, and their purpose.
+# Files that a database backup does not contain, and their purpose.
 _LEFT_OUT = (
     (
         "ca-secret",
@@ -408,7 +408,7 @@ def db_check(
 
 
 def _print_drifts(drifts: list[dict[str, Any]], output: str) -> int:
-    """Print the drifts and return the exit code."""
+    """Print the drift and return the exit code."""
     remaining = sum(not drift["repaired"] for drift in drifts)
     if output != "table":
         print_data(drifts, output)
@@ -427,8 +427,9 @@ def _print_drifts(drifts: list[dict[str, Any]], output: str) -> int:
 
 @asynccontextmanager
 async def database_of(boot: Bootstrap, *, stopped: bool = False) -> AsyncIterator[str]:
-    """The configured DSN, or that of the embedded Postgres, which a manager runs or which is
-    started for the context. ``stopped``: raise ``Conflict`` if a manager runs it."""
+    """The configured DSN, or that of the embedded Postgres, which either a manager runs or is
+    started for the duration of the context. ``stopped``: raise ``Conflict`` if a manager runs
+    it."""
     from moorage.manager.postgres import EmbeddedPostgres, running_dsn
 
     settings = boot.loaded.settings.manager

@@ -105,7 +105,7 @@ async def _check_cluster(boot: Bootstrap, output: str) -> int:
 
 
 async def _check_etcd(boot: Bootstrap, managers: list[str]) -> list[CheckResult]:
-    """Check etcd. No results if etcd.address is not set."""
+    """Check etcd. Returns no results if etcd.address is not set."""
     access = etcd_access(boot.loaded.settings.etcd)
     if access is None:
         return []
@@ -133,7 +133,7 @@ async def _check_etcd(boot: Bootstrap, managers: list[str]) -> list[CheckResult]
 
 
 def _manager_url(home: Path) -> str:
-    """The address of the manager that this user's commands use; "" if none is configured."""
+    """The address of the manager that this user's commands use; empty if none is configured."""
     try:
         # No key is sent to this address.
         found = find_connection({**os.environ, "MOORAGE_HOME": str(home), INSECURE_LOOPBACK: "1"})

@@ -159,7 +159,8 @@ def _join(
 def _names(
     kind: PeerKind, loaded: LoadedSettings, home: Path, clock: Clock, *, id: str | None
 ) -> list[str]:
-    """The agents that join. Raises ``ConfigError`` if those of all sites have joined."""
+    """The agents that are to join. Raises ``ConfigError`` if those of all sites have already
+    joined."""
     if id is not None:
         return [id]
 

@@ -34,7 +34,8 @@ OutputFormat = Annotated[str, typer.Option("--output", "-o", help="table, json o
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """An option of a command that sets a setting. A ``value`` of None: the option was not given."""
+    """An option of a command that sets a setting. A ``value`` of None means that the option was not
+    given."""
 
     option: str
     setting: str
@@ -64,7 +65,7 @@ def load_unshared(
     config: Path | None, home: Path | None, overrides: list[str] | None = None
 ) -> LoadedSettings:
     """The settings of this host only, which are available while etcd is down. They include names,
-    listening addresses, sites and the address of etcd. Raises ``ConfigError``."""
+    listening addresses, sites and etcd's address. Raises ``ConfigError``."""
     given, options = _given(home, overrides, ())
     return load(config, os.environ, given, options=options)
 
@@ -72,7 +73,7 @@ def load_unshared(
 def _given(
     home: Path | None, overrides: list[str] | None, flags: Sequence[Flag]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Values by setting, and the options that set them."""
+    """The values by setting, and the options that set them."""
     ascending = (*flags, *map(_override, overrides or []), Flag("--home", "common.home", home))
     used = [flag for flag in ascending if flag.value is not None]
     values = {flag.setting: str(flag.value) for flag in used}
@@ -90,7 +91,7 @@ def _override(text: str) -> Flag:
 
 
 def check_output_format(output: str) -> None:
-    """Raises ``ConfigError`` unless ``output`` is ``table``, ``json`` or ``yaml``."""
+    """Raise ``ConfigError`` unless ``output`` is ``table``, ``json`` or ``yaml``."""
     if output not in ("table", "json", "yaml"):
         raise ConfigError(
             f"--output {output!r} is not allowed", next_step="use table, json or yaml"

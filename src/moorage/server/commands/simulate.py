@@ -234,7 +234,7 @@ async def _run_until_stopped(
                     print(progress.line(clock.monotonic()), file=sys.stderr, flush=True)
 
         seconds = clock.monotonic() - started
-        # Summarize before the simulation ends all kernels.
+        # Summarize before the simulation stops all kernels.
         counters = statistics.as_dict()
         text = summarize(statistics, seconds)
 
@@ -246,7 +246,7 @@ async def _run_until_stopped(
 
 
 def _limit_repeated_logs(clock: Clock) -> None:
-    """Log an event with the same cause at most every 30 s, because a thousand agents meet it at the
+    """Log events with the same cause at most every 30 s, because a thousand agents meet it at the
     same moment."""
     logged_at: dict[tuple[object, object], float] = {}
 

@@ -86,7 +86,7 @@ async def _plan(boot: Bootstrap, output: str) -> int:
 
 
 async def _proxy_versions(boot: Bootstrap) -> dict[str, str]:
-    """Versions of the proxies that are registered in etcd, by name; empty without etcd."""
+    """Versions of the proxies registered in etcd, by name; empty without etcd."""
     access = etcd_access(boot.loaded.settings.etcd)
     if access is None:
         return {}

@@ -1,4 +1,4 @@
-"""Checks of the certificates named in the settings of this machine, which nothing renews
+"""Checks of the certificates named in this machine's settings, which nothing renews
 automatically."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _SOON_S = 14 * _DAY_S
 
 
 def configured_certificates(settings: Settings) -> dict[str, Path]:
-    """Paths of configured certificates by setting."""
+    """Paths of the configured certificates, by setting."""
     named = {
         "manager.tls_certificate": settings.manager.tls_certificate,
         "proxy.tls_certificate": settings.proxy.tls_certificate,
@@ -27,7 +27,7 @@ def configured_certificates(settings: Settings) -> dict[str, Path]:
 
 
 def end_of_validity(path: Path) -> float:
-    """The expiry of the first certificate of a PEM file, in unix seconds. Raises ``OSError`` and
+    """The expiry of a PEM file's first certificate, in Unix seconds. Raises ``OSError`` and
     ``ValueError``."""
     return min(
         certificate.not_valid_after_utc.timestamp()

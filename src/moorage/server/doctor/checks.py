@@ -1,4 +1,4 @@
-"""Checks of a node: turn measured values into a status and a next step. Pure; ``node`` takes the
+"""Node checks: turn measured values into a status and a next step. Pure; ``node`` takes the
 measurements."""
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _CONTROLLERS = ("cpu", "memory", "pids")
 class CheckResult:
     """The result of one check. ``next_step`` is empty if there is nothing to do.
 
-    Checks of a node report ok, warn or fail. Checks of a host report ok, warn, absent (an optional
-    part is not installed) or missing (something required is not installed).
+    Node checks report ok, warn or fail. Host checks report ok, warn, absent (an optional part is
+    not installed) or missing (something required is not installed).
     """
 
     status: Status
@@ -36,7 +36,7 @@ class CheckResult:
 
 
 def clock(ahead_s: float) -> CheckResult:
-    """Check the clock. ``ahead_s``: the seconds by which the manager's clock is ahead of this
+    """Check the clock. ``ahead_s``: how many seconds the manager's clock is ahead of this
     node's."""
     detail = f"{abs(ahead_s):.1f} s {'behind' if ahead_s > 0 else 'ahead of'} the manager's"
     next_step = "set it: timedatectl set-ntp true"
@@ -126,8 +126,8 @@ def cgroups(version: int, controllers: frozenset[str]) -> CheckResult:
 
 
 def isolation(problem: str) -> CheckResult:
-    """Check isolation. ``problem``: why the agent cannot isolate processes, and the next step; ""
-    if it can."""
+    """Check isolation. ``problem``: why the agent cannot isolate processes, and the next step;
+    empty if it can."""
     if not problem:
         return CheckResult("ok", "isolation", "processes of members run in a sandbox")
     detail, _, next_step = problem.partition("; ")
@@ -140,7 +140,7 @@ def docker(
     info: Mapping[str, Any], version: str, gpu_count: int, cdi: Collection[str] = ()
 ) -> list[CheckResult]:
     """Check Docker. ``info``: the engine's description of itself, as in ``docker info``. ``cdi``:
-    the NVIDIA GPUs that it knows by CDI."""
+    the NVIDIA GPUs that it knows through CDI."""
     results = [
         CheckResult("ok", "Docker", f"engine {version}, data in {info.get('DockerRootDir', '?')}")
     ]
@@ -177,8 +177,8 @@ def docker(
 
 
 def cluster_networks(problem: str) -> CheckResult:
-    """Check cluster networks. ``problem``: why containers of this node cannot join a cluster over
-    several nodes; "" if they can."""
+    """Check cluster networks. ``problem``: why containers on this node cannot join a cluster over
+    several nodes; empty if they can."""
     if not problem:
         return CheckResult(
             "ok", "cluster networks", "WireGuard connects containers over several nodes"
@@ -193,5 +193,5 @@ def cluster_networks(problem: str) -> CheckResult:
 
 
 def exit_code(results: Iterable[CheckResult]) -> int:
-    """1 if a check failed or a required part is missing, else 0."""
+    """1 if a check failed or a required part is missing, otherwise 0."""
     return int(any(result.status in ("fail", "missing") for result in results))

@@ -12,14 +12,15 @@ from moorage.common.model.addresses import is_dial_out_host, is_loopback, split_
 from moorage.common.model.versions import incompatibility
 from moorage.server.doctor.checks import CheckResult, Status
 
-# Most connections of one manager to Postgres, as in docs/configuration.md.
+# The most connections that one manager opens to Postgres, as in docs/configuration.md.
 CONNECTIONS_OF_MANAGER = 40
 _DAY_S = 86_400
-# Ages of backups, and of their tests: above the first is a warning, above the second a failure.
+# Ages of backups and of their tests: above the first, there is a warning; above the second, a
+# failure.
 _BACKUP_WARN_S = 1.5 * _DAY_S
 _BACKUP_FAIL_S = 8 * _DAY_S
 _TEST_WARN_S = 92 * _DAY_S
-# Same limits as for an agent (``checks.clock``), but between any two managers.
+# The same limits as for an agent (``checks.clock``), but between any two managers.
 _CLOCK_WARN_S = 5.0
 _CLOCK_FAIL_S = 300.0
 _RENEWAL_OVERDUE_S = 14 * _DAY_S
@@ -29,8 +30,8 @@ _NAMED = 5
 def check_cluster(
     facts: Mapping[str, Any], *, version: str, revision: str, embedded: bool, hosts: Sequence[str]
 ) -> list[CheckResult]:
-    """Check an installation. ``version`` and ``revision``: of this release and its schema.
-    ``embedded``: a manager runs Postgres. ``hosts``: the hosts of Postgres in the settings."""
+    """Check an installation. ``version`` and ``revision``: those of this release and its schema.
+    ``embedded``: a manager runs Postgres. ``hosts``: the Postgres hosts in the settings."""
     return [
         *_managers(facts["managers"]),
         *_proxies(facts["managers"]),
@@ -199,8 +200,8 @@ def _clocks(managers: Sequence[Mapping[str, Any]]) -> Iterator[CheckResult]:
 
 
 def _plain_senders(managers: Sequence[Mapping[str, Any]]) -> Iterator[CheckResult]:
-    """Clients that send secrets to whatever listens on loopback. Managers of the previous release
-    do not report them."""
+    """Clients that send secrets to whichever process listens on loopback. Managers of the previous
+    release do not report them."""
     for manager in managers:
         kinds = manager["plain_senders"]
         found = [

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs in the diagnostics of a node and of a host."""
+"""NVIDIA GPUs in node and host diagnostics."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from moorage.agent.devices.nvidia import DriverReport
 from moorage.server.doctor.checks import CheckResult
 
 _NAME = "NVIDIA driver"
-# GPUs that one line names.
+# How many GPUs one line names.
 _MAX_NAMED = 3
 
 
 def check_driver(report: DriverReport, *, configured: bool) -> CheckResult:
-    """Check the driver of a node. ``configured``: the settings name GPUs, so missing GPUs are a
+    """Check a node's driver. ``configured``: the settings name GPUs, so missing GPUs are a
     failure."""
     gpus = {offer.parent or offer.device_id for offer in report.offers}
     faults = {o.parent or o.device_id: o.unhealthy_reason for o in report.offers if not o.healthy}
@@ -49,7 +49,7 @@ def _without_gpus(report: DriverReport, *, configured: bool) -> CheckResult:
 
 
 def check_host_gpus(report: DriverReport) -> CheckResult:
-    """Check the GPUs of a machine where nothing is configured yet."""
+    """Check the GPUs of a machine on which nothing is configured yet."""
     name = "NVIDIA GPUs"
     if not report.offers and not report.unserved:
         return CheckResult(

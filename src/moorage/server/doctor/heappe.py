@@ -1,5 +1,5 @@
-"""Diagnostics of a HEAppE site for ``moorage agent doctor``: the needs of an agent with runtime
-heappe.
+"""Diagnostics of a HEAppE site for ``moorage agent doctor``: what an agent with runtime heappe
+needs.
 
 The checks query the server and submit nothing. The tunnel can be tested only with a running job: if
 this agent has one, its engine is queried.
@@ -31,7 +31,7 @@ _ZONE_S = 900.0
 
 async def check_heappe(agent: AgentSettings, state: Path, clock: Clock) -> list[CheckResult]:
     """Check server, credentials, project, template, clock, and the tunnel of a running job. Checks
-    that depend on a failed check are left out."""
+    that depend on a failed check are skipped."""
     try:
         client = HeappeClient(account_of(agent), clock)
     except ConfigError as error:

@@ -1,6 +1,6 @@
 """Host diagnostics for ``moorage doctor``: which parts of Moorage can run on this machine.
 
-It works with any subset of the extras installed. ``node`` has deeper checks for an agent's node.
+It works whichever extras are installed. ``node`` checks an agent's node more thoroughly.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TIMEOUT_S = 2.0
 
 async def check_host(settings: Settings, manager_url: str = "") -> list[CheckResult]:
     """All check results, most important first. ``manager_url``: the manager's address, if it
-    differs from that in the settings."""
+    differs from the one in the settings."""
     home = settings.common.home.expanduser()
     has_tls = settings.manager.tls_certificate is not None or settings.common.tls == "ca"
     scheme = "https" if has_tls else "http"

@@ -1,7 +1,7 @@
 """Node diagnostics for ``moorage agent doctor``: takes the measurements that ``checks`` evaluates.
 
 The measurements query the manager, the operating system, NVML and the Docker Engine, and try a
-sandbox as an agent does at start. They change nothing else on the node.
+sandbox as an agent does when it starts. They change nothing else on the node.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 async def check_agents(
     settings: Settings, agents: LocalAgents, home: Path, token: str, *, clock: Clock
 ) -> list[CheckResult]:
-    """Check every agent of this node. Sites are checked concurrently, and their results have their
+    """Check every agent on this node. Sites are checked concurrently, and their results have their
     agents' ids."""
     found = await asyncio.gather(
         *(
@@ -179,7 +179,7 @@ def _listening(agent: AgentSettings) -> list[CheckResult]:
 
 
 async def _sites(agent: AgentSettings, home: Path, clock: Clock) -> list[CheckResult]:
-    """Checks for an agent that submits jobs: its kernels do not run on this node."""
+    """Checks for an agent that submits jobs, whose kernels do not run on this node."""
     state = _state_of(agent, home)
     checks_of = {
         SLURM: lambda: check_slurm(agent, state),
@@ -193,7 +193,9 @@ async def _isolation(agent: AgentSettings, home: Path) -> list[CheckResult]:
     if ProcessRuntime.name not in agent.runtimes:
         return []
 
-    with tempfile.TemporaryDirectory(dir=home) as folder:  # on the disk of the agent's state
+    with tempfile.TemporaryDirectory(
+        dir=home
+    ) as folder:  # on the disk that holds the agent's state
         state = Path(folder)
         limits = {"log_max_bytes": agent.log_max_bytes, "log_keep_files": 1}
         runtime = ProcessRuntime(state, LogStore(state), **limits, isolation=rules_of(agent, home))

@@ -1,4 +1,4 @@
-"""Checks of an installation for keys, templates and queued sessions with a priority above the
+"""Checks an installation for keys, templates and queued sessions whose priority is above the
 ceilings of their resource groups. Pure.
 
 ``facts`` are read by ``manager/store/platform/sql/cluster_facts.sql``.
@@ -39,7 +39,7 @@ def _ceilings(stored: Mapping[str, Any] | None) -> PriorityCeilings:
 def _keys(
     keys: Sequence[Mapping[str, Any]], ceilings: Mapping[str, PriorityCeilings]
 ) -> Iterator[CheckResult]:
-    """Keys that may ask for more than their role allows in any of the resource groups."""
+    """Keys that may request more than their role allows in any of the resource groups."""
     above = []
     for key in keys:
         role = effective_role(Role(key["role"]), key["membership"], key["platform"])
@@ -60,7 +60,7 @@ def _keys(
 def _templates(
     templates: Sequence[Mapping[str, Any]], ceilings: Mapping[str, PriorityCeilings]
 ) -> Iterator[CheckResult]:
-    """Templates that give members a higher priority than they may ask for themselves."""
+    """Templates that give members a higher priority than they may request themselves."""
     above = [
         f"{template['name']} ({template['priority']}, "
         f"{'project ' + template['project'] if template['project'] else 'for all'})"

@@ -15,8 +15,8 @@ _NAME = "disk of Postgres"
 
 
 def check_shared_disk(settings: Settings, home: Path) -> list[CheckResult]:
-    """Check for a shared disk. No result if Postgres is elsewhere, or if the agent runs no programs
-    on this machine."""
+    """Check for a shared disk. Returns no result if Postgres is elsewhere, or if the agent runs no
+    programs on this machine."""
     agent = settings.agent
     if settings.manager.dsn is not None or not {"process", "docker"}.intersection(agent.runtimes):
         return []
@@ -54,7 +54,7 @@ def _shared(shared: Mapping[str, Path], database: Path, limit: str) -> CheckResu
 
 
 def _disk(path: Path) -> int:
-    """The file system of a path, or of the directory in which it would be created."""
+    """The file system of a path, or of the directory in which the path would be created."""
     while not path.exists() and path != path.parent:
         path = path.parent
     return os.stat(path).st_dev

@@ -1,5 +1,4 @@
-"""Diagnostics of a Slurm site for ``moorage agent doctor``: the needs of an agent with runtime
-slurm.
+"""Diagnostics of a Slurm site for ``moorage agent doctor``: what an agent with runtime slurm needs.
 
 The checks query Slurm without submitting anything: ``sbatch --test-only`` checks partition,
 account, QOS and walltime.

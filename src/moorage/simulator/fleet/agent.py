@@ -1,6 +1,6 @@
 """Simulated agent: the real decisions of an agent over simulated kernels, driven by timers.
 
-Unlike a real agent, it observes every change of a kernel immediately, and keeps checkpoint and
+Unlike a real agent, it observes every change to a kernel immediately, and keeps checkpoint and
 observation in one record per kernel, so that thousands of agents fit into one process. The
 deterministic simulation in ``tests/sim`` has an agent that observes its kernels only occasionally
 and can be killed between a decision and its execution. Both run ``agent.kernel.reconcile`` and
@@ -58,9 +58,9 @@ class Timers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SimulationContext:
-    """State shared by all agents of one simulation. ``port``: reported for every kernel that needs
-    a port. ``coalesce_s``: coalescing window for reports, in seconds. ``lose_report``: probability
-    that a report with changes repeats the one before it."""
+    """State shared by all agents of one simulation. ``port``: the port reported for every kernel
+    that needs one. ``coalesce_s``: coalescing window for reports, in seconds. ``lose_report``:
+    probability that a report with changes repeats the one before it."""
 
     profile: KernelProfile
     timers: Timers
@@ -103,7 +103,7 @@ class SimulatedAgent:
         self.streams = AgentStart(
             info.identity, int(context.clock.now().timestamp() * 1000)
         ).stream_numbers()
-        # generations: the newest seen, and the last applied by this process
+        # generations: the newest one seen, and the last one applied by this process
         self._newest = 0
         self._applied = 0
         self._ordered: dict[KernelId, KernelSpec] | None = None
@@ -185,13 +185,13 @@ class SimulatedAgent:
     def _observation(self, kernel_id: KernelId) -> Observation | None:
         if (kernel := self._kernels.get(kernel_id)) is not None:
             return kernel.observation
-        # An omitted kernel would count as GONE.
+        # An omitted kernel would be treated as GONE.
         orphan = kernel_id in self._orphans
         return Observation(kernel_id, SessionId(""), ObservedState.UNKNOWN) if orphan else None
 
     async def open_log(self, request: LogRequest) -> AsyncGenerator[bytes, None]:
         """Open a kernel's log. Raises ``NotFound`` if the agent does not have the kernel, or no
-        longer has it."""
+        longer does."""
         kernel = self._kernels.get(request.kernel_id)
         if kernel is None:
             raise NotFound(f"this simulated agent has no kernel {request.kernel_id}")
@@ -206,7 +206,7 @@ class SimulatedAgent:
     # Faults and shutdown.
 
     def die(self, *, reboot: bool = False, lose_checkpoint: bool = False) -> None:
-        """End the agent's process, and start a new one from the checkpoint.
+        """Kill the agent's process, and start a new one from the checkpoint.
 
         ``reboot``: the node's kernels end too. ``lose_checkpoint``: the kernels keep running, and
         the new process finds them without a record of them.
@@ -236,7 +236,7 @@ class SimulatedAgent:
             self._kernels.clear()
 
     def drain(self) -> None:
-        """End all kernels immediately and start no more."""
+        """Stop all kernels immediately, and start no more."""
         self._draining = True
         for kernel in self._kernels.values():
             if not kernel.ended:
@@ -341,7 +341,7 @@ class SimulatedAgent:
             kernel.timer = None
 
     def _advance(self, kernel: _Kernel, now: float) -> None:
-        """Advance a kernel. ``now``: the time that the timer was set for; an event loop may call
+        """Advance a kernel. ``now``: the time for which the timer was set; an event loop may call
         slightly earlier."""
         kernel.simulated.advance(now)
         if not kernel.simulated.alive:
@@ -412,7 +412,7 @@ class SimulatedAgent:
 
 
 def _in_state(last: Observation, state: ObservedState) -> Observation:
-    # dataclasses.replace would take a tenth of the CPU time that a kernel costs.
+    # dataclasses.replace would account for a tenth of the CPU time that a kernel costs.
     return Observation(last.kernel_id, last.session_id, state=state, host=last.host, port=last.port)
 
 

@@ -1,4 +1,4 @@
-"""Faults of a fleet simulation and their rates. Pure."""
+"""Faults in a fleet simulation, and their rates. Pure."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ class Faults:
     ``lose_report``: a report with changes repeats the one before it.
 
     ``disconnect_every_s`` and ``die_every_s``: mean interval in seconds, over all agents, at which
-    one agent loses its connection or its process dies; 0: never. A dead agent is down for
+    one agent loses its connection or its process dies; 0 means never. A dead agent is down for
     ``down_s``. With probability ``reboot`` its kernels end with the node; otherwise, with
-    probability ``lose_checkpoint``, the agent restarts without a record of the kernels that still
-    run.
+    probability ``lose_checkpoint``, the agent restarts without a record of the kernels that are
+    still running.
     """
 
     fail_start: float = 0.0

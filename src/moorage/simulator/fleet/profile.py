@@ -55,8 +55,8 @@ def parse_range(text: str, option: str) -> Range:
 
 @dataclass(frozen=True, slots=True)
 class KernelProfile:
-    """Distribution of kernel behavior. ``run_s`` None: batch kernels run until they are stopped, as
-    kernels of other types always do.
+    """Distribution of kernel behavior. With ``run_s`` None, batch kernels run until they are
+    stopped, as kernels of other types always do.
 
     ``fail_start``, ``fail_run`` and ``hang_stop`` are probabilities: the kernel cannot be started;
     it exits with 1 (a kernel that would run until it is stopped crashes after a time drawn from

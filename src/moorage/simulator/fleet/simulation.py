@@ -41,8 +41,8 @@ _SHUTDOWN_NOTICE_S = 5.0
 class FleetConfig:
     """Settings of a fleet. ``ramp_s``: seconds over which the agents connect, evenly spaced.
     ``coalesce_s``: coalescing window for reports, in seconds. ``serve``: kernels with a port answer
-    requests there in OpenAI's format; else the port refuses connections. ``cpu`` (1/1000 of a CPU)
-    and ``mem`` (bytes) per agent; None: as in ``fake:`` inventories."""
+    requests there in OpenAI's format; otherwise the port refuses connections. ``cpu`` (1/1000 of a
+    CPU) and ``mem`` (bytes) per agent; None means as in ``fake:`` inventories."""
 
     agents: int = 10
     gpus: int = 8
@@ -60,11 +60,11 @@ class FleetConfig:
 
 class FleetSimulation:
     """A fleet as an async context manager. The agents connect when it is entered (see
-    ``FleetConfig.ramp_s``); when it is left, they end their kernels and report that.
+    ``FleetConfig.ramp_s``); when it is left, they stop their kernels and report that.
 
     ``settings`` supplies the manager's address, the resource group, the agents' address and labels,
     and the report interval. ``home``: the state directory that a manager on this host must have;
-    None: any. Raises ``StartupError`` when no port can be bound.
+    None means any. Raises ``StartupError`` when no port can be bound.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class FleetSimulation:
             engines=config.engines,
             offers=offers,
             labels=dict(settings.labels),
-            # The same in every simulation, as if the agent had kept its state directory.
+            # It is the same in every simulation, as if the agent had kept its state directory.
             identity=f"simulated-{agent_id}",
         )
 
@@ -245,7 +245,7 @@ class _LinkedAgent:
         self._interruption = spawn(name, self._interrupt(down_s, fault))
 
     async def close(self) -> None:
-        """End the kernels, and report that if connected."""
+        """Stop the kernels, and report that if connected."""
         await cancel_and_wait(self._interruption)
         self.simulated.drain()
         if self._link is not None:

@@ -10,9 +10,9 @@ from moorage.common.model.status import ObservedState
 
 @dataclass
 class FleetStatistics:
-    """Counters since the start; ``connected`` and ``states`` are current values. ``states``:
-    kernels by state. ``ended``: kernels by reason code, "stopped" for those that only the manager's
-    order ended. ``faults``: injected faults by kind."""
+    """Counters since the start, except that ``connected`` and ``states`` are current values.
+    ``states``: kernels by state. ``ended``: kernels by reason code, "stopped" for those that only
+    the manager's order ended. ``faults``: injected faults by kind."""
 
     agents: int = 0
     connected: int = 0
@@ -43,7 +43,7 @@ class FleetStatistics:
 
 
 class ProgressLines:
-    """Progress lines; the rates in each line are since the previous one."""
+    """Progress lines; the rates in each line cover the time since the previous one."""
 
     def __init__(self, statistics: FleetStatistics, since: float) -> None:
         self._statistics = statistics
@@ -53,7 +53,7 @@ class ProgressLines:
         self._reports = 0
 
     def line(self, now: float) -> str:
-        """A progress line. ``now``: the clock's ``monotonic``, in seconds, like ``since``."""
+        """A progress line. ``now``: the clock's ``monotonic`` time in seconds, like ``since``."""
         statistics = self._statistics
         passed = max(now - self._last_at, 1e-9)
         starts = (statistics.created - self._created) / passed

@@ -1,6 +1,6 @@
 """Scheduler simulator: policies in virtual time, with the manager's own planner. Pure.
 
-Its input is a ``Trace``: synthetic jobs and jobs of a file (``jobs``), or the scheduler's own
+Its input is a ``Trace``: synthetic jobs and jobs from a file (``jobs``), or the scheduler's own
 record of past work (``recording``).
 """
 

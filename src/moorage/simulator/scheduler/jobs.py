@@ -1,12 +1,12 @@
-"""Jobs for the scheduler simulator, synthetic in shapes that studies of GPU clusters describe, or
-from a file.
+"""Jobs for the scheduler simulator: synthetic ones, shaped as studies of GPU clusters describe, or
+jobs from a file.
 
-All shapes share what those studies found (Jeon et al. on Microsoft's Philly, 2019; Hu et al. on
+All shapes reflect what those studies found (Jeon et al. on Microsoft's Philly, 2019; Hu et al. on
 SenseTime's Helios, 2021; Feitelson's workload modelling): GPU counts are powers of two, most jobs
 need one GPU, the few large jobs use most of the GPU time, and run times spread over orders of
 magnitude, as log-uniform numbers do. The numbers in ``SHAPES`` are our own.
 
-Times are microseconds since the trace began, durations microseconds.
+Times are in microseconds since the trace began, durations in microseconds.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class TraceJob:
 
 @dataclass(frozen=True, slots=True)
 class TraceShape:
-    """The shape of a trace. ``sizes``: numbers of GPUs with their percentages of jobs. ``runs``:
-    shortest and longest run time, between which run times are log-uniform. ``bursts``: percentage
-    of jobs that arrive in bursts of about ``burst_size`` jobs within ten minutes. ``heavy``:
-    percentage of jobs of one heavy user, all in the first tenth of the time. All others arrive
-    uniformly over time and over ``users`` users."""
+    """The shape of a trace. ``sizes``: numbers of GPUs, with the percentage of jobs that request
+    each. ``runs``: shortest and longest run time, between which run times are log-uniform.
+    ``bursts``: percentage of jobs that arrive in bursts of about ``burst_size`` jobs within ten
+    minutes. ``heavy``: percentage of jobs that one heavy user submits, all in the first tenth of
+    the time. All others arrive uniformly over time and over ``users`` users."""
 
     description: str
     sizes: tuple[tuple[int, int], ...]
@@ -90,8 +90,8 @@ SHAPES = {
 def generate_jobs(
     shape: str, jobs: int, gpus: int, load: float, *, estimates: str, rng: UnitRng
 ) -> tuple[TraceJob, ...]:
-    """Generate ``jobs`` jobs that request ``load`` (1: all) of ``gpus`` GPUs over the time in which
-    they arrive.
+    """Generate ``jobs`` jobs that request the share ``load`` (1 is all) of ``gpus`` GPUs over the
+    time in which they arrive.
 
     ``estimates``: run time limits, as users set them: "exact", "padded" (1 to 4 times the run time)
     or "none". Raises ``InvalidInput`` for an unknown name.
@@ -137,7 +137,7 @@ def _log_uniform(low: int, high: int, rng: UnitRng) -> int:
 
 
 def _arrival(kind: TraceShape, jobs: int, span: int, rng: UnitRng) -> tuple[int, str]:
-    """Arrival time and user of a job. Uniform times are those of a Poisson process with a given
+    """A job's arrival time and user. Uniform times are those of a Poisson process with a given
     number of arrivals."""
     if rng.random() * 100 < kind.heavy:
         return round(rng.random() * span / 10), "heavy"
@@ -164,7 +164,7 @@ def read_jobs(lines: Iterable[str]) -> tuple[TraceJob, ...]:
     """Read jobs from one JSON object per line: ``at_s``, ``gpus``, ``run_s``, and optionally
     ``user``, ``limit_s``, ``priority``.
 
-    A job is stopped at its limit. Raises ``InvalidInput`` naming line and field.
+    A job is stopped at its limit. Raises ``InvalidInput`` that names the line and field.
     """
     jobs = []
     for number, text in enumerate(lines, 1):

@@ -1,7 +1,7 @@
 """Recording: a trace of past work, built from the scheduler's decision log and the runs that
 followed. Pure.
 
-Times are unix microseconds.
+Times are in Unix microseconds.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from moorage.simulator.scheduler.jobs import SECOND
 from moorage.simulator.scheduler.trace import Arrival, FixedKernel, Requeue, Trace, without_load
 
 # A new session appears in a pass within this time. A session that appears later was not eligible
-# before (backoff, or a start time set by its user): it arrives when it first appears.
+# before (backoff, or a start time set by its user): it is taken to arrive when it first appears.
 _LATE = 5 * SECOND
 
 
@@ -38,7 +38,7 @@ class _Decisions:
     arrivals: dict[KernelId, tuple[Pending, int]] = field(default_factory=dict)
     attempts: Counter[SessionId] = field(default_factory=Counter)
     with_unmet_dependencies: set[KernelId] = field(default_factory=set)
-    # Preempted sessions that have not been pending again, and the later attempts of the others.
+    # Preempted sessions that have not been pending again, and the others' later attempts.
     requeued: set[SessionId] = field(default_factory=set)
     ended: set[SessionId] = field(default_factory=set)
     # By session and number of its earlier arrivals.
@@ -108,7 +108,7 @@ class _Decisions:
         return [item, *self.later.get(_arrival_number(item), ())]
 
     def ended_by_preemption(self, item: Pending) -> bool:
-        """Whether a preemption ended its last attempt."""
+        """Whether preemption ended its last attempt."""
         session_id, number = _arrival_number(item)
         return number == self.attempts[session_id] and self.was_cut_short(session_id)
 
@@ -126,7 +126,7 @@ def build_trace(
     decisions: Iterable[RecordedPass], runs: Iterable[RunView], end: int
 ) -> Trace | None:
     """Build the trace. ``runs``: everything that held an allocation between the first decision and
-    ``end``. None: there was no decision."""
+    ``end``. None if there was no decision."""
     collected = _Decisions()
     for decision in decisions:
         collected.add(decision)
@@ -244,7 +244,7 @@ def _full_run(kernels: list[FixedKernel]) -> int | None:
 
 
 def _as_pending(fixed: list[FixedKernel], agent: AgentState | None) -> Pending:
-    """The request of a session that was never seen pending, from the allocations of its kernels.
+    """The request of a session that was never seen pending, derived from its kernels' allocations.
     Agents like its own may run it."""
     main, *others = (kernel.running for kernel in fixed)
     separate = len({kernel.agent_id for kernel in fixed}) == len(fixed)
@@ -284,7 +284,7 @@ def _last_end(arrivals: list[Arrival], runs: Iterable[RunView], end: int) -> int
 
 
 def _same_limits(before: tuple[Quota, ...], after: tuple[Quota, ...]) -> bool:
-    """Whether they differ at most in the use by this resource group."""
+    """Whether they differ at most in this resource group's usage."""
     return [replace(quota, used={}, running=0) for quota in before] == [
         replace(quota, used={}, running=0) for quota in after
     ]

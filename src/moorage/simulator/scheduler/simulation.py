@@ -31,8 +31,8 @@ POLICIES: Mapping[str, Policy] = {
 
 @dataclass(frozen=True, slots=True)
 class SimulatedOutcome:
-    """The outcome of one session. ``amount`` is in the trace's slot. ``started`` None: it did not
-    start within the trace."""
+    """The outcome of one session. ``amount`` is in the trace's slot. ``started`` is None if it did
+    not start within the trace."""
 
     session: str
     arrived: int
@@ -47,9 +47,9 @@ class SimulatedOutcome:
 @dataclass(frozen=True, slots=True)
 class SimulationResult:
     """The result of a simulation. Amounts are in the trace's slot. ``outcomes`` are in the order of
-    arrival. ``usage``: amount in use, from the given time. ``capacity``: the mean over the trace;
-    ``largest_agent``: the most that one agent has. ``span``: begin and end of a recording; None for
-    a trace that is simulated until everything has ended."""
+    arrival. ``usage``: the amount in use from the given time on. ``capacity``: the mean over the
+    trace; ``largest_agent``: the most that one agent has. ``span``: start and end of a recording;
+    None for a trace that is simulated until everything has ended."""
 
     outcomes: tuple[SimulatedOutcome, ...]
     usage: tuple[tuple[int, int], ...]
@@ -62,7 +62,7 @@ class SimulationResult:
 def simulate(
     trace: Trace, policy: Policy | None = None, selectors: Mapping[str, Selector] | None = None
 ) -> SimulationResult:
-    """Run every session of the trace under ``policy``; None: the trace's own policies.
+    """Run every session of the trace under ``policy``; None means the trace's own policies.
 
     There is one scheduling pass for each time at which something arrives, ends or changes; retries
     and bypasses are counted in these passes. Starting takes no time. A preempted session stops when
@@ -171,7 +171,7 @@ def _outcome(
 
 
 def _capacity(trace: Trace) -> tuple[int, int]:
-    """Mean capacity over the trace, and the largest capacity of one agent; at least 1."""
+    """Mean capacity over the trace, and the largest capacity of one agent; both at least 1."""
     area = 0
     largest = 0
     since = trace.begin
@@ -215,7 +215,7 @@ _Event = Arrival | FixedKernel | AgentState | Policy | _Quotas | _Release
 
 
 class _State:
-    """The simulated resource group at one point of virtual time."""
+    """The simulated resource group at one point in virtual time."""
 
     def __init__(
         self, trace: Trace, policy: Policy | None, selectors: Mapping[str, Selector] | None
@@ -233,7 +233,7 @@ class _State:
         self._running: dict[AgentId, dict[KernelId, Running]] = {}
         self._cursors = dict(trace.cursors)
 
-        # By session: its pending request, and the known facts of its run once it starts.
+        # By session: its pending request, and what is known about its run once it starts.
         self._items: dict[SessionId, Pending] = {each: r.item for each, r in trace.requeues.items()}
         self._run_times: dict[SessionId, int | None] = {
             each: r.runs for each, r in trace.requeues.items()
@@ -265,7 +265,7 @@ class _State:
             self._push(max(trace.begin, arrival.at), arrival)
 
     def _push(self, at: int, event: _Event) -> None:
-        # The number orders events of the same time, which are all applied before a pass.
+        # The number orders simultaneous events, which are all applied before a pass.
         heappush(self.events, (at, next(self._numbers), event))
 
     def apply(self, now: int, event: _Event) -> None:
@@ -384,7 +384,7 @@ class _State:
     def _update_agent(self, agent_id: AgentId) -> None:
         """Subtract the kernels on the agent from its capacity."""
         idle = self._idle_agents.get(agent_id)
-        if idle is None:  # in another group, or removed before the recording
+        if idle is None:  # in another group, or removed before the recording began
             return
 
         running = tuple(self._running.get(agent_id, {}).values())
@@ -410,7 +410,7 @@ class _State:
         )
 
     def _quotas_in_use(self) -> tuple[Quota, ...]:
-        """The quotas with their use in this simulation, and the recorded use by other resource
+        """The quotas with their usage in this simulation, and the recorded usage by other resource
         groups."""
         if not self._quotas:
             return ()

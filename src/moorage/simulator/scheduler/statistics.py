@@ -17,17 +17,17 @@ _SLOWDOWN_BOUND = 10 * SECOND
 class ScheduleStatistics:
     """Statistics of a schedule. Times are in seconds, and zero if nothing started."""
 
-    # mean share of the capacity in use: over a recording, else until the last arrival
+    # mean share of the capacity in use: over a recording, otherwise until the last arrival
     utilization: float
     mean_wait: float
     p99_wait: float
     max_wait: float
-    # mean over sessions that need at least the largest agent; None: there are none
+    # mean over sessions that need at least the largest agent; None if there are none
     large_wait: float | None
     slowdown: float  # mean of (wait + run) / run, at least 1; runs below 10 s count as 10 s
     # mean number of sessions of the same priority that arrived later and started earlier
     bypasses: float
-    max_bypasses: int  # the largest such number of one session
+    max_bypasses: int  # the largest such number for one session
     fairness: float  # Jain's index over the users' shares of run time in the time since arrival
     makespan: float  # from the first arrival to the last end
     unstarted: int
@@ -36,13 +36,13 @@ class ScheduleStatistics:
 
 def summarize(result: SimulationResult) -> ScheduleStatistics:
     """Compute the statistics. In a recording, sessions that have not started have waited until its
-    end. In a trace that runs until everything has ended, they request more than the capacity and
-    count only as unstarted."""
+    end. In a trace that runs until everything has ended, they request more than the capacity, and
+    are counted only as unstarted."""
     outcomes = result.outcomes
     span = result.span
     started = [(o, o.started) for o in outcomes if o.started is not None]
 
-    # Each session with the end of its wait.
+    # Each session, with the time at which its wait ends.
     waited = (
         started
         if span is None
@@ -100,7 +100,8 @@ def percentile(ordered: Sequence[int], percent: int) -> int:
 
 
 def jain_index(shares: Sequence[float]) -> float:
-    """Jain's fairness index. 1: all shares are equal; 1/n: one user has everything."""
+    """Jain's fairness index. 1 means that all shares are equal, 1/n that one user has
+    everything."""
     squares = sum(share * share for share in shares)
     return sum(shares) ** 2 / (len(shares) * squares) if squares else 1.0
 
@@ -115,7 +116,8 @@ def _mean(values: Sequence[float]) -> float:
 
 def _user_shares(outcomes: Sequence[SimulatedOutcome], end: int | None) -> list[float]:
     """For each user, the run time of its sessions as a share of the time since they arrived.
-    ``end``: sessions that have not started have waited until then; None: they do not count."""
+    ``end``: sessions that have not started have waited until then; None means that they do not
+    count."""
     ran: dict[str, int] = {}
     present: dict[str, int] = {}
     for outcome in outcomes:
@@ -132,8 +134,8 @@ def _user_shares(outcomes: Sequence[SimulatedOutcome], end: int | None) -> list[
 
 
 def _bypasses(waited: Sequence[tuple[SimulatedOutcome, int]]) -> list[int]:
-    """For each session, the number of sessions of its priority that arrived after it and started
-    before it."""
+    """For each session, how many sessions of the same priority arrived after it and started before
+    it."""
     counts = []
     later_starts: list[int] = []  # of sessions of the current priority that arrived later
     priority = None

@@ -1,8 +1,8 @@
 """Trace for the scheduler simulator: arriving sessions, and resources, policies and quotas over
 time.
 
-Times are microseconds: unix time in a recording, time since the start in a synthetic trace.
-Durations are microseconds too.
+Times are in microseconds: Unix time in a recording, time since the start in a synthetic trace.
+Durations are also in microseconds.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _GPU = "cuda.device"
 @dataclass(frozen=True, slots=True)
 class Arrival:
     """A session that waits from ``at``. ``runs``: the time for which it holds its allocation unless
-    it is preempted; None: it still held the allocation when the recording ended, or it never
-    started. ``started``: its first start in the recording. ``attempts``: begin and end of each
+    it is preempted; None if it still held the allocation when the recording ended, or if it never
+    started. ``started``: its first start in the recording. ``attempts``: start and end of each
     recorded run, if it was preempted there."""
 
     item: Pending
@@ -38,8 +38,9 @@ class Arrival:
 @dataclass(frozen=True, slots=True)
 class FixedKernel:
     """A kernel that starts at ``begin`` on its recorded agent under every policy: it started before
-    the recording did, or in a pass that was not recorded. It runs until ``end`` (None: after the
-    recording) unless it is preempted. ``preempted_at``: when it was preempted in the recording."""
+    the recording did, or in a pass that was not recorded. It runs until ``end`` (None means beyond
+    the recording) unless it is preempted. ``preempted_at``: when it was preempted in the
+    recording."""
 
     agent_id: AgentId
     running: Running
@@ -50,8 +51,8 @@ class FixedKernel:
 
 @dataclass(frozen=True, slots=True)
 class Requeue:
-    """The session of fixed kernels: its pending request after a preemption, and its following run
-    time. ``attempts``: begin and end of each run that followed in the recording."""
+    """The session of fixed kernels: its pending request after a preemption, and its run time from
+    then on. ``attempts``: start and end of each run that followed in the recording."""
 
     item: Pending
     runs: int | None
@@ -60,10 +61,11 @@ class Requeue:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A trace. ``end`` None: it lasts until everything has ended. ``agents``: the state of an agent
-    without load, valid from the given time; ``policies`` and ``quotas`` likewise. ``requeues``: of
-    the sessions of fixed kernels. ``cancelled``: recorded sessions that left the queue without
-    starting; they are not simulated. ``slot``: the slot that statistics measure."""
+    """A trace. With ``end`` None, it lasts until everything has ended. ``agents``: the state of an
+    agent without load, valid from the given time; ``policies`` and ``quotas`` likewise.
+    ``requeues``: those of the sessions with fixed kernels. ``cancelled``: recorded sessions that
+    left the queue without starting; they are not simulated. ``slot``: the slot that statistics
+    measure."""
 
     group: str
     begin: int
@@ -97,8 +99,8 @@ class Trace:
 
 
 def _most_requested(arrivals: Iterable[Arrival]) -> str:
-    """The slot of the device family with the largest total request, as used in requests; cpu if
-    there is none."""
+    """The slot of the device family with the largest total request, in the form used in requests;
+    cpu if there is none."""
     totals: dict[str, int] = {}
     for arrival in arrivals:
         for slot, amount in arrival.item.shape.amounts.items():
@@ -108,7 +110,7 @@ def _most_requested(arrivals: Iterable[Arrival]) -> str:
 
 
 def without_load(agent: AgentState) -> AgentState:
-    """The agent with all of its capacity free."""
+    """The agent with all its capacity free."""
     devices = tuple(replace(device, free=device.capacity) for device in agent.devices)
     return replace(agent, free=dict(agent.capacity), devices=devices, running=(), kernels=0)
 
@@ -145,8 +147,8 @@ def trace_of_jobs(jobs: Sequence[TraceJob], fleet: Fleet) -> Trace:
 
 
 def _pending(job: TraceJob, gpus: int) -> Pending:
-    """The request of a job: one kernel if the job fits on an agent; else kernels that fill whole
-    agents, and one for the rest."""
+    """The request of a job: one kernel if the job fits on an agent; otherwise kernels that fill
+    whole agents, and one for the rest."""
     full, rest = divmod(job.gpus, gpus)
     sizes = [gpus] * full + [rest] * (rest > 0)
     first, *others = (

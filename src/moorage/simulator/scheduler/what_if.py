@@ -32,8 +32,8 @@ class QuotaChange:
 
 
 def model_agent(trace: Trace, like: str | None) -> AgentState:
-    """The recorded agent named ``like``, or else the one with the most of the trace's slot. Raises
-    ``InvalidInput``."""
+    """The recorded agent named ``like``, or by default the one with the most of the trace's slot.
+    Raises ``InvalidInput``."""
     agents = {agent.agent_id: agent for _, agent in trace.agents}
     if like is not None and AgentId(like) not in agents:
         names = ", ".join(sorted(agents)[:10])
@@ -51,12 +51,12 @@ def model_agent(trace: Trace, like: str | None) -> AgentState:
 
 
 def with_agents(trace: Trace, model: AgentState, count: int) -> Trace:
-    """The trace with ``count`` more agents like ``model`` from the beginning."""
+    """The trace with ``count`` more agents like ``model`` from the start."""
     return _with(trace, [model] * count)
 
 
 def with_devices(trace: Trace, model: AgentState, count: int) -> Trace:
-    """The trace with ``count`` more devices of its family on additional agents like ``model``; the
+    """The trace with ``count`` more devices of its family, on additional agents like ``model``; the
     last agent may have fewer. Raises ``InvalidInput`` if ``model`` has none."""
     slot = trace.slot.removesuffix(SHARES_SUFFIX) + DEVICE_SUFFIX
     devices = [device for device in model.devices if device.slot == slot]
@@ -95,7 +95,7 @@ def _with(trace: Trace, added: list[AgentState]) -> Trace:
 
 
 def with_quotas(trace: Trace, changes: list[QuotaChange]) -> Trace:
-    """The trace with these limits from the beginning."""
+    """The trace with these limits from the start."""
     recorded = trace.quotas or ((trace.begin, ()),)
     changed = []
     for at, quotas in recorded:

@@ -134,7 +134,8 @@ class LifecycleStore:
         return [row for row in found if row is not None]
 
     async def succeed(self, sessions: Collection[SessionId]) -> None:
-        """Let the oldest pending session that shares the run of each of these take its place.
+        """Let the oldest pending session that shares the run of each of these sessions take its
+        place.
 
         Nothing happens for a session that has a result or has not ended."""
         try:

@@ -1,4 +1,4 @@
-"""Commands of ``moorage scheduler``: simulation of policies, the decision log, and its replay."""
+"""The ``moorage scheduler`` commands: policy simulation, the decision log, and its replay."""
 
 from moorage.server.commands.scheduler import log, replay, simulate
 

@@ -29,7 +29,7 @@ _COLUMNS = (
 )
 _WINDOWS = 60  # points of the utilization curve
 _SHARES = 1000  # the simulator counts 1/1000 of a device, and 1/1000 of a CPU
-# Time axis: the unit is the first whose limit in seconds is not exceeded.
+# The unit of the time axis is the first one whose limit in seconds is not exceeded.
 _TIME_UNITS = (
     (300, "seconds", 1_000_000),
     (18_000, "minutes", 60_000_000),
@@ -69,8 +69,8 @@ def _row(name: str, statistics: ScheduleStatistics) -> tuple[str, ...]:
 
 
 def save_plot(results: Mapping[str, SimulationResult], path: Path, resource: str) -> None:
-    """Plot the waits and the use of ``resource`` over time for each policy. Raises ``InvalidInput``
-    for an unknown format and ``StartupError`` without matplotlib."""
+    """Plot the waits and the usage of ``resource`` over time for each policy. Raises
+    ``InvalidInput`` for an unknown format, and ``StartupError`` if matplotlib is not installed."""
     if path.suffix not in (".png", ".svg"):
         raise InvalidInput(
             f"--plot {str(path)!r} has an unknown format",

@@ -1,5 +1,5 @@
-"""``moorage scheduler log``: the scheduler's decisions, pass by pass; and their retrieval from the
-manager."""
+"""``moorage scheduler log``: the scheduler's decisions, pass by pass, and how they are fetched from
+the manager."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _MAX_REASONS = 4  # shown in a line
 
 @dataclass(frozen=True, slots=True)
 class LogSpan:
-    """A time span of a resource group's decision log."""
+    """A time span in a resource group's decision log."""
 
     group: str
     begin: datetime
@@ -137,8 +137,8 @@ def _row(entry: RecordedPass | Gap) -> tuple[str, ...]:
 def fetch_span(
     cli: Cli, group: str, begin: str | None, end: str | None, *, last: float | None
 ) -> LogSpan:
-    """The manager's log of the time span given by the options. Raises ``InvalidInput`` if the span
-    is invalid, and ``NotFound`` if the log has no entry in it."""
+    """The manager's log for the time span given by the options. Raises ``InvalidInput`` if the span
+    is invalid, and ``NotFound`` if the log has no entries in it."""
     now = cli.clock.now()
     if last is not None and (begin is not None or end is not None):
         raise InvalidInput(

@@ -134,7 +134,8 @@ def _check_policies(texts: list[str]) -> None:
 
 
 def parse_policies(texts: list[str], recorded: Policy) -> dict[str, Policy]:
-    """Policies by their text on the command line; options that a text omits come from ``recorded``.
+    """Policies by their text on the command line; options that a text omits are taken from
+    ``recorded``.
 
     Raises ``InvalidInput`` or ``ValidationError``, naming the option."""
     from moorage.manager.store.groups.repository import options_of, policy_of
@@ -170,7 +171,7 @@ def _check_selector(policy: Policy) -> None:
 
 
 def _fetch_trace(cli: Cli, span: LogSpan, gaps: list[Gap]) -> Trace:
-    """The recorded work of the span; gaps are added to ``gaps``. Raises ``NotFound`` if there was
+    """The work recorded in the span; gaps are added to ``gaps``. Raises ``NotFound`` if there was
     no work."""
     from moorage.manager.decision_log import Gap
     from moorage.manager.decision_log.timeline import unix_micros
@@ -252,7 +253,7 @@ def _compare(
 
 
 def _print_notes(cli: Cli, trace: Trace, gaps: list[Gap]) -> None:
-    """Print the limits of the comparison, which the table does not show."""
+    """Print the comparison's limits, which the table does not show."""
     assert trace.end is not None
     span = f"{format_micros(trace.begin)} to {format_micros(trace.end)}"
     cli.note(f"{len(trace.arrivals)} sessions from {span}; UTILIZATION is of {trace.slot}")

@@ -53,8 +53,8 @@ _MAX_USERS = 10  # listed by name
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The changes given by the options. ``like``: the agent that added ones copy; None: the one
-    with the most GPUs."""
+    """The changes given by the options. ``like``: the agent that added ones copy; None means the
+    one with the most GPUs."""
 
     agents: int
     gpus: int
@@ -95,7 +95,7 @@ class Changes:
 
 
 def parse_changes(agents: int, gpus: int, like: str | None, quotas: list[str]) -> Changes:
-    """Parse the options. Raises ``InvalidInput``, which names the option."""
+    """Parse the options. Raises ``InvalidInput`` that names the option."""
     if like is not None and not agents and not gpus:
         raise InvalidInput("--like needs --add-agents or --add-gpus", next_step="add one of them")
     return Changes(agents, gpus, like, tuple(map(_parse_quota, quotas)))
@@ -143,8 +143,8 @@ def _parse_quota(text: str) -> QuotaChange:
 
 
 def waits(result: SimulationResult) -> dict[str, list[float]]:
-    """The waits of all sessions ("") and of each user's, in seconds; sessions that have not started
-    have waited until the end."""
+    """The waits of all sessions (under "") and of each user's sessions, in seconds; sessions that
+    have not started have waited until the end."""
     assert result.span is not None, "a recording has an end"
     found: dict[str, list[float]] = {"": []}
     for outcome in result.outcomes:
@@ -155,7 +155,8 @@ def waits(result: SimulationResult) -> dict[str, list[float]]:
 
 
 def print_waits(cli: Cli, results: Mapping[str, SimulationResult]) -> None:
-    """Print the mean waits of all sessions and of each user's, compared with the first result."""
+    """Print the mean waits of all sessions and of each user's sessions, compared with the first
+    result."""
     by_result = {name: waits(result) for name, result in results.items()}
     first = next(iter(by_result.values()))
     users = sorted(first.keys() - {""}, key=lambda user: (-len(first[user]), user))[:_MAX_USERS]
