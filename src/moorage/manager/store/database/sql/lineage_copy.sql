@@ -1,4 +1,4 @@
--- This database was restored: it is another copy of the installation's data, and its new server
+-- This database was restored, so it is another copy of the installation's data, and its new server
 -- does not count as a failover.
 UPDATE lineage
 SET copy = gen_random_uuid(), system = (SELECT system_identifier::text FROM pg_control_system()),

@@ -1,8 +1,8 @@
 -- The load of endpoints ($1), by the proxies that reported in the last $2 seconds, and by the
--- engines of replicas that serve.
--- `requests`: the counters of the proxies, by proxy and incarnation. `idle_s`: NULL if no proxy
--- reports. `full_at`: running requests per replica when an endpoint got more of them because
--- requests waited, in the latest decisions since its target revision.
+-- engines of replicas that serve. `requests`: the counters of the proxies, by proxy and
+-- incarnation. `idle_s`: NULL if no proxy reports. `full_at`: running requests per replica when an
+-- endpoint got more replicas because requests waited, in the latest decisions since its target
+-- revision.
 WITH proxies AS MATERIALIZED (
     SELECT proxy_id, incarnation FROM proxy_reports WHERE at > now() - make_interval(secs => $2)
 )

@@ -2,8 +2,8 @@
 -- idempotency key ($10, $11) was used before (`repeated`). A different template ($6) creates a new
 -- revision, which becomes the target; NULL keeps the revision. A change also ends a give-up:
 -- replicas that failed before it no longer count (they are older than changed_at). An endpoint that
--- somebody other than an administrator has changed runs isolated ($13). If $14, a percentage, is
--- not 0, a new revision is a canary next to the previous one, if that was complete; otherwise there
+-- someone other than an administrator has changed runs isolated ($13). If $14, a percentage, is not
+-- 0, a new revision is a canary alongside the previous one, if that was complete; otherwise there
 -- is no canary. $15: its groups. $16: its labels.
 WITH repeated AS (
     SELECT endpoint_id, request_digest

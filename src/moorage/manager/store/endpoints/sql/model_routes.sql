@@ -68,14 +68,14 @@ FROM names n LEFT JOIN LATERAL (
         LEFT JOIN link_peers a ON a.kind = 'agent' AND a.name = k.agent_id AND a.revoked_at IS NULL
         WHERE s.endpoint_id = e.id AND s.status = 'RUNNING' AND k.status = 'RUNNING' AND k.port > 0
           AND k.hostname = 'main1'
-          -- Whoever holds the keys of a revoked agent would read the requests of clients.
+          -- Whoever holds a revoked agent's keys could read clients' requests.
           AND (a.id IS NOT NULL
                OR NOT EXISTS (SELECT FROM link_peers r
                               WHERE r.kind = 'agent' AND r.name = k.agent_id))
           -- The proxies count requests only at replicas that they know: a draining replica stops
           -- when it has none.
           AND (k.unhealthy_since IS NULL OR s.draining_since IS NOT NULL
-               -- The last replicas stay: they may answer clients although the probe fails.
+               -- The last replicas stay, because they may answer clients although the probe fails.
                -- Unreachable ones cannot.
                OR k.kept_until IS NULL AND NOT EXISTS (
                    SELECT FROM sessions o

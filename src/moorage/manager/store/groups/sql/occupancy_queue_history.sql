@@ -1,4 +1,4 @@
--- Spans of $2 seconds that begin from $3 until before $4, of groups $1, as one array for each
+-- Spans of $2 seconds of groups $1 that begin at or after $3 and before $4, as one array for each
 -- column.
 SELECT resource_group, array_agg(extract(epoch FROM at)::bigint ORDER BY at) AS at,
        array_agg(pending ORDER BY at) AS pending,

@@ -1,5 +1,5 @@
--- Add a sample of each group's slots and queue to the spans of a minute, an hour and a day that it
--- lies in. $1: the term of the leader.
+-- Add a sample of each group's slots and queue to the spans of a minute, an hour and a day that
+-- contain it. $1: the leader's term.
 WITH spans AS (
     SELECT s.seconds, date_bin(make_interval(secs => s.seconds), now(), 'epoch') AS at
     FROM unnest(ARRAY[60, 3600, 86400]) AS s(seconds)

@@ -15,7 +15,7 @@ SELECT s.sha256, s.until AS expires_at, coalesce(k.granted_role, k.role) AS role
                  AND b.name = CASE b.scope WHEN 'project' THEN k.project WHEN 'user' THEN k.owner
                                    ELSE k.name END),
              0) AS warned_until,
-       -- Keys whose use the proxies can limit, under the names of `limit_shares_read`.
+       -- Keys whose use the proxies can limit, under the names that limit_shares_read.sql uses.
        (SELECT jsonb_agg(jsonb_build_array(
                              concat_ws('/', 'budget', b.scope, b.period, b.unit, b.name),
                              b.unit, b.hard)

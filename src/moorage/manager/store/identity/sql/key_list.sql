@@ -1,4 +1,4 @@
--- Keys that are not revoked, including expired ones: all, or the one of name $1; of these projects
+-- Keys that are not revoked, including expired ones: all, or the one named $1; of these projects
 -- ($2) and this user ($3).
 SELECT id, name, prefix, coalesce(granted_role, role) AS role, owner AS "user", project, scopes,
        models, resource_groups, max_priority, requests_per_minute, tokens_per_minute,

@@ -1,7 +1,7 @@
--- Of these projects ($3) and this user ($4). An admin key is revoked only if another one remains
--- that never expires and whose user is an active administrator. All of these are locked in the same
--- order, so two admins who revoke each other's keys simultaneously are serialized, and the second
--- revocation is refused.
+-- Revoke a key of these projects ($3) and this user ($4). An admin key is revoked only if another
+-- one remains that never expires and whose user is an active administrator. All of these are locked
+-- in the same order, so two admins who revoke each other's keys at the same time are serialized,
+-- and the second revocation is refused.
 WITH admins AS (
     SELECT k.id, k.owner, k.expires_at FROM api_keys k
     JOIN users u ON u.name = k.owner AND u.status = 'active' AND u.platform_role = 'admin'

@@ -1,4 +1,4 @@
--- No row: the user does not exist, or the project is none of these ($1).
+-- No row: the user does not exist, or the project is not one of these ($1).
 INSERT INTO memberships (project, user_name, role, changed_by)
 SELECT $2, u.name, $4, $5 FROM users u
 WHERE u.name = $3 AND ($1::text[] IS NULL OR $2 = ANY ($1))

@@ -1,5 +1,5 @@
 -- Give the user who is subject $2 of issuer $1 the roles $4 in projects, and withdraw those that
--- rules gave before and no longer give. Roles that somebody has changed by hand since are left as
+-- rules gave before and no longer give. Roles that someone has since changed by hand are left as
 -- they are. $3: the role on the platform that rules gave.
 WITH identity AS (
     SELECT * FROM oidc_identities WHERE issuer = $1 AND subject = $2 FOR UPDATE

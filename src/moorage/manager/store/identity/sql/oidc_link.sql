@@ -1,5 +1,6 @@
--- Link subject $3 of issuer $2 to user $1, and nobody else of the provider. `taken_by`: the user
--- that it is already linked to, in which case nothing is changed. No row: there is no such user.
+-- Link subject $3 of issuer $2 to user $1, and no other subject of that provider. `taken_by`: the
+-- user that it is already linked to, in which case nothing is changed. No row: there is no such
+-- user.
 WITH taken AS (
     SELECT user_name FROM oidc_identities WHERE issuer = $2 AND subject = $3 AND user_name <> $1
 ), linked AS (

@@ -1,4 +1,4 @@
--- Of these projects ($1): all, or the one of name $2.
+-- Of these projects ($1): all, or the one named $2.
 SELECT p.id, p.name, p.status, p.max_priority, p.resource_groups, p.requests_per_minute,
        p.tokens_per_minute, p.concurrent_requests, p.reuse, p.version, p.created_at, p.created_by,
        (SELECT count(*) FROM memberships m WHERE m.project = p.name) AS members

@@ -1,4 +1,4 @@
--- A key that anybody registered without a proof is replaced. No row: the key is registered with a
+-- A key that anyone registered without a proof is replaced. No row: the key is registered with a
 -- proof. Raises a unique violation if the user has another key with this name.
 INSERT INTO user_ssh_keys
     AS s (id, user_name, name, key_id, fingerprint, public_key, created_by, proved)

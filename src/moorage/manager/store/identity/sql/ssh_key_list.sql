@@ -1,5 +1,5 @@
 -- SSH keys, or the one with this name or fingerprint ($1): all, or those of a user ($3) and, for
--- callers that see everybody's keys in projects ($2), those that were registered with them ($4).
+-- callers that see everyone's keys in projects ($2), those that were registered with them ($4).
 SELECT s.id, s.name, s.user_name AS "user", s.fingerprint, s.public_key, k.name AS key, k.project,
        s.created_at, s.created_by, s.last_used_at, s.proved
 FROM user_ssh_keys s LEFT JOIN api_keys k ON k.id = s.key_id

@@ -1,4 +1,4 @@
--- All users, or the one of name $1.
+-- All users, or the one named $1.
 SELECT u.id, u.name, u.email, u.status, u.platform_role, u.version, u.created_at, u.created_by,
        o.subject,
        (SELECT coalesce(jsonb_object_agg(m.project, m.role), '{}')

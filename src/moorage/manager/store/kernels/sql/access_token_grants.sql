@@ -1,6 +1,6 @@
--- Access tokens to apps of live sessions, with what key_find.sql returns for who made them, and the
--- API key that they were made with, if any: a token ends with it. An expired token stays for one
--- more day, so that proxies can report it.
+-- Access tokens to apps of live sessions, with what key_find.sql returns for their creators, and
+-- the API key that they were made with, if any: a token ends with it. An expired token stays for
+-- one more day, so that proxies can report it.
 SELECT t.sha256, t.session_id, t.app, t.expires_at, t.user_name, s.owner AS "user", s.project,
        s.spec ->> 'runtime' AS runtime, s.isolated, coalesce(k.granted_role, k.role) AS role,
        k.scopes, u.platform_role, m.role AS member_role

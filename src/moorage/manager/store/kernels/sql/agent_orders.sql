@@ -1,6 +1,6 @@
 -- What an agent must know to run these kernels: spec and devices, and whether it has begun to start
--- them (`begun`). For a cluster also the addresses of its kernels and the SSH key pair that they
--- share. For a step of a pipeline also its outputs, and its inputs with their sessions, names and
+-- them (`begun`). For a cluster, also the addresses of its kernels and the SSH key pair that they
+-- share. For a pipeline step, also its outputs, and its inputs with their sessions, names and
 -- paths.
 SELECT k.id, k.agent_id, k.session_id, k.status <> 'SCHEDULED' AS begun, k.secret, s.name,
        s.project, s.type, s.spec::text AS spec, s.slots, s.endpoint_id, e.name AS endpoint_name,

@@ -1,6 +1,6 @@
--- Write how reloads ended, as agents ($1) report of kernels ($2): generation ($3), outcome ($4),
+-- Write how reloads ended, as agents ($1) report for kernels ($2): generation ($3), outcome ($4),
 -- detail ($5). A kernel must belong to the agent that reports it. Reports are repeated: only the
--- first of a generation counts, and only for requested generations. Returns the sessions.
+-- first report of a generation counts, and only for requested generations. Returns the sessions.
 UPDATE kernel_reloads r
 SET ended = i.generation, outcome = i.outcome, detail = i.detail, ended_at = now()
 FROM unnest($1::text[], $2::uuid[], $3::bigint[], $4::text[], $5::text[])

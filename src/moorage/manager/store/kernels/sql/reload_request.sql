@@ -1,5 +1,5 @@
 -- Ask the running kernels of a session ($1, in projects $4) to reload ($2 actor; $3: the main
--- kernel only). Requests during a reload cause one more reload, however many they are: a kernel
+-- kernel only). Requests during a reload cause one more reload, however many there are: a kernel
 -- reloads only for the newest generation. Generations are milliseconds, so that they exceed all
 -- that the kernel knows, even after a backup was restored.
 WITH asked AS (

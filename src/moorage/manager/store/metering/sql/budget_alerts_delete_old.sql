@@ -1,4 +1,4 @@
--- Delete up to $2 alerts of periods that ended more than $1 seconds ago, and say how many.
+-- Delete up to $2 alerts of periods that ended more than $1 seconds ago, and return how many.
 WITH gone AS (
     DELETE FROM budget_alerts WHERE id = ANY (ARRAY(
         SELECT id FROM budget_alerts

@@ -1,5 +1,5 @@
--- Replace the shares of subjects $1, if they still have the revisions $2, by $3. Returns those that
--- were replaced.
+-- Replace the shares of subjects $1 with $3, if they still have the revisions $2. Returns those
+-- that were replaced.
 INSERT INTO limit_shares AS l (subject, revision, shares)
 SELECT i.subject, i.revision + 1, i.shares::jsonb
 FROM unnest($1::text[], $2::bigint[], $3::text[]) AS i(subject, revision, shares)

@@ -1,5 +1,5 @@
 -- The shares of the limits of these subjects ($1), as revision 0 if there are none yet, and the
--- time. `room`: the remainder of a budget; budgets that were not aggregated recently are omitted,
+-- time. `room`: what remains of a budget; budgets that were not aggregated recently are omitted,
 -- because their remainder is not known.
 --
 -- Subjects that are not a key, project, endpoint or budget are omitted as well, so that proxies

@@ -4,7 +4,7 @@
 -- (NULL: all). At most $11 rows after the row ($12 to $20).
 --
 -- A part of an entry is its rate times the seconds in that part. Usage that was rolled up into a
--- month is at the beginning of the month.
+-- month counts at the start of the month.
 WITH
 -- include: ledger_entries
 , parts AS (

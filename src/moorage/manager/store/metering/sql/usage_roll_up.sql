@@ -1,5 +1,5 @@
 -- Roll up to $2 minutes, from before the hour that ended $1 seconds ago, into hours (index
--- kernel_usage_spans_age). Minutes of an hour that exists already are merged into it.
+-- kernel_usage_spans_age). Minutes of an hour that already exists are merged into it.
 WITH old AS (
     SELECT kernel_id, seconds, at FROM kernel_usage_spans
     WHERE seconds = 60 AND at < date_bin('1 hour', now() - make_interval(secs => $1), 'epoch')

@@ -1,5 +1,5 @@
--- The $2 sessions whose kernels together use most of $1 (cpu, memory, rx, tx, gpu, gpu_memory),
--- else the newest. $3: only in these projects.
+-- The $2 sessions whose kernels together use the most of $1 (cpu, memory, rx, tx, gpu, gpu_memory),
+-- otherwise the newest. $3: only in these projects.
 WITH used AS (
     SELECT k.session_id, string_agg(DISTINCT k.agent_id, ',') AS agents, max(u.at) AS at,
            count(u.kernel_id) AS kernels, sum(u.cpu)::bigint AS cpu,

@@ -9,8 +9,8 @@
 --
 -- `problem`: why nothing was created: `group` or `type` of input `n`, a quota, or `stale`: a
 -- session that a retry keeps ($42) is no longer pending. Pending dependents of sessions that run
--- again ($33 earlier session, $34 its new run) wait for the new run, and pending elements of arrays
--- for the end of the element ($47 session, $48 on which) that is before them now, or of none.
+-- again ($33 earlier session, $34 its new run) wait for the new run, and pending array elements
+-- wait for the element that now precedes them ($47 session, $48 on which), or for none.
 WITH input AS (
     SELECT * FROM unnest(
         $1::uuid[], $2::text[], $3::text[], $4::text[], $5::int[], $6::text[], $7::text[],

@@ -1,8 +1,8 @@
 -- Agents that may become SUSPECT or LOST, and the times of their last reports: SUSPECT ones, and
 -- those that have been silent for a third of the time ($1: seconds, and three of their report
 -- intervals) after which they are SUSPECT; `silent_s` is at most that third. A last report in the
--- future is one before a jump of the clock. `grace_s`: of a silent one, the longest silence that a
--- runtime of its live kernels tolerates by its own account (index kernels_live_by_agent).
+-- future was made before a jump of the clock. `grace_s`: for a silent agent, the longest silence
+-- that a runtime of its live kernels reports to tolerate (index kernels_live_by_agent).
 -- `group_agents`: number of agents in its group.
 WITH sizes AS (
     SELECT resource_group, count(*) AS n

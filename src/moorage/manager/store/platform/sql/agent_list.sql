@@ -1,5 +1,5 @@
 -- `offers`: JSON as text, which is parsed only once. `loss_held_since`: too many agents of its
--- group are silent simultaneously, so this one does not become LOST.
+-- group are silent at the same time, so this one does not become LOST.
 SELECT a.*, CASE WHEN a.status = 'SUSPECT' THEN (
                 SELECT g.losses_held_since
                 FROM resource_groups g WHERE g.name = a.resource_group) END AS loss_held_since,

@@ -2,11 +2,11 @@
 -- $2. Returns for each whether it was accepted, and its previous state, so that a return can be
 -- announced and a refusal explained.
 --
--- Two kinds of reports are refused. One is a report through a stream older than the newest one (0:
--- streams are not counted): it was delayed in another manager, or its process was replaced. The
--- other is a report under another identity, until the known agent is LOST and its kernels are known
--- to have ended. Otherwise the new agent would be ordered to run those kernels, or would end them
--- by not reporting them, and they would run twice.
+-- Two kinds of reports are refused. One is a report through a stream older than the newest one (0
+-- means that streams are not counted): it was delayed in another manager, or its process was
+-- replaced. The other is a report under another identity, until the known agent is LOST and its
+-- kernels are known to have ended. Otherwise the new agent would be ordered to run those kernels,
+-- or would end them by not reporting them, and they would run twice.
 WITH input AS (
     SELECT * FROM jsonb_to_recordset($1::jsonb) AS i(
         id text, resource_group text, identity text, incarnation text, stream bigint, address text,

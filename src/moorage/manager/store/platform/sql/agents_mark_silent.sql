@@ -1,5 +1,5 @@
 -- Mark agents ($1) SUSPECT or LOST ($3) that the leader ($5: its term) has found silent and that
--- have not reported since ($2: the last report it saw). LOST follows SUSPECT only, and only if the
+-- have not reported since ($2: the last report it saw). LOST follows only SUSPECT, and only if the
 -- database's clock shows the silence as well ($4: seconds). The lease is locked FOR SHARE: no other
 -- manager becomes leader until this commits. Returns those marked.
 WITH lease AS (

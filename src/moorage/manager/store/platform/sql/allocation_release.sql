@@ -1,8 +1,8 @@
 -- Free the allocations of ended kernels ($1) that their agents no longer report as alive. Each
 -- kernel must have been reported by its own agent ($2) through that agent's newest stream ($3); FOR
--- SHARE keeps a newer stream from registering until this commits. Kernels that ended by their lease
--- are freed here as well, when the agent reports again. Returns the agents that have free capacity
--- again.
+-- SHARE keeps a newer stream from registering until this commits. Kernels that ended because of
+-- their lease are freed here as well, when the agent reports again. Returns the agents that have
+-- free capacity again.
 WITH input AS (
     SELECT * FROM unnest($1::uuid[], $2::text[], $3::bigint[]) AS i(kernel_id, agent_id, stream)
 ), reporting AS (

@@ -1,6 +1,6 @@
--- Issue with the next CA ($1, fingerprint $2) from $3 on, once every peer trusts it, or forced
--- ($4). Existing join tokens contain the fingerprint of the previous CA, so nobody can join with
--- them any more.
+-- Issue certificates with the next CA ($1, fingerprint $2) from $3 on, once every peer trusts it,
+-- or if forced ($4). Existing join tokens contain the previous CA's fingerprint, so nobody can join
+-- with them any longer.
 WITH switched AS (
     UPDATE link_authority
     SET certificate = next_certificate, key = next_key, retiring_certificate = certificate,

@@ -27,7 +27,7 @@ UPDATE kernels k SET
     port = CASE WHEN i.port > 0 THEN i.port ELSE k.port END,
     exit_code = coalesce(i.exit_code, k.exit_code),
     reason = CASE WHEN i.reason = '' THEN k.reason ELSE i.reason END,
-    -- The detail of a start step is obsolete when the status changes.
+    -- A start step's detail is obsolete once the status changes.
     detail = CASE WHEN i.detail = '' AND i.new = k.status THEN k.detail ELSE i.detail END,
     log_tail = CASE WHEN i.log_tail = '' THEN k.log_tail ELSE i.log_tail END,
     -- The status at its end stays.
@@ -36,7 +36,7 @@ UPDATE kernels k SET
     unhealthy_detail = CASE WHEN i.new <> 'RUNNING' THEN k.unhealthy_detail ELSE i.unhealthy END,
     kept_until = CASE WHEN i.new <> 'RUNNING' THEN k.kept_until
                       ELSE to_timestamp(nullif(i.kept_until, 0)) END,
-    -- The value of a job about which nobody reports for a moment stays.
+    -- The value of a job that no agent reports for a moment stays.
     expected_start = CASE WHEN i.observed = 'UNKNOWN' THEN k.expected_start
                           ELSE to_timestamp(nullif(i.expected_start, 0)) END,
     ends_at = coalesce(to_timestamp(nullif(i.ends_at, 0)), k.ends_at),

@@ -1,8 +1,8 @@
--- Record a sign of life of manager $1, which is reached at $2 (version: $3; connected proxies: $4;
--- links of agents and of proxies: $5 and $6; its clock: $7, in Unix seconds; where its proxies
--- accept connections of agents that only dial out: $8; addresses of agents that do not answer, by
--- proxy: $9; senders of secrets over loopback without TLS: $10). Returns all managers with the
--- beats and counts that they had before.
+-- Record a beat of manager $1, which is reached at $2 (version: $3; connected proxies: $4; links of
+-- agents and of proxies: $5 and $6; its clock: $7, in Unix seconds; where its proxies accept
+-- connections from agents that only dial out: $8; addresses of agents that do not answer, by proxy:
+-- $9; senders of secrets over loopback without TLS: $10). Returns all managers with the beats and
+-- counts that they had before.
 WITH beat AS (
     INSERT INTO managers AS m (id, link, version, beat, proxies, agent_links, proxy_links,
                                clock_ahead_s, dialout, asks, plain_senders)

@@ -1,4 +1,4 @@
--- Names that nobody has used for 30 days, so that anybody may take them (trigger take_model_name):
+-- Names that nobody has used for 30 days, so that anyone may take them (trigger take_model_name):
 -- at most $1.
 DELETE FROM model_names WHERE name IN (
     SELECT m.name FROM model_names m WHERE m.used_at < now() - interval '30 days'

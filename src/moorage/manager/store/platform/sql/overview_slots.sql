@@ -1,2 +1,2 @@
--- Capacity of the agents of each group that are not LOST, and its used part, by slot.
+-- Capacity of each group's agents that are not LOST, and how much of it is used, by slot.
 -- include: group_slots

@@ -1,4 +1,4 @@
--- Peers that have joined, with the address of the manager that each is connected to.
+-- Peers that have joined, each with the address of the manager that it is connected to.
 SELECT p.id, p.kind, p.name, p.resource_group, p.joined_at, p.certificate_until,
        p.token_id AS token, (
            SELECT m.link FROM managers m

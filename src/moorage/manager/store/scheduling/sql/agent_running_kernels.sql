@@ -32,7 +32,7 @@ SELECT k.agent_id, k.id, k.session_id, k.status_since,
                   FROM resource_groups g
                   WHERE g.name = s.resource_group) END AS max_grace_s,
        h.slots, h.devices, h.amounts
--- OFFSET 0: by index, whatever is estimated
+-- OFFSET 0: use the index, whatever is estimated
 FROM found f, LATERAL (SELECT * FROM kernels WHERE id = f.id OFFSET 0) k
     CROSS JOIN LATERAL (SELECT * FROM sessions WHERE id = k.session_id OFFSET 0) s
     LEFT JOIN held h ON h.kernel_id = k.id

@@ -17,8 +17,8 @@ FROM kernels k JOIN sessions s ON s.id = k.session_id, LATERAL (
            array_agg(a.amount) AS amounts
     FROM (SELECT * FROM allocations WHERE kernel_id = k.id ORDER BY slot, device_id) a) h
 WHERE k.id > $4 AND k.agent_id IS NOT NULL AND s.resource_group = ANY (group_names($1))
-  -- A kernel that ended by its lease holds its allocations until the agent reports again. A day is
-  -- allowed for that.
+  -- A kernel that ended because of its lease holds its allocations until the agent reports again. A
+  -- day is allowed for that.
   AND (k.status NOT IN (:TERMINAL) OR k.status_since > $2::timestamptz - interval '1 day')
   AND h.taken_at < $3 AND (h.released_at IS NULL OR h.released_at > $2)
 ORDER BY k.id LIMIT $5

@@ -1,8 +1,8 @@
 -- Resolve the next $2 open expected starts, of sessions after $1 (index expected_starts_open),
 -- whose attempt is no longer pending, by the first placement after the estimate, if there was one
 -- (history by its primary key). A placement that was being committed when the estimate was written
--- may have a slightly earlier time. Returns the number of resolved ones, and the last session if
--- there may be more.
+-- may have a slightly earlier time. Returns how many were resolved, and the last session if there
+-- may be more.
 WITH chunk AS MATERIALIZED (
     SELECT session_id, attempt, expected_at, told_at FROM expected_starts
     WHERE outcome = '' AND session_id > $1::uuid ORDER BY session_id LIMIT $2

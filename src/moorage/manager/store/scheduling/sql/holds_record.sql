@@ -1,7 +1,8 @@
--- Record why sessions were not placed. Writes only rows that change for a reader. `retries` counts
--- holds for capacity; `bypassed` counts how often the session was overtaken while it was first in
--- the queue. Writes nothing if $6 is no longer the leader's term. Locks in the order of the ids, as
--- session_transition.sql does: otherwise one of the two would be the victim of a deadlock.
+-- Record why sessions were not placed. Writes only rows that look different to a reader. `retries`
+-- counts holds for lack of capacity; `bypassed` counts how often the session was overtaken while it
+-- was first in the queue. Writes nothing if $6 is no longer the leader's term. Locks in the order
+-- of the ids, as session_transition.sql does: otherwise one of the two would be the victim of a
+-- deadlock.
 WITH input AS (
     SELECT *
     FROM unnest($1::uuid[], $2::int[], $3::text[], $4::int[], $5::int[])

@@ -1,6 +1,6 @@
 -- Node-seconds of the jobs of the month (UTC) of $1 (NULL: now) that ended before `settled`, by
--- resource group, owner and project. They do not change any more: all transactions that ended such
--- a job were committed $2 seconds ago.
+-- resource group, owner and project. They no longer change, because all transactions that ended
+-- such a job were committed $2 seconds ago.
 WITH month AS (
     SELECT date_trunc('month', n.now, 'UTC') AS begins,
            least(n.now, now()) - make_interval(secs => $2) AS settled,

@@ -1,4 +1,4 @@
--- Replace a quota. $9: the versions that it may have now (NULL: any, or none). No row: it has
+-- Replace a quota. $9: the versions that it may have now (NULL allows any, or none). No row: it has
 -- another version, or its resource group does not exist.
 INSERT INTO quotas (scope, name, slots, sessions, pending, node_seconds, system_sessions,
                     changed_by)

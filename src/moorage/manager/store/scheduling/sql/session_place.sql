@@ -16,7 +16,7 @@ WITH term AS (
     SELECT 1 FROM leases WHERE name = 'leader' AND term = $1 AND expires_at > now() FOR SHARE
 ), input AS MATERIALIZED (
     -- The old status comes from this MATERIALIZED part, so that Postgres does not see it as a
-    -- constant. With the constant it would use the index sessions_pending, and compare every
+    -- constant. With the constant, it would use the index sessions_pending, and compare every
     -- pending session with every placement.
     SELECT i.*, 'PENDING' AS old
     FROM unnest($2::uuid[], $3::int[], $4::uuid[], $5::text[], $6::float8[], $14::text[])

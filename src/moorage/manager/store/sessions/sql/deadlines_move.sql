@@ -1,7 +1,7 @@
 -- Move the deadlines of live sessions and of drains by $1 seconds, after the database's clock was
 -- set forward by that amount. A deadline that was set after the jump is then late, which is
--- harmless. Only the leader's term ($2) may do so, and only as the first to correct this jump ($3:
--- the corrections before it): a repeated call changes nothing, and returns no row.
+-- harmless. Only the leader in its term ($2) may do so, and only as the first to correct this jump
+-- ($3: the corrections before it): a repeated call changes nothing, and returns no row.
 WITH lease AS (
     UPDATE leases SET clock_jumps = clock_jumps + 1
     WHERE name = 'leader' AND term = $2 AND expires_at > now() AND clock_jumps = $3

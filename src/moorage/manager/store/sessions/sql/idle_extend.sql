@@ -1,5 +1,5 @@
 -- Extend session $1, of these projects ($4), by $2 seconds of observation from now on, if it was
--- extended less than $3 times. No row: it was extended too often, it does not run, or it has not
+-- extended fewer than $3 times. No row: it was extended too often, it is not running, or it has not
 -- been observed yet.
 UPDATE session_idle i
 SET extended_s = greatest(i.extended_s, i.observed_s + $2), extensions = i.extensions + 1,

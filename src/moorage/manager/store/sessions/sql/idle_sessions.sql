@@ -2,7 +2,7 @@
 -- group, with their observations. `told`: whether the detail contains a warning (after $2).
 -- `reached`: all their agents report. `traffic_known`: every proxy reports traffic to apps, and did
 -- so in the last $1 seconds, or the session has no apps. Observations of an earlier attempt do not
--- count. The indexes sessions_interactive and sessions_with_idle have no other sessions.
+-- count. The indexes sessions_interactive and sessions_with_idle contain no other sessions.
 WITH policies AS MATERIALIZED (
     SELECT name, options -> 'idle' AS rules FROM resource_groups WHERE options ? 'idle'
 ), proxies AS MATERIALIZED (

@@ -1,10 +1,10 @@
 -- Create sessions, each with its main kernel, its first history entry and its idempotency key. One
 -- row per input. Nothing is created for a name of a live session (index sessions_live_name), for an
 -- unknown group or one that does not allow the type, or for a key that was used before
--- (`repeated`). If two requests use a key simultaneously, the primary key of idempotency_keys
--- rejects one statement, and its caller then finds the session of the other.
+-- (`repeated`). If two requests use a key at the same time, the primary key of idempotency_keys
+-- rejects one statement, and its caller then finds the other's session.
 --
--- This is the short form. It creates nothing at all if there are quotas of pending sessions
+-- This is the short form. It creates nothing at all if there are quotas on pending sessions
 -- (`has_pending_quotas`). Those, dependencies and clusters are left to session_create_checked.sql,
 -- which takes Postgres several times as long to plan.
 WITH input AS (

@@ -1,17 +1,16 @@
 -- Like session_create.sql, for features that only some sessions need: dependencies, sub kernels of
--- clusters with their SSH keys, quotas of pending sessions, and the leader's term ($31) for those
+-- clusters with their SSH keys, quotas on pending sessions, and the leader's term ($31) for those
 -- that the leader creates.
 --
 -- Create sessions, each with its kernels, its dependencies, its first history entry and its
 -- idempotency key. One row per input. A session that shares the run of another ($37) depends on
 -- that one. In addition to the cases of session_create.sql, nothing is created for an invalid
--- dependency (`invalid`), when a quota of pending sessions is exhausted (`over_quota`), or for a
+-- dependency (`invalid`), when a quota on pending sessions is exhausted (`over_quota`), or for a
 -- former leader (`led_by_other`).
 --
 -- A dependency must exist before the session and never changes, so there can be no cycle. A name is
 -- one of the session's own project; an id of another one is rejected. Pending sessions are counted
--- up
--- to the limit by lock_pending_quotas (waiting_now in migration 0011), one statement at a time;
+-- up to the limit by lock_pending_quotas (waiting_now in migration 0011), one statement at a time;
 -- sessions of this statement count as well.
 WITH input AS (
     SELECT * FROM unnest(

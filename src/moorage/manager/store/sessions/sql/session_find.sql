@@ -1,4 +1,4 @@
--- A session by its id, else by its name: the live one, else the newest (index sessions_by_name).
+-- A session by its id, or by its name: the live one, otherwise the newest (index sessions_by_name).
 -- $3: only in these projects; of several that are live, the one in project $4.
 SELECT id FROM sessions
 WHERE (id = $1::uuid OR name = $2) AND removed_at IS NULL
