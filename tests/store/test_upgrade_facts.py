@@ -111,7 +111,7 @@ def test_titles_and_kinds_of_what_is_known() -> None:
     assert (found[0].kind, found[0].locks) == (
         "expand", (TableLock("sessions", "reads and writes"),)
     )  # fmt: skip
-    assert found[0].title.startswith("The index by which managers of two releases before knew")
+    assert found[0].title.startswith("Drops the index with which managers two releases ago found")
 
 
 async def test_facts_of_a_cluster(store: Store) -> None:

@@ -2,8 +2,8 @@
 
 The weights are random except for three dimensions of the hidden state. These mark "this is a
 token", "this is a word" and "this is a full stop", and the output layer reads them. So every answer
-consists of whole English words and full stops, is valid UTF-8, has at least one word, and ends by
-itself after a few sentences. A request with ``ignore_eos: true`` continues to its ``max_tokens``.
+consists of whole English words and full stops, is valid UTF-8, has at least one word, and ends on
+its own after a few sentences. A request with ``ignore_eos: true`` continues to its ``max_tokens``.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _padded_size() -> int:
 
 
 def write_tiny_gguf(path: Path, *, seed: int = 0) -> None:
-    """Write the model as a GGUF file of about 3 MB; the same ``seed`` gives the same bytes.
+    """Write the model as a GGUF file of about 3 MB; the same ``seed`` yields the same bytes.
 
     The file is written atomically. Raises ``StartupError`` if numpy or gguf (extra ``demo``) is not
     installed.

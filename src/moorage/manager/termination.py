@@ -82,7 +82,7 @@ class SessionTerminator:
         term: int | None = None,
         detail: str = "",
     ) -> int:
-        """Stop each session like ``stop``, in order. Returns the number of stopped sessions.
+        """Stop each session like ``stop``, in order. Returns how many sessions were stopped.
 
         A session that another writer changed in the meantime is left as it is."""
         stopped = 0
@@ -148,8 +148,8 @@ class SessionTerminator:
         return StopState.DONE
 
     async def preempt(self, victims: Sequence[Victim], term: int) -> int:
-        """Requeue or end the victims under the leader's term. Returns the number of preempted
-        sessions.
+        """Requeue or end the victims under the leader's term. Returns how many sessions were
+        preempted.
 
         A session that ended or changed in the meantime is left as it is."""
         causes = {victim.session_id: victim for victim in victims}

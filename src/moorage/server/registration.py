@@ -89,7 +89,7 @@ def _pending_key(pending: Path, name: str) -> tuple[str, str]:
 
 
 def _link_address(url: str, link: str) -> str:
-    """The gRPC address to dial. A ``link`` without a host, such as ``:8701``, gets the host of
+    """The gRPC address to dial. A ``link`` without a host, such as ``:8701``, gets the host from
     ``url``."""
     host, port = split_address(link)
     if not link.startswith(":"):

@@ -1,6 +1,7 @@
 """Conformance suite of the runtime interface, for the built-in runtimes and those of plug-ins.
 
-A test module derives a class from ``RuntimeConformance`` and gives it a fixture ``new_harness``.
+A test module derives a class from ``RuntimeConformance`` and defines a fixture ``new_harness`` for
+it.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ TIMEOUT_S = 30.0
 
 
 class RuntimeHarness(Protocol):
-    """A node under test. Each ``runtime()`` stands for an agent before or after a restart."""
+    """A node under test. Each ``runtime()`` represents an agent before or after a restart."""
 
     def runtime(self) -> Runtime: ...
 

@@ -1,4 +1,4 @@
-"""Autoscaling: the number of replicas that an endpoint needs for its load. Pure.
+"""Autoscaling: how many replicas an endpoint needs for its load. Pure.
 
 Each configured rule computes the number of replicas that brings its value to its target, and the
 largest number applies, as in Kubernetes' HorizontalPodAutoscaler. Scaling up is immediate; scaling

@@ -4,8 +4,8 @@ the next one. Pure.
 A group is full if a replica has waited for ``WAIT_S``, and for some time after a replica has left
 it for that reason. Such a replica moves to the first group that is not full; if all are full, it
 waits where it is. A replica that serves in a less preferred group returns once a preferred one is
-not full any more: a new replica starts there, and the old one is removed when it is ready. If there
-is no room after all, the group counts as full again.
+no longer full: a new replica starts there, and the old one is removed when it is ready. If there is
+no room after all, the group counts as full again.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from moorage.manager.serving.snapshots import EndpointSnapshot, ReplicaSnapshot
 # specifies otherwise.
 LATEST = 0.9
 MARGIN_S = 60.0
-# A job without a successor gets no new requests in at most this share of its walltime.
+# A job without a successor gets no new requests during at most this share of its walltime.
 LAST_S = 30.0
 # A walltime is too short for its model if a job serves for less than this share of it.
 SHORT = 0.75
@@ -118,8 +118,8 @@ def served_s(r: ReplicaSnapshot, load_s: float) -> float:
 def drains_at(endpoint: EndpointSnapshot, r: ReplicaSnapshot) -> datetime | None:
     """When a job is drained although no other replica is ready; None if its walltime is unknown.
 
-    Its site kills it at the end of its walltime, with its requests; the proxies can hold new
-    ones."""
+    When its walltime ends, its site kills it together with its requests, whereas the proxies can
+    hold new ones."""
     if r.walltime_s is None or r.ends_at is None:
         return None
     last_s = min(LAST_S, endpoint.spec.rollout.drain_timeout_s, (1 - r.successor_at) * r.walltime_s)

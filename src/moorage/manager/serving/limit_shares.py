@@ -43,8 +43,8 @@ def divide(limit: int, used: int, wanted: int, others: Iterable[Holding], *, pro
     """The new share of a proxy that has ``used`` this much of the limit, and wants ``wanted``.
 
     Free amounts go to the first proxy that asks. A proxy that has less than it wants, and less than
-    an equal part of the limit, takes precedence over those that have more: they do not get that
-    part again.
+    an equal part of the limit, takes precedence over proxies that have more, which do not get that
+    part back.
     """
     others = list(others)
     equal = limit // max(1, proxies, len(others) + 1)

@@ -10,7 +10,7 @@ def is_new_work(before: EndpointSpec, replicas: int, after: EndpointSpec) -> boo
     """Whether ``after`` may run more replicas than ``before``, of which ``replicas`` are now
     desired, or different ones.
 
-    An exhausted budget refuses only that: it prevents nobody from using less."""
+    An exhausted budget refuses only such changes; it does not prevent anyone from using less."""
     if most_replicas(after, after.replicas) > most_replicas(before, replicas):
         return True
     if after.replicas > replicas:

@@ -54,7 +54,7 @@ class ReplicaPlan:
     """``start_stable``: with a canary, replicas of the stable revision. ``revive``: draining
     replicas that should serve again. ``failures``: consecutive failures of the current revision
     since a replica was stable. ``retry_at``: end of the backoff, if any. ``look_at``: when the next
-    plan may differ, though nothing else changes. ``roll_back_to``: the revision to return to,
+    plan may differ even if nothing else changes. ``roll_back_to``: the revision to return to,
     because the current one has failed. ``is_complete``: all replicas have the current revision and
     are ready.
     """

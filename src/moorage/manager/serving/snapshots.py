@@ -118,7 +118,7 @@ class Stable:
 
 @dataclass(frozen=True, slots=True)
 class BudgetStop:
-    """Exhausted budget that stops the work of its payer, and the end of its period."""
+    """An exhausted budget that stops its payer's work, and the end of its period."""
 
     budget: str  # as in "project vision in gpu by the month"
     until: datetime

@@ -1,4 +1,4 @@
-"""Idle criteria: when an interactive session counts as idle. Pure.
+"""Idle criteria: when an interactive session is considered idle. Pure.
 
 Times are seconds on the session's own axis: how long it was observed to run. Periods in which the
 session was not observed, because a manager, an agent or a proxy was away, are not on this axis, and
@@ -183,9 +183,9 @@ def ends_in(left: Mapping[str, float | None], settings: IdleSettings) -> tuple[s
 class IdleState:
     """A session's state that is kept between looks.
 
-    ``observed_s``: the present on its axis. ``sightings``: the number of the last traffic that was
-    counted. ``warned_s``: time of the warning, or None. ``extended_s``: the session does not end
-    before this time."""
+    ``observed_s``: the present on its axis. ``sightings``: the number of the last traffic sighting
+    that was counted. ``warned_s``: time of the warning, or None. ``extended_s``: the session does
+    not end before this time."""
 
     observed_s: float = 0.0
     traffic_s: float = 0.0

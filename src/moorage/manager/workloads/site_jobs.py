@@ -57,8 +57,8 @@ def find_problem(spec: Workload, group: str, site: HpcOptions | None) -> Moorage
 def _impossible_there(spec: Workload, site: HpcOptions) -> str:
     """Explain which part of ``spec`` the site's runtime does not support; empty if none.
 
-    The specification was validated for the runtime that it names, which is not the one that it
-    gets."""
+    The specification was validated for the runtime that it names, which is not the one that it will
+    run on."""
     if isinstance(spec, SessionSpec):
         stored: Workload = as_job(spec, site)
     else:

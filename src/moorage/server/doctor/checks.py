@@ -1,4 +1,4 @@
-"""Node checks: turn measured values into a status and a next step. Pure; ``node`` takes the
+"""Node checks: turn measured values into a status and a next step. Pure; ``node`` makes the
 measurements."""
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ def check_etcd(
 ) -> Iterator[CheckResult]:
     """Check etcd. ``health``: for each endpoint, why it is unhealthy; empty if it is healthy.
     ``registered``: links of the managers below ``prefix``, None if they cannot be read.
-    ``managers``: links of the managers that the database knows. ``ignored``: why settings in etcd
-    are ignored."""
+    ``managers``: links of the managers in the database. ``ignored``: why settings in etcd are
+    ignored."""
     yield from _members(health)
     for why in ignored:
         next_step = "find out who wrote it; `moorage config unset --etcd NAME` removes it"

@@ -1,4 +1,4 @@
-"""Node diagnostics for ``moorage agent doctor``: takes the measurements that ``checks`` evaluates.
+"""Node diagnostics for ``moorage agent doctor``: makes the measurements that ``checks`` evaluates.
 
 The measurements query the manager, the operating system, NVML and the Docker Engine, and try a
 sandbox as an agent does when it starts. They change nothing else on the node.

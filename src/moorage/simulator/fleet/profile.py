@@ -60,7 +60,7 @@ class KernelProfile:
 
     ``fail_start``, ``fail_run`` and ``hang_stop`` are probabilities: the kernel cannot be started;
     it exits with 1 (a kernel that would run until it is stopped crashes after a time drawn from
-    ``run_s``); it ignores SIGTERM and is killed at the end of its grace period.
+    ``run_s``); it ignores SIGTERM and is killed when its grace period ends.
     """
 
     start_s: Range = Range(0.005, 0.05)

@@ -19,7 +19,7 @@ from moorage.manager.scheduling.placement.node_state import NodeState
 
 # A day in microseconds. Work without a time limit that has run longer than this may not end soon.
 LONG_RUN = 86_400_000_000
-# Assumed end of the use of capacity about which an agent reports no details.
+# Assumed end of work about which an agent reports only the capacity it uses.
 _UNKNOWN_END = 2**62
 # The assumed fit of a node that already has enough free; it sorts before all others.
 FREE = -(2**62)
@@ -203,7 +203,7 @@ def _assumed_releases(node: NodeState, now: int) -> list[Release]:
 
 
 def capacity_at(node: NodeState, at: int, now: int) -> FreeCapacity:
-    """Capacity that is free at ``at`` if nothing new starts."""
+    """Capacity that will be free at ``at`` if nothing new starts."""
     capacity = node.copy()
     for release in known_releases(node, now):
         if release.at <= at:

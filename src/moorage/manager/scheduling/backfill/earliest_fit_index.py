@@ -53,7 +53,7 @@ _MAX_PROBES = 64
 _MAX_LOGGED = 8
 
 
-# Sort key of a node: whether it comes last, the earliest fit, the rank.
+# A node's sort key: whether it comes last, the earliest fit, the rank.
 _Key = tuple[bool, int, int]
 
 
@@ -81,7 +81,7 @@ class EarliestFitIndex:
         )
 
     def update(self, ranks: Iterable[int]) -> None:
-        """Note that these agents have changed."""
+        """Record that these agents have changed."""
         for rank in ranks:
             old = self._first_release[rank]
             new = _first_end(self._nodes[rank])
@@ -109,8 +109,8 @@ class EarliestFitIndex:
         since: int = 0,
     ) -> tuple[int, NodeState] | None:
         """The earliest fit (Unix microseconds, not before ``now`` unless assumed) and its node, the
-        first among equals; None if unknown. Includes the placements of this pass. ``excluded``:
-        ranks to skip. ``since``: see ``assumed_key``."""
+        first among equals; None if it is unknown. Includes the placements of this pass.
+        ``excluded``: ranks to skip. ``since``: see ``assumed_key``."""
         request = pool.request(shape)
         busy = {node.rank for node in pool.allocated_nodes}.union(excluded)
         probed = False
@@ -207,7 +207,7 @@ class EarliestFits:
         self.assumed = EarliestFitIndex(fraction, nodes, assumed=True)
 
     def update(self, ranks: Iterable[int]) -> None:
-        """Note that these agents have changed."""
+        """Record that these agents have changed."""
         ranks = list(ranks)
         self.known.update(ranks)
         self.assumed.update(ranks)

@@ -36,7 +36,7 @@ GuardedReservation = tuple[Reservation, list[ReservationGuard]]
 GuardsOf = Mapping[int, Sequence[ReservationGuard]]  # by the rank of their node
 # The kernels that one node of the reservation must hold: all of them, or one.
 Part = tuple[Demand, ...]
-# Sort key by time: whether it comes last, the time, the rank of the node.
+# Sort key by time: whether it comes last, the time, the node's rank.
 _Fit = tuple[bool, int, int]
 
 # Maximum number of overdue sessions for which agents are held, oldest first.
@@ -146,7 +146,7 @@ class Reserver:
         ]
 
     def _acceptable(self, excluded: Collection[int] = ()) -> Iterator[NodeState]:
-        """Nodes on which the session could be placed if they were empty."""
+        """The nodes on which the session could be placed if they were empty."""
         quantized = self._pool.quantized
         item = self._item
         always = item.unconstrained and not quantized
@@ -315,8 +315,8 @@ def _match_first(fits: Sequence[Sequence[_Fit]]) -> tuple[int, list[int]] | None
     """The first time by which each row has an entry with a distinct rank, and these ranks.
 
     The time gets no later while no entry does, so nodes stay held: if each row took its preferred
-    entry, a row might have to move to a node that is free much later, and lose the node held for
-    it.
+    entry, a row might have to move to a node that is free much later, and lose the node that is
+    held for it.
     """
     times = sorted({entry[:2] for entries in fits for entry in entries})
 
@@ -346,7 +346,7 @@ def reserve_overdue(
     It gets a reservation at known ends, and holds nodes that may be free earlier: one for each
     kernel, and one more for each further ``max_skip_age`` that it waits, in case held nodes do not
     empty. It never gives up a held node for a known end, because new work could produce such an end
-    again and again. If other sessions hold all of its nodes, it comes after them.
+    again and again. If other sessions hold all of its nodes, its turn comes after theirs.
     """
     known = reserver.at_known_ends()
     patience = policy.max_skip_age

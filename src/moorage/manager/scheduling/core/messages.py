@@ -1,4 +1,4 @@
-"""Messages to people about refusals and unmet start conditions."""
+"""Messages for people about refusals and unmet start conditions."""
 
 from __future__ import annotations
 

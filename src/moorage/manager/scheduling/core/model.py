@@ -35,7 +35,7 @@ class Allocation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeviceState:
-    """One device of an agent; amounts in 1/1000 of it. An unhealthy device keeps its work and gets
+    """One device of an agent; amounts in 1/1000 of it. An unhealthy device keeps its work but gets
     no more.
 
     A MIG slice is a device in its own family (like ``cuda-1g10gb.device``) with ``quantum`` 1000,
@@ -56,7 +56,7 @@ class DeviceState:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """One live kernel on an agent: what it holds, when it ends, and whether it may be preempted."""
+    """A live kernel on an agent: what it holds, when it ends, and whether it may be preempted."""
 
     session_id: SessionId
     kernel_id: KernelId
@@ -129,7 +129,7 @@ class AgentState:
 
     An agent that is not ``available`` is silent, lost or not ready; one that is ``draining`` is
     cordoned or being emptied; on one that is ``fenced``, abandoned work may still use the devices.
-    None of these gets new work, but their capacity still distinguishes "not now" from "never".
+    None of these get new work, but their capacity still distinguishes "not now" from "never".
     """
 
     agent_id: AgentId

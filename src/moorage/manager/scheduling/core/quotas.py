@@ -176,7 +176,7 @@ class Quotas:
         self._charged.clear()
 
     def update(self, quotas: Iterable[Quota]) -> None:
-        """Add these quotas, or replace those of the same scope and name."""
+        """Add these quotas, or replace those with the same scope and name."""
         for quota in quotas:
             balance = self._balances.get((quota.scope, quota.name))
             if balance is None:

@@ -49,7 +49,7 @@ class RefusalKind(StrEnum):
     DRAINING = "draining"  # cordoned or draining
     FENCED = "fenced"  # abandoned work may still use its devices
     RUNTIME = "runtime"  # the agent does not offer the runtime
-    # the agent runs processes as its own user: only those of administrators
+    # the agent runs processes as its own user, so it accepts only administrators
     ISOLATION = "isolation"
     ENGINE = "engine"  # the agent does not offer the engine
     ARCH = "arch"  # another architecture
@@ -120,9 +120,9 @@ class HeldSession(NamedTuple):
     """A session that was not placed.
 
     ``attempted``: agents were considered for it. ``capacity``: an agent could take it if that agent
-    were empty, which counts as one retry. It is false when no agent accepts new work (all are
-    draining or unhealthy). ``blocked_by``: the session at which the pass ended before this one, or
-    whose reservation it would delay.
+    were empty, which counts as one retry; false when no agent accepts new work (all are draining or
+    unhealthy). ``blocked_by``: the session at which the pass ended before this one, or whose
+    reservation it would delay.
     """
 
     session_id: SessionId

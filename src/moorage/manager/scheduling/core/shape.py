@@ -55,8 +55,8 @@ class Shape:
 class OwnedShape:
     """Shape requested by one user in one project, which quotas distinguish. Interned like shapes.
 
-    ``node_seconds``: its maximum use of a site, if it is a job. ``system``: a system session, which
-    counts only against its own limit."""
+    ``node_seconds``: its maximum usage of a site, if it is a job. ``system``: a system session,
+    which counts only against its own limit."""
 
     user: str
     project: str

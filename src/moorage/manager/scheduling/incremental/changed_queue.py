@@ -1,5 +1,4 @@
-"""Changed queue: the sessions that one incremental pass examines, in order, without those that need
-no examination."""
+"""Changed queue: the sessions that an incremental pass has to examine, in order."""
 
 from __future__ import annotations
 
@@ -126,7 +125,7 @@ class ChangedQueue:
         return cursor
 
     def _after_hold(self, cursor: ShapeCursor, heap: list[_Entry]) -> bool:
-        """Move on from a session that was not placed. Returns whether guards refused it."""
+        """Move past a session that was not placed. Returns whether guards refused it."""
         hold = self._pass.holds.details[-1]
         if hold.unmet:
             self.over_quota.append(cursor.drop_owner())

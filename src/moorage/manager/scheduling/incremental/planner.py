@@ -158,7 +158,7 @@ class IncrementalPlanner:
         )
 
     def plan(self, now: int) -> Plan:
-        """Plan a pass. ``now``: Unix microseconds, not before that of the last call."""
+        """Plan a pass. ``now``: Unix microseconds, no earlier than in the last call."""
         self._now = now
         self._move_overdue(now)
         if not self.is_incremental:
@@ -244,7 +244,7 @@ class IncrementalPlanner:
     ) -> None:
         """Add holds for new sessions and for sessions over quota that the pass has skipped.
 
-        They get the hold of their equivalence class after the pass, or that of the condition that
+        They get their equivalence class's hold after the pass, or the hold for the condition that
         they wait for.
         """
         holds = scheduling_pass.holds
@@ -350,7 +350,7 @@ def _is_indexed(item: Pending) -> bool:
 
 
 def _same_node(old: AgentState, new: AgentState) -> bool:
-    """Whether they differ at most in free capacity and running work."""
+    """Whether they differ only in free capacity and running work, if at all."""
     return (
         old.packed.capacity == new.packed.capacity
         and old.packed.healthy == new.packed.healthy

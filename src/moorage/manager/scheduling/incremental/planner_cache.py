@@ -27,8 +27,8 @@ from moorage.manager.scheduling.placement.selector_plugin import Selector
 
 @dataclass(slots=True)
 class _CachedPlanner:
-    """Planner and the snapshot that it was last updated with. ``number``: that of its pending
-    sessions. ``agents_number``: that of its agents."""
+    """The planner and the snapshot that it was last updated with. ``number``: the snapshot number
+    of its pending sessions. ``agents_number``: the same for its agents."""
 
     policy: Policy
     selectors: Mapping[str, Selector]
@@ -164,5 +164,5 @@ class PlannerCache:
         return self._cached[group].pending
 
     def forget(self, group: str) -> None:
-        """Plan the group from scratch the next time, with a place or a hold for every session."""
+        """Plan the group from scratch next time, with a place or a hold for every session."""
         self._cached.pop(group, None)

@@ -73,7 +73,7 @@ class NodePool:
         return found
 
     def with_kernels(self, demand: Demand, kernels: int = 1) -> Demand:
-        """``demand``, with the number of kernels where that is limited."""
+        """``demand``, plus the number of kernels where that is limited."""
         return (*demand, (KERNELS, kernels)) if self.count_kernels else demand
 
     def candidates(self, item: Pending, demand: Demand) -> Iterator[NodeState]:
@@ -115,7 +115,7 @@ class NodePool:
         )
 
     def choose(self, item: Pending, demand: Demand) -> NodeState | None:
-        """Choose the unreserved node that takes ``demand`` of ``item``. Raises
+        """Choose the unreserved node that is to take ``demand`` of ``item``. Raises
         ``SelectorFailed``."""
         if self.fast_path and item.fast_path:
             return self.best(self.request(item.shape))
@@ -191,7 +191,7 @@ class NodePool:
         self._index.restore(node)
 
     def reset(self, node: NodeState, agent: AgentState) -> None:
-        """Take over a newer state of the agent, with unchanged capacity and constraints."""
+        """Adopt a newer state of the agent, with unchanged capacity and constraints."""
         self.version += 1
         node.reset(agent)
         self._index.update(node)

@@ -17,7 +17,7 @@ UNLIMITED = 2**62  # kernels
 
 
 class NodeState(FreeCapacity):
-    """Free capacity of one agent: that of the snapshot, less the allocations of this pass.
+    """Free capacity of one agent: the snapshot's free capacity, less this pass's allocations.
 
     ``rank``: its position among the agents of the group by id. ``planned``: the allocations of this
     pass, as (end in Unix microseconds or None, allocations). ``reserved``: it is reserved for the
@@ -64,8 +64,8 @@ class NodeState(FreeCapacity):
             self.writable_free()[KERNELS] = max(0, limit - agent.kernels)
 
     def reset(self, agent: AgentState) -> None:
-        """Discard the allocations of the pass and take over a newer state of the agent, with
-        unchanged capacity."""
+        """Discard the pass's allocations and adopt a newer state of the agent, with unchanged
+        capacity."""
         self.agent = agent
         self._device_families = agent.packed.device_families
         self._free_devices = None

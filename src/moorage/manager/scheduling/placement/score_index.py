@@ -225,7 +225,8 @@ class ScoreView:
             self._sort_outdated()
 
         kernels = demand[-1][1] if demand and demand[-1][0] == KERNELS else 0
-        # Complements: a node fits if each digit of its key is at most that of this number.
+        # For complements, a node fits if each digit of its key is at most the corresponding digit
+        # of this number.
         largest = self._all_max - packed | mask
         for segment in self.segments(shape, schedulable):
             start = 0 if self._dispersed else bisect_left(segment, packed)

@@ -45,7 +45,8 @@ class Placer:
         self._reserved = reserved
 
     def try_fast(self, item: Pending) -> Place | HoldDetails:
-        """Like ``try_any``, for most sessions of most groups: the best node by score takes it."""
+        """Like ``try_any``, for most sessions of most groups, which the best node by score
+        takes."""
         pool = self._pool
         request = pool.request(item.shape)
         known = self._refusals.find(item, request.demand)
@@ -116,7 +117,7 @@ class Placer:
         return self._on_reserved_nodes(item, known)
 
     def _refuse(self, item: Pending, demand: Demand) -> CachedRefusal:
-        """Record that no unreserved node takes it."""
+        """Record that no unreserved node can take it."""
         pool = self._pool
         shape = item.shape
         feasible = pool.feasible_set(shape.constraints)

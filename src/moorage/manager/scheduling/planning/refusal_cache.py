@@ -35,7 +35,7 @@ class CachedRefusal:
 
     ``details``: the hold if no reserved node is possible. ``is_capacity``: it was refused for lack
     of capacity. ``unchecked``: ranks of nodes that were reserved, and had enough free, when it was
-    refused: if one of them is not reserved any more, the refusal is void. ``guards_without_fit``:
+    refused: if one of them is no longer reserved, the refusal is void. ``guards_without_fit``:
     number of guards that protect nodes on which it does not fit at all. ``denied``: keyed by the
     guards for which it ends in time: the state of the reservations when the guards last denied it,
     and the session that they protect. ``pass_number``: the pass to which the last two belong.
@@ -94,7 +94,8 @@ class RefusalCache:
 
         # The smallest refused demands, by kind of session. No demand in a list dominates another.
         self._smallest: dict[object, list[tuple[Demand, Infeasibility]]] = {}
-        # Shapes that dominate none of the smallest demands, and how many had been added by then.
+        # Shapes that dominate none of the smallest demands, and how many demands had been added at
+        # that time.
         self._not_dominating: dict[Shape, int] = {}
         self._added = 0
         self.pass_number = 0
@@ -124,8 +125,8 @@ class RefusalCache:
         return None
 
     def add(self, item: Pending, demand: Demand, infeasibility: Infeasibility) -> CachedRefusal:
-        # With reserved nodes, a session's end matters as well as its size: larger requests must be
-        # examined themselves.
+        # With reserved nodes, a session's end matters as well as its size, so larger requests must
+        # be examined themselves.
         if infeasibility.has_reserved:
             return self._put(item, demand, infeasibility)
 
@@ -180,7 +181,8 @@ class RefusalCache:
 
         for shape in opened:
             refusal = self._invalidated[shape] = self._by_key.pop(shape)
-            # Unchecked nodes may also take it if they are not reserved any more: then any node may.
+            # Unchecked nodes may also take it if they are no longer reserved; in that case, any
+            # node may.
             if not refusal.unchecked:
                 self._only_changed.add(shape)
 
@@ -192,7 +194,7 @@ class RefusalCache:
         return opened
 
     def nodes_to_try(self, shape: Shape) -> list[NodeState] | None:
-        """The only nodes that may take the shape; None: any node may."""
+        """The only nodes that may take the shape; None means that any node may."""
         return self._changed_nodes if self._only_changed and shape in self._only_changed else None
 
     def restore(self, shape: Shape) -> CachedRefusal | None:

@@ -1,4 +1,4 @@
-"""Scheduling pass: each session of a queue gets a place or a hold, and blocked sessions get
+"""Scheduling pass: each session in a queue gets a place or a hold, and blocked sessions get
 reservations."""
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from moorage.manager.scheduling.planning.queue_head import QueueHead
 from moorage.manager.scheduling.planning.refusal_cache import RefusalCache
 from moorage.manager.scheduling.planning.reserved_nodes import ReservedNodes
 
-# Refusals that hold for all sessions of the same shape until the end of the pass.
+# Refusals that apply to all sessions of the same shape until the pass ends.
 _SHARED_REASONS = frozenset(
     {Reason.INSUFFICIENT_RESOURCES, Reason.NO_ELIGIBLE_AGENT, Reason.INFEASIBLE}
 )

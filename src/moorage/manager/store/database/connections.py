@@ -46,7 +46,7 @@ UNAVAILABLE = (
 _DIALECT = asyncpg_dialect()  # type: ignore[no-untyped-call]
 # Postgres itself cancels a statement after this time, even if nothing waits for it any longer.
 STATEMENT_TIMEOUT_S = 30.0
-# The client gives up later than the server, and closes the connection. Only this limit applies when
+# The client gives up later than the server and closes the connection. Only this limit applies when
 # the server does not answer at all, and to a commit that waits for a synchronous standby: Postgres
 # does not apply ``statement_timeout`` to that wait. The commit then exists on the primary, and may
 # be lost with it.

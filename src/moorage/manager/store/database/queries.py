@@ -4,8 +4,9 @@ file's unique name.
 A line ``-- include: NAME`` stands for the text of ``SUBJECT/sql/fragments/NAME.sql``, which several
 statements share.
 
-``:NAME``, as in ``status NOT IN (:TERMINAL)``, stands for a set of ``common/model/status.py``. Its
-members become literals, because Postgres cannot match a partial index to a parameter.
+``:NAME``, as in ``status NOT IN (:TERMINAL)``, stands for a set defined in
+``common/model/status.py``. Its members become literals, because Postgres cannot match a partial
+index to a parameter.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 asyncpg has codecs for built-in types but not for arrays of them: each connection queries the
 catalog for every combination of array types that occurs in a statement. The query takes Postgres 3
-to 5 ms, more than most statements of the store, and its answer never changes.
+to 5 ms, more than most of the store's statements, and its answer never changes.
 """
 
 from __future__ import annotations

@@ -41,8 +41,8 @@ def read_page(
     following: str | None,
     name: str = "name",
 ) -> Page[T]:
-    """Read a page of a listing, with the unreadable rows in addition to the others. ``name``: the
-    column by which people know a row."""
+    """Read a page of a listing, including its unreadable rows. ``name``: the column by which people
+    know a row."""
     shown = []
     unreadable = []
     for row in rows:

@@ -1,4 +1,4 @@
-"""Versions of resources that people edit: refuses a change that was based on another version."""
+"""Versions of resources that people edit: a change that was based on another version is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much data statements read: the age of reports, and the number of starts."""
+"""Windows on the data that statements read: the age of reports, and the number of starts."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from moorage.manager.store.groups.repository import GroupStore
 
 # A manager learns of changes immediately; this interval covers lost notifications.
 CACHED_S = 5.0
-# Number of rows of each kind that one statement moves to the current name.
+# How many rows of each kind one statement moves to the current name.
 BATCH = 1000
 # How often to attempt a rename that waits too long for another lock.
 ATTEMPTS = 3

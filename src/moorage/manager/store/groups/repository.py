@@ -79,7 +79,7 @@ class GroupStore:
     async def site(self, name: str) -> HpcOptions | None:
         """The site of a resource group of kind hpc; None for a group of another kind, or an unknown
         one. Cached, because every creation of a session needs it. Raises ``Conflict`` for a site
-        that this release does not know, because it cannot determine what runs there."""
+        that this release does not know, because it then cannot determine what runs there."""
         await self._refresh()
         if name in self._with_site and name not in self._sites:
             raise needs_newer("resource group", name, f"{NEEDS} to describe its site")

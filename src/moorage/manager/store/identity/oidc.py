@@ -26,7 +26,7 @@ class OidcStore:
         self._notifier = notifier
 
     async def identify(self, person: Person) -> str:
-        """Find the user of ``person``, with the roles that the rules give now; create one if a rule
+        """Find the user of ``person``, with the roles that the rules now give; create one if a rule
         matches.
 
         Raises ``SignInRefused``."""

@@ -42,7 +42,7 @@ class SecretStore:
 
     async def put(self, scope: Scope, name: str, value: str) -> SecretView:
         """Set a secret of the owner's project. Sessions that start later receive the new value;
-        proxies receive it immediately if it is the key of a provider.
+        proxies receive it immediately if it is a provider's key.
 
         Raises ``Conflict`` if the keyring lacks a key with which stored secrets are encrypted,
         because other managers could not read what this one encrypts.
@@ -118,7 +118,7 @@ class SecretStore:
     async def reseal(self, *, discard_unreadable: bool) -> tuple[int, list[str]]:
         """Encrypt every secret with the newest key. Returns the number of secrets, and those that
         were deleted because no key can decrypt them. Without ``discard_unreadable``, raises
-        ``ConfigError`` for such a secret."""
+        ``ConfigError`` for a secret that cannot be decrypted."""
         known = self._keyring.ids()
         missing = [key for key in await self._key_ids() if key not in known]
         if missing and not discard_unreadable:

@@ -23,7 +23,7 @@ _ENDED = (ObservedState.EXITED, ObservedState.GONE)
 
 
 class LostPlacements:
-    """``keep_unknown``: kernels that the database does not know run to their end, and their end
+    """``keep_unknown``: kernels that the database does not know run to completion, and how they end
     counts as a result."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Progress of programs in Postgres. It is shown to people; no decision depends on it."""
+"""Progress of programs in Postgres. It is only for display; no decision depends on it."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class LimitShareStore:
     ) -> dict[str, StoredShares]:
         """Replace the subjects' shares with those that ``decide`` returns.
 
-        Subjects that others keep changing simultaneously, and subjects that do not exist, are
+        Subjects that others keep changing at the same time, and subjects that do not exist, are
         missing from the result."""
         done: dict[str, StoredShares] = {}
         left = sorted(set(subjects))

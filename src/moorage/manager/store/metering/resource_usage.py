@@ -1,4 +1,4 @@
-"""Resource usage of kernels and agents in Postgres. It is shown to people; no decision depends on
+"""Resource usage of kernels and agents in Postgres. It is only for display; no decision depends on
 it."""
 
 from __future__ import annotations

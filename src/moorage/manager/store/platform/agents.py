@@ -159,7 +159,9 @@ class AgentStore:
             )
 
         sessions = {SessionId(session_id) for session_id in rows[0]["sessions"]}
-        self._notifier.notify_pending(sessions)  # some may have waited for the end of these kernels
+        self._notifier.notify_pending(
+            sessions
+        )  # some may have been waiting for these kernels to end
         self._notifier.notify_kernels(sessions)
         self._notifier.notify_routes(sessions)
         await self._announce_silent([AgentId(agent_id)])

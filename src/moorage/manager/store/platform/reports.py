@@ -83,8 +83,7 @@ class ReportStore:
         self._complete: dict[AgentId, tuple[float, int]] = {}
 
     async def apply(self, update: AgentUpdate) -> int:
-        """Apply an update. Returns the number of changed kernels. Repeating an update changes
-        nothing.
+        """Apply an update. Returns how many kernels changed. Repeating an update changes nothing.
 
         An update that is a ``contact`` has been stored when this returns. Raises ``ReportRefused``,
         and changes nothing, for a stream that does not represent its agent.
@@ -349,7 +348,7 @@ class ReportStore:
             return []
 
         seen = [change.observation for _, change in every]
-        # Once the end of a kernel is written, its agent may forget it, so that write must be
+        # Once a kernel's end is written, its agent may forget the kernel, so that write must be
         # durable. All other changes are reported again. Changes that the session controller derives
         # from them are written later, and durably. A crash of Postgres never loses an earlier
         # commit while keeping a later one.

@@ -1,7 +1,7 @@
 """Prepares a database that was restored to an older state, as described in ``sql/restored.sql``.
 
-A restored schema is marked until it is prepared: its revision has a suffix that no release knows,
-so no manager starts on it.
+A restored schema is marked until it is prepared: its revision has a suffix that no release
+recognizes, so no manager starts on it.
 """
 
 from __future__ import annotations

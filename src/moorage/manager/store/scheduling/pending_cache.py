@@ -39,10 +39,10 @@ _OLDEST = datetime.min.replace(tzinfo=UTC), SessionId("00000000-0000-0000-0000-0
 class _Queue:
     """``compared_at``: when a chunk was last compared (monotonic seconds). ``unseen``: the sessions
     that this round of comparisons has not met yet. ``begun_until``: sessions whose begin time had
-    passed by then, by the database's clock, are known. ``held_back``: sessions that wait for an
-    earlier attempt, which may end without a change of the session. ``blocks``: the same sessions,
-    for snapshots. ``touched``: sessions that changed here since the last use. ``number``: the
-    number of the last use.
+    passed by this time, by the database's clock, have been found. ``held_back``: sessions that wait
+    for an earlier attempt, which may end without a change of the session. ``blocks``: the same
+    sessions, for snapshots. ``touched``: sessions that changed here since the last use. ``number``:
+    the number of the last use.
     """
 
     sessions: dict[SessionId, Pending] = field(default_factory=dict)

@@ -55,8 +55,7 @@ class QuotaStore:
     async def page(
         self, scope: Scope, paging: Paging = FIRST, *, kind: QuotaScope | None = None
     ) -> resources.Page[resources.QuotaView]:
-        """Page of quotas that the caller may see: its own, and those of its projects and of
-        groups."""
+        """Page of quotas that the caller may see: its own, its projects' and those of groups."""
         args = None, None, scope.projects, scope.owner.user
         rows, following = await _LISTING.page(self._db, paging, *args, only={"scope": kind})
         return read_page(

@@ -162,8 +162,8 @@ class SchedulingStore:
         return self._agents.includes_running(group)
 
     async def place(self, places: Sequence[Place], term: int) -> int:
-        """Commit placements under the leader's term. A stale placement changes nothing. Returns the
-        number of applied ones."""
+        """Commit placements under the leader's term. A stale placement changes nothing. Returns how
+        many were applied."""
         self._held.note_placements([place.session_id for place in places], finished=False)
         results = await self._placements.submit_all([_Placement(place, term) for place in places])
         finished = [

@@ -2,5 +2,5 @@
 
 # The oldest schema that this release upgrades, which the first migration creates.
 OLDEST_SCHEMA = "202611272025"
-# A commit whose newest schema is that one. It contains the migrations that lead there.
+# A commit whose newest schema is this one. It contains the migrations that lead there.
 RELEASE_BEFORE = "fa770f84"

@@ -1,6 +1,6 @@
 """Compatibility of a schema with managers of earlier releases.
 
-The database stores it, because an earlier release cannot know the schemas that come after it.
+The database stores it, because an earlier release cannot know later schemas.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def let_lead(connection: Connection, since: str | None) -> Compatibility:
     """Allow managers that know the schema ``since`` to begin to lead; None allows all that may
     start.
 
-    Raises ``InvalidInput`` for an invalid schema, or one newer than that of the database."""
+    Raises ``InvalidInput`` for an invalid schema, or one newer than the database's."""
     current = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
     found = read(connection)
     if found is None or current is None:

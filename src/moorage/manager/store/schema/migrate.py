@@ -79,7 +79,8 @@ def _config() -> Config:
 
 
 def check_revision(found: str) -> None:
-    """Raise ``StartupError`` for a schema revision that this version does not know or upgrade."""
+    """Raise ``StartupError`` for a schema revision that this version does not know or cannot
+    upgrade."""
     if found.endswith(UNPREPARED):
         raise StartupError(
             "the restore of this database was not finished",

@@ -32,7 +32,7 @@ from moorage.manager.store.database.rows import Row
 from moorage.manager.store.database.unreadable import UnreadableRows, read_one
 from moorage.manager.store.sessions.rows import parse_spec, shown_spec
 
-# Creation time and id of a session: a sweep goes from the newest to the oldest.
+# Creation time and id of a session; a sweep runs from the newest session to the oldest.
 SweepCursor = tuple[datetime, SessionId]
 NEWEST: SweepCursor = (
     datetime.max.replace(tzinfo=UTC),

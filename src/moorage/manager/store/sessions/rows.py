@@ -114,7 +114,7 @@ def shown_spec(text: str) -> tuple[SessionSpec, str]:
         return known_part(SessionSpec, stored if isinstance(stored, dict) else {}, _UNKNOWN_SPEC)
 
 
-# Shown instead of a specification of which this release knows nothing.
+# Shown instead of a specification of which this release can read nothing.
 _UNKNOWN_SPEC = {"command": ["unknown"]}
 
 

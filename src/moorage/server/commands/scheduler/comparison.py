@@ -86,7 +86,7 @@ def save_plot(results: Mapping[str, SimulationResult], path: Path, resource: str
             next_step="pip install 'moorage[plot]'",
         ) from error
 
-    # A fixed salt and no date: the same results give the same file.
+    # With a fixed salt and no date, the same results produce the same file.
     with rc_context({"svg.hashsalt": "moorage"}):
         figure = Figure(figsize=(11, 4), layout="constrained")
         waits, use = figure.subplots(1, 2)

@@ -1,5 +1,5 @@
-"""The index by which managers of two releases before knew the sessions of sites goes: the one of
-today is ``sessions_of_site_jobs``."""
+"""Drops the index with which managers two releases ago found the sessions of sites: today's index is
+``sessions_of_site_jobs``."""
 
 from alembic import op
 
