@@ -38,8 +38,8 @@ def demo(
         logging.setup(loaded.settings.common.log_format, "warning", "up")
 
     with needs_extra("all"):
-        # The model's server runs in its own process. Imported here only to fail before anything
-        # starts.
+        # The model's server runs in its own process. It is imported here only so that a failure
+        # comes before anything starts.
         importlib.import_module("xllamacpp")
         from moorage.demo.run import run_demo
 

@@ -207,9 +207,9 @@ def _make_readable(embedding: Floats, output: Floats) -> None:
     """Set the logits so that words follow anything, full stops follow words, and the end follows
     full stops.
 
-    All other tokens are excluded: ``wall`` times the embedding's 6 is 20 to 40 nats, beyond any
-    usual temperature. The added constants make about one token in fifteen a full stop, and every
-    second full stop the last.
+    All other tokens are excluded: ``wall`` times the embedding's 6 is 20 to 40 nats, out of reach
+    at any usual temperature. The added constants make about one token in fifteen a full stop, and
+    every second full stop the last.
     """
     wall = 4.0
     ids = {token: number for number, token in enumerate(_vocabulary())}
@@ -220,7 +220,7 @@ def _make_readable(embedding: Floats, output: Floats) -> None:
     output[:, :RESERVED] = 0
     output[:, IS_TOKEN] = -wall
     output[words, IS_TOKEN] = wall
-    output[[stop, END], RESERVED:] = 0  # nothing random here: only the two sums below decide
+    output[[stop, END], RESERVED:] = 0  # nothing is random here: only the two sums below decide
     output[stop, IS_WORD] = 2 * wall + 0.85
     output[END, IS_STOP] = 2 * wall + 1.5
 

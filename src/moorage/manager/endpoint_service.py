@@ -301,7 +301,7 @@ def endpoint_view(record: EndpointRecord, now: datetime) -> EndpointView:
 
 
 def _why(snapshot: EndpointSnapshot, failed: ReplicaView | None) -> dict[str, Any]:
-    """Why the endpoint does not serve as desired. ``failed``: its last replica, if that failed."""
+    """Why the endpoint does not serve as desired. ``failed``: its last replica, if it failed."""
     if (stopped_by := snapshot.stopped_by) is not None:
         detail = (
             f"the budget of {stopped_by.budget} is exhausted until "

@@ -117,7 +117,7 @@ class Manager:
     ``published_link``: the address at which agents, proxies and other managers reach the links,
     ``api_socket`` (empty if there is none), ``dsn``, and ``first_key``: the first admin key in
     plain text if this start created it, otherwise None. Raises ``StartupError`` for a port in use,
-    ``ConfigError`` or ``StoreUnavailable`` for a wrong DSN.
+    and ``ConfigError`` or ``StoreUnavailable`` for a wrong DSN.
     """
 
     def __init__(

@@ -2,7 +2,7 @@
 
 The file has one key per line, the newest first: secrets are encrypted with the first key and
 decrypted with any. AES-256-GCM authenticates a secret together with its project and name, so that
-rows cannot be exchanged.
+rows cannot be swapped.
 """
 
 from __future__ import annotations

@@ -19,9 +19,9 @@ from moorage.manager.serving.snapshots import EndpointSnapshot, ReplicaSnapshot
 
 WAIT_S = 5.0
 _NEVER = datetime.max.replace(tzinfo=UTC)
-# Time for which a group counts as full after a replica has left it for another group.
+# How long a group counts as full after a replica has left it for another group.
 FULL_S = 300.0
-# Time that a replica must have served before it returns to a preferred group.
+# How long a replica must have served before it returns to a preferred group.
 SETTLED_S = 60.0
 
 

@@ -27,7 +27,7 @@ SHORT = 0.75
 
 
 def start_s(endpoint: EndpointSnapshot, group: str | None = None) -> float | None:
-    """Time from the creation of its replicas until they are ready, p90; None if unknown. ``group``:
+    """The p90 of the time from a replica's creation until it is ready; None if unknown. ``group``:
     the group in which they start."""
     history = endpoint.starts.get(group or "")
     if history is not None:
@@ -101,7 +101,7 @@ def _job_successor_due_at(
 
         ends_at = ready_at + timedelta(seconds=walltime_s - history.load_p90_s)
         # If a walltime consists mostly of loading and margin, each successor would be due
-        # immediately, without end.
+        # immediately, and so on endlessly.
         earliest_at += timedelta(seconds=spare_s)
     else:
         return None
@@ -110,8 +110,8 @@ def _job_successor_due_at(
 
 
 def served_s(r: ReplicaSnapshot, load_s: float) -> float:
-    """Minimum time that a job serves while queues stay as they were: its walltime without its
-    loading time and the time that it leaves to its successor."""
+    """Minimum time that a job serves if queues stay as they were: its walltime less its loading
+    time and the time that it leaves for its successor."""
     return r.successor_at * (r.walltime_s or 0.0) - load_s
 
 

@@ -1,4 +1,4 @@
-"""New work of an endpoint: whether a change of its specification lets it use more than before.
+"""New work of an endpoint: whether a change to its specification lets it use more than before.
 Pure."""
 
 from __future__ import annotations

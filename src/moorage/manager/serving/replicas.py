@@ -30,10 +30,10 @@ FAILURES_MAX = 5
 STABLE_S = 60.0
 # An unhealthy replica whose replacement finds no place is stopped after this time, to make room.
 UNHEALTHY_S = 120.0
-# Failures of the node, not of the replica: replaced without a backoff.
+# Failures of the node, not of the replica. Such replicas are replaced without a backoff.
 _NODE_FAILURES = frozenset({Reason.AGENT_LOST, Reason.AGENT_SHUTDOWN, Reason.KERNEL_GONE})
 # Replicas that leave for one of these reasons count against ``max_surge``. The others are replaced
-# immediately: they cannot wait.
+# immediately, because they cannot wait.
 BY_CHOICE = frozenset({Reason.REVISION_REPLACED, Reason.SCALED_DOWN, Reason.BUDGET_EXHAUSTED})
 # A draining replica whose requests neither a proxy nor its engine reports is stopped after this
 # time, in which the proxies learn that it is draining. Its engine then finishes its requests within
@@ -101,7 +101,7 @@ def _is_node_failure(r: ReplicaSnapshot) -> bool:
 
 
 def plan_replicas(endpoint: EndpointSnapshot, now: datetime) -> ReplicaPlan:
-    """Plan the steps towards the endpoint's desired number of replicas of its current revision."""
+    """Plan the steps towards the endpoint's desired number of replicas in its current revision."""
     live = [
         r
         for r in endpoint.replicas

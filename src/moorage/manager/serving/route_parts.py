@@ -40,7 +40,7 @@ class RouteChanges:
         return bool(self.parts or self.removed)
 
     def message(self, generation: int, base: int) -> bytes:
-        """Message for a proxy that has the table of generation ``base``."""
+        """The message for a proxy that has the table with generation ``base``."""
         head = routes_pb2.RouteTable(generation=generation, base=base)
         for field, key in self.removed:
             getattr(head, f"removed_{field}").append(key)
@@ -51,12 +51,12 @@ class RouteParts:
     """The newest table."""
 
     def __init__(self) -> None:
-        # By field: each part with its encoding.
+        # By field: each part, with its encoding.
         self._parts: dict[str, dict[str, tuple[object, bytes]]] = {field: {} for field in _IDENTITY}
         self._last = _EMPTY
 
     def message(self, generation: int) -> bytes:
-        """Message with the whole table."""
+        """The message with the whole table."""
         head = routes_pb2.RouteTable(generation=generation)
         return head.SerializeToString() + self.encoded()
 
@@ -83,7 +83,7 @@ class RouteParts:
         return RouteChanges(changed, removed)
 
     def update(self, table: RouteTable) -> RouteChanges:
-        """Replace the table. ``table``: the whole table now."""
+        """Replace the table. ``table``: the whole new table."""
         last = self._last
         self._last = table
         changed: dict[PartKey, bytes] = {}

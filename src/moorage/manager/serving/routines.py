@@ -76,13 +76,13 @@ class Note:
 
 
 class Intents:
-    """Actions that a routine requests. ``asked`` is read when the routine has returned."""
+    """Actions that a routine requests. ``asked`` is read once the routine has returned."""
 
     def __init__(self) -> None:
         self.asked: list[ScaleEndpoint | DrainReplica | Note] = []
 
     def scale(self, endpoint: EndpointInfo, replicas: int, why: str) -> None:
-        """Set the desired number, within the limits of its autoscaling. It is recorded as a scaling
+        """Set the desired number, within its autoscaling limits. It is recorded as a scaling
         decision, from which autoscaling continues."""
         self.asked.append(ScaleEndpoint(endpoint, replicas, why))
 

@@ -17,8 +17,8 @@ from moorage.manager.identity.keys import NOBODY, Owner
 
 @dataclass(frozen=True, slots=True)
 class EngineLoad:
-    """Requests in one engine, as the engine counts them. ``kv_cache``: use from 0 to 1; None if not
-    reported."""
+    """Requests in one engine, as the engine counts them. ``kv_cache``: usage from 0 to 1; None if
+    not reported."""
 
     running: int = 0
     waiting: int = 0
@@ -31,7 +31,7 @@ class ReplicaSnapshot:
     is given up. ``agent_drained``: the agent is being drained, so this replica is stopped once its
     replacement is ready. ``unhealthy_since``: its engine does not answer health checks; it gets no
     requests. ``kept_until``: it is unreachable, and is not replaced for that reason before this
-    time. ``failing_since``: according to the proxies it fails all requests. They prefer other
+    time. ``failing_since``: according to the proxies, it fails all requests. They prefer other
     replicas, and use it only if there is no other.
 
     ``draining_since``: it gets no new requests, and stops once it has finished its last one, for
@@ -82,8 +82,8 @@ class ReplicaSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class StartHistory:
-    """Waiting times of jobs in the queue of a resource group's site, and loading times of the jobs
-    of one endpoint: the latest ``starts`` of them."""
+    """How long jobs waited in the queue of a resource group's site, and how long one endpoint's
+    jobs took to load, over the latest ``starts`` of them."""
 
     starts: int
     queue_p50_s: float
@@ -126,8 +126,8 @@ class BudgetStop:
 
 @dataclass(frozen=True, slots=True)
 class EndpointSnapshot:
-    """``revision``: the one that all replicas should have. ``proven``: all replicas have been of
-    this revision and ready at the same time. ``fallback``: the revision that was served before.
+    """``revision``: the one that all replicas should have. ``proven``: all replicas have had this
+    revision and been ready at the same time. ``fallback``: the revision that was served before.
 
     ``waiting``: requests that the proxies hold because no replica is ready. ``stable``: set if
     ``revision`` is a canary, which gets a share of the requests; None if it replaces all others.
@@ -141,7 +141,7 @@ class EndpointSnapshot:
     wanted: int
     changed_at: datetime
     deleted: bool
-    # newest first: live ones, and the last ended
+    # newest first: live ones, and those that ended last
     replicas: tuple[ReplicaSnapshot, ...] = field(default=())
     owner: Owner = NOBODY
     revision: int = 1
@@ -155,8 +155,8 @@ class EndpointSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class LoadSample:
-    """Load of one endpoint at one moment. ``waiting``: requests in the queues of its engines.
-    ``held``: requests that the proxies hold. ``kv_cache``: mean use over the replicas that report
+    """An endpoint's load at one moment. ``waiting``: requests in the queues of its engines.
+    ``held``: requests that the proxies hold. ``kv_cache``: mean usage over the replicas that report
     it. ``first_token_s``: p90; None without requests. ``idle_s``: since the last request, as far as
     all proxies know; None if they do not report, so that nothing is known. ``ready``: replicas that
     serve."""
@@ -174,7 +174,7 @@ class LoadSample:
 
 @dataclass(frozen=True, slots=True)
 class AutoscaleDecision:
-    """Decision of autoscaling. ``replicas``: the desired number from now on. ``rule``: the rule
+    """An autoscaling decision. ``replicas``: the desired number from now on. ``rule``: the rule
     that decided; empty if the number stays. ``look_at``: when the next decision may differ even if
     the load stays the same."""
 

@@ -53,7 +53,7 @@ def endpoint_status(endpoint: EndpointSnapshot) -> EndpointStatus:
 def rollout_state(endpoint: EndpointSnapshot, rolled_back: int | None) -> RolloutState:
     """Rollout state. ``rolled_back``: the revision whose failure returned the endpoint to this one.
 
-    waiting: no replica runs, so it is unknown whether the revision works."""
+    waiting: no replica is running, so it is unknown whether the revision works."""
     if rolled_back is not None:
         return "failed"
     if endpoint.stable is not None and endpoint.wanted:

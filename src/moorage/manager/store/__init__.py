@@ -1,5 +1,5 @@
-"""Store: all SQL of the manager. It reads and writes rows and makes no decisions; the statements of
-a subject are in its ``sql/``.
+"""Store: all of the manager's SQL. It reads and writes rows and makes no decisions; each subject's
+statements are in its ``sql/``.
 
 Constraints are in the migrations. A device cannot be allocated twice because ``session_place.sql``
 would violate ``used_within_capacity``; the batch writer then retries the items of that batch

@@ -54,7 +54,7 @@ def known_releases(node: NodeState, now: int) -> list[Release]:
 def earliest_fit(
     node: NodeState, demands: tuple[Demand, ...], fraction: str, now: int, *, before: int | None
 ) -> int | None:
-    """Time from which ``demands`` fit on ``node`` together (Unix microseconds, not before ``now``).
+    """Time from which ``demands`` all fit on ``node`` (Unix microseconds, not before ``now``).
 
     None if unknown, or not earlier than ``before``.
     """
@@ -66,7 +66,7 @@ def earliest_fit(
             node, demands, fraction=fraction, releases=known_releases(node, now), before=before
         )
 
-    # One kernel on a node that this pass has not touched: the agent's own timeline answers.
+    # For one kernel on a node that this pass has not touched, the agent's own timeline suffices.
     (demand,) = demands
     for at, free in _free_timeline(node.agent):
         if before is not None and max(at, now) >= before:
@@ -80,8 +80,8 @@ def earliest_fit(
 def assumed_fit(
     node: NodeState, demands: tuple[Demand, ...], fraction: str, now: int
 ) -> int | None:
-    """Time from which ``demands`` fit on ``node`` together, with assumed ends where ends are
-    unknown. It is usually in the past, and None if they do not fit before services have ended.
+    """Time from which ``demands`` all fit on ``node``, with assumed ends where ends are unknown. It
+    is usually in the past, and None if they do not fit before services have ended.
 
     It gets no later while nothing new starts there, even once the node is empty (``FREE``), so a
     caller that orders nodes by it keeps the nodes that it has held free.
@@ -106,7 +106,7 @@ def assumed_fit(
 
 
 def assumed_key(at: int, rank: int, since: int) -> tuple[bool, int, int]:
-    """Sort key of nodes by ``assumed_fit``. Nodes whose work had been running for very long at
+    """Sort key for nodes, by ``assumed_fit``. Nodes whose work had been running for very long at
     ``since`` come last, because it may never end.
 
     ``since`` stays the same while a session waits; otherwise a held node would lose its place once

@@ -72,7 +72,7 @@ class EarliestFitIndex:
         self._nodes = nodes
         self._assumed = assumed
         self._tables: dict[Shape, _ShapeTable] = {}
-        self._log: list[int] = []  # rank of the agent for each of its changes
+        self._log: list[int] = []  # the agent's rank, once for each change
 
         # The first release on each node. A request that does not fit now cannot fit before it.
         self._first_release = [_first_end(node) for node in nodes]

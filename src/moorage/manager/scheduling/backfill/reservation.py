@@ -34,7 +34,7 @@ from moorage.manager.scheduling.placement.node_state import NodeState
 
 GuardedReservation = tuple[Reservation, list[ReservationGuard]]
 GuardsOf = Mapping[int, Sequence[ReservationGuard]]  # by the rank of their node
-# The kernels that one node of the reservation must hold: all of them, or one.
+# The kernels that one node of the reservation must hold: either all of them or one.
 Part = tuple[Demand, ...]
 # Sort key by time: whether it comes last, the time, the node's rank.
 _Fit = tuple[bool, int, int]
@@ -184,7 +184,7 @@ class Reserver:
         return best
 
     def _earliest_match(self) -> tuple[int, list[NodeState]] | None:
-        """The first time at which each kernel has its own node, and these nodes."""
+        """The first time at which each kernel has its own node, and those nodes."""
         fits: dict[Part, list[_Fit]] = {}
         for part in set(self._parts):
             found = [
@@ -274,7 +274,7 @@ class Reserver:
         return len(known) < len(guards), max(known, default=0), node.rank
 
     def _latest_start(self, node: NodeState) -> int | None:
-        """When the sessions for which the node is reserved have started."""
+        """The time at which the sessions for which the node is reserved will have started."""
         unknown, latest, _ = self._reserved_until(node)
         return None if unknown or not latest else latest
 
@@ -282,7 +282,8 @@ class Reserver:
         starts_at = self._latest_start(node)
         left = node.copy() if starts_at is None else capacity_at(node, starts_at, self._now)
 
-        # A session may have the node both at a known end and on hold, for another of its kernels.
+        # A session may have the node reserved at a known end and also held for another of its
+        # kernels.
         needs: dict[SessionId, Part] = {}
         for guard in self._guards_of.get(node.rank, ()):
             needs[guard.session_id] = max(guard.demands, needs.get(guard.session_id, ()))
@@ -312,7 +313,7 @@ class Reserver:
 
 
 def _match_first(fits: Sequence[Sequence[_Fit]]) -> tuple[int, list[int]] | None:
-    """The first time by which each row has an entry with a distinct rank, and these ranks.
+    """The first time by which each row has an entry with a distinct rank, and those ranks.
 
     The time gets no later while no entry does, so nodes stay held: if each row took its preferred
     entry, a row might have to move to a node that is free much later, and lose the node that is

@@ -11,7 +11,7 @@ from moorage.manager.scheduling.placement.node_state import NodeState
 
 
 class ReservationGuard:
-    """Protects the part of a reservation on one node.
+    """Protects the part of a reservation that is on one node.
 
     ``starts_at``: when the session starts (Unix microseconds), None if unknown. ``demands``: its
     needs on the node. ``capacity_at_start`` returns the capacity that will be free there at

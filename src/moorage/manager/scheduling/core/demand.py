@@ -43,7 +43,8 @@ def in_shares(slots: Mapping[str, int]) -> dict[str, int]:
 
 
 def demand_of(slots: Mapping[str, int]) -> Demand:
-    """The demand of one kernel. Zeros are dropped: an agent without the slot satisfies them."""
+    """The demand of one kernel. Zeros are dropped, because an agent without the slot satisfies
+    them."""
     return _demand(tuple(slots.items()))
 
 

@@ -35,8 +35,8 @@ class Allocation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeviceState:
-    """One device of an agent; amounts in 1/1000 of it. An unhealthy device keeps its work but gets
-    no more.
+    """One device of an agent; amounts are in thousandths. An unhealthy device keeps its work but
+    gets no more.
 
     A MIG slice is a device in its own family (like ``cuda-1g10gb.device``) with ``quantum`` 1000,
     so it is allocated whole; ``parent`` names the device that it is a slice of.
@@ -95,7 +95,8 @@ class DeviceFamily(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CapacityClass:
-    """Agents with equal total capacity. Interned and compared by identity, like shapes."""
+    """The class of agents with equal total capacity. Interned and compared by identity, like
+    shapes."""
 
     capacity: tuple[tuple[str, int], ...]
 
@@ -110,7 +111,7 @@ class PackedCapacity:
     """Resources of an agent as one number per slot; device families as <family>.shares (see
     ``demand``)."""
 
-    free: dict[str, int]  # shared with node states: never modify it
+    free: dict[str, int]  # shared with node states, so never modify it
     capacity: dict[str, int]
     # ``capacity`` without unhealthy devices: the free amounts once all work has ended. The same
     # object if all are healthy.
@@ -148,9 +149,9 @@ class AgentState:
     labels: Mapping[str, str] = field(default_factory=dict)
     max_kernels: int | None = None  # None means no limit
     kernels: int = 0  # live kernels
-    running: tuple[Running, ...] = ()  # the live kernels where details are known; in any order
+    running: tuple[Running, ...] = ()  # the live kernels, where details are known, in any order
     packed: PackedCapacity = field(init=False, repr=False, compare=False)
-    # Free capacity after each end, by known ends and by assumed ones too. Caches of
+    # Free capacity after each end, by known ends and by assumed ones. Caches of
     # ``backfill.earliest_fit``, filled on first use; they are derived from fields that never
     # change, so they need no invalidation.
     free_timeline: list[tuple[int, Mapping[str, int]]] | None = field(
@@ -174,7 +175,7 @@ def _natural_order(device: DeviceState) -> tuple[int, str]:
 
 
 def _pack(agent: AgentState) -> PackedCapacity:
-    # Free capacity is negative when an agent's capacity shrank under running work.
+    # Free capacity is negative if an agent's capacity has shrunk while work is running.
     free = {slot: min(max(0, amount), MAX_AMOUNT) for slot, amount in agent.free.items()}
     capacity = dict(agent.capacity)
     by_family: dict[str, list[DeviceState]] = {}
@@ -256,7 +257,7 @@ class Pending:
     bypassed: int = 0  # how often another session started before it while it was the blocked head
     # when it last entered the queue; 0 means when it was created
     waiting_since: int = 0
-    node_seconds: int = 0  # for a job of a site: its maximum use, nodes times walltime
+    node_seconds: int = 0  # for a site job: its maximum usage, nodes times walltime
     # Derived once, because a session is considered in many passes.
     shape: Shape = field(init=False, repr=False, compare=False)
     # priority, age, id
@@ -293,7 +294,7 @@ class Pending:
         )
         put(self, "owned_shape", owned_shape)
 
-        # One int object per priority: tuple comparison skips equal elements by identity first.
+        # One int object per priority, because tuple comparison checks elements for identity first.
         priority = (
             _NEGATED_PRIORITIES[self.priority] if 0 <= self.priority <= 100 else -self.priority
         )
@@ -327,7 +328,7 @@ class Quota:
     sessions: int | None = None
     running: int = 0  # sessions that count against it
     # The parts of ``used`` and ``running`` in other resource groups. Planning does not need them,
-    # replay does.
+    # but replay does.
     used_elsewhere: Mapping[str, int] = field(default_factory=dict)
     running_elsewhere: int = 0
     # Limit on what site jobs use in a month; None means no limit.

@@ -173,13 +173,13 @@ def schedulable_capacity(agents: Iterable[AgentState]) -> dict[str, int]:
 
 
 def usage_by_owner(agents: Iterable[AgentState], share_by: str) -> dict[str, dict[str, int]]:
-    """Resources held by each owner's running kernels."""
+    """The resources that each owner's running kernels hold."""
     usage: dict[str, dict[str, int]] = {}
     for agent in agents:
         for running in agent.running:
             used = usage.setdefault(running.project if share_by == "project" else running.user, {})
             for allocation in running.allocations:
-                # The amount of a device is already in shares.
+                # A device's amount is already in shares.
                 device = allocation.device_id
                 slot = allocation.slot.replace(".device", ".shares") if device else allocation.slot
                 used[slot] = used.get(slot, 0) + allocation.amount

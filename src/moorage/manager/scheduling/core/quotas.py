@@ -65,7 +65,7 @@ class QuotaBalance:
         self.reset(quota)
 
     def reset(self, quota: Quota) -> bool:
-        """Replace the quota or its use. Returns whether it limits the same slots as before."""
+        """Replace the quota or its usage. Returns whether it limits the same slots as before."""
         before = self.limited
         self.quota = quota
         others = quota.sessions is not None, quota.node_seconds is not None
@@ -158,7 +158,7 @@ class Quotas:
         return ()
 
     def charge(self, item: Pending) -> Charges:
-        """Charge a placement. Returns the quotas that have less left now."""
+        """Charge a placement. Returns the quotas that now have less left."""
         charges = self.charges(item.owned_shape)
         if charges:
             self._charged.append(item.owned_shape)

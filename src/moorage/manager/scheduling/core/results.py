@@ -73,7 +73,7 @@ class Refusal:
     ``slot``.
 
     For RUNTIME, ENGINE, ARCH and LABELS, ``slot`` names the missing property; for RESERVED, the
-    session that holds the reservation; for SELECTOR, the failure. For KERNELS ``available`` is the
+    session that holds the reservation; for SELECTOR, the failure. For KERNELS, ``available`` is the
     limit. ``best`` is the agent that has the most (CAPACITY, UNHEALTHY and NEVER; the smallest id
     among equals).
     """
@@ -103,7 +103,7 @@ class UnmetKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class UnmetCondition:
-    """Predicate that a session does not meet. A hold lists all of them."""
+    """A predicate that a session does not meet. A hold lists all of them."""
 
     kind: UnmetKind
     names: tuple[str, ...] = ()
@@ -216,7 +216,7 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """Running session whose kernels are all stopped so that ``for_session`` can start."""
+    """A running session whose kernels are all stopped so that ``for_session`` can start."""
 
     session_id: SessionId
     for_session: SessionId
@@ -234,5 +234,5 @@ class Plan:
     victims: tuple[Victim, ...] = ()
     # Round-robin cursors that moved, by architecture.
     cursors: Mapping[str, AgentId] = field(default_factory=dict)
-    # New values of ``Pending.bypassed`` that grew.
+    # The values of ``Pending.bypassed`` that have grown.
     bypasses: Mapping[SessionId, int] = field(default_factory=dict)

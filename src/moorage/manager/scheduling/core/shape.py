@@ -4,8 +4,8 @@ Sessions that arrive in large numbers have few distinct shapes, so the planner k
 intermediate results by shape. Shapes are interned: ``shape_of`` returns the same object for equal
 arguments as long as its cache holds them, and shapes compare and hash by identity, which costs
 nothing however large they are. An evicted shape is created again as another object; the planner
-then computes its results once more, and they are the same. So caches keyed by shape may miss, but
-are never wrong.
+then computes its results again, and they are the same. So caches keyed by shape may miss, but are
+never wrong.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class ChangedQueue:
     Merges two heaps of shape queues by their next session. ``_open_heap``: shapes that may be
     placed. ``_blocked_heap``: shapes that capacity refused, needed only until enough overdue
     sessions have reservations and the pass has a head: the first refused session that is not
-    overdue. ``individual``: by key, the sessions that share no answer with others; each is
+    overdue. ``individual``: by key, the sessions whose outcome no other session shares; each is
     examined.
     """
 
@@ -64,7 +64,7 @@ class ChangedQueue:
         self._next_head = 0  # position in the index's heads, for ``_find_blocked``
         self._was_placed = False
 
-        # Owner queues over quota, from the first refused session on.
+        # Owner queues that are over quota, from the first refused session on.
         self.over_quota: list[tuple[OwnerQueue, list[Pending]]] = []
 
     def placed(self, item: Pending) -> None:

@@ -2,7 +2,7 @@
 
 Its plans equal those of ``plan`` (``tests/model/test_planner.py`` compares every step of random
 histories). It does not reexamine sessions that were refused for lack of capacity: they stay refused
-until an agent changes so that they fit on it. Of ten thousand pending sessions, it examines those
+until they fit on an agent that has changed. Of ten thousand pending sessions, it examines those
 that an agent with new capacity could take, and the first of the others, which is entitled to a
 reservation.
 
@@ -105,8 +105,8 @@ class IncrementalPlanner:
         longer pending."""
         pending = list(pending)
 
-        # All removals first: removing from an owner queue after additions to it would sort it each
-        # time.
+        # All removals come first: removing from an owner queue after additions to it would sort it
+        # each time.
         for item in pending:
             if item.session_id in self._pending:
                 self._forget(item.session_id)
@@ -197,8 +197,8 @@ class IncrementalPlanner:
         them if necessary."""
         pool = self._pool
 
-        # Whether a fraction fits there depends on single devices, which the refusal cache does not
-        # track.
+        # Whether a fraction fits there depends on individual devices, which the refusal cache does
+        # not track.
         if pool is None or pool.quantized:
             pool = NodePool(self._agents.values(), self._policy)
             self._pool = pool

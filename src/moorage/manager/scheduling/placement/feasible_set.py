@@ -1,4 +1,4 @@
-"""Feasible sets: the agents that satisfy the constraints of a shape, and the reasons why agents
+"""Feasible sets: the agents that satisfy the constraints of a shape, and the reasons that agents
 refuse a request."""
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class FeasibleSet:
         runtime, engine, arch, labels, self.direct = constraints
         for node in nodes:
             agent = node.agent
-            # The common case without a call.
+            # The common case, without a call.
             if runtime in agent.runtimes and engine in agent.engines and not arch and not labels:
                 self.nodes.append(node)
                 continue
@@ -214,7 +214,7 @@ class Infeasibility:
         wants_room = self.reason is Reason.INSUFFICIENT_RESOURCES
         for index, node in enumerate(self.candidates):
             if node.fits_when_empty(demand) if wants_room else node.could_ever_fit(demand):
-                # Move to front: the next call finds it immediately.
+                # Moved to the front, so that the next call finds it immediately.
                 self.candidates[0], self.candidates[index] = node, self.candidates[0]
                 return True
 
@@ -287,7 +287,7 @@ def diagnose(
 def _count_short_of_capacity(
     counts: RefusalCounts, node_class: NodeClass, demand: Demand, version: int
 ) -> None:
-    """Count for each node the first slot of which it has too little free.
+    """For each node, count the first slot of which it has too little free.
 
     The hot part of ``diagnose``: works on one list of integers per slot instead of node by node.
     """

@@ -23,9 +23,9 @@ class FreeCapacity:
 
     ``free`` belongs to the agent's ``PackedCapacity`` until the first write: most plans allocate
     nothing on most agents, so these need no copy. Read it directly, write it only through
-    ``writable_free``. ``free_shared`` states whether it is still the agent's. For the same reason
-    the free amounts of single devices are materialized on first use. Invariant: ``free[family] ==
-    free_devices[family].packed()``.
+    ``writable_free``. ``free_shared`` states whether it is still the agent's. For the same reason,
+    the free amounts of individual devices are materialized on first use. Invariant: ``free[family]
+    == free_devices[family].packed()``.
     """
 
     __slots__ = ("_device_families", "_free_devices", "families", "free", "free_shared")
@@ -63,13 +63,13 @@ class FreeCapacity:
         return True
 
     def fits_all(self, demands: tuple[Demand, ...], fraction: str) -> bool:
-        """Whether all of ``demands`` fit together."""
+        """Whether all of ``demands`` fit at the same time."""
         if len(demands) == 1:
             return self.fits(demands[0])
         return self.select_all(demands, fraction) is not None
 
     def select(self, demand: Demand, fraction: str) -> Allocations:
-        """Result of ``allocate``, without allocating it."""
+        """The result of ``allocate``, without allocating anything."""
         return self._choose(demand, fraction, False)
 
     def allocate(self, demand: Demand, fraction: str) -> Allocations:
@@ -111,7 +111,7 @@ class FreeCapacity:
             free[slot] = max(0, free.get(slot, 0) - amount)
 
     def deduct(self, allocations: Allocations, kernels: int = 1) -> None:
-        """Take these allocations, of ``kernels`` kernels."""
+        """Take these allocations, which belong to ``kernels`` kernels."""
         self._apply(allocations, -1, kernels)
 
     def release(self, allocations: Allocations, kernels: int = 1) -> None:

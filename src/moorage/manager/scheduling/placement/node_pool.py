@@ -22,9 +22,9 @@ from moorage.manager.scheduling.placement.selector_plugin import Candidate, Sele
 class NodePool:
     """``nodes`` are sorted by agent id; a node's ``rank`` is its index.
 
-    ``count_kernels``: an agent limits its number of kernels, so demands include it. ``quantized``:
-    an agent restricts the fractions of its devices. ``version`` grows with every change of free
-    capacity. ``allocated_nodes``: nodes on which this pass has allocated something.
+    ``count_kernels``: some agent limits its number of kernels, so demands include it.
+    ``quantized``: some agent restricts the fractions of its devices. ``version`` grows with every
+    change of free capacity. ``allocated_nodes``: nodes on which this pass has allocated something.
     """
 
     def __init__(

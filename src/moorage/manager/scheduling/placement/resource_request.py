@@ -1,4 +1,4 @@
-"""Resource requests: a shape prepared for one node pool, once for all sessions of that shape."""
+"""Resource requests: a shape prepared for one node pool, once for all sessions with that shape."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ class ResourceRequest:
         """Like ``node.allocate(demand)``, which must fit, but with less work per call.
 
         Also returns whether the node's score key decreases by exactly ``packed``. This is the case
-        if only scalar slots and entirely used devices were taken: a device with something left
-        changes the packed capacity of its family by another amount.
+        if only scalar slots and entirely used devices were taken: a partly used device changes its
+        family's packed capacity by another amount.
         """
         free = node.writable_free()
         requested = self._devices

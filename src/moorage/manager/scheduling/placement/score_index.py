@@ -13,7 +13,7 @@ nodes as tuples of amounts would, and one subtraction computes all digits of a d
 * Skip. A node that fits has a key at least as large as the packed request, so bisection finds the
   first candidate of a sorted list.
 * Update. Allocating scalar slots and whole devices subtracts the packed request from the key. Other
-  views only record the node, and sort it again at their next search.
+  views only record the node, and sort it again on their next search.
 
 ``dispersed`` stores complements (``MAX_AMOUNT`` minus what is free), so that the node with the most
 free capacity comes first, except for unrequested devices. ``tests/model/test_score_index.py``
@@ -242,7 +242,7 @@ class ScoreView:
                         yield node
 
     def subtract(self, rank: int, packed: int) -> None:
-        """Note an allocation that changed the key of this node by exactly ``packed``."""
+        """Record an allocation that changed this node's key by exactly ``packed``."""
         if rank not in self.outdated:
             old = self._keys[rank]
             self._move(rank, old + packed if self._dispersed else old - packed)
@@ -302,7 +302,7 @@ class ScoreView:
         segment = self._segments.get(ranks)
         if segment is None:
             segment = self._segments[ranks] = []
-            # Most nodes are in the same segments: they share one tuple.
+            # Most nodes are in the same segments, so they share one tuple.
             before: tuple[Segment, ...] = ()
             after: tuple[Segment, ...] = (segment,)
             for rank in ranks:

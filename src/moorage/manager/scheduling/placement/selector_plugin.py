@@ -15,7 +15,7 @@ from moorage.manager.scheduling.core.model import AgentState, Pending
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Agent on which the session fits, with its free amount of each slot at this point of the
+    """Agent on which the session fits, with its free amount of each slot at this point in the
     plan."""
 
     agent: AgentState
@@ -68,8 +68,8 @@ def select_agent(
 
 
 def _bounded(selector: Selector, candidates: Sequence[Candidate], item: Pending) -> AgentId | None:
-    """Run the selector under a trace function that counts lines: the planner cannot be interrupted
-    by a timer."""
+    """Run the selector under a trace function that counts lines, because a timer cannot interrupt
+    the planner."""
     remaining = MAX_LINES
 
     def count(_frame: FrameType, event: str, _arg: Any) -> Any:

@@ -58,7 +58,7 @@ class BlockedSessions:
         return found
 
     def blocks_nobody(self, shape: Shape) -> bool:
-        """Whether unconstrained sessions of this shape have turned out not to be helpable."""
+        """Whether it has turned out that unconstrained sessions of this shape cannot be helped."""
         return self._can_be_helped.get((shape, _ANY_AGENT, _ANY_AGENT)) is False
 
     @property

@@ -14,8 +14,8 @@ class HoldCache:
     """The holds of one pass that other sessions share.
 
     ``of_class``: holds by equivalence class. A pass consults it for each session, so that most of
-    ten thousand sessions cost one dictionary look-up. The key None, of sessions with constraints,
-    is never present.
+    ten thousand sessions cost one dictionary look-up. The key None, which sessions with constraints
+    have, is never present.
 
     Two events void a hold: a new reservation (``clear``), and a charge to a quota that applies
     to the class (``charge`` drops its classes, because a hold reports how much of a quota is used).
@@ -30,8 +30,8 @@ class HoldCache:
         self._of_shape: dict[Shape, HoldDetails] = {}  # for sessions within their quotas
         self._of_overdue: dict[Shape, HoldDetails] = {}  # the same for overdue sessions
 
-        # The classes to drop from ``of_class`` when a quota is charged. ``_unindexed`` ones are
-        # not in it yet: a pass that places nothing never needs it.
+        # The classes to drop from ``of_class`` when a quota is charged. ``_unindexed`` ones are not
+        # in it yet: a pass that places nothing never needs this index.
         self._classes_of_quota: dict[QuotaBalance, list[OwnedShape]] = {}
         self._unindexed: list[OwnedShape] = []
 

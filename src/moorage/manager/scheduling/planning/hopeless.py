@@ -11,8 +11,8 @@ _MAX_SMALLEST = 64
 
 
 class HopelessRequests:
-    """A request is hopeless if an equal one of at least its priority is, or a smaller one of a
-    single kernel.
+    """A request is hopeless if an equal one of at least its priority is, or a smaller single-kernel
+    one.
 
     This holds as long as capacity only shrinks. ``quantized``: see ``NodePool``.
     """

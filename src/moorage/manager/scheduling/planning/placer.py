@@ -45,8 +45,8 @@ class Placer:
         self._reserved = reserved
 
     def try_fast(self, item: Pending) -> Place | HoldDetails:
-        """Like ``try_any``, for most sessions of most groups, which the best node by score
-        takes."""
+        """Like ``try_any``, for the common case in which the best node by score can take the
+        session."""
         pool = self._pool
         request = pool.request(item.shape)
         known = self._refusals.find(item, request.demand)

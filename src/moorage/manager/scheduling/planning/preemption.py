@@ -43,13 +43,13 @@ from moorage.manager.scheduling.planning.victims import (
 )
 
 # Maximum number of sessions in a pass for which victims are chosen: the choice examines the
-# candidates of every node. Sessions without possible victims do not count, nor do those that only
-# wait for work that will end anyway.
+# candidates of every node. Sessions without possible victims are not counted, nor do those that
+# only wait for work that will end anyway.
 MAX_SEARCHES = 16
-# Number of session sets that a search tries in order to stop fewer.
+# How many session sets a search tries in order to stop fewer sessions.
 MAX_TRIALS = 2048
 # Up to this number of candidates, and of agents with candidates, the victims of a multi-node
-# cluster are chosen over all agents together. Beyond it they are chosen kernel by kernel, the
+# cluster are chosen over all agents together. Beyond that, they are chosen kernel by kernel, the
 # largest first.
 MAX_JOINT = 10
 
@@ -361,7 +361,7 @@ class Preempter:
         return PreemptionResult(reservation, guards, chosen)
 
     def _longest_stop(self, victim: VictimCandidate) -> int:
-        """Longest stop of its kernels."""
+        """The longest time that any of its kernels needs to stop."""
         kernels = (running for own in victim.kernels.values() for running in own)
         return max(stop_time(running, self._rules) for running in kernels)
 

@@ -1,6 +1,6 @@
 """Refusal cache: requests that need not be tried again.
 
-Free capacity only shrinks during a pass. So a refused request stays refused, and a request for at
+Free capacity only shrinks during a pass, so a refused request stays refused, and a request for at
 least as much with the same constraints is refused as well. Ten thousand sessions that do not fit
 cost one look-up each, instead of an examination of every node.
 ``tests/model/test_shared_refusals.py`` compares a pass with one in which nothing is shared, and
@@ -30,8 +30,7 @@ _MAX_SMALLEST = 64
 
 
 class CachedRefusal:
-    """Why a request was refused on all unreserved nodes, and the known facts about the reserved
-    ones.
+    """Why a request was refused on all unreserved nodes, and what is known about the reserved ones.
 
     ``details``: the hold if no reserved node is possible. ``is_capacity``: it was refused for lack
     of capacity. ``unchecked``: ranks of nodes that were reserved, and had enough free, when it was
@@ -107,7 +106,7 @@ class RefusalCache:
         self._constrained: list[tuple[object, object]] = []  # the keys of sessions with constraints
 
     def find(self, item: Pending, demand: Demand) -> CachedRefusal | None:
-        """The refusal of ``item``, or of a smaller request that refuses it as well."""
+        """The refusal of ``item``, or of a smaller request, which implies it."""
         if not self._by_key:
             return None
         if known := self._by_key.get(self._key(item)):

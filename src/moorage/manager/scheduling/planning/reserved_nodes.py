@@ -20,8 +20,8 @@ _new = tuple.__new__
 
 
 class ReservedNodes:
-    """``guards_of``: by the rank of their node, in the order of their reservations. ``version``
-    grows with every change of the reservations and of what their guards admitted."""
+    """``guards_of``: by the rank of their node, in reservation order. ``version`` grows with every
+    change of the reservations and of what their guards admitted."""
 
     def __init__(self, pool: NodePool, policy: Policy) -> None:
         self._pool = pool

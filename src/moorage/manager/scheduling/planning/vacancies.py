@@ -1,7 +1,7 @@
 """Vacancies: the sessions that may be stopped, and the free capacity of each node once they have
 ended.
 
-Cached by node, because every search of a pass asks for all nodes.
+Cached by node, because every search in a pass looks at all nodes.
 """
 
 from __future__ import annotations
@@ -135,8 +135,8 @@ class Vacancies:
         return self._now + stop_time(running, self._rules)
 
     def events(self, node: NodeState, stopped: Collection[SessionId]) -> list[Event]:
-        """Capacity that becomes free on the node if ``stopped`` are stopped now, by time. Work that
-        ends by itself counts only if it ends before the grace period would end."""
+        """Capacity that becomes free on the node, by time, if ``stopped`` are stopped now. Work
+        that ends by itself counts only if it ends before the grace period would end."""
         now = self._now
         deadline = self._deadline
         events: list[Event] = []
@@ -207,7 +207,7 @@ class Vacancies:
         return found
 
     def gains_on(self, node: NodeState, level: int, slot: str) -> list[int]:
-        """The most that each of these candidates may free of ``slot``, the largest first."""
+        """How much of ``slot`` each of these candidates may free at most, largest first."""
         known = self._view(node).gains
         gains = known.get((self._owner, level, slot))
         if gains is None:

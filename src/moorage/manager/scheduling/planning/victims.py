@@ -1,7 +1,7 @@
 """Victim sets: the fewest sessions whose end frees enough, and among sets of equal size the first
 by the victim order.
 
-``fewest_victims`` is exact as long as its trials suffice. Beyond that the set may not be the
+``fewest_victims`` is exact as long as its trials suffice. Beyond that, the set may not be the
 smallest, but every session in it is necessary.
 """
 
@@ -85,7 +85,7 @@ def spare(victims: Sequence[VictimCandidate], suffices: Suffices) -> list[Victim
 def fewest_victims(
     candidates: Sequence[VictimCandidate], suffices: Suffices, counts: range, trials: Trials
 ) -> list[VictimCandidate] | None:
-    """The best set by ``victim_cost`` among those with one of ``counts`` sessions. ``candidates``:
+    """The best set by ``victim_cost`` among those whose size is one of ``counts``. ``candidates``:
     in the victim order."""
 
     def search(
@@ -122,7 +122,7 @@ def least_count(
     """Minimum number of victims with which ``demands`` may fit on a node with ``capacity``.
     Considers each slot separately.
 
-    ``gains``: what each candidate may free of a slot (see ``gains_of``), the most first."""
+    ``gains``: what each candidate may free of a slot (see ``gains_of``), largest first."""
     least = 1
     needed: dict[str, int] = {}
     for demand in demands:

@@ -1,7 +1,7 @@
 """Batch writer for one kind of write: items that arrive during a flush share the next one.
 
 Batches form only under load; an item that finds the writer idle is written immediately, on its own.
-After a flush the writer pauses for about as long as the flush took, so that under load more items
+After a flush, the writer pauses for about as long as the flush took, so that under load more items
 share the next statement.
 
 Every caller gets either its own item's result or an exception, whatever fails. An item's result

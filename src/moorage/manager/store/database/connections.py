@@ -52,7 +52,7 @@ STATEMENT_TIMEOUT_S = 30.0
 # be lost with it.
 COMMAND_TIMEOUT_S = 35.0
 _CONNECT_TIMEOUT_S = 5.0
-# Longest wait until Postgres has cancelled an abandoned statement; then the connection is closed
+# Longest wait for Postgres to cancel an abandoned statement; after that, the connection is closed
 # anyway.
 CANCEL_TIMEOUT_S = 2.0
 POOL_SIZE = 6
@@ -79,7 +79,7 @@ _SETTINGS = {
 # Planning a statement takes about 1 ms, and starting a session runs ten of them. Statements on
 # dedicated connections look rows up by id, so their plans stay good longer than those of the pool.
 _DEDICATED_PLAN_LIFETIME_S = 60
-# By default Postgres plans the first five executions of a prepared statement for their arguments
+# By default, Postgres plans the first five executions of a prepared statement for their arguments
 # before it considers a generic plan. Planning takes longer than running these statements, so the
 # generic plan is used from the start.
 _DEDICATED_SETTINGS = _SETTINGS | {"plan_cache_mode": "force_generic_plan"}
@@ -104,7 +104,8 @@ class StatementTimeout(StoreUnavailable):
 
 @asynccontextmanager
 async def translate_errors(is_closed: Callable[[], bool]) -> AsyncIterator[None]:
-    """Raise ``StoreUnavailable`` for every error that means that Postgres cannot be used now."""
+    """Raise ``StoreUnavailable`` for every error that means that Postgres currently cannot be
+    used."""
     try:
         yield
     except asyncpg.DiskFullError as error:
@@ -196,7 +197,7 @@ async def close_abandoned(connection: asyncpg.Connection) -> None:
 
 
 def _is_released(connection: Any) -> bool:
-    """Whether a connection of the pool is closed. A terminated connection has left the pool, and
+    """Whether a connection from the pool is closed. A terminated connection has left the pool, and
     even asking about it raises an error."""
     try:
         return bool(connection.is_closed())
@@ -286,8 +287,8 @@ class Database:
         return POOL_SIZE + len(self._dedicated)
 
     def dedicated_connection(self, *, durable: bool = True) -> DedicatedConnection:
-        """Without ``durable`` a commit does not wait for the disk, and a crash of Postgres may lose
-        it. This suits reports, which are repeated anyway."""
+        """Without ``durable``, a commit does not wait for the disk, and a crash of Postgres may
+        lose it. This suits reports, which are repeated anyway."""
         self._dedicated.append(DedicatedConnection(self.connector, durable=durable))
         return self._dedicated[-1]
 

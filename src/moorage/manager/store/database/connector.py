@@ -51,8 +51,7 @@ class DatabaseConnector:
     async def connect(self, settings: Mapping[str, str], **options: Any) -> asyncpg.Connection:
         """Open a connection with these settings.
 
-        Raises ``FormerPrimary`` if only former primaries accept writes, and the errors of
-        asyncpg."""
+        Raises ``FormerPrimary`` if only former primaries accept writes, and asyncpg's errors."""
         if self.guard is not None and not self._surveyed:
             await self._survey(self.guard, options)
 

@@ -60,8 +60,9 @@ async def fetch_page(
     db: Database, statement: Select[Any], order: Order, paging: Paging
 ) -> tuple[list[Row], str | None]:
     """Fetch one page of the rows of ``statement``, and the cursor of the next one. ``statement``
-    has the columns of the order under their names. Raises ``InvalidInput`` for a cursor that is not
-    the ``next`` of a page in the same order, and for an order that the listing does not have."""
+    has the columns it is ordered by, under their names. Raises ``InvalidInput`` for a cursor that
+    is not the ``next`` of a page in the same order, and for an order that the listing does not
+    have."""
     sort = paging.sort or order.default
     if sort not in order.sorts:
         allowed = ", ".join(sorted(order.fields))
@@ -187,14 +188,14 @@ def _value(value: Any, kind: TypeEngine[Any]) -> Any:
 
 
 def read_number_cursor(cursor: str) -> int:
-    """Read a cursor of lists ordered by a bigint key. Raises ``InvalidInput``."""
+    """Read a cursor for lists ordered by a bigint key. Raises ``InvalidInput``."""
     if not cursor.isascii() or not cursor.isdigit() or len(cursor) > 18:
         raise invalid_cursor(cursor)
     return int(cursor)
 
 
 def read_id_cursor(cursor: str) -> str:
-    """Read a cursor of lists ordered by a UUID. Raises ``InvalidInput``."""
+    """Read a cursor for lists ordered by a UUID. Raises ``InvalidInput``."""
     if (item_id := as_uuid(cursor)) is None:
         raise invalid_cursor(cursor)
     return item_id

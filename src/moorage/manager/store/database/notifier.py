@@ -44,7 +44,7 @@ _COMMAND_TIMEOUT_S = 10.0
 # and its connection to Postgres.
 _PAUSE_S = 0.02
 # How long a notification may wait for others to share its NOTIFY. Notifications that trigger no
-# loop of another manager wait longer.
+# loop in another manager wait longer.
 _AT_ONCE = 0.0
 _SOON_S = 0.02
 _UNHURRIED_S = 0.1

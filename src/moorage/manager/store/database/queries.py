@@ -50,7 +50,7 @@ def _position(member: StrEnum) -> int:
 
 
 def expand(text: str) -> str:
-    """Replace the names of sets by their members. Raises ``KeyError`` for an unknown set."""
+    """Replace the names of sets with their members. Raises ``KeyError`` for an unknown set."""
     return _SET.sub(lambda match: literals(SETS[match[1]]), text)
 
 

@@ -13,8 +13,7 @@ from typing import Any
 
 import asyncpg
 
-# Object identifiers below this one are assigned by hand in the source of Postgres, and never
-# change:
+# Object identifiers below this one are assigned by hand in the Postgres source, and never change:
 # https://www.postgresql.org/docs/current/system-catalog-initial-data.html#SYSTEM-CATALOG-OID-ASSIGNMENT
 _FIRST_CHANGING_OID = 10_000
 # For each set of types, the rows that describe them and the types of their elements.
@@ -25,8 +24,7 @@ _NO_STATEMENT = SimpleNamespace(name="from the cache")
 
 class TypeCachingConnection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg has no types
     """Passed to ``asyncpg.connect`` as ``connection_class``. It overrides a method that is not
-    public: if a release of asyncpg renames it, connections query again, and a test of the store
-    fails."""
+    public: if a release of asyncpg renames it, connections query again, and a store test fails."""
 
     __slots__ = ()
 

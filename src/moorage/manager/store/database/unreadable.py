@@ -1,8 +1,8 @@
 """Rows that this release cannot read: a manager of a newer release has stored them, during an
 upgrade or before a downgrade, or someone has changed them by hand.
 
-Such a row affects nothing else. A reader of several rows omits it and reports that; a reader that
-only displays the row shows the part that it understands.
+Such a row affects nothing else. A reader of several rows omits it and reports the omission; a
+reader that only displays the row shows the part that it understands.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def read_page(
     name: str = "name",
 ) -> Page[T]:
     """Read a page of a listing, including its unreadable rows. ``name``: the column by which people
-    know a row."""
+    identify a row."""
     shown = []
     unreadable = []
     for row in rows:
@@ -56,8 +56,8 @@ def read_page(
 
 
 def read_one(kind: str, name: str, stored: S, read: Callable[[S], T], *, done: str = "") -> T:
-    """Read a row. Raises ``NeedsNewerManager`` if it cannot be read. ``done``: what has happened to
-    it nevertheless, such as "was revoked"."""
+    """Read a row. Raises ``NeedsNewerManager`` if it cannot be read. ``done``: what has been done
+    to it nevertheless, such as "was revoked"."""
     try:
         return read(stored)
     except UNREADABLE as error:

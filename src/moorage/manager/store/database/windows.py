@@ -4,5 +4,5 @@ from __future__ import annotations
 
 # Seconds after which a silent proxy does not count. Proxies report at least every 5 s.
 FRESH_S = 15.0
-# How many of a group's latest job starts the next ones are planned from.
+# The number of a group's latest job starts that the next ones are planned from.
 STARTS = 50

@@ -383,7 +383,7 @@ def _digest(
     *,
     user_labels: Mapping[str, str],
 ) -> str:
-    """SHA-256 of a request, to detect another one under the same idempotency key."""
+    """SHA-256 of a request, to detect a different one under the same idempotency key."""
     request = [kind, name, spec.model_dump(mode="json", exclude_defaults=True), sorted(shared_with)]
     request += [dict(user_labels)] if user_labels else []
     return hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()

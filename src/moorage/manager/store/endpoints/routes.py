@@ -66,7 +66,7 @@ class RouteStore:
         self._model_sweep: Sweep[str] = Sweep()  # of endpoints and sessions
         self._app_sweep: Sweep[tuple[str, int]] = Sweep()
 
-        # Endpoints and sessions with routes that this round has not reread yet: some may be gone.
+        # Endpoints and sessions with routes that this round has not reread yet; some may be gone.
         self._known_models: list[str] = []
         self._known_apps: list[SessionId] = []
         notifier.on_routes(self._routes_changed)
@@ -80,7 +80,7 @@ class RouteStore:
 
     async def changes(self) -> RouteTable:
         """The models and service ports that were added, changed or removed since the last call.
-        There may be only one caller: the route feed numbers them."""
+        There may be only one caller, the route feed, which numbers the changes."""
         await self._read()
         models = self._untold_models
         self._untold_models = {}

@@ -38,11 +38,11 @@ _SERVING = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class EndpointRecord:
-    """Endpoint as stored, with views of its replicas, newest first. ``version`` changes with every
-    change by a user. ``newest``: its newest revision. ``rolled_back``: the revision whose failure,
-    for ``rollout_reason``, has returned it to its target; None if a user has chosen the target.
-    ``needs_newer``: the part of it or its replicas that this release does not know and omits; empty
-    if there is none."""
+    """Endpoint as stored, with views of its replicas, newest first. ``version`` changes whenever a
+    user makes a change. ``newest``: its newest revision. ``rolled_back``: the revision whose
+    failure, for ``rollout_reason``, has returned it to its target; None if a user has chosen the
+    target. ``needs_newer``: the part of it or its replicas that this release does not know and
+    omits; empty if there is none."""
 
     snapshot: EndpointSnapshot
     version: int
@@ -63,7 +63,7 @@ def spec_columns(spec: EndpointSpec) -> tuple[dict[str, Any], dict[str, Any]]:
     release can read specifications without new fields."""
     serving = spec.model_dump(mode="json", include=set(_SERVING), exclude_none=True)
     if spec.routing == Routing():
-        del serving["routing"]  # as for most of them: the routes are read without it
+        del serving["routing"]  # most have the default, and the routes are read without it
     if not spec.resource_groups:
         del serving["resource_groups"]
     if not spec.adapters:

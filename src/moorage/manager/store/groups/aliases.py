@@ -22,8 +22,8 @@ CACHED_S = 5.0
 BATCH = 1000
 # How often to attempt a rename that waits too long for another lock.
 ATTEMPTS = 3
-# Topics that depend on the name of a session's or an agent's group. Readers of keys see other
-# groups listed in them.
+# Topics that depend on the name of a session's or agent's group. Readers of keys see other groups
+# listed in them.
 _DEPENDENT = (
     Topic.PENDING,
     Topic.CAPACITY,
@@ -135,7 +135,7 @@ class GroupAliases:
         self._notifier.notify(_DEPENDENT)
 
     async def settle(self) -> int:
-        """Replace aliases by the current name in history, and in late sessions and agents, for a
+        """Replace aliases with the current name in history, and in late sessions and agents, for a
         bounded number of rows.
 
         Returns their number, which is 0 once nothing is left."""

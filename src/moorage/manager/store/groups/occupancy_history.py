@@ -38,7 +38,7 @@ class OccupancyHistoryStore:
         self, groups: Collection[str], step_s: int, since: datetime, until: datetime
     ) -> list[events.GroupHistory]:
         """Spans of ``step_s`` seconds by group, from the one that contains ``since`` up to
-        ``until``, exclusive."""
+        ``until`` (exclusive)."""
         window = sorted(groups), step_s, since, until
         slots: dict[str, dict[str, events.SlotHistory]] = {}
         for row in await self._db.fetch(SQL["occupancy_slots_history"], *window):

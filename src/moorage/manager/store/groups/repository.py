@@ -78,8 +78,8 @@ class GroupStore:
 
     async def site(self, name: str) -> HpcOptions | None:
         """The site of a resource group of kind hpc; None for a group of another kind, or an unknown
-        one. Cached, because every creation of a session needs it. Raises ``Conflict`` for a site
-        that this release does not know, because it then cannot determine what runs there."""
+        one. Cached, because creating a session always needs it. Raises ``Conflict`` for a site that
+        this release does not know, because it then cannot determine what runs there."""
         await self._refresh()
         if name in self._with_site and name not in self._sites:
             raise needs_newer("resource group", name, f"{NEEDS} to describe its site")
@@ -178,8 +178,8 @@ class GroupStore:
         retired one. ``if_match``: the versions that it may have now. The change takes effect with
         the next scheduling pass.
 
-        Raises ``PreconditionFailed`` for another version, and ``Conflict`` for a retired group, or
-        with ``create`` for an existing one, or for a change of kind while the group is in use.
+        Raises ``PreconditionFailed`` for another version, and ``Conflict`` for a retired group, for
+        an existing one with ``create``, and for a change of kind while the group is in use.
         """
         await self._check_kind(name, options)
 
@@ -220,7 +220,7 @@ class GroupStore:
     async def retire(
         self, name: str, *, actor: str, if_match: Versions = None, drain: bool = False
     ) -> resources.GroupView:
-        """Retire a group: nothing new can be created in it.
+        """Retire a group, so that nothing new can be created in it.
 
         ``drain``: retire it even while it has sessions, endpoints or agents, which stay. Raises
         ``NotFound``, ``PreconditionFailed`` and ``Conflict``."""

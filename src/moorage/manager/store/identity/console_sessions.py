@@ -1,5 +1,5 @@
-"""Console sessions and passwords in Postgres, stored by the SHA-256 of their cookies and as argon2
-hashes."""
+"""Console sessions and passwords in Postgres, stored under the SHA-256 of their cookies and as
+argon2 hashes, respectively."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class ConsoleSessionStore:
         self._clock = clock
 
     async def begin_sign_in(self, user: str) -> tuple[str | None, int]:
-        """Count an attempt. Returns the hash of the user's password, None if there is none, and for
-        how many seconds the name is locked: the attempt is refused unless this is 0."""
+        """Count an attempt. Returns the hash of the user's password, or None if there is none, and
+        for how many seconds the name is locked: the attempt is refused unless this is 0."""
         row = await self._db.fetchrow(SQL["sign_in_begin"], user, FREE_ATTEMPTS, LONGEST_LOCK_S)
         return row["hash"], max(row["seconds"], 1) if row["locked"] else 0
 
@@ -94,15 +94,14 @@ class ConsoleSessionStore:
         self._notifier.notify([Topic.KEYS])
 
     async def end(self, scope: Scope, *, user: str | None = None) -> int:
-        """End the caller's console session, or all of ``user``'s. Returns the number of ended
-        sessions."""
+        """End the caller's console session, or all of ``user``'s. Returns how many were ended."""
         mine = scope.key.id if scope.key is not None and scope.key.console is not None else None
         ended = await self._db.fetch(SQL["console_sessions_end"], mine, user)
         self._notifier.notify([Topic.KEYS])
         return len(ended)
 
     async def who(self, scope: Scope) -> WhoAmI:
-        """The caller, with the projects of its user."""
+        """The caller, with its user's projects."""
         key = scope.key
         assert key is not None
         row = await self._db.fetchrow(SQL["user_list"], key.owner.user)

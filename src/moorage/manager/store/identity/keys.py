@@ -1,4 +1,4 @@
-"""API keys in Postgres, stored by the SHA-256 of their secret."""
+"""API keys in Postgres, stored under the SHA-256 of their secret."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class KeyStore:
     ) -> KeyView:
         """Replace all restrictions and the expiry. ``if_match``: the versions that it may have now.
         Raises ``NotFound``, ``PreconditionFailed`` for another version, ``InvalidInput`` for an
-        expiry in the past, and ``Conflict`` for one of the last administrator's key."""
+        expiry in the past, and ``Conflict`` for an expiry on the last administrator's key."""
         self._check_expiry(limits.expires_at)
         restrictions = (getattr(limits, field) for field in _RESTRICTIONS)
         args = name, scope.projects, scope.user, *restrictions, limits.expires_at, sent(if_match)
@@ -180,7 +180,7 @@ class KeyStore:
         return read_one("key", name, rows[0], _view, done=done)
 
     def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call ``callback`` when keys, users or projects changed. Returns a function that
+        """Call ``callback`` when keys, users or projects change. Returns a function that
         unsubscribes."""
         return self._notifier.on(Topic.KEYS, callback)
 
@@ -253,7 +253,7 @@ def key_of_row(
 
 
 def key_of_user(row: Any, name: str, console: ConsoleSession | None = None) -> ApiKey | None:
-    """Rights of an authenticated user: those of a key if ``role`` is set."""
+    """An authenticated user's rights, or those of a key if ``role`` is set."""
     own = role_of_user(row["member_role"], row["platform_role"])
     granted = Role(row["role"]) if row["role"] is not None else own
     return None if granted is None else key_of_row(row, name, granted, console)

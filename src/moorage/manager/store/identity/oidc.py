@@ -26,8 +26,8 @@ class OidcStore:
         self._notifier = notifier
 
     async def identify(self, person: Person) -> str:
-        """Find the user of ``person``, with the roles that the rules now give; create one if a rule
-        matches.
+        """Find the user for ``person``, with the roles that the rules now give; create one if a
+        rule matches.
 
         Raises ``SignInRefused``."""
         who = person.issuer, person.subject

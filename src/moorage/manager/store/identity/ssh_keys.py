@@ -124,7 +124,7 @@ class SshKeyStore:
         return found
 
     def on_change(self, callback: Any) -> Any:
-        """Call ``callback`` when keys, users or projects changed. Returns a function that
+        """Call ``callback`` when keys, users or projects change. Returns a function that
         unsubscribes."""
         return self._notifier.on(Topic.KEYS, callback)
 

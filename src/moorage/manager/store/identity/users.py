@@ -1,5 +1,5 @@
-"""Users and projects in Postgres, with the members of projects. Neither is deleted or renamed:
-histories and usage name them."""
+"""Users and projects in Postgres, with the members of projects. Neither is ever deleted or renamed,
+because histories and usage name them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _MEMBERS = Listing(
 
 
 class UserStore:
-    """Users belong to no project, so only a scope of all projects sees them."""
+    """Users belong to no project, so only a scope that covers all projects sees them."""
 
     def __init__(self, db: Database, notifier: Notifier) -> None:
         self._db = db

@@ -146,7 +146,7 @@ class AccessTokenStore:
 
 
 def _may_open(row: Mapping[str, Any]) -> bool:
-    """Whether the creator of a token may access the inside of its session."""
+    """Whether a token's creator may access the inside of its session."""
     if row["user_name"] is None:
         return True  # from a release that did not record it
 

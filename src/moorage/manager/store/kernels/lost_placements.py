@@ -2,7 +2,7 @@
 that lacked it.
 
 The session is PENDING again, although its agent has run it, or still runs it. Its program must not
-run a second time unnoticed: the end that the agent reports becomes the session's.
+run a second time unnoticed, so the end that the agent reports becomes the session's.
 """
 
 from __future__ import annotations

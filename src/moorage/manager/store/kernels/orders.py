@@ -183,7 +183,7 @@ class OrderStore:
 
     def note_generation(self, seen: int) -> None:
         """Note a generation known to a peer, so that every later one is greater. The database is
-        behind it after a backup was restored, or after a failover to a standby that had not
+        behind it after the restore of a backup, or after a failover to a standby that had not
         received every commit."""
         if seen < self._implausible_generation:
             self._newest_generation = max(self._newest_generation, seen)
@@ -211,7 +211,7 @@ class OrderStore:
 
 
 def _is_kept(spec: KernelSpec) -> bool:
-    """Whether the kernel has the placeholder of ``_unknown_spec``."""
+    """Whether the kernel has the placeholder from ``_unknown_spec``."""
     return not spec.runtime
 
 
@@ -277,7 +277,8 @@ def _kernel_spec(row: Row, secret_env: Mapping[str, str]) -> KernelSpec:
 
 
 def _checkpoint(row: Row, spec: SessionSpec) -> dict[str, Any]:
-    """Checkpoint of each kernel of a session, within the current limits of its resource group."""
+    """The checkpoint setting of each of a session's kernels, within the current limits of its
+    resource group."""
     if spec.checkpoint is None:
         return {}
     grace_s = granted_grace_s(spec.checkpoint.grace_s, row["max_grace_s"])
@@ -325,7 +326,7 @@ def _unknown_spec(row: Row) -> KernelSpec:
 
 
 def _membership(row: Mapping[str, Any], spec: SessionSpec) -> ClusterMembership | None:
-    """The kernel's place in its cluster; None for a session of one kernel."""
+    """The kernel's place in its cluster; None for a session with one kernel."""
     if spec.cluster is None:
         return None
 

@@ -20,8 +20,8 @@ class ReloadStore:
         self._notifier = notifier
 
     async def request(self, scope: Scope, session_id: str, *, main_only: bool) -> int:
-        """Ask the running kernels of a session to reload, or its main kernel. Returns the number of
-        kernels: 0 if the session is not running."""
+        """Ask a session's running kernels, or only its main kernel, to reload. Returns the number
+        of kernels, which is 0 if the session is not running."""
         arguments = session_id, scope.actor, main_only, scope.projects
         rows = await self._db.fetch(SQL["reload_request"], *arguments)
         self._notifier.notify_orders(

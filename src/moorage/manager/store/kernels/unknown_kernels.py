@@ -1,7 +1,7 @@
 """Kernels that agents run but the database does not know, for example after a backup was restored.
 
-An agent that runs such kernels is not ready: it gets no new ones, because they may use any of its
-devices.
+An agent that runs such kernels is not ready: it gets no new ones, because the unknown ones may use
+any of its devices.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Budgets, prices and corrections of the ledger in Postgres."""
+"""Budgets, prices and ledger corrections in Postgres."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from moorage.manager.store.database.queries import SQL
 from moorage.manager.store.database.rows import Row
 from moorage.manager.store.database.unreadable import UnreadableRows, read_page
 
-# Seconds for which budget levels are cached: for refusals, and for warnings. A change of a level is
+# Seconds for which budget levels are cached: for refusals, and for warnings. A change of level is
 # announced immediately.
 _READ_S = 1.0
 _WARNED_S = 10.0
@@ -25,7 +25,7 @@ _WARNED_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """Budget that has changed its level, that stops running work, or that will soon be exhausted.
+    """A budget that has changed its level, that stops running work, or that will soon be exhausted.
 
     ``alerts``: ids of limits that it has reached for the first time in its period. ``left_s``:
     seconds until it is exhausted, at the current rate; None if it is exhausted, or nothing counts
@@ -86,7 +86,7 @@ class BudgetStore:
                 )
 
     async def visible(self, scope: Scope) -> Page[views.BudgetView]:
-        """Budgets of the projects that the scope reads, and of the caller."""
+        """Budgets of the projects that the scope can read, and of the caller."""
         rows = await self._db.fetch(SQL["budget_list"], scope.projects, scope.owner.user)
         return read_page(views.BudgetView, "budget", rows=rows, read=_view, following=None)
 
@@ -164,8 +164,7 @@ class BudgetStore:
         )
 
     async def put_price(self, scope: Scope, spec: views.PriceSpec) -> views.PriceView:
-        """Set a price. Raises ``InvalidInput`` for a time that is not a full hour, or has
-        passed."""
+        """Set a price. Raises ``InvalidInput`` for a time that is not a full hour or has passed."""
         scope.require_all("prices")
         hour = self._clock.now().replace(minute=0, second=0, microsecond=0)
         since = spec.since or hour

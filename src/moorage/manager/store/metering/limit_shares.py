@@ -1,5 +1,5 @@
 """Shares of limits in Postgres: how the proxies divide the limits of keys, projects and models, and
-their use."""
+how much is used."""
 
 from __future__ import annotations
 

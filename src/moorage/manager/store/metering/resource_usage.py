@@ -82,7 +82,7 @@ class UsageStore:
         )
 
     async def compact(self, keep_s: float) -> bool:
-        """Roll old minutes up into hours, and delete hours older than ``keep_s`` seconds; a bounded
+        """Roll up old minutes into hours, and delete hours older than ``keep_s`` seconds; a bounded
         number of rows per call. Returns whether there may be more."""
         rolled = await self._connection.fetch(
             SQL["usage_roll_up"], float(MINUTES_KEPT_S), ROLL_UP_BATCH
@@ -166,7 +166,7 @@ def _is_storable(report: UsageReport) -> bool:
 
 
 def _newest(report: UsageReport) -> Collection[Any]:
-    """The last entry of each kernel, without values that do not fit their columns."""
+    """The last entry of each kernel, without values that do not fit into their columns."""
     return {
         k.kernel_id: k for k in report.kernels if _ID.fullmatch(k.kernel_id) and _is_use(k.use)
     }.values()

@@ -106,7 +106,7 @@ class UsageRecordStore:
         cursor: str | None = None,
         limit: int = 50,
     ) -> Page[ModelUsage]:
-        """Page of usage from ``since`` up to ``until``, exclusive, which are full hours, ordered by
+        """Page of usage from ``since`` up to ``until`` (exclusive), both full hours, ordered by
         time and names. Raises ``InvalidInput`` for an invalid cursor."""
         rows = await self._db.fetch(
             SQL["usage_records_page"],
@@ -127,8 +127,8 @@ class UsageRecordStore:
         return Page[ModelUsage](items=[_view(row, split) for row in rows[:limit]], next=following)
 
     async def compact(self, kept_s: float) -> bool:
-        """Roll old records up into hours, and records older than ``kept_s`` seconds into months,
-        which stay, and delete older budget alerts; a bounded number of rows per call. Returns
+        """Roll up old records into hours, and records older than ``kept_s`` seconds into months,
+        which are kept, and delete older budget alerts; a bounded number of rows per call. Returns
         whether there may be more."""
         more = False
         for statement, age_s in (

@@ -188,9 +188,8 @@ class PipelineStore:
     ) -> bool:
         """Run steps again. ``known``: existing sessions by position; pending sessions that depend
         on one that runs again then depend on its new run. ``pending``: by session, the position of
-        the element of the same array whose end it waits for from now on. Returns False, with
-        nothing created, if one of them is no longer pending, because the decision was based on
-        that.
+        the element of the same array that it waits for from now on. Returns False, with nothing
+        created, if one of them is no longer pending, because the decision was based on that.
 
         Raises ``NotFound`` for an unknown group, ``Conflict`` for a type that the group does not
         allow or for a concurrent retry, and ``QuotaExceeded``."""
@@ -280,7 +279,7 @@ class PipelineStore:
     async def _with_results(
         self, scope: Scope, steps: Sequence[NewStep], new: Sequence[NewSession]
     ) -> tuple[list[NewStep], list[NewSession]]:
-        """Add earlier sessions that are equal to steps."""
+        """Add earlier sessions that equal steps."""
         asking = [step for step in steps if step.meaning is not None]
         found = await self._db.fetch(
             SQL["reuse_find"],
@@ -331,7 +330,7 @@ class PipelineStore:
         return [read_one("step", row["step"], row, _step) for row in found]
 
     async def counts(self, ids: Sequence[str]) -> dict[str, list[Count]]:
-        """Number of steps by status of their sessions, by pipeline."""
+        """How many steps have a session in each status, by pipeline."""
         found: dict[str, list[Count]] = {id_: [] for id_ in ids}
         rows = await self._db.fetch(SQL["pipeline_counts"], list(ids))
         for pipeline_id, count in self._unreadable.each(

@@ -111,7 +111,7 @@ class AgentStore:
 
     async def hold_losses(self, groups: Collection[str], term: int) -> list[tuple[str, bool]]:
         """Record the groups in which silent agents do not become LOST. Returns those that changed,
-        each with whether it is one now."""
+        each with whether it is now such a group."""
         rows = await self._watch_connection.fetch(SQL["groups_hold_losses"], sorted(groups), term)
         return [(row["name"], row["held"]) for row in rows]
 
@@ -177,13 +177,13 @@ class AgentStore:
     async def cordon(
         self, agent_id: str, *, actor: str, drain: bool = False, stop_after_s: float | None = None
     ) -> resources.AgentView:
-        """Place no new kernels on it. ``drain``: also replace replicas elsewhere, and stop or
-        requeue the remaining sessions after ``stop_after_s`` seconds (None lets them end by
+        """Place no new kernels on the agent. ``drain``: also replace replicas elsewhere, and stop
+        or requeue the remaining sessions after ``stop_after_s`` seconds (None lets them end by
         themselves). Raises ``NotFound``."""
         return await self._set_cordon(agent_id, "drain" if drain else "cordon", stop_after_s, actor)
 
     async def uncordon(self, agent_id: str, *, actor: str) -> resources.AgentView:
-        """Place new kernels on it again. Raises ``NotFound``."""
+        """Place new kernels on the agent again. Raises ``NotFound``."""
         return await self._set_cordon(agent_id, "", None, actor)
 
     async def assign(self, agent_id: str, group: str, *, actor: str) -> resources.AgentView:
@@ -227,7 +227,7 @@ class AgentStore:
     async def history(
         self, agent_id: str, paging: Paging = FIRST
     ) -> resources.Page[resources.AgentEvent]:
-        """Administrative changes of an agent, newest first. Raises ``NotFound``."""
+        """Administrative changes to an agent, newest first. Raises ``NotFound``."""
         await self.get(agent_id)
         rows, following = await _HISTORY.page(self._db, paging, agent_id)
 
@@ -239,7 +239,7 @@ class AgentStore:
         )
 
     async def delete_history(self, days: int) -> None:
-        """Delete history entries older than ``days``."""
+        """Delete history entries older than ``days`` days."""
         await self._connection.fetch(SQL["agent_history_delete_old"], days)
 
     async def fenced_devices(self, group: str, families: Collection[str]) -> list[str]:

@@ -3,7 +3,7 @@
 The simulation tests, the fault tests, garbage collection and ``moorage db check`` run the same
 checks. A check is one statement that returns the rows that violate it. Only state that follows from
 other rows is repaired: usage counters, and allocations of kernels that have ended. All other
-violations are reported for a person to resolve.
+violations are reported, for a person to resolve.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """One row that violates a check. ``repaired``: it has been corrected."""
+    """A row that violates a check. ``repaired``: it has been corrected."""
 
     check: str
     means: str

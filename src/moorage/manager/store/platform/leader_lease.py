@@ -21,7 +21,7 @@ class Lease:
 
     @property
     def left_s(self) -> float:
-        """Seconds until it expires, by the database's clock; negative if it has expired."""
+        """Seconds until the lease expires, by the database's clock; negative if it has expired."""
         return (self.expires_at - self.now).total_seconds()
 
 
@@ -45,8 +45,8 @@ class LeaseStore:
     ) -> int | None:
         """Acquire or renew the lease for ``ttl_s`` seconds. Returns the term; None while another
         manager holds the lease, or if the database has a newer schema, on which this manager must
-        not begin a term. ``unrenewed``: ``expires_at`` of a lease that counts as expired in any
-        case."""
+        not begin a term. ``unrenewed``: the ``expires_at`` of a lease that is treated as expired in
+        any case."""
         rows = await self._connection.fetch(
             SQL["lease_acquire"], holder, ttl_s, unrenewed, self._schema
         )

@@ -98,8 +98,8 @@ class ManagerStore:
         return self._detached(rows)
 
     async def detach(self, streams: Mapping[AgentId, int]) -> list[AgentId]:
-        """Record that these agents' streams to this manager have ended. Returns the agents without
-        a connection."""
+        """Record that these agents' streams to this manager have ended. Returns the agents that are
+        left without a connection."""
         rows = await self._connection.fetch(
             SQL["agents_detach"], list(streams), list(streams.values()), self.own_id
         )

@@ -1,5 +1,5 @@
 """Agent reports in Postgres: concurrent reports share statements, whose cost is proportional to the
-changes; an unchanged report costs a heartbeat.
+changes; an unchanged report costs only a heartbeat.
 
 Heartbeats are kept in memory and written together twice a second. An update of some kernels is not
 applied again, so the agent is asked for a full report (``needs_full_report``) when its effect may
@@ -85,8 +85,8 @@ class ReportStore:
     async def apply(self, update: AgentUpdate) -> int:
         """Apply an update. Returns how many kernels changed. Repeating an update changes nothing.
 
-        An update that is a ``contact`` has been stored when this returns. Raises ``ReportRefused``,
-        and changes nothing, for a stream that does not represent its agent.
+        An update that is a ``contact`` has been stored when this returns. Raises ``ReportRefused``
+        without changing anything for a stream that does not represent its agent.
         """
         if update.is_heartbeat:
             self._heartbeats[update.agent_id] = (update.incarnation, update.stream)
@@ -99,7 +99,7 @@ class ReportStore:
         return result
 
     def needs_full_report(self, agent_id: AgentId) -> bool:
-        """Return whether the effect of the agent's reports so far may be missing."""
+        """Whether the effect of the agent's reports so far may be missing."""
         valid_until, losses = self._complete.get(agent_id, (0.0, 0))
         return self._clock.monotonic() > valid_until or losses != self._kernel_connection.losses
 
@@ -163,7 +163,7 @@ class ReportStore:
         return [results[index] for index in range(len(items))]
 
     async def _apply(self, items: Sequence[AgentUpdate]) -> dict[AgentId, int | ReportRefused]:
-        """Apply one update per agent. Returns for each the number of changed kernels, or why it was
+        """Apply one update per agent. Returns, for each, how many kernels changed, or why it was
         refused."""
         now = self._clock.monotonic()
         losses = self._kernel_connection.losses

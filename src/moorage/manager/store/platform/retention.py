@@ -10,7 +10,7 @@ from moorage.manager.store.database.connections import Database, Purpose
 from moorage.manager.store.database.queries import SQL
 
 BATCH = 500
-# How long an Idempotency-Key protects a create. Far longer than any client retries.
+# How long an Idempotency-Key protects a create. This is far longer than any client retries.
 IDEMPOTENCY_KEYS_KEPT_S = 86_400.0
 
 

@@ -33,7 +33,7 @@ SLICES = 20  # reading a thousand agents at once would block the event loop for 
 # an agent cost as much as one agent. With more of either, the round takes longer.
 REREAD_PER_S = 40
 REREAD_KERNELS = 10
-# Maximum number of agents that are read together, and of running kernels: more would block the
+# Maximum number of agents, and of running kernels, that are read together: more would block the
 # event loop for too long.
 READ_TOGETHER = 25
 KERNELS_TOGETHER = 1_000
@@ -97,7 +97,7 @@ class AgentCache:
         notifier.on_capacity(self.invalidate)
 
     def invalidate(self, agents: Collection[AgentId] | None) -> None:
-        """Note that these agents may have changed; None means that any may have."""
+        """Record that these agents may have changed; None means that any may have."""
         if agents is None:
             # Agents that are currently being read stay stale until the read is done.
             for group in self._groups.values():
@@ -143,9 +143,9 @@ class AgentCache:
         return cached.take_changes()
 
     async def peek(self, group: str) -> tuple[AgentState, ...] | None:
-        """Agents with their running kernels, for a question outside the passes. Stale agents are
-        read, but the cache is left as it is. None if the cache has no running kernels, or was last
-        used ``REREAD_S`` ago."""
+        """Agents with their running kernels, for a query outside the passes. Stale agents are read,
+        but the cache is left as it is. None if the cache has no running kernels, or was last used
+        ``REREAD_S`` ago."""
         cached = self._groups.get(group)
         if (
             cached is None

@@ -14,10 +14,10 @@ from moorage.manager.store.database.batch_writer import BatchWriter
 from moorage.manager.store.database.connections import Database, Purpose
 from moorage.manager.store.database.queries import SQL
 
-# Maximum per attempt of a session. A client that polls every second receives more answers than
+# Maximum per attempt of a session. A client that polls every second receives more estimates than
 # that.
 KEPT_PER_ATTEMPT = 100
-# How many of the latest estimates the calibration of a resource group and kind is computed from.
+# The number of latest estimates from which a resource group's calibration for a kind is computed.
 CALIBRATED = 1_000
 # Kinds based on known ends, which mostly come before their limits. Measurements correct them once
 # there are this many.

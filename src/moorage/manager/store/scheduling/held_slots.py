@@ -145,8 +145,8 @@ class HeldSlots:
         notifier.on_quotas(self._invalidate)
 
     def _invalidate(self, sessions: Collection[SessionId] | None) -> None:
-        """Note that these sessions may no longer hold anything; None means that this applies to any
-        session."""
+        """Record that these sessions may no longer hold anything; None means that this applies to
+        any session."""
         if sessions is None:
             self._sweep.restart()
         elif self._counted_in is not None:
@@ -166,8 +166,8 @@ class HeldSlots:
         self._sweep.restart()
 
     def note_placements(self, sessions: Iterable[SessionId], *, finished: bool) -> None:
-        """Note that these sessions are being placed, or (``finished``) have been, unless that was
-        refused."""
+        """Record that these sessions are being placed or, if ``finished``, have been, unless that
+        was refused."""
         now = self._clock.monotonic()
         for session_id in sessions:
             if not finished:
@@ -199,7 +199,7 @@ class HeldSlots:
         remaining = list(stale)
 
         try:
-            await self._read(remaining[:SWEPT])  # in any case, for the term
+            await self._read(remaining[:SWEPT])  # needed in any case, for the term
             while remaining := remaining[SWEPT:]:
                 await self._read(remaining[:SWEPT])
         finally:

@@ -21,7 +21,7 @@ from moorage.manager.store.database.queries import SQL
 from moorage.manager.store.scheduling.pending_cache import PendingCache
 from moorage.manager.store.sessions.repository import SessionStore
 
-# A hold that differs from the recorded one only in its counts is written again after this time, in
+# A hold that differs from the recorded one only in its counts is written again after this many
 # seconds.
 REWRITE_S = 2.0
 # Holds written per pass; the others are written with the next pass. With a hundred thousand pending
@@ -34,7 +34,7 @@ _ABOUT_SESSIONS = (UnmetKind.DEPENDENCY, UnmetKind.DEPENDENCY_FAILED)
 
 @dataclass(frozen=True, slots=True)
 class _Recorded:
-    """Hold written for a session at ``at`` (monotonic seconds)."""
+    """The hold that was written for a session at ``at`` (monotonic seconds)."""
 
     revision: int
     hold: HeldSession
@@ -42,7 +42,7 @@ class _Recorded:
     at: float
 
     def covers(self, new: _Recorded, max_retries: int) -> bool:
-        """Whether writing ``new`` would tell a reader nothing."""
+        """Whether ``new`` contains nothing new for a reader."""
         old_hold = self.hold
         hold = new.hold
         if (self.revision, old_hold.reason, old_hold.attempted) != (

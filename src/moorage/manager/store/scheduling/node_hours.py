@@ -14,7 +14,7 @@ from typing import Any
 from moorage.manager.store.database.connections import Database
 from moorage.manager.store.database.queries import SQL
 
-# Columns of sessions by scope of quotas.
+# Columns of sessions by quota scope.
 COLUMNS: Mapping[str, str] = {"user": "owner", "project": "project", "group": "resource_group"}
 # A job whose end was written this long ago is settled: no transaction takes longer, so its usage is
 # final.
@@ -27,7 +27,7 @@ _NONE: Mapping[Name, Decimal] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class MonthSums:
-    """Node-seconds of a month by scope and name of quotas: used, and reserved by live jobs."""
+    """A month's node-seconds by quota scope and name: used, and reserved by live jobs."""
 
     month_ends: datetime
     used: Counter[Name]

@@ -38,11 +38,11 @@ _OLDEST = datetime.min.replace(tzinfo=UTC), SessionId("00000000-0000-0000-0000-0
 @dataclass(slots=True)
 class _Queue:
     """``compared_at``: when a chunk was last compared (monotonic seconds). ``unseen``: the sessions
-    that this round of comparisons has not met yet. ``begun_until``: sessions whose begin time had
-    passed by this time, by the database's clock, have been found. ``held_back``: sessions that wait
-    for an earlier attempt, which may end without a change of the session. ``blocks``: the same
-    sessions, for snapshots. ``touched``: sessions that changed here since the last use. ``number``:
-    the number of the last use.
+    that this round of comparisons has not come across yet. ``begun_until``: sessions whose begin
+    time had passed by this time, by the database's clock, have been found. ``held_back``: sessions
+    that wait for an earlier attempt, which may end without a change to the session. ``blocks``: the
+    same sessions, for snapshots. ``touched``: sessions that changed here since the last use.
+    ``number``: the number of the last use.
     """
 
     sessions: dict[SessionId, Pending] = field(default_factory=dict)
@@ -114,7 +114,7 @@ class PendingCache:
         return len(self._stale)
 
     def invalidate(self, sessions: Collection[SessionId] | None) -> None:
-        """Note that these sessions may have changed; None means that any may have."""
+        """Record that these sessions may have changed; None means that any may have."""
         if sessions is not None and self._queues:
             self._stale.update(sessions)
         if sessions is None or len(self._stale) > MAX_STALE:

@@ -166,9 +166,9 @@ def _running(row: Row) -> tuple[AgentId, Running]:
 
 
 def _ends(row: Row, allocated: datetime, stop: timedelta) -> int | None:
-    """The latest time at which the kernel has ended, grace period included; None if it has no
-    limit. For a kernel that is starting, it is counted from the placement, so it moves later by the
-    time that the start takes."""
+    """The latest time at which the kernel will have ended, including its grace period; None if it
+    has no limit. For a kernel that is starting, it is counted from the placement, so it moves later
+    by the time that the start takes."""
     if row["ending"]:
         return _micros(row["status_since"] + stop)
     if row["deadline_at"] is not None:

@@ -119,7 +119,7 @@ class SchedulingStore:
         )
 
     async def peek(self, group: str, policy: Policy, *candidates: Pending) -> Snapshot:
-        """A snapshot with running kernels for a question, with ``candidates`` as if they were
+        """A snapshot with running kernels, for a query, with ``candidates`` as if they were
         pending. The caches of the scheduling passes stay as they are."""
         pending, _ = await self._uncached_pending.of(group)
         agents = await self._agents.peek(group)
