@@ -32,7 +32,7 @@ class ManagerMetrics:
         self._held_losses = gauge(
             "moorage_agents_held",
             "Silent agents that do not become LOST because too many agents of their group are "
-            "silent simultaneously.",
+            "silent at the same time.",
             "resource_group",
         )
         self._leader, self._terms, self._managers = _leadership(registry)
@@ -194,7 +194,7 @@ def _leadership(registry: CollectorRegistry) -> tuple[Gauge, Counter, Gauge]:
         ),
         Gauge(
             "moorage_managers",
-            "Managers of the database that show signs of life.",
+            "Live managers of the database.",
             registry=registry,
         ),
     )
@@ -221,8 +221,8 @@ def _doubtful_jobs(registry: CollectorRegistry) -> Gauge:
 def _heartbeat_interval(registry: CollectorRegistry) -> Gauge:
     return Gauge(
         "moorage_agent_heartbeat_interval_seconds",
-        "Longest pause between two reports that this manager requests of its agents; 0: their "
-        "own setting.",
+        "Longest pause between two reports that this manager requests from its agents; 0 means "
+        "their own setting.",
         registry=registry,
     )
 

@@ -1,6 +1,6 @@
 """Session termination: stops sessions on request, one or many, and preempts a plan's victims.
 
-``manager.lifecycle`` decides each transition. A transition that lost a race is decided again from
+``manager.lifecycle`` decides each transition. A transition that loses a race is decided again from
 the current state.
 """
 
@@ -29,8 +29,8 @@ ANSWER_S = 2.0
 
 
 class StopState(Enum):
-    """Progress of a stop of many sessions. It waits while nothing can be stopped: the remaining
-    sessions need a newer manager, or other writers are changing them."""
+    """The progress in stopping many sessions. The stop waits while nothing can be stopped, because
+    the remaining sessions need a newer manager or other writers are changing them."""
 
     DONE = auto()
     GOES_ON = auto()
@@ -51,7 +51,7 @@ class SessionTerminator:
         term: int | None = None,
         detail: str = "",
     ) -> SessionView:
-        """Stop a session in any status; a session that is terminating or has ended stays as it is.
+        """Stop a session in any status; one that is terminating or has ended stays as it is.
 
         ``term``: the term of the leader that stops it; a former leader stops nothing. Raises
         ``NotFound``."""

@@ -1,8 +1,8 @@
 """Agent daemon: the process that ``moorage agent`` replaces itself with, without the command line.
 
-An agent stays in memory on every node for months. The command line with its table renderer, and
-pydantic, take half of its memory. So the command reads and validates the settings, passes them on
-in memory, and executes this module, which imports neither.
+An agent stays in memory on every node for months, and the command line with its table renderer,
+together with pydantic, would take half of its memory. So the command reads and validates the
+settings, passes them on in memory, and executes this module, which imports neither.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from moorage.server.bootstrap import LocalAgents
     from moorage.server.etcd import EtcdUse
 
-# Libraries' optional imports that we hide to save memory. structlog imports rich for tracebacks
-# that we do not print (8 MB) and greenlet for contexts that we do not use (1 MB). requests imports
-# a detector for the encoding of web pages (2 MB), but the Docker Engine declares its responses'
-# encoding.
+# Libraries' optional imports that we hide to save memory. structlog imports rich, for tracebacks
+# that we do not print (8 MB), and greenlet, for contexts that we do not use (1 MB). requests
+# imports a detector for the encoding of web pages (2 MB), but the Docker Engine declares its
+# responses' encoding.
 HIDDEN_IMPORTS = ("rich", "greenlet", "charset_normalizer", "chardet")
 
 
@@ -40,7 +40,7 @@ def exec_agent(
     token: str,
     etcd: EtcdUse,
 ) -> NoReturn:
-    """Replace this process by the agent daemon.
+    """Replace this process with the agent daemon.
 
     ``agents``: with the registration applied. ``home``: the resolved state directory. Raises
     ``ConfigError`` if tracing is on and its packages are not installed.

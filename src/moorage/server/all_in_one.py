@@ -34,7 +34,7 @@ log = structlog.get_logger("moorage.up")
 
 
 def single_node_settings(settings: Settings, manager_link: str) -> Settings:
-    """The settings for a cluster of one node.
+    """The settings for a one-node cluster.
 
     The agent and the proxy connect to the local manager at ``manager_link``.
     """
@@ -64,7 +64,7 @@ class AllInOne:
         on_progress: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Raises ``ConfigError``."""
-        agent_id(settings.agent)  # invalid settings fail here, before anything starts
+        agent_id(settings.agent)  # invalid settings cause a failure here, before anything starts
         self._settings = settings
         self._clock = clock
         self._token = link_token
@@ -162,7 +162,8 @@ class AllInOne:
             log.warning("not connected yet: its agent and its proxy")
 
     async def _ensure_registered(self, manager: Manager, kind: PeerKind, name: str) -> None:
-        """Register the local agent or proxy as any other peer would, if the links use TLS."""
+        """Register the local agent or proxy as any other peer would register, if the links use
+        TLS."""
         known = identity_file(self._home, kind, name).load()
         if not manager.has_tls or (known is not None and not known.find_problem(self._clock.now())):
             return

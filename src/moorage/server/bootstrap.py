@@ -100,7 +100,7 @@ def agents_of(loaded: LoadedSettings, home: Path) -> LocalAgents:
 
 
 def _given(loaded: LoadedSettings, kind: PeerKind) -> frozenset[str]:
-    """The settings of this section that the user has set."""
+    """The settings in this section that the user has set."""
     return frozenset(
         name.partition(".")[2]
         for name, origin in loaded.origins.items()

@@ -79,7 +79,7 @@ def run(main: Coroutine[Any, Any, int]) -> int:
 
 
 def _log_unhandled(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Count an error in a callback, which has no caller, as a failure of a background task."""
+    """Count an error in a callback, which has no caller, as a background task failure."""
     FAILURES[OTHER] += 1
     log.error(
         "unhandled error in the event loop",
@@ -102,7 +102,8 @@ def needs_extra(extra: str) -> Iterator[None]:
 async def serve(
     component: AbstractAsyncContextManager[Any], on_ready: Callable[[Any], None]
 ) -> int:
-    """Run ``component`` until a signal arrives. Calls ``on_ready`` with the entered component."""
+    """Run ``component`` until a signal arrives. Calls ``on_ready`` with the component once it has
+    been entered."""
     shutdown = shutdown_event()
     async with component as entered:
         gc.freeze_startup_objects()

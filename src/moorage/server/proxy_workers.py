@@ -39,14 +39,14 @@ _END_S = 10.0
 # Pauses before a worker that ended unexpectedly is restarted.
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
-# Longest line that a worker writes: its metrics.
+# The longest line that a worker writes: its metrics.
 _LINE = 64 * 1024 * 1024
 
 
 @dataclass(eq=False)
 class _Worker:
     """A worker process. ``place``: the index of its listening socket. ``internal``: the address of
-    its own health."""
+    its own health endpoint."""
 
     number: int
     place: int
@@ -70,7 +70,7 @@ class ProxyWorkers:
         # The parent grants nothing.
         self._ledger = SharedMemory(self._limits_fd, WORKERS - 1).ledger
         self._workers: dict[int, _Worker] = {}
-        self._numbers = set(range(WORKERS - 1))  # those that no worker has
+        self._numbers = set(range(WORKERS - 1))  # those that no worker uses
         self._current: list[_Worker | None] = [None] * settings.workers
         self._health = GatheredHealth(self._internal, settings.workers)
         self._is_stopping = False

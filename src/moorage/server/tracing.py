@@ -24,7 +24,7 @@ def tracer_for(
     instance: str = "",
     version: str = "",
 ) -> Tracer | None:
-    """Create the tracer of ``component``, such as ``proxy``; None if tracing is off. ``instance``:
+    """Create the tracer for ``component``, such as ``proxy``; None if tracing is off. ``instance``:
     its id.
 
     Raises ``ConfigError`` if the packages are not installed.

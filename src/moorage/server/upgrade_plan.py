@@ -45,7 +45,7 @@ class UpgradeStep:
 
 @dataclass(frozen=True, slots=True)
 class UpgradePlan:
-    """The plan. ``problems``: a fail must be resolved before the first step; a warn is a risk.
+    """The plan. ``problems``: a "fail" must be resolved before the first step; a "warn" is a risk.
     ``oldest_beside``: the oldest release whose managers can run beside this one."""
 
     version: str
@@ -67,7 +67,7 @@ def plan_upgrade(
     compatible_since: str,
     proxy_versions: Mapping[str, str],
 ) -> UpgradePlan:
-    """Plan an upgrade. ``migrations``: those that the database needs. ``version`` and
+    """Plan an upgrade. ``migrations``: the ones that the database needs. ``version`` and
     ``newest_revision``: those of this release and its schema. ``oldest_schema``: the oldest that it
     can upgrade. ``compatible_since``: the oldest schema whose managers can start on it.
     ``proxy_versions``: the known versions by name."""
@@ -277,7 +277,7 @@ def _database_steps(
 def _manager_steps(
     managers: Sequence[Mapping[str, Any]], version: str, *, pending: bool
 ) -> Iterator[UpgradeStep]:
-    """Standbys first, so that the leader then hands over to a manager of this release."""
+    """Standbys come first, so that the leader then hands over to a manager of this release."""
     old = [manager for manager in managers if pending or manager["version"] != version]
     effect = _MANAGER_EFFECT if len(managers) > 1 else _ALONE_EFFECT
     for manager in sorted(old, key=lambda manager: bool(manager["leads"])):

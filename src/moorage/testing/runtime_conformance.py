@@ -1,4 +1,4 @@
-"""Conformance suite of the runtime interface, for the built-in runtimes and those of plug-ins.
+"""Conformance suite for the runtime interface, for the built-in runtimes and those of plug-ins.
 
 A test module derives a class from ``RuntimeConformance`` and defines a fixture ``new_harness`` for
 it.
@@ -41,8 +41,8 @@ class RuntimeHarness(Protocol):
         self, *, run_s: float | None = None, code: int = 0, stubborn: bool = False, output: str = ""
     ) -> Launch:
         """The launch of a kernel that prints ``output``, runs for ``run_s`` seconds (None means
-        until it is stopped) and exits with ``code``. ``stubborn``: it ignores SIGTERM. ``output``
-        "busy": it also uses the processor for 0.1 s."""
+        until it is stopped) and exits with ``code``. ``stubborn``: it ignores SIGTERM. With the
+        ``output`` "busy", it also uses the processor for 0.1 s."""
         ...
 
     async def close(self) -> None: ...
@@ -349,7 +349,7 @@ class RuntimeConformance:
             assert (seen[-1].ends_at, seen[-1].expected_start) == (None, None)
             return
 
-        assert runtime.silence_grace_s >= 86_400  # its jobs outlive a silent agent
+        assert runtime.silence_grace_s >= 86_400  # the runtime's jobs outlive a silent agent
         assert all(
             observed.detail for observed in seen if observed.state is S.QUEUED
         )  # the site's reason

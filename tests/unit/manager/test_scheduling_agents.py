@@ -45,7 +45,7 @@ def test_member_is_placed_only_where_processes_are_isolated() -> None:
     held = hold(make_plan([plain, containers], [member]), "s")
     assert held.reason is Reason.NOT_ISOLATED
     assert [refusal_message(refusal) for refusal in held.refusals] == [
-        "1 agent: cannot isolate the processes of members (`moorage agent doctor` there says why)",
+        "1 agent: cannot isolate members' processes (run `moorage agent doctor` there to see why)",
         "1 agent: has no runtime process",
     ]
     full = replace(capable, free={"cpu": 0, "mem": 0})
@@ -67,7 +67,7 @@ def test_cluster_over_several_agents_gets_none_that_only_dials_out() -> None:
         "s": ["away"] * 2
     }
     told = (
-        "1 agent: only dials out, so it cannot join clusters over several agents: use cluster mode "
+        "1 agent: only dials out, so it cannot join clusters that span agents: use cluster mode "
         "single-node, or make agent.address reachable for proxies (`moorage agents describe` shows "
         "why they do not reach it)"
     )

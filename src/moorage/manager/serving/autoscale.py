@@ -111,8 +111,9 @@ def _down(scaling: Scaling, window: Sequence[LoadSample], now: datetime) -> Auto
 def _enough(scaling: Scaling, load: LoadSample) -> int:
     """Number of replicas that the load needs, if the desired number served it.
 
-    That no request waits does not mean that fewer replicas could handle the load: if requests began
-    to wait earlier, with ``full_at`` of them running per replica, they would wait again.
+    The absence of waiting requests does not mean that fewer replicas could handle the load: if
+    requests began to wait earlier, with ``full_at`` of them running per replica, they would wait
+    again.
     """
     needed = _needed(scaling.policy, load, scaling.wanted)[1]
     if scaling.policy.waiting is None or not scaling.full_at:

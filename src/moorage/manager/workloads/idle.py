@@ -229,7 +229,7 @@ class IdleStep(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Judgment:
-    """``criterion`` decides, in ``ends_in_s`` seconds; None if nothing is about to end the
+    """``criterion`` ends the session in ``ends_in_s`` seconds; None if nothing is about to end the
     session."""
 
     state: IdleState
@@ -240,8 +240,8 @@ class Judgment:
 
 
 def judge(state: IdleState, look: Look, settings: IdleSettings) -> Judgment:
-    """Compute the next state and the action. Only a session that has been under warning for
-    ``warning_s`` without interruption is ended."""
+    """Compute the next state and the action. A session is ended only after it has been under
+    warning for ``warning_s`` without interruption."""
     elapsed = max(0.0, look.elapsed_s)
     now = state.observed_s + elapsed
     traffic_s = state.traffic_s + (0.0 if look.traffic_known else elapsed)

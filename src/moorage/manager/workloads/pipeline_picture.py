@@ -19,7 +19,7 @@ _HEIGHT = 44
 _GAP_X = 70
 _GAP_Y = 18
 _MARGIN = 16
-_LETTERS = 24  # characters that fit into a box
+_LETTERS = 24  # characters that fit in a box
 _FILLS: Mapping[StepState, str] = {
     StepState.PENDING: "#e5e7eb",
     StepState.RUNNING: "#bfdbfe",
@@ -61,7 +61,7 @@ def svg(view: PipelineView) -> str:
 
 
 def _places(after: Mapping[str, Sequence[After]]) -> dict[str, tuple[int, int]]:
-    """Upper left corner of each box."""
+    """The upper left corner of each box."""
     depths: dict[str, int] = {}
     rows: dict[int, int] = {}
     places = {}
@@ -153,6 +153,6 @@ def _child(
     parent: ElementTree.Element, tag: str, text: str, attributes: Mapping[str, str] | None = None
 ) -> ElementTree.Element:
     child = ElementTree.SubElement(parent, tag, dict(attributes or {}))
-    # XML cannot hold most control characters, not even escaped.
+    # XML cannot hold most control characters, even escaped.
     child.text = "".join(letter if letter.isprintable() else "�" for letter in text) or None
     return child

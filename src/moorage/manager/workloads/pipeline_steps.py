@@ -79,7 +79,7 @@ class StoredPipeline:
 
 @dataclass(frozen=True, slots=True)
 class StepRow:
-    """Latest run of a step, or of an element of its array."""
+    """The latest run of a step, or of an element of its array."""
 
     step: str
     index: int | None
@@ -103,5 +103,5 @@ class PipelineState:
     steps: Sequence[StepRow]
 
 
-# Status, result, reason, and the number of such steps.
+# Status, result, reason, and the number of steps with these.
 Count = tuple[Status, Result, str, int]

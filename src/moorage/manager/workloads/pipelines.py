@@ -120,9 +120,8 @@ def items(step: Step) -> list[Item]:
 
 
 def graph(steps: Sequence[Step], unfinished: Collection[Item] | None = None) -> list[PipelineNode]:
-    """One node for each session. ``steps``: as ``check`` returns them. ``unfinished``: nodes that
-    still have to run after a retry, because they run again or are pending. Positions refer to all
-    nodes.
+    """One node per session. ``steps``: as ``check`` returns them. ``unfinished``: nodes that still
+    have to run after a retry, because they run again or are pending. Positions refer to all nodes.
 
     In an array, each element that still has to run waits for an earlier one, so the last ones can
     be stopped first without causing others to start."""
@@ -179,8 +178,8 @@ def step_state(status: Status, result: Result, reason: str) -> StepState:
 
 
 def pipeline_state(counts: Mapping[StepState, int]) -> StepState:
-    """State of a pipeline with these numbers of steps by state. A pipeline with a failed step has
-    failed, whatever ran afterwards."""
+    """The state of a pipeline with these numbers of steps by state. A pipeline with a failed step
+    has failed, whatever ran afterwards."""
     if counts.get(StepState.RUNNING):
         return StepState.RUNNING
     if counts.get(StepState.PENDING):
@@ -201,7 +200,7 @@ def to_rerun(
     after them.
 
     The others are kept; pending ones wait for the new runs. ``without_input``: steps that failed
-    because an input was gone; the steps that made their inputs run again as well."""
+    because an input was gone; the steps that produced their inputs also run again."""
     followers: dict[str, list[Step]] = {}
     for step in steps:
         for after in step.conditions:
@@ -210,7 +209,7 @@ def to_rerun(
     again = {
         name for name, state in states.items() if state in (StepState.FAILED, StepState.STOPPED)
     }
-    for step in reversed(steps):  # in the order of ``check``, so that an input's own inputs follow
+    for step in reversed(steps):  # in ``check`` order, so that an input's own inputs follow
         if step.name in without_input:
             for source in {input_.step for input_ in step.inputs}:
                 again |= {key for key in states if key[0] == source}

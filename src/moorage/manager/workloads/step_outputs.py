@@ -13,7 +13,7 @@ from moorage.common.model.runtimes import RUNTIMES, is_runtime, traits_of
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import SessionType
 
-# By step: the position and the index of each of its sessions.
+# By step: the position and index of each of its sessions.
 Places = Mapping[str, Sequence[tuple[int, int | None]]]
 WITH_OUTPUTS = tuple(name for name, traits in RUNTIMES.items() if traits.outputs)
 
@@ -21,7 +21,7 @@ WITH_OUTPUTS = tuple(name for name, traits in RUNTIMES.items() if traits.outputs
 @dataclass(frozen=True, slots=True)
 class StepFiles:
     """Files of one session. ``inputs``: for each input, the position of an earlier session, its
-    output, and the path of the input."""
+    output, and the input's path."""
 
     outputs: tuple[str, ...]
     inputs: tuple[tuple[int, str, str], ...]

@@ -1,7 +1,7 @@
 """Merging and substitution of session templates. Pure.
 
 Merge order: template, then the defaults of the resource group, then the caller. Objects are merged
-deeply, lists and values replaced, and null removes a field.
+deeply, lists and values are replaced, and null removes a field.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from moorage.common.model.templates import Parameter, Role, TemplateSpec
 
 MAX_BASES = 8
 _DEPTH = 32
-# Fields of a specification that do not affect what runs, and where.
+# Fields of a specification that affect neither what runs nor where.
 _NAMES = frozenset({"name", "user_labels"})
 # Fields of a specification whose values are text.
 _TEXTS = frozenset({"command", "args", "env", "labels"})
@@ -191,7 +191,7 @@ def _role(role: Role, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _substituted(value: Any, values: Mapping[str, Any], *, text_only: bool = False) -> Any:
-    """``value`` with parameters in its strings replaced by their values.
+    """``value`` with the parameters in its strings replaced with their values.
 
     A string that consists of a single parameter keeps the parameter's type, unless ``text_only`` is
     set. Raises ``InvalidInput``."""

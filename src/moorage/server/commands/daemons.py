@@ -91,7 +91,7 @@ def up(
     ] = None,
     stop_kernels: Annotated[
         bool | None,
-        typer.Option("--stop-kernels", help="Stop the kernels, too, at an orderly stop."),
+        typer.Option("--stop-kernels", help="Also stop the kernels on an orderly stop."),
     ] = None,
 ) -> None:
     """Run Postgres, manager, agent and proxy in one process on this machine, until Ctrl-C.
@@ -261,7 +261,8 @@ def agent(
     agents = agents_of(loaded, boot.home)
     located, etcd = locate_managers(agents.settings, loaded.settings.etcd, boot.home, boot.clock)
 
-    # The agent runs for months, so it replaces this process by one without the command line.
+    # The agent runs for months, so it replaces this process with one that does not contain the
+    # command line.
     agents = replace(agents, settings=located)
     exec_agent(
         agents,

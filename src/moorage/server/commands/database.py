@@ -427,7 +427,7 @@ def _print_drifts(drifts: list[dict[str, Any]], output: str) -> int:
 
 @asynccontextmanager
 async def database_of(boot: Bootstrap, *, stopped: bool = False) -> AsyncIterator[str]:
-    """The configured DSN, or that of the embedded Postgres, which either a manager runs or is
+    """The configured DSN, or that of the embedded Postgres, which a manager is running or which is
     started for the duration of the context. ``stopped``: raise ``Conflict`` if a manager runs
     it."""
     from moorage.manager.postgres import EmbeddedPostgres, running_dsn

@@ -60,7 +60,7 @@ def simulate(
     start_time: Annotated[str, _range("Time until a kernel runs.")] = "5ms..50ms",
     run_time: Annotated[str, _range("Run time of a batch kernel.")] = "1s..10s",
     forever: Annotated[
-        bool, typer.Option("--forever", help="Run batch kernels until they are stopped, too.")
+        bool, typer.Option("--forever", help="Also run batch kernels until they are stopped.")
     ] = False,
     stop_time: Annotated[str, _range("Time from stop to exit.")] = "1ms..20ms",
     faults: Annotated[

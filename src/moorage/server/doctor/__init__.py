@@ -1,1 +1,1 @@
-"""Diagnostics: checks of a host, and of a node before an agent runs on it."""
+"""Diagnostics: checks of a host, and of a node before it runs an agent."""

@@ -66,8 +66,8 @@ def certificate(ends: datetime, now: datetime, name: str, path: str) -> CheckRes
 
 
 def disk(name: str, path: str, free: int, total: int, *, needed: int) -> CheckResult:
-    """Check a disk; sizes are in bytes. Warns below ``needed`` free bytes and fails below a tenth
-    of it."""
+    """Check a disk; sizes are in bytes. Warns below ``needed`` free bytes, and fails below a tenth
+    of that."""
     detail = f"{path}: {format_amount('mem', free)} of {format_amount('mem', total)} free"
     next_step = f"free some space: {format_amount('mem', needed)} should be free"
     if free < needed // 10:

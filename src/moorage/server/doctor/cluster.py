@@ -1,4 +1,4 @@
-"""Checks of an installation for single points of failure and neglected maintenance. Pure.
+"""Checks an installation for single points of failure and neglected maintenance. Pure.
 
 ``facts`` are read by ``manager/store/platform/sql/cluster_facts.sql``.
 """
@@ -301,7 +301,7 @@ def _reach(facts: Mapping[str, Any]) -> Iterator[CheckResult]:
     if dialing and not listening:
         next_step = (
             "set proxy.dialout_listen, see docs/nodes.md#nodes-that-only-dial-out; where proxies "
-            "listen, the log of the manager says why their address is refused"
+            "listen, the manager's log says why their address is refused"
         )
         detail = (
             "no proxy reaches agents that only dial out, because no proxy listens for them: "

@@ -136,7 +136,7 @@ async def _cluster(client: HeappeClient, place: JobPlace) -> CheckResult:
 
 
 def _clock(time: datetime, now: datetime) -> CheckResult:
-    """Check the clock. The server may report its time in any zone; zones are multiples of 15
+    """Check the clock. The server may report its time in any zone; zone offsets are multiples of 15
     minutes."""
     ahead_s = (time - now).total_seconds()
     ahead_s -= round(ahead_s / _ZONE_S) * _ZONE_S

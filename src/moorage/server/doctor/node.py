@@ -69,7 +69,8 @@ async def check_agents(
 
 
 async def check_node(settings: Settings, home: Path, token: str, clock: Clock) -> list[CheckResult]:
-    """All check results, most important first. ``settings``: with the registration applied."""
+    """All check results, most important first. ``settings``: the settings with the registration
+    applied."""
     known = KnownDevices(_state_of(settings.agent, home) / GPUS_FILE)
     gpus = await asyncio.to_thread(lambda: NvidiaVendor(known).report())
     results = [*await _manager(settings, home, token, clock), _state_directory(home)]
@@ -212,7 +213,8 @@ def _cgroups() -> CheckResult:
         unified = _CGROUPS / "cgroup.controllers"
         if unified.exists():
             return checks.cgroups(2, frozenset(unified.read_text().split()))
-        # Version 1 mounts one directory per controller; some hold several, such as "cpu,cpuacct".
+        # Version 1 mounts one directory per controller; some directories hold several, such as
+        # "cpu,cpuacct".
         controllers = {name for entry in _CGROUPS.iterdir() for name in entry.name.split(",")}
     except OSError:
         return checks.cgroups(0, frozenset())

@@ -21,7 +21,7 @@ _NAMED = 5
 
 
 def check_priorities(facts: Mapping[str, Any]) -> list[CheckResult]:
-    """One result for each kind with findings, or a single ok."""
+    """One result for each kind that has findings, or a single ok."""
     ceilings = {ceiling["group"]: _ceilings(ceiling["ceilings"]) for ceiling in facts["ceilings"]}
     found = [*_keys(facts["kept_keys"], ceilings), *_templates(facts["templates"], ceilings)]
     found += _queued(facts["queued"], ceilings)
@@ -32,7 +32,7 @@ def check_priorities(facts: Mapping[str, Any]) -> list[CheckResult]:
 def _ceilings(stored: Mapping[str, Any] | None) -> PriorityCeilings:
     try:
         return PriorityCeilings.model_validate(stored or {})
-    except ValidationError:  # a role of a newer release
+    except ValidationError:  # a role from a newer release
         return PriorityCeilings()
 
 

@@ -1,4 +1,4 @@
-"""Simulated agent: the real decisions of an agent over simulated kernels, driven by timers.
+"""Simulated agent: an agent's real decisions about simulated kernels, driven by timers.
 
 Unlike a real agent, it observes every change to a kernel immediately, and keeps checkpoint and
 observation in one record per kernel, so that thousands of agents fit into one process. The
@@ -99,7 +99,7 @@ class SimulatedAgent:
         self._changed = changed
         self.incarnation = context.clock.new_id()
 
-        # Kept when the agent dies, like a state directory.
+        # This survives when the agent dies, like a state directory.
         self.streams = AgentStart(
             info.identity, int(context.clock.now().timestamp() * 1000)
         ).stream_numbers()

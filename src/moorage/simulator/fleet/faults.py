@@ -14,7 +14,7 @@ class Faults:
 
     ``disconnect_every_s`` and ``die_every_s``: mean interval in seconds, over all agents, at which
     one agent loses its connection or its process dies; 0 means never. A dead agent is down for
-    ``down_s``. With probability ``reboot`` its kernels end with the node; otherwise, with
+    ``down_s``. With probability ``reboot``, its kernels end with the node; otherwise, with
     probability ``lose_checkpoint``, the agent restarts without a record of the kernels that are
     still running.
     """

@@ -1,4 +1,4 @@
-"""Profile of simulated kernels, from which the script of each kernel is drawn. Pure."""
+"""Profile of simulated kernels, from which each kernel's script is drawn. Pure."""
 
 from __future__ import annotations
 

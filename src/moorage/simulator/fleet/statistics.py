@@ -11,8 +11,8 @@ from moorage.common.model.status import ObservedState
 @dataclass
 class FleetStatistics:
     """Counters since the start, except that ``connected`` and ``states`` are current values.
-    ``states``: kernels by state. ``ended``: kernels by reason code, "stopped" for those that only
-    the manager's order ended. ``faults``: injected faults by kind."""
+    ``states``: kernels by state. ``ended``: kernels by reason code, "stopped" for those that ended
+    only because the manager ordered it. ``faults``: injected faults by kind."""
 
     agents: int = 0
     connected: int = 0

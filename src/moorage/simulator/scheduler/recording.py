@@ -41,7 +41,7 @@ class _Decisions:
     # Preempted sessions that have not been pending again, and the others' later attempts.
     requeued: set[SessionId] = field(default_factory=set)
     ended: set[SessionId] = field(default_factory=set)
-    # By session and number of its earlier arrivals.
+    # By session and the number of its earlier arrivals.
     later: dict[tuple[SessionId, int], list[Pending]] = field(default_factory=dict)
     first: RecordedPass | None = None
     last: RecordedPass | None = None
@@ -77,7 +77,7 @@ class _Decisions:
 
     def _add_arrival(self, item: Pending, decision: RecordedPass) -> None:
         if item.session_id in self.requeued:
-            # Not an arrival, because another policy may not preempt it.
+            # This is not an arrival, because another policy may not preempt it.
             self.requeued.remove(item.session_id)
             self.known.add(item.kernel_id)
             number = self.attempts[item.session_id]
@@ -284,7 +284,7 @@ def _last_end(arrivals: list[Arrival], runs: Iterable[RunView], end: int) -> int
 
 
 def _same_limits(before: tuple[Quota, ...], after: tuple[Quota, ...]) -> bool:
-    """Whether they differ at most in this resource group's usage."""
+    """Whether they differ only in this resource group's usage, if at all."""
     return [replace(quota, used={}, running=0) for quota in before] == [
         replace(quota, used={}, running=0) for quota in after
     ]

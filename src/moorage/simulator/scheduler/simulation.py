@@ -18,7 +18,7 @@ from moorage.manager.scheduling.incremental.planner_cache import PlannerCache
 from moorage.manager.scheduling.placement.selector_plugin import Selector
 from moorage.simulator.scheduler.trace import Arrival, FixedKernel, Trace
 
-# Policies by name; unset options have the defaults of a new resource group.
+# Policies by name; unset options have a new resource group's defaults.
 POLICIES: Mapping[str, Policy] = {
     "strict": Policy(hol="strict"),
     "skip": Policy(hol="skip"),
@@ -66,7 +66,7 @@ def simulate(
 
     There is one scheduling pass for each time at which something arrives, ends or changes; retries
     and bypasses are counted in these passes. Starting takes no time. A preempted session stops when
-    its grace period ends; if it is requeued, it then waits again and runs again from its beginning.
+    its grace period ends; if it is requeued, it then waits again and runs again from the start.
     """
     state = _State(trace, policy, selectors)
     while state.events and (trace.end is None or state.events[0][0] <= trace.end):

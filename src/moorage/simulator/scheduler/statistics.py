@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from moorage.simulator.scheduler.jobs import SECOND
 from moorage.simulator.scheduler.simulation import SimulatedOutcome, SimulationResult
 
-# Lower bound of run times in the slowdown: bounded slowdown after Feitelson.
+# Lower bound for run times in the slowdown ("bounded slowdown", after Feitelson).
 _SLOWDOWN_BOUND = 10 * SECOND
 
 
@@ -17,7 +17,7 @@ _SLOWDOWN_BOUND = 10 * SECOND
 class ScheduleStatistics:
     """Statistics of a schedule. Times are in seconds, and zero if nothing started."""
 
-    # mean share of the capacity in use: over a recording, otherwise until the last arrival
+    # mean share of the capacity in use: over a whole recording, otherwise until the last arrival
     utilization: float
     mean_wait: float
     p99_wait: float
@@ -28,7 +28,7 @@ class ScheduleStatistics:
     # mean number of sessions of the same priority that arrived later and started earlier
     bypasses: float
     max_bypasses: int  # the largest such number for one session
-    fairness: float  # Jain's index over the users' shares of run time in the time since arrival
+    fairness: float  # Jain's index over the users' run times as shares of the time since arrival
     makespan: float  # from the first arrival to the last end
     unstarted: int
     preemptions: int = 0

@@ -22,10 +22,10 @@ _GPU = "cuda.device"
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A session that waits from ``at``. ``runs``: the time for which it holds its allocation unless
-    it is preempted; None if it still held the allocation when the recording ended, or if it never
-    started. ``started``: its first start in the recording. ``attempts``: start and end of each
-    recorded run, if it was preempted there."""
+    """A session that waits from ``at`` on. ``runs``: the time for which it holds its allocation
+    unless it is preempted; None if it still held the allocation when the recording ended, or if it
+    never started. ``started``: its first start in the recording. ``attempts``: start and end of
+    each recorded run, if it was preempted there."""
 
     item: Pending
     at: int
@@ -51,8 +51,8 @@ class FixedKernel:
 
 @dataclass(frozen=True, slots=True)
 class Requeue:
-    """The session of fixed kernels: its pending request after a preemption, and its run time from
-    then on. ``attempts``: start and end of each run that followed in the recording."""
+    """The session that fixed kernels belong to: its pending request after a preemption, and its run
+    time from then on. ``attempts``: start and end of each run that followed in the recording."""
 
     item: Pending
     runs: int | None
@@ -61,11 +61,10 @@ class Requeue:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A trace. With ``end`` None, it lasts until everything has ended. ``agents``: the state of an
-    agent without load, valid from the given time; ``policies`` and ``quotas`` likewise.
-    ``requeues``: those of the sessions with fixed kernels. ``cancelled``: recorded sessions that
-    left the queue without starting; they are not simulated. ``slot``: the slot that statistics
-    measure."""
+    """A trace. With ``end`` None, it lasts until everything has ended. ``agents``: an agent's state
+    without load, valid from the given time on; ``policies`` and ``quotas`` likewise. ``requeues``:
+    those of the sessions with fixed kernels. ``cancelled``: recorded sessions that left the queue
+    without starting; they are not simulated. ``slot``: the slot that statistics measure."""
 
     group: str
     begin: int
@@ -128,7 +127,7 @@ class Fleet:
 
 
 def trace_of_jobs(jobs: Sequence[TraceJob], fleet: Fleet) -> Trace:
-    """Jobs on an empty fleet, from the first arrival until everything has ended."""
+    """A trace of jobs on an empty fleet, from the first arrival until everything has ended."""
     devices = tuple(DeviceState(DeviceId(f"gpu-{n:03}"), _GPU, 1000) for n in range(fleet.gpus))
     supported = frozenset({DEFAULT_RUNTIME}), frozenset({"custom"})
     agents = [

@@ -10,13 +10,13 @@ from moorage.manager.scheduling.core.shape import SYSTEM_SESSIONS
 
 _FIXED = {
     RefusalKind.ISOLATION: (
-        "cannot isolate the processes of members (`moorage agent doctor` there says why)"
+        "cannot isolate members' processes (run `moorage agent doctor` there to see why)"
     ),
     RefusalKind.UNAVAILABLE: "silent, disconnected or not ready",
     RefusalKind.DRAINING: "cordoned or draining: accepts no new work",
     RefusalKind.FENCED: "fenced until it reports again: abandoned work may still use its devices",
     RefusalKind.DIALS_OUT: (
-        "only dials out, so it cannot join clusters over several agents: use cluster mode "
+        "only dials out, so it cannot join clusters that span agents: use cluster mode "
         "single-node, or make agent.address reachable for proxies (`moorage agents describe` "
         "shows why they do not reach it)"
     ),

@@ -63,7 +63,7 @@ def spec_columns(spec: EndpointSpec) -> tuple[dict[str, Any], dict[str, Any]]:
     release can read specifications without new fields."""
     serving = spec.model_dump(mode="json", include=set(_SERVING), exclude_none=True)
     if spec.routing == Routing():
-        del serving["routing"]  # most have the default, and the routes are read without it
+        del serving["routing"]  # most have the default; the routes are read without it
     if not spec.resource_groups:
         del serving["resource_groups"]
     if not spec.adapters:

@@ -56,7 +56,7 @@ class OidcStore:
                 granted = wanted
             else:
                 log.warning(
-                    "the last administrator keeps the role, although no rule gives it any more",
+                    "the last administrator keeps the role, although no rule gives it any longer",
                     user=user,
                 )
         elif wanted is None:

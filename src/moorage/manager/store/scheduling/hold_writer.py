@@ -129,7 +129,7 @@ class HoldWriter:
         *,
         term: int | None = None,
     ) -> None:
-        """Record ``holds``; pending sessions without one keep the hold that was recorded last.
+        """Record ``holds``; pending sessions without one keep the last recorded hold.
 
         ``max_retries``: retries are counted up to this number. ``bypasses``: the new count of each
         session that was bypassed in this pass. ``term``: the leader's term; a former leader's holds

@@ -84,7 +84,7 @@ class SchedulingStore:
         Sessions, agents and quotas are read one after the other, so they may be inconsistent;
         committing a placement checks again. Data that ``policy`` does not use is not read.
         ``with_running``: include running kernels and when they end; None includes them only if a
-        session waited for capacity at the last pass, or the policy spreads or packs replicas.
+        session was waiting for capacity in the last pass, or the policy spreads or packs replicas.
         ``now``: determines the month for node-hours; None means the database's time.
         """
         pending, changes = await self._pending.of(group)

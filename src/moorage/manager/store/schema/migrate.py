@@ -28,13 +28,13 @@ T = TypeVar("T")
 # Key of the advisory lock, an arbitrary constant of ours. The lock is held for the duration of the
 # migration's transaction.
 _LOCK = 0x6661_6972
-# Suffix of the revision of a restored database until it is prepared (``restored.py``).
+# Suffix of a restored database's revision until it has been prepared (``restored.py``).
 UNPREPARED = ":unprepared"
 # Longest wait for another process that migrates, and longest duration of one migration step.
 _OTHER_PROCESS_S = 600
 _STEP_S = 3600
 # A migration takes exclusive locks. While it waits for one, every later statement on that table
-# waits behind it, also in other managers. So it gives up soon, rolls back, and tries again.
+# waits behind it, in other managers as well. So it gives up soon, rolls back, and tries again.
 LOCK_TIMEOUT_S = 3
 LOCK_ATTEMPTS = 20
 _LOCK_PAUSE_S = 2.0
@@ -106,7 +106,7 @@ def check_revision(found: str) -> None:
 
 
 def upgrade(connection: Connection, revision: str) -> None:
-    """Upgrade under an advisory lock. Raises ``StartupError`` for a schema that is newer than ours,
+    """Upgrade under an advisory lock. Raises ``StartupError`` for a schema that is newer than ours
     or too old."""
     from alembic import command
 
@@ -158,8 +158,8 @@ def _record_compatibility(connection: Connection, config: Config, current: str) 
 
 async def migrate(dsn: str, revision: str = "head") -> str | None:
     """Upgrade the schema under an advisory lock; a second process waits and finds nothing to do.
-    Returns the schema if it is newer than ours and works with this release; nothing is then
-    changed. Raises the errors of ``in_transaction``, and ``StartupError`` for a schema that does
+    Returns the schema if it is newer than ours and works with this release; nothing is changed in
+    that case. Raises the errors of ``in_transaction``, and ``StartupError`` for a schema that does
     not work with it."""
     if revision == "head" and await _is_current(dsn):
         return None
@@ -183,8 +183,8 @@ def _upgrade_unless_newer(connection: Connection, revision: str) -> str | None:
 
 
 async def _is_current(dsn: str) -> bool:
-    """Whether the schema is the newest. Also False if Postgres does not answer: ``in_transaction``
-    then reports the reason."""
+    """Whether the schema is the newest. Also False if Postgres does not answer, in which case
+    ``in_transaction`` reports the reason."""
     try:
         connection = await connect(dsn, _SETTINGS, **_CONNECT_ARGS)
         try:
@@ -211,7 +211,7 @@ async def in_transaction(dsn: str, work: Callable[[Connection], T]) -> T:
     """
     from sqlalchemy.ext.asyncio import create_async_engine
 
-    engine_url(dsn)  # raises for a wrong DSN
+    engine_url(dsn)  # raises an error for a wrong DSN
     # asyncpg reads the DSN itself: it may name several hosts, which SQLAlchemy's URLs cannot.
     engine = create_async_engine(
         "postgresql+asyncpg://", async_creator=lambda: connect(dsn, _SETTINGS, **_CONNECT_ARGS)

@@ -43,7 +43,7 @@ _INDEX_DROPPED = re.compile(r"^DROP INDEX (?:IF EXISTS )?(\w+)", re.IGNORECASE)
 _REFERENCES = re.compile(rf"\bREFERENCES {_NAME}", re.IGNORECASE)
 _CREATED = re.compile(rf"^CREATE (?:UNLOGGED )?TABLE (?:IF NOT EXISTS )?{_NAME}", re.IGNORECASE)
 _RENAMED = re.compile(rf"^ALTER TABLE {_NAME} RENAME TO {_NAME}", re.IGNORECASE)
-# Changes to objects that the previous release may still use, or would now have to fill in.
+# Changes to objects that the previous release may still use, or would now have to fill.
 _CONTRACTS = re.compile(
     r"\bDROP (?:COLUMN|TABLE|FUNCTION|VIEW|TYPE)\b|\bRENAME\b|\bSET NOT NULL\b|\bTYPE \w|\bDROP "
     r"DEFAULT\b",
@@ -93,7 +93,8 @@ def describe(
     revision: str, title: str, statements: Iterable[str], indexes: Mapping[str, str] | None = None
 ) -> Migration:
     """Describe a migration. ``statements``: as the migration sends them; each is one statement, or
-    several separated by semicolons. ``indexes``: tables of the existing indexes, by their names."""
+    several separated by semicolons. ``indexes``: the tables of the existing indexes, by index
+    name."""
     plain = [statement for text in statements for statement in _plain(text)]
     created = {match[1].lower() for statement in plain if (match := _CREATED.match(statement))}
     created |= {match[2].lower() for statement in plain if (match := _RENAMED.match(statement))}

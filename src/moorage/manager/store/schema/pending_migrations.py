@@ -16,7 +16,7 @@ _MIGRATIONS = Path(__file__).parent / "migrations"
 
 
 def migration_scripts(migrations: Path = _MIGRATIONS) -> list[Script]:
-    """All of them, in order. Raises Alembic's ``CommandError`` if two follow the same one."""
+    """All migrations, in order. Raises Alembic's ``CommandError`` if two follow the same one."""
     from alembic.config import Config
     from alembic.script import ScriptDirectory
 
@@ -42,7 +42,7 @@ def pending_migrations(revision: str | None) -> list[Migration]:
 
 
 def known_tables() -> frozenset[str]:
-    """All tables that a database of this release may have."""
+    """All tables that a database for this release may have."""
     made = (tables_of(_statements(script)) for script in migration_scripts())
     return frozenset({"alembic_version"}.union(*made))
 

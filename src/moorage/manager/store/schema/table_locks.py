@@ -24,8 +24,8 @@ _TABLES = (
     "SELECT relname FROM pg_class WHERE relkind IN ('r', 'p') AND relnamespace = "
     "current_schema::regnamespace"
 )
-# After this many attempts it waits in the queue for each lock, which even a busy database
-# eventually grants.
+# After this many attempts, the migration waits in the queue for each lock, which even a busy
+# database eventually grants.
 _ATTEMPTS = 100
 _PAUSE_S = 0.03
 

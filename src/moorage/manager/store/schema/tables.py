@@ -1,7 +1,7 @@
 """Tables of composed listings, as SQLAlchemy Core metadata. Statements name all other tables:
 ``migrations/baseline/`` defines the schema.
 
-A test compares this with the migrated schema.
+A test compares these tables with the migrated schema.
 """
 
 from __future__ import annotations

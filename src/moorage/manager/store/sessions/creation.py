@@ -25,11 +25,11 @@ _NEW = ("secret_env", "user_labels")
 
 @dataclass(frozen=True, slots=True)
 class NewSession:
-    """``request_digest``: digest of the request with the idempotency key, to detect another request
-    with it. ``template``: NAME@VERSION of the template from which it was created. ``request_hash``:
-    set if equal sessions are reused. ``adopted_from``: the session whose run it shares. ``forced``:
-    it does not reuse any run. ``traceparent``: the context under which its start is traced; None if
-    it is not traced."""
+    """``request_digest``: digest of the request with the idempotency key, to detect a different
+    request with the same key. ``template``: NAME@VERSION of the template from which it was created.
+    ``request_hash``: set if equal sessions are reused. ``adopted_from``: the session whose run it
+    shares. ``forced``: it does not reuse any run. ``traceparent``: the context under which its
+    start is traced; None if it is not traced."""
 
     id: str
     name: str

@@ -43,8 +43,8 @@ def key_reused(key: str) -> Conflict:
 
 
 def create_rejected(scope: Scope, spec: SessionSpec, owner: Owner, row: Any) -> MoorageError | None:
-    """The error for a row of ``session_create*.sql`` that explains why nothing was created; None if
-    it gives no reason."""
+    """The error for a row from ``session_create*.sql`` that explains why nothing was created; None
+    if the row gives no reason."""
     if not row["group_known"]:
         return NotFound(
             f"resource_group {spec.resource_group!r} does not exist, is retired, or you may not "
@@ -91,8 +91,8 @@ def create_rejected(scope: Scope, spec: SessionSpec, owner: Owner, row: Any) -> 
 def invalid_dependency(
     scope: Scope, spec: SessionSpec, owner: Owner, position: int, *, why: str, project: str | None
 ) -> MoorageError:
-    """The error for a dependency. ``position``: index into ``depends_on``. ``project``: the project
-    of the session that it names."""
+    """The error for a dependency. ``position``: the index in ``depends_on``. ``project``: the
+    project of the session that it names."""
     ref = spec.depends_on[position].session
     field = f"depends_on[{position}].session = {ref!r}"
     if why == "unknown" or (why == "foreign" and not scope.reads(project or "")):

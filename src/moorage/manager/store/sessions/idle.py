@@ -24,9 +24,9 @@ from moorage.manager.workloads.idle import (
 
 @dataclass(frozen=True, slots=True)
 class IdleSession:
-    """Session to which the ``policy`` of its group or its own ``choice`` applies. ``sightings``
-    counts its traffic. ``reached``: all its agents report. ``told``: its detail contains the
-    warning that it will end."""
+    """A session to which its group's ``policy`` or its own ``choice`` applies. ``sightings`` counts
+    its traffic. ``reached``: all its agents report. ``told``: its detail contains the warning that
+    it will end."""
 
     session_id: SessionId
     project: str
@@ -58,7 +58,7 @@ class IdleStore:
         self._traffic_connection = db.shared_connection(Purpose.UPKEEP, durable=False)
 
     async def saw_traffic(self, sessions: Collection[str]) -> None:
-        """Record traffic of running interactive sessions; others are ignored."""
+        """Record traffic to running interactive sessions; others are ignored."""
         ids = sorted({known for session in sessions if (known := as_uuid(session)) is not None})
         if ids:
             await self._traffic_connection.fetch(SQL["session_traffic_put"], ids)

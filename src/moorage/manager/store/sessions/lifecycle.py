@@ -61,7 +61,7 @@ class LifecycleStore:
         self._write_connection = db.dedicated_connection()
         self._read_connection = db.dedicated_connection()
 
-        # Called with the written transitions.
+        # Called with the transitions that were written.
         self.on_applied: list[Callable[[Sequence[Transition]], None]] = []
         self._transitions: BatchWriter[_Submission, bool] = BatchWriter(
             "transition", self._write, clock
@@ -212,8 +212,8 @@ class LifecycleStore:
         ]
 
     def _notify(self, transitions: dict[SessionId, Transition], rows: Sequence[Row]) -> None:
-        """Notify loops. Freed capacity is not announced here, but by the report that shows that the
-        kernel ended."""
+        """Notify loops. Freed capacity is announced not here but by the report that shows that the
+        kernel has ended."""
         self._notifier.notify_orders(
             (row["agent_id"], row["kernel_id"]) for row in rows if row["agent_id"]
         )
@@ -263,8 +263,8 @@ def _shared(row: Row) -> SharedRun | None:
 
 
 def _reconciled(session: Mapping[str, Any]) -> SessionSnapshot:
-    """Snapshot from the ``rows`` of a session. A session that is ending needs only the known part
-    of its specification."""
+    """Snapshot from a session's ``rows``. A session that is ending needs only the known part of its
+    specification."""
     rows: Sequence[Row] = session["rows"]
     is_ending = rows[0]["status"] == Status.TERMINATING
     return _snapshot(rows, _known(rows) if is_ending else parse_spec(rows[0]["spec"]))
@@ -279,7 +279,8 @@ def _to_stop(session: Mapping[str, Any]) -> SessionSnapshot:
 
 
 def _snapshot(rows: Sequence[Row], spec: SessionSpec) -> SessionSnapshot:
-    """Snapshot from the rows of one session in ``session_snapshots.sql``: one per kernel."""
+    """Snapshot from one session's rows in ``session_snapshots.sql``, of which there is one per
+    kernel."""
     row = rows[0]
     kernels = tuple(
         KernelSnapshot(

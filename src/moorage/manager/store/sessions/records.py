@@ -1,4 +1,4 @@
-"""Records of sessions that users change after creation: labels, names, and visibility."""
+"""Records of sessions: the labels, names and visibility that users change after creation."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class SessionRecordStore:
     async def change_labels(
         self, scope: Scope, session_id: str, changes: Mapping[str, str | None]
     ) -> None:
-        """Set labels, and remove those that are None. Raises ``InvalidInput`` for too many of
-        them."""
+        """Set labels, and remove those that are None. Raises ``InvalidInput`` if there are too
+        many."""
         kept = {key: value for key, value in changes.items() if value is not None}
         removed = sorted(changes.keys() - kept.keys())
         args = session_id, kept, removed, MAX_LABELS, scope.projects
@@ -51,6 +51,6 @@ class SessionRecordStore:
         return bool(found)
 
     async def remove(self, scope: Scope, session_id: str) -> bool:
-        """Remove a record. Returns whether it was removed: only if the session has ended, holds
-        nothing, and no other refers to it."""
+        """Remove a record. Returns whether it was removed, which requires that the session has
+        ended and holds nothing, and that no other session refers to it."""
         return bool(await self._db.fetch(SQL["session_remove"], session_id, scope.projects))

@@ -55,7 +55,7 @@ _HISTORY = Listing(
 
 
 class SessionStore:
-    """A create is durable when the call returns; concurrent creates share one statement.
+    """A create is durable once the call returns; concurrent creates share one statement.
     ``tracer``: traces starts."""
 
     def __init__(
@@ -96,7 +96,7 @@ class SessionStore:
     ) -> resources.SessionView:
         """Create a session that belongs to the owner of ``scope``. ``term``: the term of the leader
         that creates it as a replica of this revision of an endpoint. ``template``: the template
-        from which it was created. ``forced``: it does not reuse the run of another one.
+        from which it was created. ``forced``: it does not reuse another session's run.
 
         Raises ``Conflict`` for the name of a live session, a type that the group does not allow or
         a former leader; ``NotFound`` for an unknown group or dependency; ``Forbidden`` or
@@ -438,7 +438,7 @@ class SessionStore:
         return visibility.as_seen(scope, views, await self.naming(scope, texts))
 
     async def naming(self, scope: Scope, texts: Iterable[str]) -> visibility.Naming:
-        """Replace ids by the names of sessions in these messages, for this caller."""
+        """Replace ids with session names in these messages, for this caller."""
         ids = visibility.mentioned(texts)
         names = {id: name for id, (name, _) in (await self.names(scope, ids)).items()}
         return visibility.naming(scope, names)

@@ -93,7 +93,8 @@ _KEPT_SPEC_CHARS = 4096
 
 def stored_spec(text: str) -> SessionSpec:
     """Specification of a session as stored. Cached, because validating one takes as long as
-    everything else about a row in a listing, and people look at the same sessions repeatedly."""
+    everything else about a row in a listing, and people look at the same sessions again and
+    again."""
     return (
         _kept_spec(text) if len(text) <= _KEPT_SPEC_CHARS else SessionSpec.model_validate_json(text)
     )

@@ -15,7 +15,7 @@ from moorage.manager.scheduling.core.model import KernelRequest
 
 @dataclass(frozen=True, slots=True)
 class NewSubKernel:
-    """Sub kernel to be inserted with its session."""
+    """A sub kernel to be inserted with its session."""
 
     index: int
     kernel_id: str
@@ -65,7 +65,7 @@ def sub_overrides(spec: SessionSpec) -> SubKernels:
 
 
 def sub_kernel_spec(spec: SessionSpec) -> SessionSpec:
-    """Specification of a single-kernel session that would run the same as a sub kernel."""
+    """Specification of a single-kernel session that would run the same thing as a sub kernel."""
     overrides = sub_overrides(spec)
     changes: dict[str, object] = {"env": spec.env | overrides.env, "probe": None}
     if overrides.command:

@@ -45,8 +45,8 @@ class TemplateStore:
         isolated: bool = False,
         if_match: Versions = None,
     ) -> TemplateView:
-        """Add a version, in the owner's project or for all. An unchanged template adds none.
-        ``isolated``: one of its bases was written by someone who is not an administrator.
+        """Add a version, in the owner's project or for all projects. An unchanged template adds
+        none. ``isolated``: one of its bases was written by someone who is not an administrator.
         ``if_match``: the versions that the latest one may have.
 
         Raises ``PreconditionFailed`` for another version, and ``Conflict`` when someone else added
@@ -68,7 +68,7 @@ class TemplateStore:
         except asyncpg.UniqueViolationError:
             await self._check_latest(project, name, if_match)
             raise Conflict(
-                f"another version of template {name!r} was added simultaneously",
+                f"another version of template {name!r} was added at the same time",
                 next_step="try again",
             ) from None
 
@@ -86,8 +86,8 @@ class TemplateStore:
         check_version(f"template {name!r}", row["version"] if is_own else None, if_match)
 
     async def get(self, scope: Scope, name: str, version: int | None = None) -> TemplateView:
-        """Get a version, the latest by default, from the owner's project or otherwise from the
-        templates for all.
+        """Get a version, the latest by default, from the owner's project or, failing that, from the
+        templates for all projects.
 
         Raises ``NotFound``, and ``Conflict`` for one that needs a newer manager."""
         return read_one("template", name, await self._find(scope, name, version), _view)
@@ -104,7 +104,7 @@ class TemplateStore:
         self, scope: Scope, paging: Paging = FIRST, *, project: str | None = None
     ) -> Page[TemplateView]:
         """Page of templates, each in its latest version. ``project``: only those of this project;
-        empty means those for all."""
+        empty means those for all projects."""
         rows, following = await _LISTING.page(
             self._db, paging, scope.owner.project, None, only={"project": project}
         )
@@ -119,8 +119,8 @@ class TemplateStore:
         )
 
     async def delete(self, scope: Scope, name: str, *, for_all: bool) -> TemplateView:
-        """Delete all its versions; sessions created from it stay. Returns the latest version.
-        Raises ``NotFound``."""
+        """Delete all versions of a template; sessions created from it stay. Returns the latest
+        version. Raises ``NotFound``."""
         project = _project(scope, for_all)
         rows = await self._db.fetch(SQL["template_delete"], project, name)
         if not rows:

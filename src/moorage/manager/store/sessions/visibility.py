@@ -39,7 +39,8 @@ def _sees_all(scope: Scope) -> bool:
 
 
 def naming(scope: Scope, names: Mapping[SessionId, str]) -> Naming:
-    """Replace ids by names in a message. ``names``: names of the sessions that the caller may see.
+    """Replace ids with names in a message. ``names``: names of the sessions that the caller may
+    see.
 
     Other ids stay if the caller sees all sessions, because they are not session ids, or belong to
     removed sessions."""

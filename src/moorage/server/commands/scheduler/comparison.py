@@ -29,7 +29,7 @@ _COLUMNS = (
 )
 _WINDOWS = 60  # points of the utilization curve
 _SHARES = 1000  # the simulator counts 1/1000 of a device, and 1/1000 of a CPU
-# The unit of the time axis is the first one whose limit in seconds is not exceeded.
+# The time axis uses the first unit whose limit in seconds is not exceeded.
 _TIME_UNITS = (
     (300, "seconds", 1_000_000),
     (18_000, "minutes", 60_000_000),

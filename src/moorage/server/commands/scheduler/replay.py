@@ -48,7 +48,7 @@ _MAX_DIFFERENCES = 20  # shown in the table
 _OBSERVED = "observed"
 _RECORDED = "recorded"
 _CHANGED = "changed"
-# The named policies of `scheduler simulate`, as changes to the recorded policy.
+# The named policies from `scheduler simulate`, as changes to the recorded policy.
 _NAMED_POLICIES = {
     "strict": "hol=strict",
     "skip": "hol=skip",
@@ -134,7 +134,7 @@ def _check_policies(texts: list[str]) -> None:
 
 
 def parse_policies(texts: list[str], recorded: Policy) -> dict[str, Policy]:
-    """Policies by their text on the command line; options that a text omits are taken from
+    """Policies by their text on the command line; options that the text omits are taken from
     ``recorded``.
 
     Raises ``InvalidInput`` or ``ValidationError``, naming the option."""
@@ -277,7 +277,7 @@ def _print_notes(cli: Cli, trace: Trace, gaps: list[Gap]) -> None:
 
 
 def _verify(cli: Cli, span: LogSpan) -> int:
-    """Repeat the planning of every recorded pass. Returns the exit code: 1 if a decision
+    """Repeat the planning of every recorded pass. Returns the exit code, which is 1 if a decision
     differs."""
     from moorage.manager.decision_log import Gap, differences
     from moorage.manager.selector_plugins import SelectorPlugins

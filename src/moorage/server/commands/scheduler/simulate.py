@@ -1,4 +1,4 @@
-"""``moorage scheduler simulate``: simulates policies on synthetic jobs or on the jobs of a file.
+"""``moorage scheduler simulate``: simulates policies on synthetic jobs or on jobs from a file.
 Needs no manager."""
 
 from __future__ import annotations
