@@ -57,9 +57,9 @@ _CONNECT_TIMEOUT_S = 5.0
 CANCEL_TIMEOUT_S = 2.0
 POOL_SIZE = 6
 # Planner settings of every connection. Every statement in ``sql/`` has an index to use, but
-# Postgres plans with table statistics that are stale or missing when tables have just filled up: *
-# ``enable_seqscan=off``: a plan that was cached while a table was empty would scan the whole table
-# for as long as the plan stays cached.
+# Postgres plans with table statistics that are stale or missing when tables have just filled up:
+# * ``enable_seqscan=off``: a plan that was cached while a table was empty would scan the whole
+#   table for as long as the plan stays cached.
 # * ``random_page_cost=1.1``: index reads cost about as much as sequential reads on SSDs and in
 #   memory. The default of 4 assumes spinning disks and favours scans.
 # * ``jit=off``: compiling a statement takes longer than any of these statements runs. A prepared
