@@ -158,7 +158,7 @@ def test_the_command_plans_for_an_older_schema(empty_database: str, home: Path) 
         ["moorage", "db", "backup"], ["moorage", "db", "upgrade"],
     ]  # fmt: skip
     result = CliRunner().invoke(app, command, env=env)
-    assert "202611272345 expand   The index by which" in result.stdout
+    assert "202611272345 expand   Drops the index with" in result.stdout
 
     asyncio.run(execute(empty_database, "UPDATE alembic_version SET version_num = '0070'"))
     result = CliRunner().invoke(app, command, env=env)
