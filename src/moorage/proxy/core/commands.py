@@ -1,7 +1,7 @@
-"""Commands of the request flow: the next step of a data plane. Pure.
+"""Commands of the request flow: a data plane's next step. Pure.
 
-Commands of every request are plain classes, because the constructor of a dataclass is interpreted
-even if the rest is compiled.
+The commands used by every request are plain classes, because a dataclass's constructor is
+interpreted even if the rest is compiled.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from moorage.proxy.core.limits.limiter import Observer
 
 @dataclass(slots=True)
 class ReadBody:
-    """Read the body of the request, and report it with ``body``, or an error with ``refuse``."""
+    """Read the request's body and report it with ``body``, or report an error with ``refuse``."""
 
 
 class Send:
-    """Send the request to ``target`` on a connection only for this request. An earlier connection
-    is closed.
+    """Send the request to ``target`` on a connection that carries no other request. An earlier
+    connection is closed.
 
-    ``is_anew``: on a new connection. The request has already met a dead replica or connection and
-    is not sent a third time, and an idle connection may be dead, too."""
+    ``is_anew``: use a new connection. The request has already met a dead replica or connection, an
+    idle connection may also be dead, and there will be no third attempt."""
 
     __slots__ = ("is_anew", "target")
 
@@ -37,18 +37,18 @@ class Send:
 
 @dataclass(slots=True)
 class WaitForReplica:
-    """Wait until the monotonic second ``until``, which is an event, like every earlier change of
-    the routes. First send ``comment`` to the client, if there is one: the first comment starts its
-    response as an event stream with the status 200."""
+    """Wait until the monotonic second ``until`` or an earlier route change; each is an event. First
+    send ``comment`` to the client, if there is one. The first comment starts the response as an
+    event stream with status 200."""
 
     until: float
     comment: bytes = b""
 
 
 class StartResponse:
-    """Send the response of the replica to the client: its head, with the proxy's own headers and
-    ``more`` added, and then its body as it arrives, through ``observe`` if there is one.
-    ``overhead_s``: time in the proxy."""
+    """Send the replica's response to the client: its head, with the proxy's own headers and
+    ``more`` added, then its body as it arrives, passed through ``observe`` if that is set.
+    ``overhead_s``: time spent in the proxy."""
 
     __slots__ = ("more", "observe", "overhead_s")
 
@@ -62,8 +62,9 @@ class StartResponse:
 
 @dataclass(slots=True)
 class Break:
-    """Break off an incomplete response. Send ``event`` and end it; None: no message can be added,
-    so close the connection in a way that the client cannot mistake for the end."""
+    """Break off an incomplete response. Send ``event`` and end the stream. If ``event`` is None, no
+    message can be added, so close the connection in a way that the client cannot mistake for a
+    normal end."""
 
     event: bytes | None
 

@@ -1,22 +1,21 @@
 """Request flow: everything that happens to one request, as events in and commands out. Pure.
 
 A data plane reports what happens on its sockets, and does what the returned command says. It moves
-the bytes of bodies itself: the flow sees the head of a response, whether it ended, and nothing in
-between.
+body bytes itself: the flow sees only a response's head and its end.
 
     head ─ ReadBody ─ body ─┬─ Send ─┬─ upstream_head ─┬─ Start ─┬─ upstream_end
                             │   ▲    │                 │         └─ upstream_lost ─ Break
                             │   └────┴─ upstream_failed, or a status that means "elsewhere"
                             └─ Hold ─ routes_changed or timer ─ Send
 
-``Send`` is to a replica of the model, or to one of its fallbacks (``fallback``). A request that
-reaches no replica of a model that is kept running is held, too: another replica is on its way. So
-is one for which no engine has room (``engine_room``), until one has.
+``Send`` goes to a replica of the model, or to one of its fallbacks (``fallback``). If the model is
+kept running but none of its replicas can be reached, the request is also held, because another
+replica is on its way. It is held, too, while no engine has room for it (``engine_room``).
 
-Wherever it ends otherwise, the command is a response of the proxy itself: ``LocalResponse`` or
-``ErrorResponse``. A client that leaves ends it anywhere, with ``client_gone``. In-flight counts,
-the reservation and the metrics are settled at the end, once, however it comes. ``flow_states`` has
-the states that this picture goes through, and which event may come in which.
+In all other cases, the final command is a response from the proxy itself: ``LocalResponse`` or
+``ErrorResponse``. If the client disconnects, ``client_gone`` ends the request in any state.
+In-flight counts, the reservation and the metrics are settled exactly once, however the request
+ends. ``flow_states`` defines the states behind this diagram and the events allowed in each.
 """
 
 from __future__ import annotations
@@ -66,14 +65,13 @@ from moorage.proxy.core.routes import IndexedTable
 from moorage.proxy.core.stored_response import StoredResponse
 
 PROGRESS_S = 5.0
-"""Time between two comments to a client that waits."""
+"""Time between two comments to a waiting client."""
 UNREACHABLE_S = 5.0
-"""Time after which a held request is sent once more to the replicas that it could not reach."""
+"""Time after which a held request is sent again to the replicas that could not be reached."""
 FULL_S = 0.5
-"""Time after which is looked again whether a replica has room, if no request has ended there
-before."""
+"""Time until the next check whether a replica has room, if no request ends before then."""
 MAX_REFUSALS = 8
-"""Refusals for want of room after which a request gets the engine's own words."""
+"""Refusals for lack of room after which the client gets the engine's own error."""
 CLIENT_CLOSED_REQUEST = 499
 """Status in logs and metrics for a client that disconnected first (nginx's code)."""
 
@@ -82,11 +80,12 @@ class RequestFlow:
     """One request. Times named ``now`` are monotonic seconds, ``unix_now`` is in seconds since the
     epoch.
 
-    ``state``: one of ``flow_states``. ``resume``: called with what a change of the routes commands
-    while the request is held. ``admitted``: the decision about the head, which a plane may remember
-    for equal heads. ``is_anthropic``: whether errors are in Anthropic's format. ``path``,
-    ``payload``: what to send to the replica. ``model``: "" until it is known. ``target``: the
-    replica that has the request. ``traceparent``: for the replica, "" to leave that of the client.
+    ``state``: one of ``flow_states``. ``resume``: called with the command that follows from a route
+    change while the request is held. ``admitted``: the decision about the head, which a plane may
+    reuse for identical heads. ``is_anthropic``: whether errors are in Anthropic's format. ``path``,
+    ``payload``: the path and body to send to the replica. ``model``: empty until it is known.
+    ``target``: the replica that has the request. ``traceparent``: the header for the replica; if
+    empty, the client's own is kept.
     """
 
     __slots__ = (
@@ -119,44 +118,44 @@ class RequestFlow:
         self.state: FlowState = READING
         self._started_at = now
 
-        # what its head says
+        # from its head
         self.admitted: BodyRequired | None = None
         self.is_anthropic = False
         self.traceparent = ""
-        self._clock_offset_s = 0.0  # what the clock shows when ``now`` is 0, unix seconds
+        self._clock_offset_s = 0.0  # the wall clock's time when ``now`` is 0, in unix seconds
 
-        # what its body says
+        # from its body
         self.model = ""
         self.path = ""
         self._request: ForwardedRequest | None = None
         self._reservation: RequestReservation | None = None
 
-        # how long the proxy itself waited, for the body and for replicas
+        # time that the proxy itself waited, for the body and for replicas
         self._waits_since = now
         self._waited_s = 0.0
-        self._wait: RequestWait | None = None  # once it is held
+        self._wait: RequestWait | None = None  # set once the request is held
         self.resume: Callable[[Command], None] | None = None
 
         # at a replica
         self.target: Target | None = None
         self.payload = b""
         self._sent_at = now
-        self._attempts: FailedAttempts | None = None  # once one has failed
+        self._attempts: FailedAttempts | None = None  # set once one has failed
         self._status = 0
 
     @property
     def identity(self) -> KeyGrant | None:
-        """The key of the caller; None if none is required, or it was refused."""
+        """The caller's key; None if no key is required or the key was refused."""
         return self.admitted.key if self.admitted is not None else None
 
     @property
     def _key(self) -> str:
-        """The identifier of the caller; "" if no key is required."""
+        """The caller's identifier; empty if no key is required."""
         admitted = self.admitted
         return "" if admitted is None or admitted.key is None else admitted.key.sha256
 
     def may_go_on(self, table: IndexedTable, unix_now: float) -> bool:
-        """Whether the request is admitted by new credentials, too."""
+        """Whether the new credentials also admit the request."""
         admitted = self.admitted
         if admitted is None or admitted.key is None:
             return True
@@ -176,7 +175,8 @@ class RequestFlow:
         return self.target is not None and self.target.peer_id in table.revoked_agents
 
     def resume_by(self, resume: Callable[[Command], None]) -> None:
-        """While the request is held, call ``resume`` with what a change of the routes commands."""
+        """While the request is held, call ``resume`` with the command that follows from a route
+        change."""
         self.resume = resume
 
     # Reading: until the request is complete
@@ -193,7 +193,7 @@ class RequestFlow:
         query: str = "",
     ) -> Command:
         """The head has arrived. ``fields``: its headers, case-insensitive. ``size``: the announced
-        length of the body, None if unknown. ``query``: as it was sent."""
+        body length, None if unknown. ``query``: the unparsed query string."""
         if self.state != READING:
             raise IllegalEvent("head", self.state)
 
@@ -210,8 +210,8 @@ class RequestFlow:
         return self._answer(outcome, now)
 
     def head_again(self, admitted: BodyRequired, now: float, unix_now: float) -> Command:
-        """A head has arrived that equals one with the decision ``admitted``, made by the
-        credentials that are still in use."""
+        """A head has arrived that is identical to an earlier one. ``admitted``: the decision about
+        that one, which was made with the credentials still in use."""
         if self.state != READING:
             raise IllegalEvent("head_again", self.state)
 
@@ -224,19 +224,20 @@ class RequestFlow:
         return READ_BODY
 
     def refuse(self, error: ErrorResponse, now: float) -> Command:
-        """The request cannot be read, or cannot be served because of an error of the proxy. Nothing
-        of a replica's response has reached the client."""
+        """The request cannot be read, or cannot be served because of an internal error in the
+        proxy. No part of a replica's response has reached the client."""
         if self.state == STREAMING:
             raise IllegalEvent("refuse", self.state)
         return self._answer(error, now)
 
     def large(self, body: bytes) -> LargeBody | None:
-        """The body is complete, and to be read in slices before ``body``. None: it need not be."""
+        """Return a reader for a complete body that must be read in slices before ``body`` is
+        called. None means that slices are not needed."""
         assert self.admitted is not None
         return large_body(self.admitted, body)
 
     def body(self, body: bytes, now: float, large: LargeBody | None = None) -> Command:
-        """The body is complete, and ``large`` has read it if it is large."""
+        """The body is complete. A large one has already been read by ``large``."""
         if self.state != READING:
             raise IllegalEvent("body", self.state)
 
@@ -312,7 +313,7 @@ class RequestFlow:
         return self._hold_on(now)
 
     def _hold_on(self, now: float) -> WaitForReplica:
-        """The next command for the plane: wait for a replica."""
+        """The plane's next command: wait for a replica."""
         wait = self._wait
         request = self._request
         assert wait is not None
@@ -335,7 +336,7 @@ class RequestFlow:
         return WaitForReplica(min(until, now + PROGRESS_S), comment.encode())
 
     def routes_changed(self, now: float) -> Command | None:
-        """None: the request waits on as before."""
+        """None means that the request keeps waiting as before."""
         if self.state != HELD:
             raise IllegalEvent("routes_changed", self.state)
 
@@ -346,7 +347,7 @@ class RequestFlow:
         assert request is not None
         target = self._pick(request, now)
         error = router.check_model(request.route_name) if target is None else None
-        if target is None:  # a model may begin to load, or cease to
+        if target is None:  # the model may have started or stopped loading
             if now >= wait.fallback_at and (command := self._fall_back(now)) is not None:
                 return command
 
@@ -367,7 +368,7 @@ class RequestFlow:
         return self._send(target, now)
 
     def timer(self, now: float) -> Command:
-        """The time of a ``WaitForReplica`` is over."""
+        """The wait of a ``WaitForReplica`` has timed out."""
         wait = self._wait
         if self.state != HELD or wait is None:
             raise IllegalEvent("timer", self.state)
@@ -380,7 +381,7 @@ class RequestFlow:
             self._waited_s += now - self._waits_since
 
     def _fall_back(self, now: float) -> Command | None:
-        """Send the request to the next fallback that can serve it; None: there is none."""
+        """Send the request to the next fallback that can serve it; None if there is none."""
         request = self._request
         router = self._router
         refusal = None
@@ -414,8 +415,8 @@ class RequestFlow:
             self.path = hop.path
             request.fall_back(hop)
             if self._attempts is not None:
-                # A request that may have killed a replica is still not sent to one replica after
-                # another.
+                # A request that may have killed a replica must still not be sent to one replica
+                # after another.
                 self._attempts.try_all_again()
                 self._attempts.keep_deaths()
 
@@ -436,14 +437,14 @@ class RequestFlow:
     # Sent: at a replica
 
     def sent(self, now: float) -> None:
-        """The request is on its way; what follows is the time of the replica. Called at each
+        """The request is on its way; time from now on counts as the replica's. Called for each
         ``Send``."""
         if self.state != SENT:
             raise IllegalEvent("sent", self.state)
         self._sent_at = now
 
     def upstream_failed(self, failure: Failure, now: float) -> Command:
-        """The replica could not be reached, or broke off before the first byte of a body."""
+        """The replica could not be reached, or disconnected before the first byte of a body."""
         if self.state != SENT:
             raise IllegalEvent("upstream_failed", self.state)
 
@@ -462,14 +463,14 @@ class RequestFlow:
         return self._answer(self._error(failure), now)
 
     def _may_wait(self, request: ForwardedRequest) -> bool:
-        """Whether any replica of the model that was asked for can serve it."""
+        """Whether any replica of the requested model can serve the request."""
         return request.home is None and not request.served_by
 
     def upstream_head(
         self, status: int, content_type: str, now: float, begin: bytes = b"", *, coding: str = ""
     ) -> Command:
-        """The replica has responded, and the first piece of the body, ``begin``, or its end is
-        here, too. ``coding``: its Content-Encoding."""
+        """The replica has responded. ``begin``: the first piece of the body, empty if the body is.
+        ``coding``: its Content-Encoding."""
         if self.state != SENT:
             raise IllegalEvent("upstream_head", self.state)
 
@@ -501,7 +502,7 @@ class RequestFlow:
     def _start(
         self, target: Target, status: int, content_type: str, coding: str, *, now: float
     ) -> StartResponse:
-        """Let the response of the replica pass."""
+        """Forward the replica's response."""
         router = self._router
         request = self._request
         assert request is not None
@@ -536,8 +537,9 @@ class RequestFlow:
         return StartResponse(overhead_s, more, observe)
 
     def _seek_room(self, target: Target, now: float) -> Command | None:
-        """The engine has no room for the request, and nothing of its answer has reached the client.
-        None: there is no other place, and it has waited enough."""
+        """Find another place for a request for which the engine has no room. No part of its answer
+        has reached the client. None if there is no other place and the request has waited long
+        enough."""
         request = self._request
         assert request is not None
         self._router.record_no_room(target, now)
@@ -561,7 +563,7 @@ class RequestFlow:
     # Streaming: while the response passes
 
     def upstream_end(self, now: float, tail: bytes | None = None) -> None:
-        """The response was relayed to its end. ``tail``: as for ``upstream_lost``."""
+        """The complete response was relayed. ``tail``: as for ``upstream_lost``."""
         if self.state != STREAMING:
             raise IllegalEvent("upstream_end", self.state)
 
@@ -570,10 +572,10 @@ class RequestFlow:
         self._end(self._status, now)
 
     def upstream_lost(self, failure: Failure, tail: bytes | None, now: float) -> Break:
-        """The replica broke off in the middle of the response.
+        """The replica disconnected in the middle of the response.
 
         ``tail``: the last bytes of an event stream, at least ``stream_end.TAIL_BYTES`` if there
-        were so many; None if the response is no event stream, or no event can be added to it.
+        were that many; None if the response is not an event stream, or no event can be added to it.
         """
         if self.state != STREAMING:
             raise IllegalEvent("upstream_lost", self.state)
@@ -589,7 +591,7 @@ class RequestFlow:
         )
 
     def key_revoked(self, tail: bytes | None, now: float) -> Break:
-        """The key was revoked, or has lost its rights, in the middle of the response. Close the
+        """The key was revoked or lost its rights in the middle of the response. Close the
         connection to the replica.
 
         ``tail``: as for ``upstream_lost``."""
@@ -604,7 +606,7 @@ class RequestFlow:
         )
 
     def client_gone(self, now: float) -> None:
-        """The client has left. Close the connection to the replica."""
+        """The client has disconnected. Close the connection to the replica."""
         self._end(CLIENT_CLOSED_REQUEST, now)
 
     # Its replicas
@@ -635,7 +637,7 @@ class RequestFlow:
         return Send(target, attempts is not None and attempts.has_killed)
 
     def _next_target(self, failure: Failure, now: float) -> Target | None:
-        """Where to send the request after a failure, if anywhere."""
+        """The next replica for the request after a failure, if there is one."""
         target = self.target
         request = self._request
         attempts = self._attempts
@@ -654,18 +656,18 @@ class RequestFlow:
 
         elsewhere = None if target.tls else self._pick(request, now)
         if elsewhere is None and failure is Failure.DISCONNECT:
-            # The only replica. Most often it had just closed an idle connection, so try it once
-            # more.
+            # This is the only replica. Most likely it had just closed an idle connection, so try it
+            # again.
             return target
 
         return elsewhere
 
     def _avoided(self) -> Collection[KernelId]:
-        """The replicas that are not tried, since they have failed."""
+        """The replicas to avoid because they have failed."""
         return () if self._attempts is None else self._attempts.replicas
 
     def _has_killed(self) -> bool:
-        """Whether a replica died of the request, or may have."""
+        """Whether the request killed a replica, or may have."""
         return self._attempts is not None and self._attempts.has_killed
 
     def _error(self, failure: Failure) -> ErrorResponse:
@@ -685,7 +687,8 @@ class RequestFlow:
         return response
 
     def _is_stream_open(self) -> bool:
-        """Whether the client has got a comment, so that its response is an event stream."""
+        """Whether the client has received a comment, so that its response must be an event
+        stream."""
         return self._wait is not None and self._wait.is_stream_open
 
     def _release(self) -> None:
@@ -714,8 +717,7 @@ class RequestFlow:
 
 
 def resume_held(router: RequestRouter, now: float) -> None:
-    """Resume the requests that wait for a replica, those of each model in order, as far as
-    possible."""
+    """Resume as many of the requests waiting for a replica as possible, in order for each model."""
     for flow in router.waiting.in_order():
         assert isinstance(flow, RequestFlow)
         if flow not in router.waiting:
@@ -726,7 +728,8 @@ def resume_held(router: RequestRouter, now: float) -> None:
 
 
 def _resume_next(router: RequestRouter, model: str, now: float) -> None:
-    """A request for the model has ended: resume the requests that wait for capacity, in order."""
+    """A request for the model has ended, so resume the requests that wait for capacity, in
+    order."""
     for flow in router.waiting.of_model(model):
         assert isinstance(flow, RequestFlow)
         if flow not in router.waiting:

@@ -1,8 +1,7 @@
-"""Parts of a request flow: what it knows about the request, its waits and its failed attempts.
-Pure.
+"""Parts of a request flow: the request as it is sent, its waits and its failed attempts. Pure.
 
-The first comes with the body. The others exist only for requests that wait or fail, so the rule, a
-request that is sent and answered, does not pay for them.
+The first is created when the body arrives. The others exist only for requests that wait or fail, so
+they cost nothing in the usual case of a request that is sent and answered.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from moorage.proxy.core.stored_response import StoredResponse
 class ForwardedRequest:
     """A request as it is sent to replicas.
 
-    ``route_name``: the model of the route table, or an adapter of it. ``body``: as replicas get it.
-    ``stored``: the stored response that the request makes or is about. ``home``: its replica, if
-    there is one already: no other replica has it. ``chain``: the fallbacks that are left.
-    ``served_by``: the model of the fallback that has the request, "" if none has. ``affinity``: the
-    key by which its replica is picked. ``shows_progress``: the client reads comments while it
-    waits.
+    ``route_name``: a model in the route table, or one of its adapters. ``body``: the body that
+    replicas get. ``stored``: the stored response that the request creates or refers to. ``home``:
+    the only replica that has this response, if it already exists. ``chain``: the remaining
+    fallbacks. ``served_by``: the model of the fallback that has the request, empty if none has.
+    ``affinity``: the key by which its replica is picked. ``shows_progress``: whether the client
+    reads comments while it waits.
     """
 
     __slots__ = (
@@ -57,13 +56,14 @@ class ForwardedRequest:
             self.affinity = key_of(session, forward.members if session else forward.document)
 
     def fall_back(self, hop: Hop) -> None:
-        """The request goes to a fallback."""
+        """Direct the request to a fallback."""
         self.route_name = hop.route.name
         self.body = hop.body
         self.served_by = hop.name
 
     def release(self) -> None:
-        """A response passes, so the request is not sent again: free what that would need."""
+        """Free the data for another attempt, because a response is being relayed and the request
+        will not be sent again."""
         self.body = b""
         self.chain = None
 
@@ -71,9 +71,9 @@ class ForwardedRequest:
 class RequestWait:
     """The waits of one request for a replica. Times are monotonic seconds.
 
-    ``since``: when the first one began. ``until``: when the request is answered without a replica.
-    ``fallback_at``: from when on it may go to a fallback. ``is_stream_open``: its client has got a
-    comment, so its response is an event stream.
+    ``since``: when the first wait began. ``until``: when the request is answered without a replica.
+    ``fallback_at``: the earliest time at which it can go to a fallback. ``is_stream_open``: the
+    client has received a comment, so its response must be an event stream.
     """
 
     __slots__ = ("fallback_at", "is_stream_open", "since", "until")
@@ -85,25 +85,26 @@ class RequestWait:
         self.is_stream_open = False
 
     def extend(self, hold_s: float) -> bool:
-        """Let it last ``hold_s`` seconds from its beginning. Returns whether that is a change."""
+        """Set the time limit to ``hold_s`` seconds from the start. Returns whether this changed
+        it."""
         before = self.until
         self.until = self.since + hold_s
         return self.until != before
 
     def allow_fallback(self, after_s: float) -> None:
-        """Let the request go to a fallback ``after_s`` seconds after the beginning."""
+        """Allow a fallback from ``after_s`` seconds after the start."""
         self.fallback_at = self.since + after_s
 
     def open_stream(self) -> None:
-        """The client gets a comment."""
+        """Record that the client gets a comment."""
         self.is_stream_open = True
 
 
 class FailedAttempts:
-    """Attempts of one request that have failed.
+    """A request's failed attempts.
 
-    ``replicas``: those that are not tried again for now. ``failures``: what happened, in order.
-    ``refusals``: how often an engine had no room.
+    ``replicas``: the replicas that are not tried again for now. ``failures``: the kinds of failure,
+    in order. ``refusals``: how often an engine had no room.
     """
 
     __slots__ = ("failures", "refusals", "replicas")
@@ -115,7 +116,7 @@ class FailedAttempts:
 
     @property
     def has_killed(self) -> bool:
-        """Whether a replica died of the request, or may have."""
+        """Whether the request killed a replica, or may have."""
         return not DEATHS.isdisjoint(self.failures)
 
     def add(self, kernel_id: KernelId, failure: Failure) -> None:
@@ -126,9 +127,9 @@ class FailedAttempts:
         self.refusals += 1
 
     def try_all_again(self) -> None:
-        """All replicas may have the request."""
+        """Allow all replicas to be tried again."""
         self.replicas.clear()
 
     def keep_deaths(self) -> None:
-        """Forget the failures of before, except that replicas may have died of the request."""
+        """Forget earlier failures, but remember whether the request may have killed replicas."""
         self.failures = tuple(failure for failure in self.failures if failure in DEATHS)

@@ -1,17 +1,17 @@
-"""States of a request at the proxy, and the one table of what may happen in each. Pure.
+"""States of a request in the proxy, and the table of events allowed in each. Pure.
 
-    READING     its head, or its body, is on the way
-    HELD        admitted, and waits for a replica
-    SENT        a replica has it, and has not responded
-    STREAMING   the response of the replica passes to the client
+    READING     its head or body has not arrived completely
+    HELD        it is admitted and waits for a replica
+    SENT        a replica has it but has not responded
+    STREAMING   the replica's response is relayed to the client
     ENDED       counts, reservation and metrics are settled
 
-``TRANSITIONS`` names every event of ``RequestFlow``, the states in which it may come, and those in
-which it may leave the request. The flow raises ``IllegalEvent`` for an event that comes in another
-state, so each step begins where the table says. That it ends there, in any order of events, is a
-property in the tests, and ARCHITECTURE.md shows the table.
+``TRANSITIONS`` lists every event of ``RequestFlow`` with the states in which it is allowed and the
+states to which it can lead. The flow raises ``IllegalEvent`` for an event in any other state.
+Property tests verify, for arbitrary orders of events, that each event leads to a listed state.
+ARCHITECTURE.md shows the table.
 
-States are plain numbers: compiled, a comparison of them costs nothing.
+States are plain numbers, because compiled code compares them at no cost.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ TRANSITIONS: Final = (
     FlowTransition("upstream_head", (SENT,), (SENT, HELD, STREAMING, ENDED)),
     FlowTransition("upstream_end", (STREAMING,), (ENDED,)),
     FlowTransition("upstream_lost", (STREAMING,), (ENDED,)),
-    # A plane may learn only later that the request has ended: these change nothing then.
+    # A plane may learn late that the request has ended. These events then change nothing.
     FlowTransition("key_revoked", (STREAMING, ENDED), (ENDED,)),
     FlowTransition("refuse", (READING, HELD, SENT, ENDED), (ENDED,)),
     FlowTransition("client_gone", (READING, HELD, SENT, STREAMING, ENDED), (ENDED,)),
@@ -65,7 +65,7 @@ TRANSITIONS: Final = (
 
 
 class IllegalEvent(Exception):
-    """An event in a state in which it cannot come."""
+    """An event in a state that does not allow it."""
 
     def __init__(self, event: str, state: FlowState) -> None:
         super().__init__(f"{event} in {NAMES[state]}")

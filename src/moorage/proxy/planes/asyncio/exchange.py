@@ -1,14 +1,14 @@
-"""Exchange of a request for its response, once the request is read: does what the flow decides.
+"""Exchange of a complete request for its response, as decided by the flow.
 
-It has one of four phases, by the part of the response that its client has received:
+It has one of four phases, depending on the part of the response that its client has received:
 
     IDLE          there is no request
     SILENT        nothing
-    COMMENTING    comments, in an event stream that the proxy has begun
-    RELAYING      the response of a replica, from its first byte on
+    COMMENTING    comments, in an event stream that the proxy has started
+    RELAYING      a replica's response, from its first byte on
 
-Each request goes from IDLE to IDLE, and never back. ``STEPS`` is the table of steps, to which the
-tests hold every exchange.
+Each request starts and ends in IDLE and never returns to an earlier phase in between. ``STEPS``
+lists the allowed steps, and the tests check every exchange against it.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ STEPS: Final = {
     _RELAYING: frozenset({_IDLE}),
 }
 
-# How the client finds the end of the body.
-_BY_LENGTH: Final = 0  # or there is none
+# How the client detects the end of the body.
+_BY_LENGTH: Final = 0  # or there is no body
 _BY_CHUNKS: Final = 1
 _BY_CLOSE: Final = 2
 
@@ -63,12 +63,12 @@ _EVENT_STREAM = (
 
 
 class Exchange:
-    """One for each connection of a client, for its requests one after another.
+    """The exchange of one client connection, for its requests one after another.
 
-    ``begin``, then ``do`` with the commands of the flow. Calls ``on_end`` when a response is
-    complete, and the connection can be reused if it ``keeps_alive``. An interrupted response closes
-    the connection instead. ``_tail``: the end of what was relayed, None if no event can be added to
-    it.
+    Call ``begin``, then ``do`` with each of the flow's commands. It calls ``on_end`` when a
+    response is complete; the connection can then be reused if it ``keeps_alive``. An interrupted
+    response closes the connection instead. ``_tail``: the last relayed bytes, None if no event can
+    be added to them.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Exchange:
         self._phase = _IDLE
         self.flow: RequestFlow | None = None
 
-        # what its head says
+        # from the request's head
         self._known: KnownHead | None = None
         self._has_http11 = True
         self._wants_body = True
@@ -117,15 +117,15 @@ class Exchange:
         LOG_SUBJECT.set(self)
 
     def close_after_response(self) -> None:
-        """The connection cannot be reused."""
+        """Do not reuse the connection."""
         self.keeps_alive = False
 
     def log_fields(self) -> dict[str, str]:
-        """The fields of the current request in log lines."""
+        """The current request's fields for log lines."""
         return {} if self.flow is None else log_fields(self.flow)
 
     def know(self, head: KnownHead) -> None:
-        """The head of the request is admitted."""
+        """Remember the admitted head of the request."""
         self._known = head
 
     def do(self, command: Command) -> None:
@@ -139,7 +139,7 @@ class Exchange:
             self._break(command)
 
     def leave(self) -> None:
-        """The client has left, or is dropped: so is the replica's work for it."""
+        """Stop the replica's work, because the client has disconnected or is being dropped."""
         self._drop_replica()
         if (flow := self.flow) is not None:
             self.flow = None
@@ -156,7 +156,7 @@ class Exchange:
             upstream.close()
 
     def revoke(self) -> None:
-        """The key of the request has lost its rights: end it, and the replica's work for it."""
+        """End the request and the replica's work for it, because its key has lost its rights."""
         flow = self.flow
         now = self._plane.monotonic()
         assert flow is not None
@@ -167,13 +167,13 @@ class Exchange:
             self.do(flow.refuse(invalid_key(given=True), now))
 
     def lose_agent(self) -> None:
-        """The agent of the replica was revoked: as if the replica were gone."""
+        """Handle the revocation of the replica's agent as if the replica were gone."""
         self._drop_replica()
         failure = Failure.INTERRUPTED if self._phase == _RELAYING else Failure.CONNECT
         self.response_failed(failure, "its agent was revoked")
 
     def pause(self) -> None:
-        """The client reads slowly."""
+        """Pause, because the client reads slowly."""
         self._is_paused = True
         if self._upstream is not None and self._phase == _RELAYING:
             self._upstream.pause()
@@ -230,7 +230,7 @@ class Exchange:
 
     async def _connect(self, target: Target) -> None:
         pool = self._plane.upstreams
-        # other requests follow on the connection, whose callbacks run in this context
+        # the connection's callbacks run in this context, for later requests too
         LOG_SUBJECT.set(None)
         try:
             if target.tls:
@@ -261,7 +261,7 @@ class Exchange:
     # To the client
 
     def _answer(self, response: ErrorResponse | LocalResponse) -> None:
-        """Send a response of the proxy itself."""
+        """Send a response from the proxy itself."""
         flow = self.flow
         plane = self._plane
         assert flow is not None
@@ -289,7 +289,7 @@ class Exchange:
         self._end(plane.monotonic())
 
     def _open_stream(self) -> None:
-        """Begin an event stream of the proxy, which the replica's response continues."""
+        """Start an event stream from the proxy, which the replica's response later continues."""
         if self._phase == _COMMENTING:
             return
 
@@ -379,7 +379,7 @@ class Exchange:
             self._upstream.pause()
 
     def _go_on(self, piece: bytes, ended: bool, now: float) -> None:
-        """The response begins within a stream that is open."""
+        """Start the response within a stream that is already open."""
         if self._framing == _BY_CHUNKS:
             piece = (chunks.encode(piece) if piece else b"") + (chunks.LAST if ended else b"")
         self._transport.write(piece)
@@ -394,7 +394,7 @@ class Exchange:
         assert flow is not None
         self._upstream = None
         if self._phase != _RELAYING:
-            # No part of the response has reached the client, whichever side failed.
+            # No part of the response has reached the client, regardless of which side failed.
             failure = Failure.DISCONNECT if failure is Failure.INTERRUPTED else failure
             log_failure(flow, failure, detail)
             self.do(flow.upstream_failed(failure, now))
@@ -406,7 +406,7 @@ class Exchange:
     def _break(self, command: Break) -> None:
         if (event := command.event) is None:
             if self._framing == _BY_CLOSE:
-                reset(self._transport)  # or the client would take it for the end of the body
+                reset(self._transport)  # otherwise the client would take it for the end of the body
             else:
                 self._transport.close()
 
