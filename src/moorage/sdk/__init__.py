@@ -1,4 +1,4 @@
-"""Python client: typed calls of the management API, and a chat over the OpenAI API."""
+"""Python client: typed calls to the management API, and chat over the OpenAI API."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -39,8 +39,8 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name when it is first used: the command line starts without what a command does not
-    use."""
+    """Import a name when it is first used, so that the command line starts without unused
+    modules."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value = getattr(import_module(_MODULES[name]), name)

@@ -29,10 +29,10 @@ async def chat(
     idle_timeout: float = 300.0,
     ca_file: str | None = None,
 ) -> AsyncGenerator[str, None]:
-    """The text of the answer in pieces as they arrive; without ``stream``, in one piece.
+    """Yield the answer's text in pieces as they arrive, or in one piece without ``stream``.
 
-    ``openai_url`` ends in ``/v1``; ``ca_file`` as in ``Client``. ``idle_timeout`` is the longest
-    silence in seconds. Raises ``ApiError`` for an error object, in mid-stream too, and
+    ``openai_url`` ends in ``/v1``; ``ca_file`` is as in ``Client``. ``idle_timeout`` is the longest
+    silence in seconds. Raises ``ApiError`` for an error object, even in mid-stream, and
     ``Unreachable`` when nothing answers or the answer is cut off.
     """
     url = f"{openai_url.rstrip('/')}/chat/completions"
@@ -82,8 +82,8 @@ async def chat(
 
 
 class EventReader:
-    """Parser for server-sent events from bytes cut at any place. Yields name and data of each
-    event."""
+    """Parse server-sent events from bytes that may be split anywhere. Yields each event's name and
+    data."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -134,7 +134,7 @@ def _parse(body: bytes) -> dict[str, Any]:
 
 
 def _error(url: str, status: int, parsed: dict[str, Any], body: bytes) -> ApiError:
-    """OpenAI's error object as a problem. Some engines send a bare string, or nothing."""
+    """OpenAI's error object as a problem. Some engines send only a string, or nothing."""
     given = parsed.get("error") or parsed
     if isinstance(given, str):
         given = {"message": given}

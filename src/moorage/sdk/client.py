@@ -1,7 +1,7 @@
-"""Clients for the management API (``/v1``), for asyncio and without: each attribute is a resource.
+"""Clients for the management API (``/v1``), with and without asyncio. Each attribute is a resource.
 
-The module of ``moorage.sdk.resources`` with the name of the attribute is imported when it is first
-used: a short command spends most of its time on imports.
+An attribute's module in ``moorage.sdk.resources`` is imported when the attribute is first used,
+because a short command spends most of its time on imports.
 """
 
 from __future__ import annotations
@@ -57,19 +57,19 @@ class Client(Transport):
     """Typed calls to one manager: ``async with Client() as client``, then
     ``await client.sessions.get("train")``.
 
-    Without ``url``, the client finds the address, the key and the authority as the command line
-    does: in ``MOORAGE_URL``, ``MOORAGE_API_KEY`` and its other variables, in the context in use,
-    and in what ``moorage up`` has saved. With ``url`` it reads none of these, and sends no key but
+    Without ``url``, the client finds the address, the key and the authority like the command line:
+    in ``MOORAGE_URL``, ``MOORAGE_API_KEY`` and the other variables, in the context in use, and in
+    the files saved by ``moorage up``. With ``url``, it reads none of these and sends no key except
     ``key``.
 
-    ``timeout`` in seconds bounds each call; for followed logs it bounds only the connection.
-    ``ca_file``: an authority in PEM that signed the manager's certificate, beside those of the
-    system. ``verify``: False accepts any certificate. ``retries``: how often a call is repeated,
-    with growing pauses, that reads or creates and met an outage: creations carry an idempotency key
-    then, so that none happens twice.
+    ``timeout``: limit of each call in seconds; for followed logs, it applies only to the connection
+    attempt. ``ca_file``: a PEM file with an authority to trust in addition to the system's.
+    ``verify``: False accepts any certificate. ``retries``: how often a call that reads or creates
+    is repeated after an outage, with growing pauses. Creations then carry an idempotency key, so
+    that none happens twice.
 
-    Every call raises ``ApiError`` when the manager refuses it and ``Unreachable`` when the manager
-    does not answer. The constructor raises ``ConfigError`` for sources that it cannot use.
+    Every call raises ``ApiError`` if the manager refuses it and ``Unreachable`` if the manager does
+    not answer. The constructor raises ``ConfigError`` for sources that it cannot use.
     """
 
     access_tokens: AccessTokens
@@ -130,7 +130,7 @@ class Client(Transport):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """A resource, when it is first used."""
+            """Create a resource when it is first used."""
             self.__dict__[name] = resource = _resource_type(Client, name)(self)
             return resource
 
@@ -140,10 +140,10 @@ class Client(Transport):
 
 class SyncClient:
     """Typed calls to one manager without asyncio: ``with SyncClient() as client``, then
-    ``client.sessions.get("train")``. It takes the parameters of ``Client``.
+    ``client.sessions.get("train")``. It accepts the parameters of ``Client``.
 
-    The connections live in the event loop of a thread, so it works in notebooks, too, and several
-    threads may use one client. ``client``: the asynchronous one.
+    Its connections belong to an event loop in a separate thread, so it also works in notebooks, and
+    several threads can share a client. ``client``: the asynchronous client.
     """
 
     access_tokens: SyncAccessTokens
@@ -197,7 +197,7 @@ class SyncClient:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """A resource, when it is first used."""
+            """Create a resource when it is first used."""
             resource_type = _resource_type(SyncClient, name)
             self.__dict__[name] = resource = resource_type(self._loop, getattr(self.client, name))
             return resource
@@ -226,12 +226,12 @@ class SyncClient:
         return self.run(self.client.health())
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine of the asynchronous client, and return its result."""
+        """Run a coroutine of the asynchronous client and return its result."""
         return self._loop.run(work)
 
 
 def _resource_type(client: type[Client | SyncClient], name: str) -> Any:
-    """The class that ``client`` declares for its attribute ``name``. Raises ``AttributeError``."""
+    """The declared class of the client's attribute ``name``. Raises ``AttributeError``."""
     declared = client.__annotations__.get(name)
     if declared is None:
         raise AttributeError(f"{client.__name__!r} object has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Runs of code as their results: ``client.executions.run`` returns an ``Execution``."""
+"""Results of code that has run: ``client.executions.run`` returns an ``Execution``."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ OnInput = Callable[[str, bool], str]
 
 @dataclass(slots=True)
 class Execution:
-    """A run of code that has ended. ``items``: what it has printed, as ``ExecutionView.console``
-    has it."""
+    """A completed run of code. ``items``: its output, as in ``ExecutionView.console``."""
 
     run_id: str
     status: RunStatus
@@ -38,10 +37,10 @@ class Execution:
 
     @property
     def results(self) -> list[dict[str, Any]]:
-        """Results and displays: each a dict of MIME type and data, binary data in base64."""
+        """Results and displays, each a dict of data by MIME type, with binary data in base64."""
         return [item["data"] for item in self.items if item["type"] in ("result", "display")]
 
     @property
     def error(self) -> Item | None:
-        """Name, message and traceback of the exception that ended it."""
+        """Name, message and traceback of the exception that ended the run."""
         return next((item for item in self.items if item["type"] == "error"), None)

@@ -1,7 +1,7 @@
-"""HTTP connections of plain calls: a request, and its answer as a whole; and of streams of events.
+"""HTTP connections for plain calls, whose answers are read as a whole, and for event streams.
 
-h11 parses, and connections are kept between calls. Logs and WebSockets use aiohttp, which takes
-more CPU to import than the rest of a short command.
+h11 does the parsing, and connections are kept between calls. Logs and WebSockets use aiohttp, whose
+import takes more CPU than the rest of a short command.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _CHUNK_BYTES = 256 * 1024
 _CONNECTIONS = 100
 _HAPPY_EYEBALLS_S = 0.25
 _FULL_S = 0.01
-# May be sent again when a kept connection turns out to be closed (RFC 9110, 9.2.2).
+# Methods that can be sent again if a kept connection turns out to be closed (RFC 9110, 9.2.2).
 _REPEATABLE = {"GET", "PUT", "DELETE"}
 
 
 async def connect_proven(path: str) -> socket.socket:
-    """A connection to a manager's Unix socket that does not block. Raises as ``proof.connect``
-    does."""
+    """Connect to a manager's Unix socket without blocking. Raises the same errors as
+    ``proof.connect``."""
     while True:
         try:
             return proof.connect(path, timeout_s=0)
@@ -41,12 +41,12 @@ async def connect_proven(path: str) -> socket.socket:
 
 
 class Closed(ConnectionError):
-    """The server closed the connection before the end of its answer."""
+    """The server closed the connection before its answer was complete."""
 
 
 class Connections:
-    """Connections to one server. ``tls``: how to verify it, for https. ``path``: of its Unix
-    socket, if it has one."""
+    """Connections to one server. ``tls``: how to verify it, for https. ``path``: its Unix socket,
+    if it has one."""
 
     def __init__(self, base: URL, tls: ssl.SSLContext | None, path: str | None = None) -> None:
         self._base = base
@@ -58,7 +58,8 @@ class Connections:
     async def exchange(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes | None
     ) -> tuple[int, bytes]:
-        """Status and body of the answer. Raises ``OSError``; of its kinds, ``Closed``."""
+        """Return the answer's status and body. Raises ``OSError``, including its subclass
+        ``Closed``."""
         length = {} if body is None else {"Content-Length": str(len(body))}
         request = self._request(method, target, {**headers, **length})
         async with self._free:
@@ -77,8 +78,8 @@ class Connections:
             return await self._exchange(await self._connect(), request, body)
 
     async def stream(self, target: str, headers: Mapping[str, str]) -> Streamed:
-        """Begin a GET on a connection of its own, which the caller closes. Raises as ``exchange``
-        does."""
+        """Start a GET on a dedicated connection, which the caller closes. Raises the same errors as
+        ``exchange``."""
         connection = await self._connect()
         try:
             status = await connection.begin(self._request("GET", target, headers))
@@ -105,8 +106,8 @@ class Connections:
         port = self._base.port
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
 
-        # Not by ``open_connection``: uvloop, on which the daemons run, tries one address after the
-        # other.
+        # ``open_connection`` is not used here, because uvloop, on which the daemons run, tries the
+        # addresses one after the other.
         connected = await start_connection(found, happy_eyeballs_delay=_HAPPY_EYEBALLS_S)
         reader, writer = await asyncio.open_connection(
             sock=connected,
@@ -133,13 +134,14 @@ class Connections:
 
 @dataclass(frozen=True, slots=True)
 class Streamed:
-    """An answer whose body comes in pieces."""
+    """An answer whose body arrives in pieces."""
 
     status: int
     _connection: _Connection
 
     async def next_piece(self) -> bytes | None:
-        """None at the end. Can be cancelled and called again. Raises as ``exchange`` does."""
+        """Return the next piece, or None at the end. Can be cancelled and called again. Raises the
+        same errors as ``exchange``."""
         return await self._connection.next_piece()
 
     def close(self) -> None:
@@ -160,15 +162,15 @@ class _Connection:
         return status, b"".join(pieces)
 
     async def begin(self, request: h11.Request, body: bytes = b"") -> int:
-        """Send a request. Returns the status of the answer, whose body ``next_piece`` reads."""
+        """Send a request and return the answer's status. ``next_piece`` reads its body."""
         events = (request, h11.Data(data=body), h11.EndOfMessage())
         self._writer.write(b"".join(self._http.send(event) or b"" for event in events))
         while not isinstance(event := await self._next_event(), h11.Response):
-            pass  # 100 and its kind
+            pass  # interim responses, such as 100
         return event.status_code
 
     async def next_piece(self) -> bytes | None:
-        """The next piece of the body; None at its end."""
+        """Return the next piece of the body, or None at its end."""
         while not isinstance(event := await self._next_event(), h11.EndOfMessage):
             if isinstance(event, h11.Data):
                 return bytes(event.data)

@@ -1,4 +1,4 @@
-"""Errors of the SDK, beside ``common.model.errors.InvalidInput``."""
+"""Errors of the SDK, in addition to ``common.model.errors.InvalidInput``."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class ApiError(MoorageError):
 
 
 class Unreachable(MoorageError):
-    """Nothing answers at the address, or not in time."""
+    """Nothing answers at the address, or the answer takes too long."""
 
     code = "unreachable"
 
 
 def connection_error(error: Exception) -> str:
-    """Short description of a failed connection, from the operating system or aiohttp."""
+    """A short description of a failed connection, from the operating system or aiohttp."""
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

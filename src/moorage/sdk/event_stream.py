@@ -1,6 +1,6 @@
-"""The manager's event stream for clients: after an interruption, it resumes where it ended.
+"""The manager's event stream for clients. After an interruption, it resumes where it stopped.
 
-It needs no task of its own: while nobody waits, events gather in the socket.
+It needs no separate task: while no caller waits, events accumulate in the socket.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from moorage.common.views.events import StreamStart
 from moorage.sdk.connections import Streamed
 from moorage.sdk.errors import ApiError, Unreachable
 
-# Statuses of a manager that restarts, or that has too many streams.
+# Statuses of a manager that is restarting or has too many streams.
 PASSING = frozenset({429, 502, 503, 504})
 # The manager sends a heartbeat every 15 s.
 _SILENCE_S = 40.0
-# Between two attempts to open the stream; each failure doubles it.
+# Pause between two attempts to open the stream; each failure doubles it.
 _REOPEN_S = 0.5
 _LONGEST_REOPEN_S = 15.0
-# Somebody on the way cuts streams that end earlier: the next is not opened at once.
+# Streams that end earlier are cut by an intermediary, so the next one is not opened immediately.
 _SHORT_S = 2.0
-# Values that pause_s returns: without a stream; with one at first, and in the end.
+# Values that pause_s returns: without a stream; initially with one; and its maximum with one.
 _POLL_S = 0.5
 _QUIET_S = 1.0
 _LONGEST_QUIET_S = 15.0
@@ -31,8 +31,8 @@ _LONGEST_QUIET_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class ServerEvent:
-    """``kind`` and ``data`` are empty for a heartbeat. ``id``: of the last event so far; "" before
-    any."""
+    """``kind`` and ``data`` are empty for a heartbeat. ``id``: the id of the last event so far;
+    empty before the first."""
 
     kind: str
     data: str
@@ -40,7 +40,7 @@ class ServerEvent:
 
 
 class EventParser:
-    """``feed`` takes the bytes of a stream as they come. Pure."""
+    """Parser of an event stream. ``feed`` accepts its bytes as they arrive. Pure."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -65,14 +65,15 @@ class EventParser:
 
 
 def pause_s(quiet: int, live: bool) -> float:
-    """How long to wait for an event before reading anyway: without a stream, and because what
-    changes often, such as the reason why a session waits, is no event. ``quiet``: pauses since the
-    last event. Pure."""
+    """How long to wait for an event before reading anyway. Reads are also necessary with a stream,
+    because frequent changes, such as the reason why a session waits, are not events. ``quiet``:
+    number of pauses since the last event. Pure."""
     return min(_QUIET_S * 2**quiet, _LONGEST_QUIET_S) if live else _POLL_S
 
 
 class EventStream:
-    """``open_stream`` begins the stream after the event with the given id; "" is from now on."""
+    """``open_stream`` starts the stream after the event with the given id; with "", it starts
+    now."""
 
     def __init__(self, open_stream: Callable[[str], Awaitable[Streamed]], clock: Clock) -> None:
         self._open_stream = open_stream
@@ -94,7 +95,7 @@ class EventStream:
             self._answer = None
 
     async def wait(self) -> None:
-        """Until something may have changed. Raises nothing."""
+        """Wait until something may have changed. Never raises."""
         answer = self._answer or await self._open()
         if answer is None:
             await asyncio.sleep(_POLL_S)
@@ -124,7 +125,9 @@ class EventStream:
         except (ApiError, Unreachable) as error:
             pause = min(_REOPEN_S * 2**self._failures, _LONGEST_REOPEN_S)
             if isinstance(error, ApiError) and error.status not in PASSING:
-                pause = float("inf")  # a manager without this stream; reads tell if it is the key
+                pause = float(
+                    "inf"
+                )  # a manager without this stream; if the key is the cause, reads will fail
 
             self._failures += 1
             self._reopen_at = self._clock.monotonic() + pause
@@ -136,7 +139,7 @@ class EventStream:
         return self._answer
 
     async def _has_changed(self, answer: Streamed) -> bool:
-        """Read on. Raises ``OSError`` at the end of the stream."""
+        """Continue reading. Raises ``OSError`` at the end of the stream."""
         piece = await answer.next_piece()
         if piece is None:
             raise ConnectionError("the stream ended")
@@ -155,7 +158,7 @@ class EventStream:
 
 
 def _is_resumed(event: ServerEvent) -> bool:
-    """Whether ``event`` begins a stream that continues where the previous one ended."""
+    """Whether ``event`` starts a stream that continues where the previous one ended."""
     try:
         return event.kind == "ready" and StreamStart.model_validate_json(event.data).resumed
     except ValueError:

@@ -32,8 +32,7 @@ CLOSE_S = 3.0
 
 
 class RunningCommand:
-    """A command that runs in a session. ``end``: its outcome, set once ``read`` has returned
-    None."""
+    """A running command in a session. ``end``: its outcome, set once ``read`` has returned None."""
 
     def __init__(self, ws: aiohttp.ClientWebSocketResponse, url: str) -> None:
         self._ws = ws
@@ -41,7 +40,8 @@ class RunningCommand:
         self.end: ExecEnd | None = None
 
     async def send(self, data: bytes) -> None:
-        """Send input; waits while the command does not read. Ignored after its end."""
+        """Send input; waits while the command does not read. Does nothing once the command has
+        ended."""
         for at in range(0, len(data), CHUNK_BYTES):
             await self._send(frame(Channel.STDIN, data[at : at + CHUNK_BYTES]))
 
@@ -53,8 +53,8 @@ class RunningCommand:
         await self._send(frame(Channel.RESIZE, size.model_dump_json().encode()))
 
     async def read(self) -> tuple[Channel, bytes] | None:
-        """The next piece of output; None at the end. Raises ``Unreachable`` when the connection is
-        lost."""
+        """Return the next piece of output, or None at the end. Raises ``Unreachable`` when the
+        connection is lost."""
         while self.end is None:
             message = await self._ws.receive()
             if message.type is not aiohttp.WSMsgType.BINARY:
@@ -83,7 +83,7 @@ class RunningCommand:
         try:
             await self._ws.send_bytes(message)
         except OSError:
-            pass  # read() reports it
+            pass  # read() reports the error
 
 
 @asynccontextmanager
@@ -95,8 +95,8 @@ async def run_command(
     timeout_s: float,
     unreachable: Callable[[Exception], Unreachable],
 ) -> AsyncIterator[RunningCommand]:
-    """Leaving disconnects, which ends a command that still runs. Raises ``ApiError`` and
-    ``Unreachable``."""
+    """Leaving the context disconnects, which ends a command that is still running. Raises
+    ``ApiError`` and ``Unreachable``."""
     manager = str(url.origin())
     with errors_of(unreachable):
         async with asyncio.timeout(timeout_s):
@@ -105,7 +105,7 @@ async def run_command(
                     url, protocols=(PROTOCOL,), max_msg_size=2 * MAX_MESSAGE_BYTES
                 )
             except aiohttp.WSServerHandshakeError:
-                # The handshake error hides the body of a refusal: a plain request gets it.
+                # The handshake error hides the body of a refusal, so a plain request fetches it.
                 async with http.get(url) as answer:
                     body = await answer.read()
                 raise ApiError(answer.status, problem_of(manager, answer.status, body)) from None
@@ -122,11 +122,11 @@ async def run_command(
 
 
 async def _close(ws: aiohttp.ClientWebSocketResponse) -> None:
-    """Close the WebSocket, and reset the connection when the close is not answered in time.
+    """Close the WebSocket, and reset the connection if the close is not answered in time.
 
-    The close frame queues behind input that the command did not read, so the manager may never see
-    it. aiohttp's own timeout restarts with every message, so it never fires beside a command that
-    keeps printing, and a transport that it closes stays open while bytes are queued.
+    The close frame is queued behind input that the command has not read, so the manager may never
+    see it. aiohttp's own timeout restarts with every message, so it never fires while a command
+    keeps printing, and a transport that aiohttp closes stays open while bytes are queued.
     """
     connection = ws.get_extra_info("socket")
     with suppress(TimeoutError):
@@ -135,6 +135,7 @@ async def _close(ws: aiohttp.ClientWebSocketResponse) -> None:
 
     if connection is not None and ws.close_code == aiohttp.WSCloseCode.ABNORMAL_CLOSURE:
         with suppress(OSError):  # already closed
-            # Linger 0: the kernel drops queued bytes and resets the connection at once.
+            # With linger 0, the operating system drops queued bytes and resets the connection
+            # immediately.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             connection.shutdown(socket.SHUT_RDWR)

@@ -1,4 +1,4 @@
-"""Logs that are read on where they were cut off, as when the manager restarts."""
+"""Logs whose reading continues where it was cut off, for example by a restart of the manager."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from moorage.sdk.errors import ApiError, Unreachable
 from moorage.sdk.event_stream import PASSING
 from moorage.sdk.log_positions import MarkSearch, SeenLog
 
-# How long nobody may answer before the error is raised.
+# How long an outage can last before its error is raised.
 OUTAGE_S = 30.0
 FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 2.0
@@ -23,9 +23,9 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LogSelection:
-    """The part of a log to read. ``tail``: the last lines; None: all that is kept. ``timestamps``:
-    each line begins with its time. ``since``: not what was written before, RFC 3339. ``attempt``:
-    None: the newest."""
+    """The part of a log to read. ``tail``: the number of last lines; None means the whole stored
+    log. ``timestamps``: each line starts with its time. ``since``: only output written since this
+    time (RFC 3339). ``attempt``: None means the newest."""
 
     tail: int | None = None
     follow: bool = False
@@ -36,16 +36,16 @@ class LogSelection:
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """An answer begins. ``offset``: the number of its first byte, of those of this ``attempt``;
-    None: not known."""
+    """The beginning of an answer. ``offset``: the position of its first byte in the log of
+    ``attempt``; None if unknown."""
 
     offset: int | None
     attempt: int | None = None
 
 
 class Read(Protocol):
-    """One reading of a log. ``offset``: from this byte on; None: from the first one that is kept,
-    as older managers read."""
+    """Reads a log once. ``offset``: the first byte to read; None means the first stored one, the
+    only choice with older managers."""
 
     def __call__(
         self, query: LogSelection, offset: int | None, /
@@ -57,10 +57,11 @@ def warn_of_loss() -> None:
 
 
 class LogReader:
-    """Reads the log that ``query`` selects, across interrupted answers. ``seen``: an earlier
-    reading to continue.
+    """Reads the log selected by ``query``, across interrupted answers. ``seen``: an earlier reading
+    to continue.
 
-    ``on_loss``: called when output was rotated away before it was seen; what is kept follows.
+    ``on_loss``: called when output was rotated away before it was read; the remaining output
+    follows.
     """
 
     def __init__(
@@ -84,9 +85,9 @@ class LogReader:
         self._down_since: float | None = None
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """Raises what the first reading raises before its first piece. Later, a log that is
-        followed raises the error of an outage of ``OUTAGE_S``, and any other one that of a reading
-        without progress."""
+        """Yield the log in pieces. Raises any error of the first reading before its first piece.
+        After that, a followed log raises the error of an outage longer than ``OUTAGE_S``, and any
+        other log raises the error of a reading that made no progress."""
         while True:
             self._began_at = self._clock.monotonic()
             self._has_progressed = False
@@ -128,8 +129,8 @@ class LogReader:
         seen = self._seen
         query = self._query
         if seen.place is not None:
-            # From a byte of the attempt that was read, whatever the beginning was and the newest
-            # one is.
+            # Continue at a byte of the same attempt, wherever reading began and whichever attempt
+            # is the newest.
             return self._read(
                 replace(query, tail=None, since=None, attempt=seen.attempt), seen.place
             )
@@ -152,7 +153,8 @@ class LogReader:
             self._progress()
 
     async def _find_place(self) -> None:
-        """In a reading that ends: only its end tells that what was seen last is no longer kept."""
+        """Find the place in a reading that does not follow: only at its end is it certain that the
+        last bytes seen are no longer stored."""
         search = MarkSearch(self._seen.mark)
         whole = replace(self._query, tail=None, follow=False)
         async with aclosing(self._read(whole, None)) as pieces:  # type: ignore[type-var]
@@ -178,8 +180,9 @@ class LogReader:
 
         now = self._clock.monotonic()
         if now - self._began_at > OUTAGE_S:
-            # It was connected, and silent, for longer than an outage may last. A shorter answer
-            # without a byte is no progress: so does one end whose log nobody can read.
+            # The connection was open and silent for longer than an outage can last. A shorter
+            # answer without any byte is not progress, because it may come from a log that cannot be
+            # read.
             self._connected = True
             self._progress()
 

@@ -1,17 +1,17 @@
-"""Positions in logs whose oldest part their node rotates away: the numbers of bytes, or where an
-older manager or agent does not tell these, what was seen last. Pure."""
+"""Positions in logs whose oldest part is rotated away on the node: byte numbers, or the last bytes
+seen if an older manager or agent does not report numbers. Pure."""
 
 from __future__ import annotations
 
 _MARK_BYTES = 4096
-# A shorter end of the mark also begins logs that are not continued from there.
+# A shorter end of the mark could also be the start of an unrelated log.
 _SURE_BYTES = 16
 _NEWLINE = 0x0A
 
 
 class MarkSearch:
-    """Finds the position in a log after ``mark``, the last bytes that were seen. Feed it the whole
-    stored log."""
+    """Finds the position in a log after ``mark``, the last bytes seen. Feed it the whole stored
+    log."""
 
     def __init__(self, mark: bytes) -> None:
         self._mark = mark
@@ -22,7 +22,7 @@ class MarkSearch:
 
     @property
     def is_decided(self) -> bool:
-        """More pieces change nothing."""
+        """Whether more pieces would change nothing."""
         return self._place is not None and len(self.head) == _MARK_BYTES
 
     def feed(self, piece: bytes) -> None:
@@ -42,11 +42,11 @@ class MarkSearch:
         self._window = self._window[dropped:]
 
     def place(self) -> int | None:
-        """Bytes in front of it, or None if the mark is no longer kept."""
+        """The number of bytes before the position, or None if the mark is no longer stored."""
         return self._overlap() if self._place is None else self._place
 
     def _overlap(self) -> int | None:
-        """The length of the longest end of the mark with which the log begins: the rest was rotated
+        """The length of the longest end of the mark with which the log starts; the rest was rotated
         away."""
         for length in range(min(len(self._mark), len(self.head)), _SURE_BYTES - 1, -1):
             if self.head.startswith(self._mark[-length:]):
@@ -55,10 +55,11 @@ class MarkSearch:
 
 
 class Numbered:
-    """A reading that begins with the byte ``begin``, of which only what is behind ``first`` is new.
+    """A reading that starts at the byte ``begin`` and whose bytes are new from ``first`` on.
 
-    ``timed``: each line, and the reading, begins with its time and a space, which are no bytes of
-    the log. ``number``: of the next byte. ``line``: with which byte its line begins, if ``timed``.
+    ``timed``: the reading and each of its lines start with a time and a space, which are not bytes
+    of the log. ``number``: the next byte's number. ``line``: the number of the first byte of its
+    line, if ``timed``.
     """
 
     def __init__(self, begin: int, first: int, *, timed: bool) -> None:
@@ -71,7 +72,7 @@ class Numbered:
 
     @property
     def place(self) -> int:
-        """The byte from which another reading continues."""
+        """The byte at which another reading continues."""
         return self.line if self._timed else self.number
 
     def feed(self, piece: bytes) -> bytes:
@@ -110,16 +111,16 @@ class Numbered:
 
 
 class SeenLog:
-    """The part of a log that was seen, so that another reading of the stored log continues after
+    """The part of a log that was read, so that another reading of the stored log can continue after
     it.
 
-    Readings whose bytes have numbers continue after the last number (``begin``). A reading without
-    numbers that begins as before continues after the same number of bytes, if the bytes before that
-    position are the last that were seen. Any other reading is displaced: its position must be
-    searched for.
+    Readings with byte numbers continue after the last number (``begin``). A reading without numbers
+    that starts like the previous one continues after the same number of bytes, provided that the
+    bytes before that position are the last ones seen. Any other reading is displaced: its position
+    must be searched for.
 
-    ``complete``: the first reading began at the beginning, so that bytes can be counted.
-    ``attempt``: whose bytes have these numbers; None: not known.
+    ``complete``: the first reading started at the beginning of the log, so bytes can be counted.
+    ``attempt``: the attempt to which the numbers refer; None if unknown.
     """
 
     def __init__(self, *, complete: bool) -> None:
@@ -136,18 +137,18 @@ class SeenLog:
 
     @property
     def place(self) -> int | None:
-        """The byte from which the next reading must continue; None: the numbers are not known."""
+        """The byte at which the next reading must continue; None if numbers are unknown."""
         return None if self._numbered is None else self._numbered.place
 
     @property
     def number(self) -> int | None:
-        """The number of the next byte; None: not known."""
+        """The number of the next byte; None if unknown."""
         return None if self._numbered is None else self._numbered.number
 
     def begin(self, offset: int | None, *, timed: bool) -> bool:
-        """A reading begins with this byte, behind ``place`` if that is known. None: it is one of
-        all that is kept, without numbers. False: bytes in front of it were lost before they were
-        seen."""
+        """Start a reading at byte ``offset``, which follows ``place`` if that is known. With None,
+        it is a reading of the whole stored log, without numbers. Returns False if bytes before it
+        were lost before they were read."""
         last = self._numbered
         if offset is None:
             self._numbered = None
@@ -157,7 +158,7 @@ class SeenLog:
             return True
 
         if last is None and not self.is_empty:
-            # Earlier readings were matched by their bytes. This one is, too.
+            # Earlier readings were matched by their bytes, so this one is as well.
             return True
 
         first = offset if last is None else last.number
@@ -166,8 +167,8 @@ class SeenLog:
         return offset <= first
 
     def reread(self) -> bool:
-        """The pieces that follow are of another reading, of what is kept, without numbers. False:
-        search the place first."""
+        """Start another reading of the whole stored log, without numbers. Returns False if its
+        position must be searched for first."""
         self.is_displaced = self.is_displaced or self._count is None
         self._to_skip = self._count or 0
         self._begin = b""
@@ -175,8 +176,8 @@ class SeenLog:
         return not self.is_displaced
 
     def found(self, search: MarkSearch) -> bool:
-        """Go on where ``mark`` was found. False: it is no longer kept, and all of the reading is
-        new."""
+        """Continue where ``mark`` was found. Returns False if it is no longer stored, so that the
+        whole reading is new."""
         place = search.place()
         self._count = place or 0
         self.is_displaced = False
@@ -208,12 +209,13 @@ class SeenLog:
         return piece
 
     def end(self) -> bool:
-        """The reading has ended. False: before the place, so it is displaced."""
+        """End the reading. Returns False if it ended before the position, so that it is
+        displaced."""
         self.is_displaced = self.is_displaced or self._to_skip > 0
         return not self.is_displaced
 
     def _skip(self, piece: bytes) -> bool:
-        """Whether the reading is still as before."""
+        """Whether the reading still matches the previous one."""
         self._to_skip -= len(piece)
         self._begin += piece[: _MARK_BYTES - len(self._begin)]
         self._skipped = (self._skipped + piece)[-_MARK_BYTES:]

@@ -1,4 +1,5 @@
-"""Event loop in a thread of its own, which runs asynchronous calls for programs without asyncio."""
+"""An event loop in a separate thread, which runs asynchronous calls for programs without
+asyncio."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ class LoopThread:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the iterators that were left open, then the loop."""
+        """Close the iterators that were left open, then stop the loop."""
         loop = self._loop
         thread = self._thread
         assert loop is not None
@@ -40,7 +41,7 @@ class LoopThread:
             loop.close()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of a coroutine. Raises ``RuntimeError`` while the loop does not run."""
+        """Return a coroutine's result. Raises ``RuntimeError`` if the loop is not running."""
         if self._loop is None:
             work.close()
             raise RuntimeError("use the client within `with SyncClient(...) as client`")
@@ -52,7 +53,8 @@ class LoopThread:
             raise
 
     def iterate(self, begin: Callable[[], AsyncIterator[T]]) -> Iterator[T]:
-        """Items of the iterator that ``begin`` returns in the loop. Leaving it ends its stream."""
+        """Yield the items of the iterator that ``begin`` returns in the loop. Closing the generator
+        ends the stream."""
 
         async def beginning() -> AsyncIterator[T]:
             return begin()
@@ -69,5 +71,5 @@ class LoopThread:
             while (item := self.run(following())) is not _END:
                 yield item
         finally:
-            if self._loop is not None:  # else its end has ended the iterator
+            if self._loop is not None:  # otherwise, reaching its end has closed the iterator
                 self.run(end())

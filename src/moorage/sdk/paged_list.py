@@ -1,4 +1,4 @@
-"""Lists of the REST API, which are read page by page: items, or the pages with their cursors."""
+"""Lists of the REST API, read page by page: their items, or the pages with their cursors."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _PAGE_SIZE = 500
 
 
 class PagedList(Generic[T]):
-    """The items of a list. Nothing is read before they are used.
+    """The items of a list, which are read only when they are used.
 
-    ``async for item in items`` reads the pages as far as the loop goes. ``await items`` reads all
-    pages and returns a list of the items. Both raise ``ApiError`` and ``Unreachable``.
+    ``async for item in items`` reads pages as the loop needs them. ``await items`` reads all pages
+    and returns a list of the items. Both raise ``ApiError`` and ``Unreachable``.
 
-    ``limit``: how many items are read at most; None: all. ``is_paged``: whether the manager splits
-    the list.
+    ``limit``: the most items to read; None means all. ``is_paged``: whether the manager splits the
+    list into pages.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class PagedList(Generic[T]):
         return [item async for item in self]
 
     async def pages(self, *, size: int = _PAGE_SIZE) -> AsyncIterator[Page[T]]:
-        """All pages of up to ``size`` items, whatever ``limit`` is."""
+        """All pages of up to ``size`` items, regardless of ``limit``."""
         cursor: str | None = None
         while True:
             page = await self.page(cursor, size=size)
@@ -72,8 +72,8 @@ class PagedList(Generic[T]):
                 return
 
     async def page(self, cursor: str | None = None, *, size: int = 50) -> Page[T]:
-        """One page of up to ``size`` items: the first, or the one that ``next`` of the page before
-        it names."""
+        """One page of up to ``size`` items: the first, or the one identified by ``next`` of the
+        previous page."""
         query = dict(self._query)
         if self._is_paged:
             query |= {"cursor": cursor, "limit": str(min(size, _PAGE_SIZE))}
@@ -81,7 +81,7 @@ class PagedList(Generic[T]):
 
 
 class SyncPagedList(Generic[T]):
-    """The items of a list, as ``PagedList`` has them: ``for item in items``, ``list(items)``."""
+    """The items of a list, like ``PagedList``: ``for item in items``, ``list(items)``."""
 
     def __init__(self, loop: LoopThread, items: PagedList[T]) -> None:
         self._loop = loop

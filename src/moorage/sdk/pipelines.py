@@ -1,4 +1,4 @@
-"""Pipelines as code: a builder of their steps, and whether one has ended."""
+"""Pipelines as code: a builder for their steps, and a test whether a pipeline has ended."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Condition = Literal["success", "failure", "any"]
 
 
 class PipelineBuilder:
-    """Steps of a pipeline. ``view``: the submitted pipeline, after the block."""
+    """The steps of a pipeline. ``view``: the submitted pipeline, available after the block."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -31,10 +31,10 @@ class PipelineBuilder:
         inputs: Sequence[str | Input | Step] = (),
         **spec: Any,
     ) -> Step:
-        """Add a batch step that runs a program. ``after``: steps that must succeed, or conditions
-        from ``when``. ``outputs``: directories that it leaves to later steps. ``inputs``: steps
-        with one output, or STEP/OUTPUT. ``spec``: fields of its session, such as ``resources``.
-        Raises ``ValueError``."""
+        """Add a batch step that runs a program. ``after``: steps that must succeed first, or
+        conditions from ``when``. ``outputs``: directories for later steps. ``inputs``: steps with
+        one output, or STEP/OUTPUT. ``spec``: fields of its session, such as ``resources``. Raises
+        ``ValueError``."""
         earlier = [after] if isinstance(after, Step | After) else list(after)
         step = Step(
             name=name or f"step-{len(self._steps) + 1}",
@@ -55,7 +55,7 @@ class PipelineBuilder:
 
     @staticmethod
     def when(step: Step, on: Condition) -> After:
-        """The condition that a step ends so."""
+        """The condition that a step ends with this result."""
         return After(step=step.name, on=on)
 
     def spec(self) -> PipelineSpec:
@@ -63,5 +63,5 @@ class PipelineBuilder:
 
 
 def has_ended(view: PipelineView) -> bool:
-    """Whether no step runs or waits any more."""
+    """Whether no step is running or waiting any more."""
     return view.state not in (StepState.PENDING, StepState.RUNNING)

@@ -1,4 +1,4 @@
-"""Problems in refused answers, of a manager or of what listens in its place."""
+"""Problems in error answers, from a manager or from another server at its address."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from moorage.common.views.resources import Problem
 
 
 def problem_of(url: str, status: int, body: bytes) -> Problem:
-    """The problem in the body of an error, or one that says what was found instead."""
+    """The problem in an error's body, or a problem that describes what was found instead."""
     try:
         return Problem.model_validate_json(body)
     except ValidationError:
@@ -16,7 +16,8 @@ def problem_of(url: str, status: int, body: bytes) -> Problem:
 
 
 def not_moorage(url: str, status: int, body: bytes) -> Problem:
-    """The problem for an answer that is not a manager's: something else listens at the address."""
+    """The problem for an answer that is not from a manager, because another server listens at the
+    address."""
     start = " ".join(body[:120].decode(errors="replace").split())
     return Problem(
         title="Not a Moorage answer",

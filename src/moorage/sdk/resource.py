@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Resource:
-    """Calls about things of one kind, through ``client``."""
+    """Calls about one kind of object, through ``client``."""
 
     def __init__(self, client: Transport) -> None:
         self._client = client
@@ -31,8 +31,8 @@ class Resource:
         limit: int | None = None,
         is_paged: bool = True,
     ) -> PagedList[T]:
-        """The items of the list at ``path``. ``limit``, ``is_paged``: as of ``PagedList``."""
-        page_type: type[Page[T]] = Page[item_type]  # type: ignore[valid-type]  # a type at run time
+        """The items of the list at ``path``. ``limit``, ``is_paged``: as in ``PagedList``."""
+        page_type: type[Page[T]] = Page[item_type]  # type: ignore[valid-type]  # a type at runtime
         return PagedList(self._client, page_type, path, query, limit=limit, is_paged=is_paged)
 
 
@@ -40,7 +40,7 @@ R = TypeVar("R", bound=Resource)
 
 
 class SyncResource(Generic[R]):
-    """The calls of ``resource``, run to their end in ``loop``."""
+    """The calls of ``resource``, each run to completion in ``loop``."""
 
     def __init__(self, loop: LoopThread, resource: R) -> None:
         self._loop = loop
@@ -50,7 +50,7 @@ class SyncResource(Generic[R]):
 def blocking(
     method: Callable[Concatenate[R, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[SyncResource[R], P], T]:
-    """``method`` as one that returns its answer."""
+    """``method`` as a blocking method that returns its answer."""
 
     @functools.wraps(method)
     def call(self: SyncResource[R], /, *args: P.args, **options: P.kwargs) -> T:
@@ -62,7 +62,7 @@ def blocking(
 def listed(
     method: Callable[Concatenate[R, P], PagedList[T]],
 ) -> Callable[Concatenate[SyncResource[R], P], SyncPagedList[T]]:
-    """``method`` as one whose list a plain loop reads."""
+    """``method`` as a blocking method, whose list a plain loop reads."""
 
     @functools.wraps(method)
     def call(self: SyncResource[R], /, *args: P.args, **options: P.kwargs) -> SyncPagedList[T]:
@@ -74,7 +74,7 @@ def listed(
 def iterated(
     method: Callable[Concatenate[R, P], AsyncIterator[T]],
 ) -> Callable[Concatenate[SyncResource[R], P], Iterator[T]]:
-    """``method`` as a generator. Leaving it ends its stream."""
+    """``method`` as a generator. Closing it ends the stream."""
 
     @functools.wraps(method)
     def iterate(self: SyncResource[R], /, *args: P.args, **options: P.kwargs) -> Iterator[T]:

@@ -1,4 +1,4 @@
-"""Models as the proxy shows them to a key."""
+"""Models as the proxy lists them for a key."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from moorage.sdk.transport import Transport, segment
 
 
 class ServedModel(BaseModel):
-    """``max_model_len``: tokens of a prompt with its answer; None: unknown. ``capabilities``: paths
-    of the APIs that its engine has; None: unknown, as nothing serves it yet, or the engine is
-    custom."""
+    """``max_model_len``: the most tokens of a prompt with its answer; None if unknown.
+    ``capabilities``: paths of its engine's APIs; None if unknown, because nothing serves it yet or
+    the engine is custom."""
 
     id: str
     max_model_len: int | None = None
@@ -22,10 +22,10 @@ class ServedModel(BaseModel):
 async def served_model(
     openai_url: str, key: str, model: str, *, ca_file: str | None = None
 ) -> ServedModel:
-    """The model of that name. ``openai_url`` ends in ``/v1``; ``ca_file`` as in ``Client``.
+    """The model with this name. ``openai_url`` ends in ``/v1``; ``ca_file`` is as in ``Client``.
 
-    Raises ``ApiError`` (401: the proxy does not know the key, 404: the key sees no such model) and
-    ``Unreachable``.
+    Raises ``ApiError`` (401 if the proxy does not know the key, 404 if the key sees no such model)
+    and ``Unreachable``.
     """
     path = f"{URL(openai_url).path.rstrip('/')}/models/{segment(model)}"
     try:

@@ -1,4 +1,4 @@
-"""Streamed answers: the session of aiohttp that carries them, and followed logs."""
+"""Streamed answers: the aiohttp session that carries them, and followed logs."""
 
 from __future__ import annotations
 
@@ -23,16 +23,17 @@ B = TypeVar("B")
 def new_session(
     headers: Mapping[str, str], tls: ssl.SSLContext | None, path: str | None = None
 ) -> aiohttp.ClientSession:
-    """``path``: of the manager's Unix socket, if it has one."""
+    """``path``: the manager's Unix socket, if it has one."""
     if path is not None:
         return aiohttp.ClientSession(headers=headers, connector=_ProvenConnector(path))
-    # A followed log may be silent for long: keepalive finds out when its manager has vanished.
+    # A followed log may be silent for a long time, so keepalive detects that its manager has
+    # vanished.
     connector = aiohttp.TCPConnector(socket_factory=keep_alive_socket, ssl=tls or True)
     return aiohttp.ClientSession(headers=headers, connector=connector)
 
 
 class _ProvenConnector(aiohttp.UnixConnector):
-    """Connects to a server that has proved itself."""
+    """Connects to a server that has proved its identity."""
 
     async def _create_connection(
         self, req: aiohttp.ClientRequest, traces: Any, timeout: aiohttp.ClientTimeout
@@ -51,7 +52,7 @@ class _ProvenConnector(aiohttp.UnixConnector):
 
 @contextmanager
 def errors_of(unreachable: Callable[[Exception], Unreachable]) -> Iterator[None]:
-    """Raise ``unreachable(error)`` for the errors of aiohttp and of the system."""
+    """Raise ``unreachable(error)`` for errors from aiohttp and the operating system."""
     try:
         yield
     except aiohttp.ClientConnectorCertificateError as error:
@@ -72,8 +73,8 @@ async def read_stream(
     headers: Mapping[str, str],
     begin: Callable[[Mapping[str, str]], B],
 ) -> AsyncIterator[B | bytes]:
-    """The body of the answer in pieces, after what ``begin`` makes of its headers. ``idle_s``: the
-    longest silence; None: any.
+    """Yield the result of ``begin`` for the answer's headers, then the body in pieces. ``idle_s``:
+    the longest silence; None means no limit.
 
     Raises ``ApiError`` and ``Unreachable``.
     """

@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound=BaseModel)
 
 
-# Names the manager in requests over its Unix socket.
+# The manager's name in requests over its Unix socket.
 _OVER_SOCKET = "http://localhost"
-# Statuses that a later call may not meet.
+# Transient statuses: a later call may succeed.
 _TRANSIENT = frozenset({429, 502, 503, 504})
 FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 5.0
 
 
 def pauses_s(retries: int) -> Iterator[float | None]:
-    """How long to wait after each failed attempt; None: it was the last one."""
+    """How long to wait after each failed attempt; None after the last one."""
     for number in range(retries):
         yield min(FIRST_PAUSE_S * 2.0**number, _LONGEST_PAUSE_S) * SystemClock().jitter(0.2)
     yield None
@@ -48,9 +48,9 @@ def pauses_s(retries: int) -> Iterator[float | None]:
 class Transport:
     """Connection to one manager, and ``call``, through which all typed calls go.
 
-    ``url``: ``https://…``, ``http://…`` or ``unix:///path/to.sock``. A manager behind a Unix socket
-    proves that it is one before anything is sent, as one with TLS does; whoever gives a plain
-    ``http://`` address trusts what listens there.
+    ``url``: ``https://…``, ``http://…`` or ``unix:///path/to.sock``. Like a manager with TLS, a
+    manager behind a Unix socket proves its identity before anything is sent to it. With a plain
+    ``http://`` address, the caller trusts whatever listens there.
     """
 
     def __init__(
@@ -93,10 +93,10 @@ class Transport:
         self._connections: Connections | None = None
         self._http: aiohttp.ClientSession | None = None
 
-        # Items that lists lack because the manager that answered cannot read them: why, by kind and
-        # name.
+        # Items missing from lists because the manager that answered cannot read them: the reason,
+        # by kind and name.
         self.unreadable: dict[tuple[str, str], str] = {}
-        # Called with each warning of an answer.
+        # Called with each warning in an answer.
         self.on_warning: Callable[[str], None] = lambda warning: None
 
     async def __aenter__(self) -> Self:
@@ -134,8 +134,8 @@ class Transport:
         if_match: str | None = None,
         also_accept: int = 200,
     ) -> M:
-        """One request, and its answer as ``answer_type``. ``also_accept``: another status that has
-        one. Requests that are safe to repeat are repeated, ``retries`` times at most.
+        """Send a request and return its answer as ``answer_type``. ``also_accept``: another status
+        with such an answer. Requests that are safe to repeat are retried at most ``retries`` times.
 
         Raises ``ApiError`` and ``Unreachable``.
         """
@@ -199,7 +199,8 @@ class Transport:
         return status, raw
 
     def repeatable(self, idempotency_key: str | None) -> str | None:
-        """The key of a creation: the one given, or a new one if the client repeats calls."""
+        """The idempotency key of a creation: the given one, or a new one if the client retries
+        calls."""
         return idempotency_key or (SystemClock().new_id() if self.retries else None)
 
     async def stream(
@@ -210,10 +211,10 @@ class Transport:
         *,
         begin_s: float,
     ) -> Streamed:
-        """The answer to a GET whose body comes in pieces. ``begin_s``: how long it may take to
-        begin.
+        """Return the answer to a GET, whose body arrives in pieces. ``begin_s``: limit until the
+        answer starts.
 
-        Raises ``ApiError`` and ``Unreachable``; reading it raises ``OSError``.
+        Raises ``ApiError`` and ``Unreachable``; reading the answer raises ``OSError``.
         """
         target = self.address(path, query).raw_path_qs
         try:
@@ -247,9 +248,9 @@ class Transport:
         return self._http
 
     def address(self, path: str, query: Mapping[str, str | None]) -> URL:
-        """The URL of ``path``, whose parts must be encoded by ``segment``."""
+        """The URL of ``path``, whose parts must be encoded with ``segment``."""
         given = {name: value for name, value in query.items() if value is not None}
-        # encoded=True: a name may hold slashes, which must not become separators of the path.
+        # encoded=True, because a name can contain slashes, which must not become path separators.
         return URL(f"{self._base}{path}", encoded=True).with_query(given or None)
 
     def unreachable(self, error: Exception) -> Unreachable:
@@ -279,12 +280,12 @@ class Transport:
 
 
 def etag(version: int | None) -> str | None:
-    """For If-Match; None: any version."""
+    """The value of If-Match; None means any version."""
     return None if version is None else f'"{version}"'
 
 
 def segment(name: str) -> str:
-    """``name`` encoded as one segment of a path. Raises ``InvalidInput`` for an empty one."""
+    """``name`` encoded as one path segment. Raises ``InvalidInput`` if it is empty."""
     if not name:
         raise InvalidInput("the name is empty", next_step="`moorage ps` lists names")
     return quote(name, safe="") if name.strip(".") else name.replace(".", "%2E")

@@ -25,8 +25,8 @@ async def forward_connection(
     """Copy ``reader`` to the app and the app's answers to ``writer``, until both directions have
     ended.
 
-    ``url``: ``http://PROXY/tunnel/SESSION_ID/APP``. Raises ``ApiError`` when the proxy refuses, and
-    ``Unreachable`` when it does not answer or the connection breaks. The caller closes ``writer``.
+    ``url``: ``http://PROXY/tunnel/SESSION_ID/APP``. Raises ``ApiError`` if the proxy refuses, and
+    ``Unreachable`` if it does not answer or the connection breaks. The caller closes ``writer``.
     """
     try:
         async with http.ws_connect(
@@ -54,7 +54,7 @@ async def forward_connection(
 
 
 async def _up(reader: asyncio.StreamReader, socket: aiohttp.ClientWebSocketResponse) -> bool:
-    """False when the local connection broke; the remote one is then closed as broken too."""
+    """Returns False if the local connection broke; the remote one is then also closed as broken."""
     try:
         while piece := await reader.read(_CHUNK_BYTES):
             await socket.send_bytes(piece)
@@ -66,7 +66,7 @@ async def _up(reader: asyncio.StreamReader, socket: aiohttp.ClientWebSocketRespo
 
 
 async def _down(socket: aiohttp.ClientWebSocketResponse, writer: asyncio.StreamWriter) -> bool:
-    """True when the app ended its direction cleanly."""
+    """Returns True if the app ended its direction cleanly."""
     async for message in socket:
         if message.type is aiohttp.WSMsgType.BINARY:
             writer.write(message.data)

@@ -1,6 +1,6 @@
-"""Types of what programs give to the calls of the client, and of some conditions on the answers.
+"""Types of arguments for the client's calls, and statuses for conditions on the answers.
 
-Answers are in ``moorage.common.views``.
+The answers are in ``moorage.common.views``.
 """
 
 from moorage.common.model.commands import ExecSpec

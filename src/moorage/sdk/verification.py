@@ -1,4 +1,5 @@
-"""Verification of servers by clients: the system's authorities, and one that the user names."""
+"""Verification of servers by clients, with the system's authorities and one specified by the
+user."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from moorage.sdk.errors import Unreachable
 
 
 def verification(url: str, ca_file: str | None, *, verify: bool = True) -> ssl.SSLContext | None:
-    """Verification of the server at ``url``; None without TLS. Raises ``ConfigError`` for a bad CA
+    """How to verify the server at ``url``; None without TLS. Raises ``ConfigError`` for a bad CA
     file."""
     if not url.startswith("https:"):
         return None
@@ -34,8 +35,8 @@ def untrusted(url: str, error: Exception) -> Unreachable:
 
 
 def _trust(context: ssl.SSLContext, ca_file: str) -> None:
-    """Trust the authorities in ``ca_file``, too."""
-    # The links' CA was made without a key identifier, which Python 3.13 asks for by default.
+    """Also trust the authorities in ``ca_file``."""
+    # The links' CA was created without a key identifier, which Python 3.13 requires by default.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     try:
         context.load_verify_locations(ca_file)

@@ -1,8 +1,9 @@
-"""Waits for a session or an endpoint to reach a state: outages that they tolerate, and conditions.
+"""Waits for a session or endpoint to reach a state: the outages they tolerate, and their
+conditions.
 
-The manager's event stream says when to read again. Without it, as behind a proxy that refuses
-streams or while the manager restarts, reads are repeated: every wait is right without a single
-event, and only later.
+The manager's event stream signals when to read again. Without it, for example behind a proxy that
+refuses streams or while the manager restarts, reads are repeated at intervals. So a wait without
+any event ends correctly, only later.
 """
 
 from __future__ import annotations
@@ -25,8 +26,7 @@ OUTAGE_S = 30.0
 
 
 class OutageTolerance:
-    """Tolerates that the manager does not answer for ``OUTAGE_S`` seconds, then raises its
-    error."""
+    """Tolerates outages of the manager for ``OUTAGE_S`` seconds, then raises their error."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -44,7 +44,7 @@ class OutageTolerance:
 
 
 def has_reloaded(view: SessionView, asked: SessionView) -> bool:
-    """Whether each kernel has ended the reload that ``asked`` names, one way or the other."""
+    """Whether each kernel has ended the reload identified by ``asked``, successfully or not."""
     wanted = {
         kernel.id: kernel.reload.generation for kernel in asked.kernels if kernel.reload is not None
     }
@@ -58,9 +58,9 @@ def has_reloaded(view: SessionView, asked: SessionView) -> bool:
 
 
 async def first(states: AsyncGenerator[T], condition: Callable[[T], bool]) -> T:
-    """The first for which ``condition`` holds of those that ``Events.states`` yields."""
+    """The first state from ``Events.states`` for which ``condition`` holds."""
     async with aclosing(states):
         async for state in states:
             if condition(state):
                 return state
-    raise AssertionError("states() only ends by raising")
+    raise AssertionError("states() ends only by raising")

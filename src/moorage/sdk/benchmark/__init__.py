@@ -1,4 +1,4 @@
-"""Load generator for an endpoint: sends prompts at a rate, or so many at a time, and measures the
+"""Load generator for an endpoint: sends prompts at a given rate or concurrency, and measures the
 answers."""
 
 from moorage.sdk.benchmark.requests import BenchmarkTarget, Measured

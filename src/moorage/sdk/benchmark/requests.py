@@ -1,5 +1,5 @@
-"""Requests of a benchmark: one streamed request over the OpenAI API, with the times of all that
-arrives."""
+"""Requests of a benchmark: a streamed request over the OpenAI API, with the arrival time of each
+piece."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Api = Literal["chat", "completions"]
 _PATHS = {"chat": "/chat/completions", "completions": "/completions"}
 
 
-# Characters of what a server says of a failed request.
+# Characters of a server's error message for a failed request.
 _MOST_WORDS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkTarget:
-    """The target of the measurement. ``openai_url`` ends in ``/v1``. ``extra``: further fields of
-    each request."""
+    """The target of the measurement. ``openai_url`` ends in ``/v1``. ``extra``: additional fields
+    for each request."""
 
     openai_url: str
     key: str
@@ -41,8 +41,8 @@ class BenchmarkTarget:
         return self.openai_url.rstrip("/") + _PATHS[self.api]
 
     def session(self) -> aiohttp.ClientSession:
-        """Without a limit on connections: waiting for one would be measured as the server's
-        time."""
+        """A session without a connection limit, because waiting for a connection would be measured
+        as the server's time."""
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 limit=0, ssl=verification(self.url, self.ca_file) or True
@@ -65,10 +65,10 @@ class BenchmarkTarget:
 
 @dataclass(slots=True)
 class Measured:
-    """One request. Times in seconds of one monotonic clock. ``due_at``: when it should have been
-    sent; all of its times count from then. ``token_times``: when each piece of text arrived.
-    ``error``: why it failed; "" if it did not. ``words``: what the server said of that; "" if
-    nothing. ``stated``: the server has stated the numbers of tokens."""
+    """One request. Times are in seconds of one monotonic clock. ``due_at``: when it should have
+    been sent; its durations are measured from then. ``token_times``: when each piece of text
+    arrived. ``error``: why it failed; empty if it did not. ``words``: the server's error message;
+    empty if there was none. ``stated``: whether the server reported token counts."""
 
     due_at: float
     sent_at: float = 0.0
@@ -82,7 +82,7 @@ class Measured:
 
     @property
     def failure(self) -> str:
-        """Why it failed, in the server's words if it had any."""
+        """Why the request failed, in the server's words if there are any."""
         return f"{self.error}: {self.words}" if self.words else self.error
 
 
@@ -103,7 +103,7 @@ async def measure(
             if isinstance(error, aiohttp.ClientConnectorError) or made.token_times:
                 raise
 
-            # The server had just closed an idle connection: that is no failure of the request.
+            # The server had just closed an idle connection, which is not a failure of the request.
             async with target.session() as fresh:
                 await _ask(fresh, target, prompt=prompt, made=made, clock=clock)
     except TimeoutError:
@@ -146,7 +146,7 @@ async def _ask(
 
 
 class _Events:
-    """The data of server-sent events, from bytes that are cut anywhere."""
+    """The data of server-sent events, from bytes that may be split anywhere."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -184,7 +184,7 @@ def _take(made: Measured, data: bytes, now: float) -> None:
 
 
 def _refuse(made: Measured, status: int, body: bytes) -> None:
-    """``body``: an error of OpenAI's kind, one that is no member of an object, or any text."""
+    """``body``: an error in OpenAI's format, the same without its enclosing object, or any text."""
     try:
         found = json.loads(body)
     except ValueError:

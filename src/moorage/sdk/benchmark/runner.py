@@ -1,9 +1,9 @@
-"""Runner of a benchmark: sends the prompts as the load asks, and tells how far it is.
+"""Benchmark runner: sends prompts according to the load and reports progress.
 
-At a rate, requests fall due at times that do not depend on the answers, and each is measured from
-the time at which it was due. The latency of a request that must wait, because the server or the
-generator is slow, includes that time: otherwise a server that stalls would seem to be asked less
-often (coordinated omission).
+With a request rate, requests are due at times that do not depend on the answers, and each is
+measured from the time it was due. If a request has to wait because the server or the generator is
+slow, its latency includes the wait. Otherwise, a stalling server would appear to receive fewer
+requests (coordinated omission).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from moorage.sdk.benchmark.workload import Prompt, gaps
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """``request_rate``: requests per second; None: as many as ``max_concurrency`` allows.
-    ``requests`` and ``duration_s``: when to stop sending, whichever comes first."""
+    """``request_rate``: requests per second; None means as many as ``max_concurrency`` allows.
+    ``requests`` and ``duration_s``: sending stops at whichever limit is reached first."""
 
     request_rate: float | None = None
     max_concurrency: int | None = None
@@ -37,14 +37,14 @@ class Load:
 
 @dataclass(slots=True)
 class Progress:
-    """How far a benchmark is."""
+    """The progress of a benchmark."""
 
     elapsed_s: float = 0.0
     sent: int = 0
     completed: int = 0
     failed: int = 0
     tokens_out: int = 0
-    peak: int = 0  # requests at one time
+    peak: int = 0  # concurrent requests
 
     @property
     def running(self) -> int:
@@ -86,7 +86,7 @@ class _Run:
         self._on_progress(progress)
 
     async def at_rate(self, prompts: Iterator[Prompt], times: Iterator[float], load: Load) -> None:
-        """``times``: when the requests are due, in seconds from the beginning."""
+        """``times``: when the requests are due, in seconds from the start."""
         room = asyncio.Semaphore(load.max_concurrency) if load.max_concurrency else None
         tasks = set[asyncio.Task[None]]()
         try:
@@ -130,7 +130,8 @@ async def run(
     generator: Random,
     on_progress: Callable[[Progress], None] = lambda _: None,
 ) -> tuple[list[Measured], Progress]:
-    """Send ``prompts`` until they or ``load`` end. ``on_progress`` is called after each answer."""
+    """Send ``prompts`` until they run out or ``load`` ends. ``on_progress`` is called after each
+    answer."""
     async with AsyncExitStack() as stack:
         http = await stack.enter_async_context(target.session())
         benchmark = _Run(http, target, clock, on_progress)

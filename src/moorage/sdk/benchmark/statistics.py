@@ -1,8 +1,8 @@
-"""Statistics of a benchmark, with the names that ``vllm bench serve`` gives them. Pure.
+"""Statistics of a benchmark, named as in ``vllm bench serve``. Pure.
 
-ttft: time to first token. tpot: time per output token after the first, of one request. itl:
-inter-token latency, each gap between two pieces of text. e2el: end-to-end latency. All count from
-the time at which the request was due.
+ttft: time to first token. tpot: time per output token of a request, without the first. itl:
+inter-token latency, each gap between two pieces of text. e2el: end-to-end latency. Latencies are
+measured from the time the request was due.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class Distribution:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """``errors``: failed requests by cause, with what the server said. ``send_delay``: how long
-    requests waited in the generator after they were due. ``tokens_are_stated``: by the server; else
-    a piece of text counts as one."""
+    """``errors``: failed requests by cause, with the server's message. ``send_delay``: how long
+    requests waited in the generator after they were due. ``tokens_are_stated``: the server reported
+    token counts; otherwise each piece of text counts as one token."""
 
     duration_s: float
     completed: int
@@ -62,7 +62,7 @@ class Summary:
     send_delay: Distribution | None
 
     def as_json(self) -> dict[str, Any]:
-        """Flat, with vLLM's names."""
+        """The statistics as a flat dict, with vLLM's names."""
         rate = 1 / self.duration_s if self.duration_s else 0.0
         shown: dict[str, Any] = {
             "duration": self.duration_s,
@@ -88,7 +88,7 @@ class Summary:
 
 
 def summarize(measured: Sequence[Measured], duration_s: float, max_concurrent: int) -> Summary:
-    """Failed requests count as errors alone."""
+    """Failed requests are counted only as errors."""
     good = [request for request in measured if not request.error]
     first = [request for request in good if request.token_times]
     gaps = [
@@ -121,7 +121,7 @@ def summarize(measured: Sequence[Measured], duration_s: float, max_concurrent: i
 
 
 def percentile(ordered: Sequence[float], p: float) -> float:
-    """The percentile of ascending values, with linear interpolation, as in numpy."""
+    """The percentile of ascending values, linearly interpolated as in numpy."""
     position = (len(ordered) - 1) * p / 100
     below = int(position)
     above = min(below + 1, len(ordered) - 1)
@@ -129,8 +129,8 @@ def percentile(ordered: Sequence[float], p: float) -> float:
 
 
 def _errors(failed: Sequence[Measured]) -> dict[str, int]:
-    """Failed requests by cause, the most frequent first, each with the words that were most
-    frequent: they may name a length or an id."""
+    """Failed requests by cause, most frequent first, each with its most frequent message. Messages
+    of one cause can differ, for example in a length or an id."""
     causes = Counter(request.error for request in failed)
     found = {}
     for cause, count in causes.most_common():

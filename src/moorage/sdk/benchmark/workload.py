@@ -1,4 +1,4 @@
-"""Workload of a benchmark: prompts, and when they are sent. Pure."""
+"""Workload of a benchmark: prompts and their send times. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from moorage.common.model.errors import InvalidInput
 
-# Most tokenizers have one token for each of these words with the space before it.
+# Most tokenizers have one token for each of these words with its preceding space.
 _WORDS = (
     "time",
     "year",
@@ -84,29 +84,29 @@ _WORDS = (
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """``messages``: of a chat, in the format of OpenAI. ``max_tokens``: longest answer; None: the
-    model's."""
+    """``messages``: a chat in OpenAI's format. ``max_tokens``: limit of the answer; None means the
+    model's own."""
 
     messages: tuple[dict[str, Any], ...]
     max_tokens: int | None = None
 
     @property
     def text(self) -> str:
-        """As one text, for an API without roles."""
+        """The messages as one text, for an API without roles."""
         return "\n".join(str(message.get("content", "")) for message in self.messages)
 
 
 def random_prompts(generator: Random, input_len: int, output_len: int | None) -> Iterator[Prompt]:
-    """Endlessly: prompts of about ``input_len`` tokens, of which no two begin alike, so that no
-    cache of prefixes helps."""
+    """Yield an endless series of prompts of about ``input_len`` tokens. No two start alike, so a
+    prefix cache does not help."""
     while True:
         words = " ".join(generator.choices(_WORDS, k=max(1, input_len)))
         yield Prompt(({"role": "user", "content": words},), output_len)
 
 
 def read_dataset(lines: Iterable[str], output_len: int | None) -> list[Prompt]:
-    """One JSON object per line: ``prompt`` or ``messages``, and ``max_tokens`` or
-    ``output_tokens``, without which ``output_len`` counts. Raises ``InvalidInput`` that names the
+    """Read one JSON object per line, with ``prompt`` or ``messages``, and ``max_tokens`` or
+    ``output_tokens``; ``output_len`` is the default. Raises ``InvalidInput``, which names the
     line."""
     prompts = []
     for number, line in enumerate(lines, 1):
@@ -145,7 +145,8 @@ def _prompt(given: Any, output_len: int | None) -> Prompt:
 
 
 def gaps(generator: Random, rate: float, burstiness: float) -> Iterator[float]:
-    """Endlessly: seconds between two arrivals at ``rate`` per second. ``burstiness`` 1: a Poisson
-    process; less: in bursts; more: evenly (the shape of a gamma distribution, as in vLLM)."""
+    """Yield an endless series of seconds between arrivals, at ``rate`` per second. ``burstiness``:
+    1 is a Poisson process, less is bursty, more is even (the shape of a gamma distribution, as in
+    vLLM)."""
     while True:
         yield generator.gammavariate(burstiness, 1.0 / (rate * burstiness))

@@ -1,4 +1,4 @@
-"""Addresses and API key, from options, environment, the context, saved files, or defaults."""
+"""Addresses and API key, from options, the environment, the context, saved files or defaults."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ DEFAULT_OPENAI_URL = "http://127.0.0.1:8800/v1"
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """The addresses and the key that a command uses. ``url``: where to connect. ``http_url``: the
-    address of the same manager for others. They differ for a manager on this host without TLS,
-    which proves its identity only by its Unix socket.
+    """The addresses and the key that a command uses. ``url``: the address to connect to.
+    ``http_url``: the same manager's address for other programs. The two differ for a manager on
+    this host without TLS, which can prove its identity only through its Unix socket.
 
     ``key_in_shell``: an expression for shell commands that yields the key without showing it.
-    ``ca_file``: the authority to trust in addition to those of the system, or None.
+    ``ca_file``: the authority to trust in addition to the system's, or None.
     """
 
     url: str
@@ -41,8 +41,8 @@ class Connection:
 
 
 def _context(env: Mapping[str, str], url: str | None) -> Context | None:
-    """The context in use. None: the local one is in use, or the given address differs from the
-    context's, so that its key must not go there."""
+    """The context in use. None if the local one is in use, or if the given address differs from the
+    context's, so that its key must not be sent there."""
     home = state_directory(env)
     context = read_contexts(home).find(current_context(env))
     given = url or env.get("MOORAGE_URL")
@@ -64,8 +64,8 @@ def find_connection(
     ca_file: str | None = None,
 ) -> Connection:
     """Take each value from the first source that has it. Raises ``ConfigError`` for a file that
-    cannot be read. No option takes the key itself, because every user of the machine could read it
-    there.
+    cannot be read. No option accepts the key itself, because every user of the machine could read
+    it there.
 
     ``moorage up`` saves ``connection.json`` (``url``, ``socket``, ``openai_url``, ``ca_file``) and
     ``admin-key`` in the state directory.

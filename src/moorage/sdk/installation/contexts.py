@@ -1,4 +1,4 @@
-"""Contexts: named installations with their addresses and keys. One of them is in use."""
+"""Contexts: named installations with their addresses and keys. One of them is in use at a time."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Values for the options of the same names: addresses and paths of files. An empty value means
-    that the option is not given."""
+    """Values for the options of the same names: addresses and file paths. An empty value means that
+    the option is not set."""
 
     url: str
     openai_url: str = ""
@@ -34,7 +34,7 @@ class Contexts:
     saved: Mapping[str, Context] = field(default_factory=dict)
 
     def find(self, name: str) -> Context | None:
-        """The context of that name; None for the local one. Raises ``NotFound``."""
+        """The context with this name; None for the local one. Raises ``NotFound``."""
         if name == LOCAL:
             return None
         if name not in self.saved:
@@ -44,8 +44,8 @@ class Contexts:
         return self.saved[name]
 
     def with_context(self, name: str, context: Context) -> Contexts:
-        """Add a context, or replace that of the same name. Raises ``InvalidInput`` for a name that
-        cannot be a file's."""
+        """Add a context, or replace the one with the same name. Raises ``InvalidInput`` for a name
+        that cannot be a file name."""
         if name == LOCAL or not _NAME.fullmatch(name):
             raise InvalidInput(
                 f"a context cannot be named {name!r}",
@@ -54,7 +54,7 @@ class Contexts:
         return Contexts(self.current, {**self.saved, name: context})
 
     def without(self, name: str) -> Contexts:
-        """Remove a context. If it was in use, the local one is used from now on. Raises
+        """Remove a context. If it was in use, the local one is used from then on. Raises
         ``NotFound``."""
         if name == LOCAL:
             raise InvalidInput(
@@ -65,7 +65,7 @@ class Contexts:
         return Contexts(LOCAL if self.current == name else self.current, rest)
 
     def using(self, name: str) -> Contexts:
-        """Use the context of that name. Raises ``NotFound``."""
+        """Switch to the context with this name. Raises ``NotFound``."""
         self.find(name)
         return Contexts(name, self.saved)
 
@@ -96,8 +96,8 @@ def _checked(fields: Any) -> dict[str, str]:
 
 
 def write_contexts(home: Path, contexts: Contexts) -> None:
-    """Replace the file atomically, so that another command reads the old or the new one. Raises
-    ``ConfigError``."""
+    """Replace the file atomically, so that other commands read either the old or the new one.
+    Raises ``ConfigError``."""
     document = {
         "current": contexts.current,
         "contexts": {name: asdict(context) for name, context in sorted(contexts.saved.items())},

@@ -1,4 +1,5 @@
-"""Managers on this host, which prove their identity to the command line by their Unix sockets."""
+"""Managers on this host, which prove their identity to the command line through their Unix
+sockets."""
 
 from __future__ import annotations
 
@@ -28,10 +29,12 @@ def trusts_loopback(env: Mapping[str, str]) -> bool:
 
 
 def proven_url(url: str, home: Path, *, is_explicit: bool, is_insecure: bool) -> str:
-    """The address at which the manager at ``url`` proves its identity: ``url``, or a Unix socket.
+    """The address at which the manager at ``url`` proves its identity: ``url`` itself or a Unix
+    socket.
 
-    ``is_explicit``: the user named it. ``is_insecure``: the user trusts whatever listens on
-    loopback. Raises ``ConfigError`` for a plain address on this host whose manager is not known.
+    ``is_explicit``: the user specified the address. ``is_insecure``: the user trusts whatever
+    listens on loopback. Raises ``ConfigError`` for a plain address on this host whose manager is
+    unknown.
     """
     socket = own_socket(home, url)
     if is_explicit and plain_local_port(url) is not None:
@@ -54,9 +57,9 @@ def proven_url(url: str, home: Path, *, is_explicit: bool, is_insecure: bool) ->
 
 
 def own_socket(home: Path, url: str) -> str | None:
-    """The Unix socket that ``url`` names, or that of the manager with the state directory ``home``,
-    if its REST API is at ``url`` without TLS. None: it is another manager, it has TLS, or a path
-    precedes its routes. Raises ``ConfigError``."""
+    """The Unix socket in ``url``, or the socket of the manager with the state directory ``home`` if
+    its REST API is at ``url`` without TLS. None if it is another manager, if it has TLS, or if a
+    path precedes its routes. Raises ``ConfigError``."""
     if (path := path_of_unix_url(url)) is not None:
         return path
 
@@ -78,7 +81,7 @@ def own_socket(home: Path, url: str) -> str | None:
 
 
 def http_url(url: str, home: Path) -> str:
-    """``url``, or the address saved with it if it is a Unix socket of ``home``."""
+    """``url``, or the address saved with it if it is a Unix socket in ``home``."""
     path = path_of_unix_url(url)
     if path is None:
         return url
@@ -87,9 +90,9 @@ def http_url(url: str, home: Path) -> str:
 
 
 def keep_socket(env: Mapping[str, str], used_url: str) -> None:
-    """Write the Unix socket into the context in use, if the context has the plain address of the
-    same manager, which has accepted its key. The context also works unchanged, so a file that
-    cannot be written is left alone."""
+    """Write the Unix socket into the context in use if that has the plain address of the same
+    manager, which has accepted its key. The context also works unchanged, so a write error is
+    ignored."""
     home = state_directory(env)
     try:
         name = current_context(env)

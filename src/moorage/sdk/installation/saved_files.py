@@ -1,4 +1,4 @@
-"""Files of the command line: its contexts, and the address of this host's manager."""
+"""Files of the command line: its contexts and the address of this host's manager."""
 
 from __future__ import annotations
 

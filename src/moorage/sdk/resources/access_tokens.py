@@ -14,7 +14,8 @@ class AccessTokens(Resource):
     async def create(
         self, ref: str, app: str, spec: AccessTokenSpec | None = None
     ) -> NewAccessTokenView:
-        """The only answer with the token's secret. Its bearer reaches this app until it expires."""
+        """Create a token. Only this answer contains its secret. Anyone who has it can use the app
+        until it expires."""
         return await self._call(
             NewAccessTokenView, "POST", _access_tokens(ref, app), body=spec or AccessTokenSpec()
         )

@@ -41,8 +41,7 @@ class Agents(Resource):
         return await self._call(AgentView, "PUT", path, body=cordon or Cordon())
 
     async def assign(self, agent_id: str, group: str) -> AgentView:
-        """Put an agent into a resource group, whatever its configuration says. For
-        administrators."""
+        """Move an agent to a resource group, overriding its configuration. For administrators."""
         path = f"/v1/agents/{segment(agent_id)}/group"
         return await self._call(AgentView, "PUT", path, body=Assignment(resource_group=group))
 
@@ -51,7 +50,7 @@ class Agents(Resource):
 
     async def forget(self, agent_id: str, *, destroyed: bool = False) -> ForgottenAgent:
         """Forget an agent that is SUSPECT or LOST. ``destroyed``: its node is gone for good, so its
-        kernels have ended; otherwise it must have none. Returns its last state, and what was
+        kernels have ended; otherwise, it must not have any. Returns its last state and what was
         released."""
         query = {"destroyed": "true"} if destroyed else None
         return await self._call(

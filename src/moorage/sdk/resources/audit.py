@@ -24,7 +24,7 @@ class Audit(Resource):
         until: datetime | None = None,
         limit: int | None = None,
     ) -> PagedList[AuditEntry]:
-        """Administrative writes, newest first. ``limit``: how many at most; None: all."""
+        """Administrative writes, newest first. ``limit``: the most to return; None means all."""
         filters = {
             "actor": actor,
             "user": user,

@@ -12,7 +12,7 @@ class Budgets(Resource):
     """Budgets of projects, users and keys."""
 
     def list(self) -> PagedList[views.BudgetView]:
-        """Budgets with their use: of the key's project, user and keys, or all of them."""
+        """Budgets with their usage: those of the key's project, user and keys, or all budgets."""
         return self._list(views.BudgetView, "/v1/budgets", is_paged=False)
 
     async def set(

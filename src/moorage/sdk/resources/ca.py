@@ -10,12 +10,13 @@ class Ca(Resource):
     """The certificate authority of the links, and its rotation."""
 
     async def get(self) -> CaView:
-        """The CA of the links, and what its rotation waits for."""
+        """The CA of the links, and the peers that its rotation waits for."""
         return await self._call(CaView, "GET", "/v1/ca")
 
     async def rotate(self, force: RotationState | None = None) -> CaView:
-        """Begin a rotation of the CA; one in progress continues if it may. ``force``: end this
-        state of it without the peers that it waits for, which must join again."""
+        """Start a rotation of the CA, or continue the one in progress if possible. ``force``:
+        complete its current stage without waiting for the remaining peers, which must then join
+        again."""
         body = RotateCa.model_validate({"force": force})
         return await self._call(CaView, "POST", "/v1/ca/rotate", body=body)
 

@@ -20,7 +20,7 @@ class CodeKernels(Resource):
     async def restart(
         self, ref: str, language: str = "python", *, kernel: str = "main1"
     ) -> CodeKernelView:
-        """Restart a code kernel. Its definitions are lost; its current run and waiting runs end."""
+        """Restart a code kernel. Its definitions are lost, and its current and waiting runs end."""
         path = f"/v1/sessions/{segment(ref)}/code-kernels/{segment(language)}/restart"
         return await self._call(CodeKernelView, "POST", path, query={"kernel": kernel})
 

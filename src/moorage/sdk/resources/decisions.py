@@ -21,8 +21,8 @@ class Decisions(Resource):
         cursor: str | None = None,
         limit: int = 200,
     ) -> DecisionPage:
-        """The log segments that cover the decisions between the two times, oldest first. One
-        page; pass its ``next`` as ``cursor`` for the next page."""
+        """One page of the log segments that cover the decisions between the two times, oldest
+        first. Pass its ``next`` as ``cursor`` to get the next page."""
         query = _span(group, since, until) | {"cursor": cursor, "limit": str(limit)}
         return await self._call(DecisionPage, "GET", "/v1/scheduler/decisions", query=query)
 

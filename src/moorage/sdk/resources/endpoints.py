@@ -18,7 +18,7 @@ class Endpoints(Resource):
     async def create(
         self, spec: EndpointSpec, *, idempotency_key: str | None = None
     ) -> EndpointView:
-        """``idempotency_key``: as of ``sessions.create``."""
+        """``idempotency_key``: as in ``sessions.create``."""
         return await self._call(
             EndpointView,
             "POST",
@@ -39,8 +39,8 @@ class Endpoints(Resource):
         sort: str | None = None,
         limit: int | None = None,
     ) -> PagedList[EndpointView]:
-        """By name. ``selector``: on their user labels, as of ``sessions.list``. ``sort``: name or
-        created_at. ``limit``: how many at most; None: all."""
+        """List endpoints by name. ``selector``: selects by user labels, as in ``sessions.list``.
+        ``sort``: name or created_at. ``limit``: the most to return; None means all."""
         query = {"user": user, "project": project, "selector": selector, "sort": sort}
         return self._list(EndpointView, "/v1/endpoints", query, limit=limit)
 
@@ -52,8 +52,8 @@ class Endpoints(Resource):
         version: int | None = None,
         idempotency_key: str | None = None,
     ) -> EndpointView:
-        """Update an endpoint. A change of the replicas is rolled out. ``version``: refuse (412) if
-        the endpoint has another one."""
+        """Update an endpoint. Changes that affect its replicas are rolled out. ``version``: refuse
+        (412) if the endpoint has a different version."""
         return await self._call(
             EndpointView,
             "PATCH",
@@ -70,7 +70,7 @@ class Endpoints(Resource):
         )
 
     def scaling_decisions(self, name: str) -> PagedList[ScalingDecision]:
-        """The last ones, newest first."""
+        """The latest ones, newest first."""
         path = f"/v1/endpoints/{segment(name)}/decisions"
         return self._list(ScalingDecision, path, is_paged=False)
 
@@ -84,8 +84,9 @@ class Endpoints(Resource):
         *,
         timeout_s: float | None = None,
     ) -> EndpointView:
-        """The endpoint as soon as ``condition`` holds. Raises as ``sessions.wait`` does."""
-        # Here and not above: only waits need events.
+        """Return the endpoint as soon as ``condition`` holds. Raises the same errors as
+        ``sessions.wait``."""
+        # Imported here because only waits need events.
         from moorage.sdk.resources.events import Events
 
         found = await self.get(name)

@@ -17,7 +17,7 @@ from moorage.sdk.waiting import OutageTolerance
 
 T = TypeVar("T")
 
-# A stream that takes longer to begin is done without.
+# If a stream takes longer to start, the wait does without it.
 _BEGIN_S = 5.0
 
 
@@ -27,11 +27,11 @@ class Events(Resource):
     async def follow(
         self, *kinds: EventKind, about: str | None = None, after: str = ""
     ) -> AsyncGenerator[ServerEvent]:
-        """Events from now on, or after the event with the id ``after``: ``kind`` and ``data``, JSON
-        as in the schema of the kind. The kind "reset" means that some events are lost. ``kinds``,
-        ``about``: as for ``changes``. Ends when the manager ends the stream, as it does when the
-        rights of the key have changed. Raises ``ApiError`` and ``Unreachable``, and ``OSError``
-        when the connection breaks."""
+        """Yield events from now on, or after the event with the id ``after``. Each has a ``kind``
+        and ``data``, which is JSON in the schema of the kind. The kind "reset" means that some
+        events were lost. ``kinds``, ``about``: as in ``changes``. Ends when the manager ends the
+        stream, for example because the key's rights have changed. Raises ``ApiError`` and
+        ``Unreachable``, and ``OSError`` if the connection breaks."""
         query = {"kinds": ",".join(sorted(kinds)) or None, "about": about}
         headers = {"Last-Event-ID": after} if after else {}
         parser = EventParser()
@@ -46,11 +46,11 @@ class Events(Resource):
     async def changes(
         self, *kinds: EventKind, about: str | None = None, clock: Clock | None = None
     ) -> AsyncGenerator[None]:
-        """Yields at once, and whenever something may have changed: what, the other calls tell.
-        Never ends, and raises nothing.
+        """Yield immediately, and whenever something may have changed; other calls show the change.
+        Never ends and never raises.
 
-        ``kinds``: only changes of these; none means all. ``about``: only what concerns the session
-        or the endpoint with this id, its replicas included.
+        ``kinds``: only changes of these kinds; none means all. ``about``: only changes to the
+        session or endpoint with this id, including its replicas.
         """
         query = {"kinds": ",".join(sorted(kinds)) or None, "about": about}
 
@@ -72,10 +72,10 @@ class Events(Resource):
         timeout_s: float | None = None,
         clock: Clock | None = None,
     ) -> AsyncGenerator[T]:
-        """Results of ``read``, now and whenever they may have changed. Outages of the manager of up
-        to ``OUTAGE_S`` are tolerated. ``kinds``, ``about``: as for ``changes``.
+        """Yield results of ``read``, now and whenever they may have changed. Manager outages of up
+        to ``OUTAGE_S`` are tolerated. ``kinds``, ``about``: as in ``changes``.
 
-        Raises ``TimeoutError`` after ``timeout_s``, and what ``read`` raises.
+        Raises ``TimeoutError`` after ``timeout_s``, and any error of ``read``.
         """
         clock = clock or SystemClock()
         outage = OutageTolerance(clock)
@@ -92,7 +92,7 @@ class Events(Resource):
                     yield state
 
                 left_s = None if timeout_s is None else ends_at - clock.monotonic()
-                if left_s is not None and left_s <= 0:  # also when changes come without a pause
+                if left_s is not None and left_s <= 0:  # even if changes arrive without a pause
                     raise TimeoutError
 
                 async with asyncio.timeout(left_s):

@@ -17,7 +17,7 @@ from moorage.sdk.code import Execution, Item, OnInput, OnItem
 from moorage.sdk.resource import Resource, SyncResource, blocking
 from moorage.sdk.transport import segment
 
-# How long one call waits for the end of a run.
+# How long one call waits for a run to end.
 _WAIT_S = 10.0
 
 
@@ -34,8 +34,8 @@ class Executions(Resource):
         on_input: OnInput | None = None,
         **options: Any,
     ) -> Execution:
-        """Run code in a running interactive session, by id or name, to its end. ``options``:
-        further fields of ``ExecutionSpec``, such as ``language``.
+        """Run code to completion in a running interactive session, given by id or name.
+        ``options``: further fields of ``ExecutionSpec``, such as ``language``.
 
         ``on_item`` is called with each item as it arrives; ``on_input`` with the prompt of an input
         request and whether it is for a password, and returns the answer. Without it the code cannot
@@ -55,7 +55,7 @@ class Executions(Resource):
         on_item: OnItem | None = None,
         on_input: OnInput | None = None,
     ) -> Execution:
-        """The rest of a run, from a part of it on."""
+        """The rest of a run, starting from one of its parts."""
         items: list[Item] = []
         while True:
             items += view.console
@@ -91,7 +91,7 @@ class Executions(Resource):
     async def read(
         self, ref: str, run_id: str, *, after: int = 0, wait_s: float = 0.0, kernel: str = "main1"
     ) -> ExecutionView:
-        """``after``: ``next`` of the previous part. ``wait_s``: the longest wait, at most 30 s."""
+        """``after``: the previous part's ``next``. ``wait_s``: the longest wait, at most 30 s."""
         query = {"after": str(after), "wait_s": str(wait_s), "kernel": kernel}
         path = f"/v1/sessions/{segment(ref)}/executions/{segment(run_id)}"
         return await self._call(ExecutionView, "GET", path, query=query)

@@ -19,35 +19,35 @@ class Groups(Resource):
         return await self._call(GroupView, "GET", f"/v1/groups/{segment(name)}")
 
     async def create(self, group: NewGroup) -> GroupView:
-        """Raises ``ApiError`` (409) for a name that is taken. For administrators."""
+        """Raises ``ApiError`` (409) if the name is taken. For administrators."""
         return await self._call(GroupView, "POST", "/v1/groups", body=group)
 
     async def update(
         self, name: str, options: GroupOptions, *, version: int | None = None
     ) -> GroupView:
-        """Create or replace the options of a group. ``version``: refuse (412) if it has another
-        one. For administrators."""
+        """Create a group or replace its options. ``version``: refuse (412) if the group has a
+        different version. For administrators."""
         return await self._call(
             GroupView, "PUT", f"/v1/groups/{segment(name)}", body=options, if_match=etag(version)
         )
 
     async def rename(self, name: str, new_name: str, *, version: int | None = None) -> GroupView:
-        """Rename a group; its former name stays as an alias. ``version``: refuse (412) if it has
-        another one. For administrators."""
+        """Rename a group; its former name stays as an alias. ``version``: refuse (412) if the group
+        has a different version. For administrators."""
         path = f"/v1/groups/{segment(name)}"
         body = GroupRename(name=new_name)
         return await self._call(GroupView, "PATCH", path, body=body, if_match=etag(version))
 
     async def release_alias(self, alias: str) -> GroupView:
-        """Free a former name of a group. Raises ``ApiError`` (409) while something says it. For
+        """Free a former name of a group. Raises ``ApiError`` (409) while the name is in use. For
         administrators."""
         return await self._call(GroupView, "DELETE", f"/v1/group-aliases/{segment(alias)}")
 
     async def retire(
         self, name: str, *, drain: bool = False, version: int | None = None
     ) -> GroupView:
-        """Let nothing new be created in a group; ``drain``: also while it is in use. For
-        administrators."""
+        """Retire a group, so that nothing new can be created in it. ``drain``: even while it is in
+        use. For administrators."""
         query = {"drain": "true" if drain else None}
         path = f"/v1/groups/{segment(name)}"
         return await self._call(GroupView, "DELETE", path, query=query, if_match=etag(version))

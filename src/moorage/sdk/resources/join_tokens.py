@@ -12,7 +12,7 @@ class JoinTokens(Resource):
     """Join tokens, with which agents and proxies join."""
 
     async def create(self, spec: JoinTokenSpec) -> NewJoinTokenView:
-        """The only answer with the token's secret."""
+        """Create a token. Only this answer contains its secret."""
         return await self._call(NewJoinTokenView, "POST", "/v1/join-tokens", body=spec)
 
     def list(self) -> PagedList[JoinTokenView]:

@@ -12,7 +12,7 @@ class Keys(Resource):
     """API keys."""
 
     async def create(self, spec: KeySpec) -> NewKeyView:
-        """The only answer with the key's secret."""
+        """Create a key. Only this answer contains its secret."""
         return await self._call(NewKeyView, "POST", "/v1/keys", body=spec)
 
     def list(self) -> PagedList[KeyView]:
@@ -22,13 +22,13 @@ class Keys(Resource):
         return await self._call(KeyView, "GET", f"/v1/keys/{segment(name)}")
 
     async def update(self, name: str, limits: KeyLimits, *, version: int | None = None) -> KeyView:
-        """Replaces the fields that ``limits`` sets. ``version``: refuse (412) if it has another
-        one."""
+        """Replace the fields set in ``limits``. ``version``: refuse (412) if the key has a
+        different version."""
         path = f"/v1/keys/{segment(name)}"
         return await self._call(KeyView, "PATCH", path, body=limits, if_match=etag(version))
 
     async def rotate(self, name: str, rotation: Rotation) -> NewKeyView:
-        """The only answer with the key's new secret."""
+        """Rotate a key. Only this answer contains its new secret."""
         return await self._call(
             NewKeyView, "POST", f"/v1/keys/{segment(name)}/rotate", body=rotation
         )

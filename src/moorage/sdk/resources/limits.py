@@ -11,8 +11,8 @@ class Limits(Resource):
     """Limits of keys, projects and models, with their use."""
 
     def list(self) -> PagedList[LimitView]:
-        """The limits of keys, projects and models, with their use. They are set with
-        ``keys.update``, ``projects.update`` and ``endpoints.update``."""
+        """List the limits of keys, projects and models, with their use. ``keys.update``,
+        ``projects.update`` and ``endpoints.update`` set them."""
         return self._list(LimitView, "/v1/limits", is_paged=False)
 
 

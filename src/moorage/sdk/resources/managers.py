@@ -11,7 +11,7 @@ class Managers(Resource):
     """Managers of the database."""
 
     def list(self) -> PagedList[ManagerView]:
-        """All managers of the database, the oldest first. Any of them can be asked."""
+        """All managers of the database, oldest first. Each of them can answer this call."""
         return self._list(ManagerView, "/v1/managers", is_paged=False)
 
 

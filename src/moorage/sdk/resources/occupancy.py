@@ -22,7 +22,7 @@ class Occupancy(Resource):
         agent: str | None = None,
         limit: int | None = None,
     ) -> PagedList[AgentOccupancy]:
-        """By agent. ``limit``: how many at most; None: all."""
+        """Occupancy by agent. ``limit``: the most to return; None means all."""
         query = {"resource_group": resource_group, "agent": agent}
         return self._list(AgentOccupancy, "/v1/occupancy", query, limit=limit)
 
@@ -34,7 +34,8 @@ class Occupancy(Resource):
         until: datetime | None = None,
         step: Step | None = None,
     ) -> OccupancyHistory:
-        """By default of the last day, of all resource groups, by the shortest step that suits."""
+        """By default, covers the last day and all resource groups, in the shortest suitable
+        steps."""
         query = {
             "resource_group": resource_group,
             "from": since.isoformat() if since else None,

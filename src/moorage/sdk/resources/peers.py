@@ -12,7 +12,8 @@ class Peers(Resource):
     """Peers of the links: agents and proxies that have joined."""
 
     async def join(self, request: JoinRequest) -> JoinReply:
-        """Join as an agent or proxy. Needs no key: the request is signed. Safe to repeat."""
+        """Join as an agent or proxy. No key is needed, because the request is signed. Safe to
+        repeat."""
         return await self._call(JoinReply, "POST", "/v1/join", body=request)
 
     def list(self) -> PagedList[PeerView]:

@@ -26,9 +26,9 @@ class Pipelines(Resource):
         force: bool = False,
         idempotency_key: str | None = None,
     ) -> PipelineView:
-        """Create all of its sessions, or none. ``dry_run``: only check it. ``force``: run each
-        step, also where a result of before would do. ``idempotency_key``: any unique text, like a
-        UUID, which makes the call safe to repeat."""
+        """Create all of its sessions, or none. ``dry_run``: only validate the pipeline. ``force``:
+        run every step, even if an earlier result could be reused. ``idempotency_key``: any unique
+        text, like a UUID, which makes the call safe to repeat."""
         query = {"dry_run": "true" if dry_run else None, "force": "true" if force else None}
         return await self._call(
             PipelineView,
@@ -41,20 +41,20 @@ class Pipelines(Resource):
 
     @asynccontextmanager
     async def build(self, name: str) -> AsyncIterator[PipelineBuilder]:
-        """Submit what the block has built; nothing if it raises."""
+        """Submit the pipeline built in the block, or nothing if the block raises."""
         builder = PipelineBuilder(name)
         yield builder
         builder.view = await self.create(builder.spec())
 
     def list(self) -> PagedList[PipelineView]:
-        """Newest first, without their steps."""
+        """List pipelines, newest first, without their steps."""
         return self._list(PipelineView, "/v1/pipelines")
 
     async def get(self, ref: str) -> PipelineView:
         return await self._call(PipelineView, "GET", f"/v1/pipelines/{segment(ref)}")
 
     async def draw(self, ref: str) -> str:
-        """Its graph with the state of each step, as SVG."""
+        """The pipeline's graph as SVG, with the state of each step."""
         path = f"/v1/pipelines/{segment(ref)}/graph.svg"
         picture = b""
         with closing(await self._client.stream(path, {}, {}, begin_s=_DRAW_S)) as answer:
@@ -70,7 +70,7 @@ class Pipelines(Resource):
         return await self._call(PipelineView, "POST", f"/v1/pipelines/{segment(ref)}/stop")
 
     async def retry(self, ref: str) -> PipelineView:
-        """Run failed and stopped steps again, and what ended after them."""
+        """Run failed and stopped steps again, and the steps after them that ended."""
         return await self._call(PipelineView, "POST", f"/v1/pipelines/{segment(ref)}/retry")
 
 
@@ -86,7 +86,7 @@ class SyncPipelines(SyncResource[Pipelines]):
 
     @contextmanager
     def build(self, name: str) -> Iterator[PipelineBuilder]:
-        """Submit what the block has built; nothing if it raises."""
+        """Submit the pipeline built in the block, or nothing if the block raises."""
         builder = PipelineBuilder(name)
         yield builder
         builder.view = self.create(builder.spec())

@@ -1,4 +1,4 @@
-"""Prices of what budgets count."""
+"""Prices of the units that budgets count."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from moorage.sdk.resource import Resource, SyncResource, blocking, listed
 
 
 class Prices(Resource):
-    """Prices of what budgets count."""
+    """Prices of the units that budgets count."""
 
     def list(self) -> PagedList[views.PriceView]:
         return self._list(views.PriceView, "/v1/prices", is_paged=False)

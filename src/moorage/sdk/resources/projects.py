@@ -23,8 +23,8 @@ class Projects(Resource):
     async def update(
         self, name: str, patch: ProjectPatch, *, version: int | None = None
     ) -> ProjectView:
-        """Replaces the fields that ``patch`` sets. ``version``: refuse (412) if it has another
-        one."""
+        """Replace the fields set in ``patch``. ``version``: refuse (412) if the project has a
+        different version."""
         path = f"/v1/projects/{segment(name)}"
         return await self._call(ProjectView, "PATCH", path, body=patch, if_match=etag(version))
 

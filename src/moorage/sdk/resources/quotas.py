@@ -21,8 +21,8 @@ class Quotas(Resource):
     async def set(
         self, scope: QuotaScope, name: str, limits: QuotaLimits, *, version: int | None = None
     ) -> QuotaView:
-        """Replace the quota: a limit that ``limits`` omits is removed. ``version``: refuse (412) if
-        it has another one."""
+        """Replace the quota; limits missing from ``limits`` are removed. ``version``: refuse (412)
+        if the quota has a different version."""
         path = f"/v1/quotas/{scope}/{segment(name)}"
         return await self._call(QuotaView, "PUT", path, body=limits, if_match=etag(version))
 

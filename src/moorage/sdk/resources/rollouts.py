@@ -20,7 +20,7 @@ class Rollouts(Resource):
         return self._list(RevisionView, path)
 
     async def undo(self, name: str, revision: int | None = None) -> EndpointView:
-        """Return to ``revision``; None: to the one that was served before."""
+        """Return to ``revision``; None means the revision that was served before."""
         path = f"/v1/endpoints/{segment(name)}/rollout/undo"
         return await self._call(EndpointView, "POST", path, body=RolloutUndo(revision=revision))
 

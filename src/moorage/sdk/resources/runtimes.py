@@ -11,7 +11,7 @@ class Runtimes(Resource):
     """Runtimes: how kernels run."""
 
     def list(self) -> PagedList[RuntimeView]:
-        """All runtimes with their properties; ``runtimes`` of a group are those that its agents
+        """All runtimes with their properties. A group's ``runtimes`` are those that its agents
         offer."""
         return self._list(RuntimeView, "/v1/runtimes", is_paged=False)
 

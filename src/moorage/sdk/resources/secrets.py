@@ -21,7 +21,7 @@ class Secrets(Resource):
         return self._list(SecretView, "/v1/secrets")
 
     async def delete(self, name: str) -> SecretView:
-        """Returns the secret as it was, without its value."""
+        """Delete a secret. Returns its last state, without the value."""
         return await self._call(SecretView, "DELETE", f"/v1/secrets/{segment(name)}")
 
 

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from moorage.sdk.log_positions import SeenLog
 
 
-# With which byte of the log an answer begins, and from which one on it is asked for.
+# The byte of the log at which an answer starts, and the byte at which it should start.
 OFFSET = "X-Moorage-Log-Offset"
-# Whose log it is.
+# The attempt whose log it is.
 ATTEMPT = "X-Moorage-Log-Attempt"
 
 
@@ -55,8 +55,8 @@ class Sessions(Resource):
         ``Unreachable``: the same key and spec return the same session; another spec is refused
         (409).
 
-        ``strict``: also refuse (409) what no agent could ever hold. Otherwise ``warnings`` says so.
-        ``force``: run it, also where an equal session could take its place.
+        ``strict``: refuse (409) a session that no agent could ever hold. Otherwise, ``warnings``
+        reports this. ``force``: run it even if an equal session could be reused.
         """
         query = {"strict": "true" if strict else None, "force": "true" if force else None}
         return await self._call(
@@ -69,7 +69,7 @@ class Sessions(Resource):
         )
 
     async def plan(self, spec: SessionSpec) -> PlanView:
-        """Placement that the session would get if it were created now, or what it lacks. Creates
+        """Where the session would be placed if it were created now, or what it lacks. Creates
         nothing."""
         query = {"dry_run": "true"}
         return await self._call(PlanView, "POST", "/v1/sessions", query=query, body=spec)
@@ -93,12 +93,12 @@ class Sessions(Resource):
         sort: str | None = None,
         limit: int | None = None,
     ) -> PagedList[SessionView]:
-        """Newest first. ``limit``: how many at most; None: all.
+        """List sessions, newest first. ``limit``: the most to return; None means all.
 
-        ``statuses``: only sessions in one of these; empty means all. ``Outcome`` has the two in
-        which a program has ended; TERMINATED is both. ``selector``: on their user labels, like
-        "team=vision,stage in (dev,test)". ``pipeline``: by id, else the newest of that name.
-        ``sort``: created_at or name, with "-" in front for descending.
+        ``statuses``: only sessions in one of these; empty means all. ``Outcome`` has the two
+        statuses of an ended program; TERMINATED covers both. ``selector``: selects by user labels,
+        like "team=vision,stage in (dev,test)". ``pipeline``: an id, or a name, which means its
+        newest pipeline. ``sort``: created_at or name, with a leading "-" for descending order.
         """
         query = {
             "status": ",".join(sorted(statuses)) or None,
@@ -115,50 +115,49 @@ class Sessions(Resource):
         return self._list(SessionView, "/v1/sessions", query, limit=limit)
 
     async def label(self, ref: str, labels: Mapping[str, str | None]) -> SessionView:
-        """Set user labels; None removes one, others stay."""
+        """Set user labels. None removes a label; others stay."""
         body = SessionPatch(user_labels=dict(labels))
         return await self._call(SessionView, "PATCH", f"/v1/sessions/{segment(ref)}", body=body)
 
     async def rename(self, ref: str, name: str) -> SessionView:
-        """Its program keeps the former name in ``MOORAGE_SESSION_NAME``. Models are not renamed
-        (409)."""
+        """Rename a session. Its program keeps the former name in ``MOORAGE_SESSION_NAME``. Models
+        cannot be renamed (409)."""
         body = SessionPatch(name=name)
         return await self._call(SessionView, "PATCH", f"/v1/sessions/{segment(ref)}", body=body)
 
     async def delete(self, ref: str) -> SessionView:
-        """Remove the record of an ended session: no listing shows it. Its usage stays in the
-        ledger."""
+        """Remove the record of an ended session from all lists. Its usage stays in the ledger."""
         return await self._call(SessionView, "DELETE", f"/v1/sessions/{segment(ref)}")
 
     async def stop(self, ref: str) -> SessionView:
         return await self._call(SessionView, "POST", f"/v1/sessions/{segment(ref)}/stop")
 
     async def stop_all(self, user: str) -> StoppedSessions:
-        """Stop all sessions of a user that are not replicas. Once this was accepted they stop, also
-        those that do not yet when it returns."""
+        """Stop all of a user's sessions except replicas. Once the request is accepted, all of them
+        will stop, even if some have not started to stop when it returns."""
         return await self._call(StoppedSessions, "POST", "/v1/sessions/stop", query={"user": user})
 
     async def reload(self, ref: str) -> SessionView:
-        """Ask its program to read its settings again. Returns once the request is stored:
-        ``reload`` of each kernel tells when it is acknowledged, and ``wait_reloaded`` waits for
-        that."""
+        """Ask its program to reload its settings. Returns once the request is stored. Each kernel's
+        ``reload`` shows when it is acknowledged, and ``wait_reloaded`` waits for that."""
         return await self._call(SessionView, "POST", f"/v1/sessions/{segment(ref)}/reload")
 
     async def idle(self, ref: str) -> IdleView:
-        """When the session ends because nobody uses it, by criterion."""
+        """When the session will end because it is idle, by criterion."""
         return await self._call(IdleView, "GET", f"/v1/sessions/{segment(ref)}/idle")
 
     async def extend(self, ref: str, seconds: float | None = None) -> IdleView:
-        """Keep the session for ``seconds`` from now. None: as long as its resource group allows."""
+        """Keep the session for ``seconds`` from now. None means as long as its resource group
+        allows."""
         body = Extension(seconds=seconds)
         return await self._call(IdleView, "POST", f"/v1/sessions/{segment(ref)}/extend", body=body)
 
     async def why(self, ref: str) -> WhyView:
-        """Explanation of why the session waits, and until when; its state if it does not wait."""
+        """Explain why the session waits and until when, or return its state if it does not wait."""
         return await self._call(WhyView, "GET", f"/v1/sessions/{segment(ref)}/why")
 
     def history(self, ref: str) -> PagedList[HistoryEntry]:
-        """Every change of status, oldest first."""
+        """Every status change, oldest first."""
         return self._list(HistoryEntry, f"/v1/sessions/{segment(ref)}/history")
 
     def logs(
@@ -174,15 +173,15 @@ class Sessions(Resource):
         seen: SeenLog | None = None,
         on_loss: Callable[[], None] | None = None,
     ) -> AsyncIterator[bytes]:
-        """The log in pieces. ``tail``: only the last lines. ``follow``: until the session ends;
-        when the connection is lost, for example by a restart of the manager, reading continues from
-        there. ``on_loss`` is called, and by default a warning is logged, when the node has rotated
-        away the next output; reading continues with the output that it has kept. ``seen``: an
-        earlier reading that was interrupted, to continue after it.
+        """Yield the log in pieces. ``tail``: only this number of last lines. ``follow``: read until
+        the session ends. If the connection is lost, for example because the manager restarts,
+        reading continues from there. ``on_loss`` is called if the node has rotated away the next
+        output, and by default logs a warning; reading continues with the output that is left.
+        ``seen``: an earlier, interrupted reading to continue.
 
-        ``attempt``: the newest by default. ``kernel``: of a cluster, like ``sub1``; the main one by
-        default. ``timestamps``: each line begins with its time (RFC 3339, UTC) and a space.
-        ``since``: only what was written since then, a time with its time zone.
+        ``attempt``: by default the newest. ``kernel``: a kernel of a cluster, like ``sub1``; by
+        default the main one. ``timestamps``: each line starts with its time (RFC 3339, UTC) and a
+        space. ``since``: only output written since this time, which needs a time zone.
         """
         from moorage.sdk.log_following import Begin, LogReader, LogSelection, warn_of_loss
         from moorage.sdk.streams import read_stream
@@ -202,7 +201,7 @@ class Sessions(Resource):
                 timeout_s=self._client.timeout,
                 idle_s=None if wanted.follow else self._client.timeout,
                 unreachable=self._client.unreachable,
-                # Not in the query: an older manager refuses a parameter that it does not know.
+                # Not in the query, because older managers refuse unknown parameters.
                 headers={} if offset is None else {OFFSET: str(offset)},
                 begin=lambda told: Begin(
                     _number(told.get(OFFSET, "")), _number(told.get(ATTEMPT, ""))
@@ -223,7 +222,7 @@ class Sessions(Resource):
         """Run a command in a running session: ``async with client.sessions.exec(...) as
         command``.
 
-        Leaving the block disconnects, which ends a command that still runs.
+        Leaving the block disconnects, which ends a command that is still running.
         """
         from moorage.sdk.execution import run_command
 
@@ -244,19 +243,19 @@ class Sessions(Resource):
         )
 
     def top(self, *, sort: str = "cpu", limit: int = 100) -> PagedList[SessionUsage]:
-        """Sorted by cpu, memory, rx, tx, gpu or gpu_memory, the highest first; by created_at, the
-        newest."""
+        """Sorted by cpu, memory, rx, tx, gpu or gpu_memory, highest first, or by created_at, newest
+        first."""
         query = {"sort": sort, "limit": str(limit)}
         return self._list(SessionUsage, "/v1/stats/sessions", query, is_paged=False)
 
     async def wait(
         self, ref: str, condition: Callable[[SessionView], bool], *, timeout_s: float | None = None
     ) -> SessionView:
-        """The session, by id or name, as soon as ``condition`` holds.
+        """Return the session, given by id or name, as soon as ``condition`` holds.
 
         Raises ``TimeoutError`` after ``timeout_s``, ``ApiError`` and ``Unreachable``.
         """
-        # Here and not above: only waits need events.
+        # Imported here because only waits need events.
         from moorage.sdk.resources.events import Events
 
         found = await self.get(ref)
@@ -271,9 +270,9 @@ class Sessions(Resource):
     async def wait_reloaded(
         self, asked: SessionView, *, timeout_s: float | None = None
     ) -> SessionView:
-        """The session once each of its kernels has acknowledged the reload that ``asked``, the
-        answer of ``reload``, names, or has failed to: ``reload.state`` of each tells which.
-        Raises as ``wait`` does."""
+        """Return the session once each of its kernels has acknowledged a reload or failed to, as
+        shown by the kernel's ``reload.state``. ``asked``: the answer from ``reload``, which
+        identifies the reload. Raises the same errors as ``wait``."""
         return await self.wait(
             asked.id, lambda view: has_reloaded(view, asked), timeout_s=timeout_s
         )

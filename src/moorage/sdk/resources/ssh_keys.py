@@ -1,4 +1,4 @@
-"""Public keys by which users log in over SSH."""
+"""Public keys with which users log in over SSH."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from moorage.sdk.transport import segment
 
 
 class SshKeys(Resource):
-    """Public keys by which users log in over SSH."""
+    """Public keys with which users log in over SSH."""
 
     async def challenge(self) -> SshKeyChallenge:
-        """The challenge to sign with the private key, to register the public one."""
+        """Return a challenge, which must be signed with the private key to register the public
+        key."""
         return await self._call(SshKeyChallenge, "GET", "/v1/ssh-keys/challenge")
 
     async def create(self, spec: SshKeySpec) -> SshKeyView:
-        """A key that an API key registers acts as that one and ends with it. ``spec`` has a
-        challenge and its signature."""
+        """Register a public key. A key registered with an API key has its permissions and expires
+        with it. ``spec`` contains a challenge and its signature."""
         return await self._call(SshKeyView, "POST", "/v1/ssh-keys", body=spec)
 
     def list(self) -> PagedList[SshKeyView]:
         return self._list(SshKeyView, "/v1/ssh-keys")
 
     async def delete(self, ref: str) -> SshKeyView:
-        """``ref``: its name or its fingerprint. Open connections of the key are closed."""
+        """Remove a key. ``ref``: its name or fingerprint. The key's open connections are closed."""
         return await self._call(SshKeyView, "DELETE", f"/v1/ssh-keys/{segment(ref)}")
 
 

@@ -25,8 +25,9 @@ class Templates(Resource):
         for_all: bool = False,
         version: int | None = None,
     ) -> TemplateView:
-        """Add a version, which becomes the latest. ``for_all``: of all projects, for
-        administrators. ``version``: refuse (412) if the latest is another one."""
+        """Add a version, which becomes the latest. ``for_all``: share the template with all
+        projects; for administrators. ``version``: refuse (412) if the latest version is a different
+        one."""
         query = {"for_all": "true" if for_all else None}
         path = f"/v1/templates/{segment(name)}"
         tag = etag(version)
@@ -34,7 +35,7 @@ class Templates(Resource):
         return await self._call(TemplateView, "PUT", path, query=query, body=template, if_match=tag)
 
     def list(self) -> PagedList[TemplateView]:
-        """The latest version of each."""
+        """The latest version of each template."""
         return self._list(TemplateView, "/v1/templates")
 
     async def get(self, name: str, version: int | None = None) -> TemplateView:
@@ -65,7 +66,7 @@ class Templates(Resource):
         force: bool = False,
     ) -> SessionView:
         """Create a session from a template. ``overrides``: fields of its specification; None
-        removes one."""
+        removes a field."""
         body = TemplateRun(
             version=version, parameters=dict(parameters or {}), overrides=dict(overrides or {})
         )

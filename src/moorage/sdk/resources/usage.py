@@ -28,7 +28,8 @@ class Usage(Resource):
         limit: int | None = None,
     ) -> PagedList[ModelUsage]:
         """Usage of requests and sessions in the hours from ``since`` to ``until`` (default: the
-        last day), split by ``by`` and ``bucket``. ``limit``: how many lines at most; None: all."""
+        last day), split by ``by`` and ``bucket``. ``limit``: the most lines to return; None means
+        all."""
         query = {
             "from": since.isoformat() if since else None,
             "to": until.isoformat() if until else None,

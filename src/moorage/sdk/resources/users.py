@@ -22,8 +22,8 @@ class Users(Resource):
         return await self._call(UserView, "GET", f"/v1/users/{segment(name)}")
 
     async def update(self, name: str, patch: UserPatch, *, version: int | None = None) -> UserView:
-        """Replaces the fields that ``patch`` sets. ``version``: refuse (412) if it has another
-        one."""
+        """Replace the fields set in ``patch``. ``version``: refuse (412) if the user has a
+        different version."""
         path = f"/v1/users/{segment(name)}"
         return await self._call(UserView, "PATCH", path, body=patch, if_match=etag(version))
 
@@ -31,7 +31,7 @@ class Users(Resource):
         return await self._call(WhoAmI, "GET", "/v1/session")
 
     async def set_password(self, user: str, password: str) -> UserView:
-        """Ends the user's console sessions."""
+        """Set the user's password. The user's console sessions end."""
         path = f"/v1/users/{segment(user)}/password"
         return await self._call(UserView, "PUT", path, body=NewPassword(password=password))
 
@@ -44,12 +44,12 @@ class Users(Resource):
         return await self._call(SignedOut, "PUT", "/v1/session/password", body=change)
 
     async def link(self, user: str, subject: str) -> UserView:
-        """Let somebody at the OpenID provider be the user."""
+        """Link an account at the OpenID provider to the user."""
         path = f"/v1/users/{segment(user)}/subject"
         return await self._call(UserView, "PUT", path, body=UserSubject(subject=subject))
 
     async def unlink(self, user: str) -> UserView:
-        """Ends the console sessions that were opened at the OpenID provider."""
+        """Unlink the account. Console sessions opened through the OpenID provider end."""
         return await self._call(UserView, "DELETE", f"/v1/users/{segment(user)}/subject")
 
 
