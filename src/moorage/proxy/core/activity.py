@@ -1,5 +1,5 @@
-"""Activity by model: requests, the time of the last start or end, tokens, and the time to the first
-token. Pure."""
+"""Activity by model: requests, the time of the last start or end, tokens, and time to first token.
+Pure."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ FIRST_TOKEN = (
 
 
 class ModelActivity:
-    """The activity of one model. ``requests``, ``tokens_in``, ``tokens_out``, ``tokens_cached`` and
-    ``first_token`` (of streams, in seconds) count from the start and are never reset. ``last``:
-    monotonic seconds."""
+    """A model's activity. ``requests``, ``tokens_in``, ``tokens_out``, ``tokens_cached`` and
+    ``first_token`` (for streams, in seconds) count from the start and are never reset. ``last``:
+    time of the last activity in monotonic seconds."""
 
     __slots__ = (
         "_first_tokens",
@@ -54,7 +54,7 @@ class ModelActivity:
             self.tokens_cached += tokens.cached
 
     def first_token_ms(self, now: float) -> int | None:
-        """The 90th percentile of the last minute; None if no request had a first token."""
+        """The 90th percentile over the last minute; None if no request had a first token."""
         recent = self._first_tokens
         while recent and recent[0][0] < now - RECENT_S:
             recent.popleft()
@@ -64,15 +64,15 @@ class ModelActivity:
 
 
 class Activity:
-    """The activity of all models. ``touched``: those with a request that started, had its first
-    token or ended since ``touched`` was emptied."""
+    """The activity of all models. ``touched``: models in which a request has started, received its
+    first token or ended since ``touched`` was last emptied."""
 
     def __init__(self) -> None:
         self.models: dict[str, ModelActivity] = {}
         self.touched: set[str] = set()
 
     def touch(self, model: str, now: float, requests: int = 0) -> ModelActivity:
-        """Something has happened to a model; ``requests``: so many begin."""
+        """Record activity of a model. ``requests``: the number of starting requests."""
         activity = self.models.get(model)
         if activity is None:
             activity = self.models[model] = ModelActivity()
@@ -82,7 +82,7 @@ class Activity:
         return activity
 
     def take_touched(self) -> set[str]:
-        """The models in ``touched``, which is empty then."""
+        """Return the models in ``touched``, and empty it."""
         touched = self.touched
         self.touched = set()
         return touched

@@ -1,4 +1,4 @@
-"""Admission of requests for models: first by the head, then by the body. Pure.
+"""Admission of requests for models, first by their head and then by their body. Pure.
 
 The checks run in a fixed order: path (404), method (405), route table present (503), key (401),
 size (413), encoding (415), JSON body (400), model known (404), replica ready (503).
@@ -44,7 +44,7 @@ from moorage.proxy.core.request_body import (
 from moorage.proxy.core.response_homes import Home
 from moorage.proxy.core.routes import IndexedTable
 
-# Engines whose APIs are known. A ``custom`` engine may have any.
+# Engines whose APIs are known. A ``custom`` engine can have any APIs.
 ENGINES = frozenset(_ENGINES) - {"custom"}
 MOST_PERMITS = 64
 """A decision about one head."""
@@ -60,7 +60,7 @@ class AdmissionPolicy:
 
 @dataclass(frozen=True, slots=True)
 class LocalResponse:
-    """A response of the proxy itself: status 200 with this JSON."""
+    """A response from the proxy itself, with status 200 and this JSON."""
 
     body: bytes
 
@@ -71,12 +71,13 @@ class LocalResponse:
 
 class BodyRequired:
     """The head is admitted. Read the body and call ``admit_body``. ``key``: None if no key is
-    required. ``project``: the project of the address; "" for the address of all.
+    required. ``project``: the project in the address; empty for the common address.
     ``wants_progress``: the client asks for comments while a stream waits for its model.
-    ``content_type``: of a form, else "". ``response_id``: of the requested stored response, else
-    "". ``is_anthropic``: errors have Anthropic's format. ``upgrades``: the request becomes a
-    WebSocket. ``model``: the model in its address, else "". ``session``: named by the client, so
-    that its requests go to one replica. ``permits``: granted permits by model."""
+    ``content_type``: a form's content type, otherwise empty. ``response_id``: the id of the
+    requested stored response, otherwise empty. ``is_anthropic``: errors have Anthropic's format.
+    ``upgrades``: the request becomes a WebSocket. ``model``: the model in the address, otherwise
+    empty. ``session``: the session named by the client, whose requests go to one replica.
+    ``permits``: granted permits by model."""
 
     __slots__ = (
         "content_type",
@@ -134,7 +135,7 @@ class BodyRequired:
         return (*client, *request, self.is_anthropic)
 
     def with_key(self, key: KeyGrant) -> BodyRequired:
-        """The same decision with the current rights of the key."""
+        """The same decision with the key's current rights."""
         return BodyRequired(
             self.path,
             key,
@@ -156,10 +157,10 @@ class BodyRequired:
 
 
 class Forward:
-    """Send the client's exact bytes to a replica of the model of ``permit`` at ``path``.
-    ``members``: the members of the body that are read from all requests. ``body``: set if there may
-    be others. ``home``: of the stored response that it refers to, which no other replica has.
-    ``model_span``: the position of the model's name, if known (``body_model``)."""
+    """Send the client's exact bytes to ``path`` at a replica of the model in ``permit``.
+    ``members``: the body's members that are read from all requests. ``body``: set if there may be
+    other members. ``home``: the only replica that has the stored response to which the request
+    refers. ``model_span``: the position of the model's name, if known (``body_model``)."""
 
     __slots__ = ("_body", "home", "members", "model_span", "path", "permit")
 
@@ -182,7 +183,7 @@ class Forward:
 
     @property
     def document(self) -> Mapping[str, object]:
-        """The parsed body; only the members that are read, if it is large."""
+        """The parsed body; for a large one, only the members that are read."""
         if (body := self._body) is not None:
             document = parse(body)
             self._body = None
@@ -212,8 +213,8 @@ def admit_head(
 ) -> ErrorResponse | LocalResponse | BodyRequired:
     """Check a request before its body is read.
 
-    ``headers`` must be case-insensitive. ``size`` is the announced length of the body in bytes,
-    None if unknown. ``query``: as it was sent, without ``?``.
+    ``headers`` must be case-insensitive. ``size`` is the announced body length in bytes, None if
+    unknown. ``query``: the unparsed query string, without ``?``.
     """
     project, path = split_project(path)
     allowed = methods_of(path)
@@ -294,7 +295,7 @@ def _admit_realtime(
 
 
 def large_body(head: BodyRequired, body: bytes) -> LargeBody | None:
-    """A reader for a large body; None if the body can be read in one go, or is not read at all."""
+    """A reader for a large body; None if the body can be read at once or is not read at all."""
     if len(body) <= WHOLE_BYTES:
         return None
     api = APIS.get(head.path)
@@ -304,8 +305,8 @@ def large_body(head: BodyRequired, body: bytes) -> LargeBody | None:
 def admit_body(
     head: BodyRequired, body: bytes, table: IndexedTable, large: LargeBody | None = None
 ) -> ErrorResponse | Forward:
-    """Find the model that ``body`` names, if the caller may use it. The body is neither changed nor
-    kept. ``large``: the reader that has already read it."""
+    """Find the model named in ``body``, if the caller may use it. The body is neither changed nor
+    kept. ``large``: the reader that has already read the body."""
     document: ErrorResponse | Mapping[str, object] | None = None
     more: bytes | None = None
     if head.model:
@@ -357,7 +358,7 @@ def _permit(head: BodyRequired, name: str, table: IndexedTable) -> ErrorResponse
 
 
 def missing_in_engine(head: BodyRequired, route: ModelRoute) -> ErrorResponse | None:
-    """The error for a model whose engine is known to lack the API, else None."""
+    """The error if the model's engine is known to lack the API, otherwise None."""
     engine = route.targets[0].engine if route.targets else ""
     if engine not in ENGINES or engine in engines_of(head.method, head.path):
         return None
@@ -388,7 +389,7 @@ def previous_response(forward: Forward) -> str | ErrorResponse | None:
 
 def follow(forward: Forward, response_id: str, home: Home | None) -> ErrorResponse | Forward:
     """Admit a request that continues the stored response in ``home``, which is None if the caller
-    has none with this id."""
+    has no response with this id."""
     if home is None:
         return error_response.unknown_previous(response_id)
     if _has(forward.route, home):
@@ -403,8 +404,8 @@ def _has(route: ModelRoute, home: Home) -> bool:
 
 
 def check_model(name: str, table: IndexedTable) -> ErrorResponse | None:
-    """The error for a model without a ready replica, which a newer table may resolve; None if it
-    has one."""
+    """The error for a model without a ready replica, which a newer table may resolve; None if a
+    replica is ready."""
     route = table.model(name)
     if route is None:
         return error_response.unknown_model(name, table.names())
@@ -414,15 +415,15 @@ def check_model(name: str, table: IndexedTable) -> ErrorResponse | None:
 
 @dataclass(slots=True)
 class RequestCaller:
-    """The caller, and the project of its address; "" for the address of all."""
+    """The caller, and the project in the address; empty for the common address."""
 
     key: KeyGrant | None
     project: str = ""
 
 
 def may_ask(caller: RequestCaller, route: ModelRoute) -> bool:
-    """Whether a caller can see a model and send requests to it. Without a key, no key is
-    required."""
+    """Whether a caller can see a model and send requests to it. A caller without a key means that
+    none is required."""
     key = caller.key
     if key is not None and key.limits_models and not {route.name, route.endpoint} & set(key.models):
         return False
@@ -440,7 +441,7 @@ def may_ask(caller: RequestCaller, route: ModelRoute) -> bool:
 
 
 def may_go_on(head: BodyRequired, model: str, table: IndexedTable) -> bool:
-    """Whether an admitted request may continue. ``model``: its model, "" if unknown."""
+    """Whether an admitted request may continue. ``model``: its model; empty if unknown."""
     key = head.key
     project = head.project
     if project and key is not None and not key.admin and key.project != project:
@@ -458,8 +459,8 @@ def _visible(table: IndexedTable, caller: RequestCaller) -> Iterator[str]:
 def _find_key(
     headers: Mapping[str, str], table: IndexedTable, unix_now: float
 ) -> KeyGrant | ErrorResponse:
-    """The key in Authorization, in X-Api-Key (Anthropic's clients), or among the protocols of a
-    WebSocket (OpenAI's clients in a browser)."""
+    """The key in Authorization, in X-Api-Key (Anthropic's clients), or among a WebSocket's
+    protocols (OpenAI's clients in a browser)."""
     scheme, _, secret = headers.get("Authorization", "").partition(" ")
     secret = secret.strip() if scheme.lower() == "bearer" else ""
     if not scheme:

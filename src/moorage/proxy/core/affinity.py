@@ -1,10 +1,10 @@
-"""Affinity: requests with a common prefix or session go to the same replica, whose cache has their
-shared part. Pure.
+"""Affinity: requests with a common prefix or session go to the same replica, which has their shared
+part in its cache. Pure.
 
 Consistent hashing with bounded loads (Mirrokni, Thorup, Zadimoghaddam, 2016): each key has an order
 of all replicas, and takes the first one with room. No replica gets more than ``max_load`` times its
 share of the requests in flight. The order depends only on the names (rendezvous hashing), so it is
-the same in every proxy, and a replica that comes or goes moves only the keys that it gains or
+the same in every proxy, and adding or removing a replica moves only the keys that it gains or
 loses.
 """
 
@@ -27,8 +27,8 @@ _64 = (1 << 64) - 1
 
 
 def key_of(session: str, document: Mapping[str, object]) -> int:
-    """The key that decides where a request goes: its session, or else its prefix. 0: there is
-    none."""
+    """The key that decides where a request goes, from its session or else its prefix; 0 if it has
+    neither."""
     text = session or prefix_of(document)
     return (_hash(text) or 1) if text else 0
 
@@ -69,7 +69,7 @@ def _parts(document: Mapping[str, object]) -> Iterator[str]:
 
 
 def _texts(content: object) -> Iterator[str]:
-    """Yield a text, or the texts of the parts of a message, or the first of a list of prompts."""
+    """Yield a text, the texts in a message's parts, or the first prompt in a list."""
     if isinstance(content, str):
         yield content
     elif isinstance(content, list):
@@ -93,8 +93,8 @@ def pick_affine(
     ejected: Mapping[KernelId, float],
     now: float,
 ) -> Target | None:
-    """The first replica in the order of ``key`` that has room. None if all are draining or ejected,
-    or there are none."""
+    """The first replica with room in the order of ``key``. None if there are no replicas, or if all
+    are draining or ejected."""
     candidates = [t for t in targets if not t.draining and ejected.get(t.kernel_id, now) <= now]
     if not candidates:
         return None

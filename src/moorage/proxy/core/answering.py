@@ -1,9 +1,9 @@
-"""Answering of replicas: which of them fail for everybody, judged by the proxy's requests. Pure.
+"""Replicas that fail for every caller, judged by the proxy's requests. Pure.
 
-A replica fails for everybody once requests of ``KEYS`` keys have failed there within ``WINDOW_S``
-without an answered request in between. So a single tenant whose requests crash an engine cannot
-cause this, nor can requests that are refused with 4xx, which do not count. If no keys are required,
-each request counts as a key.
+A replica fails for everybody once requests with ``KEYS`` different keys have failed there within
+``WINDOW_S`` without an answered request in between. So a single tenant whose requests crash an
+engine cannot cause this. Requests refused with 4xx do not count as failed. If no keys are required,
+each request counts as a separate key.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from moorage.proxy.core.retry import Failure
 
 KEYS = 2
 WINDOW_S = 30.0
-# How long an answer shows that a replica answers.
+# How long a replica counts as answering after an answer.
 ANSWERED_S = 10.0
 FAILED: Final = frozenset({500, 502, 503, 504})
-"""Statuses of an engine, or of a server in front of it, that are not answers to the request."""
+"""Statuses that are not answers to the request, from an engine or a server in front of it."""
 COUNTED: Final = frozenset(
     {Failure.CONNECT, Failure.DISCONNECT, Failure.IDLE_TIMEOUT, Failure.ENGINE_DEAD}
 )
@@ -28,7 +28,7 @@ COUNTED: Final = frozenset(
 
 @dataclass(slots=True)
 class _Failing:
-    """Failures of a replica. ``by_key``: when the last request of each key failed."""
+    """A replica's failures. ``by_key``: when each key's last request failed."""
 
     since: float
     by_key: dict[str, float] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class Answering:
         return bool(self._failing) and self._failing.pop(kernel_id, None) is not None
 
     def failed(self, kernel_id: KernelId, key: str, now: float) -> bool:
-        """Record a failed request with this key; "" if it had none. Returns whether the replica
+        """Record a failed request with this key, empty if it had none. Returns whether the replica
         fails for everybody."""
         found = self._failing.setdefault(kernel_id, _Failing(now))
         if found.fails_everybody:
@@ -65,7 +65,7 @@ class Answering:
         return found.fails_everybody
 
     def failing_since(self, kernel_id: KernelId) -> float | None:
-        """Since when a replica fails for everybody; None if it does not."""
+        """The time since which a replica has failed for everybody; None if it does not."""
         found = self._failing.get(kernel_id)
         return found.since if found is not None and found.fails_everybody else None
 

@@ -1,4 +1,4 @@
-"""APIs that the proxy passes through, and the engines that have them. Pure."""
+"""APIs that the proxy passes through, and the engines that support them. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PROJECTS = "/p/"
 MODELS = "/v1/models"
 RESPONSES = "/v1/responses"
 REALTIME = "/v1/realtime"
-# Paths after the id of a stored response: the methods, and the engines that support them.
+# Paths after a stored response's id, with their methods and the engines that support them.
 _STORED: Mapping[str, Mapping[str, frozenset[str]]] = {
     "": {"GET": _VLLM, "DELETE": _OWN},
     "/cancel": {"POST": _VLLM},
@@ -27,8 +27,8 @@ _STORED_PATH = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """An API for POST requests at one path. ``engines``: those that have it, in addition to
-    ``custom``, which may have any. ``in_form``: the model is a field of a form, not of a JSON
+    """An API for POST requests to one path. ``engines``: the engines that support it, in addition
+    to ``custom``, which can support any. ``in_form``: the model is a field of a form, not of a JSON
     object."""
 
     path: str
@@ -65,7 +65,7 @@ APIS = {
 
 
 def split_project(path: str) -> tuple[str, str]:
-    """The project in an address, "" if none, and the path within it."""
+    """The project in an address, empty if there is none, and the path within it."""
     if not path.startswith(PROJECTS):
         return "", path
     project, slash, rest = path[len(PROJECTS) :].partition("/")
@@ -81,7 +81,7 @@ SERVED = (
 
 
 def methods_of(path: str) -> Sequence[str]:
-    """The methods of a path; none if the path does not exist."""
+    """The methods of a path; empty if the path does not exist."""
     if path in APIS:
         return ("POST",)
     if path == MODELS or (path.startswith(f"{MODELS}/") and path != f"{MODELS}/"):
@@ -93,13 +93,13 @@ def methods_of(path: str) -> Sequence[str]:
 
 
 def stored_id(path: str) -> str:
-    """The id of the stored response in a path, or ""."""
+    """The id of the stored response in a path; empty if there is none."""
     stored = None if path in APIS else _STORED_PATH.fullmatch(path)
     return stored[1] if stored is not None else ""
 
 
 def engines_of(method: str, path: str) -> frozenset[str]:
-    """The engines that have an API, in addition to ``custom``."""
+    """The engines that support an API, in addition to ``custom``."""
     if (api := APIS.get(path)) is not None:
         return api.engines
     if path == REALTIME:
@@ -109,14 +109,14 @@ def engines_of(method: str, path: str) -> frozenset[str]:
 
 
 def apis_of(engine: str) -> list[str] | None:
-    """Paths of the APIs of an engine; None if unknown."""
+    """Paths of an engine's APIs; None if unknown."""
     if engine not in _ALL:
         return None
     return [path for path in (*APIS, REALTIME) if engine in engines_of("POST", path)]
 
 
 def is_realtime(path: str) -> bool:
-    """Whether requests of this path become WebSockets. ``path`` may name a project."""
+    """Whether requests to this path become WebSockets. ``path`` can include a project."""
     return split_project(path)[1] == REALTIME
 
 

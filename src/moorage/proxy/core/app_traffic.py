@@ -1,14 +1,14 @@
-"""Traffic to the apps of sessions: which have open connections, and which had some recently.
+"""Traffic to the apps of sessions: which sessions have open connections or had some recently.
 Pure."""
 
 from __future__ import annotations
 
-# How long the contents of a possibly lost report are repeated.
+# How long the contents of a report that may have been lost are repeated.
 RECENT_S = 600.0
 
 
 class AppTraffic:
-    """The traffic. ``touched``: sessions with traffic since the last report."""
+    """Traffic by session. ``touched``: sessions with traffic since the last report."""
 
     def __init__(self) -> None:
         self.touched: set[str] = set()
@@ -28,7 +28,7 @@ class AppTraffic:
             del self._open[session_id]
 
         self.touched.add(session_id)
-        self._recent.pop(session_id, None)  # the newest are last
+        self._recent.pop(session_id, None)  # the newest come last
         self._recent[session_id] = now
         while (oldest := next(iter(self._recent))) != session_id and self._recent[
             oldest
@@ -36,8 +36,8 @@ class AppTraffic:
             del self._recent[oldest]
 
     def take(self, *, whole: bool) -> tuple[str, ...]:
-        """Take the sessions to report from ``touched``. ``whole``: the first report of a stream,
-        which repeats possibly lost ones."""
+        """Take the sessions to report from ``touched``. ``whole``: this is a stream's first report,
+        which repeats those that may have been lost."""
         told = self.touched | self._open.keys()
         if whole:
             told |= self._recent.keys()

@@ -23,16 +23,15 @@ def pick_target(
     *,
     randrange: RandRange,
 ) -> Target | None:
-    """Pick the less busy of two randomly chosen replicas. None if all are draining, or there are
-    none.
+    """Pick the less busy of two randomly chosen replicas. None if there are no replicas or all are
+    draining.
 
-    It uses two random choices instead of the least busy replica of all, because proxies with
+    Two random choices are used instead of the least busy replica overall, because proxies with
     different counts would otherwise all send to the same replica (Mitzenmacher, "The Power of Two
     Choices in Randomized Load Balancing", 2001).
 
     ``ejected`` maps a kernel to the monotonic second at which its ejection ends. If all replicas
-    are ejected, the one whose ejection ends first is tried, because it may answer, unlike an error
-    response.
+    are ejected, the one whose ejection ends first is tried, because it may have recovered.
     """
     if len(targets) == 1:
         return None if targets[0].draining else targets[0]
@@ -51,7 +50,7 @@ def pick_target(
     if len(candidates) == 1:
         return candidates[0]
 
-    # Two distinct indexes with two draws: the second is drawn from one less, and skips the first.
+    # Draw two distinct indexes: the second comes from a range shorter by one, and skips the first.
     first = randrange(len(candidates))
     second = randrange(len(candidates) - 1)
     if second >= first:
@@ -63,10 +62,10 @@ def pick_target(
 
 
 class Ejections:
-    """Ejected replicas with the end of their ejection: those that could not be connected to, and
-    those that fail for everybody (``answering``).
+    """Ejected replicas with the end of their ejection: replicas that could not be reached, and
+    replicas that fail for everybody (``answering``).
 
-    The first ejection lasts 5 s, each further one twice as long, at most 60 s. After an ejection
+    The first ejection lasts 5 s; each further one is twice as long, up to 60 s. After an ejection,
     the replica is on probation: only a response resets the duration.
     """
 

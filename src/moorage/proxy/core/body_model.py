@@ -1,5 +1,4 @@
-"""Model in the body of a request, which is replaced by another one without changing any other byte.
-Pure."""
+"""Replaces the model in a request's body without changing any other byte. Pure."""
 
 from __future__ import annotations
 
@@ -16,9 +15,10 @@ _NAMES: Final = frozenset({"model"})
 def with_model(
     body: bytes, content_type: str, model: str, span: tuple[int, int] | None = None
 ) -> bytes | None:
-    """``body`` with another ``model``. It has been admitted, so it is an object or a form with
-    exactly one. ``content_type``: of a form, else "". ``span``: of the value, in characters, if
-    known. None: it is not UTF-8, so nothing is replaced."""
+    """``body`` with another ``model``. The body has been admitted, so it is an object or a form
+    with exactly one model. ``content_type``: a form's content type, otherwise empty. ``span``: the
+    span of the value in characters, if known. Returns None if the body is not UTF-8, so that
+    nothing is replaced."""
     if content_type:
         begin, end = field_span(body, content_type, "model")
         return body[:begin] + model.encode() + body[end:]
@@ -35,7 +35,7 @@ def with_model(
 
 
 def _span(body: bytes) -> tuple[int, int]:
-    """The span of the value of ``model`` in the outermost object."""
+    """The span of the outermost object's ``model`` value."""
     reader = BodyReader(_NAMES)
     reader.feed(body)
     return reader.model_span

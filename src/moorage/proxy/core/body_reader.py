@@ -1,8 +1,8 @@
 """Body reader: finds selected members of a JSON object, piece by piece. Pure.
 
-``json.loads`` reads a body in one go and creates an object for each value in it. Some megabytes of
-small values block the event loop for a second. The reader skips other members with regular
-expressions, and can stop wherever a piece ends, so the time for a piece is bounded by its size. It
+``json.loads`` reads a body at once and creates an object for each value in it, so a few megabytes
+of small values block the event loop for a second. This reader skips other members with regular
+expressions and can stop wherever a piece ends, so the time for a piece is bounded by its size. It
 accepts and refuses the same texts as ``json.loads``, except for nesting and for numbers that no
 engine can read either.
 
@@ -20,7 +20,7 @@ from typing import Final
 _SPACE: Final = r"[ \t\n\r]*+"
 _ESCAPE: Final = r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})'
 _STRING: Final = rf'"(?:[^"\\\x00-\x1f]++|{_ESCAPE})*+"'
-# The most digits that ``int`` reads.
+# The most digits that ``int`` accepts.
 _NUMBER: Final = r"-?(?:0|[1-9][0-9]{0,4299}+)(?:\.[0-9]++)?+(?:[eE][-+]?[0-9]++)?+"
 _WORD: Final = r"(?:true|false|null|NaN|-?Infinity)"
 _SCALAR: Final = f"(?:{_STRING}|{_NUMBER}|{_WORD})"
@@ -34,7 +34,7 @@ def _with_containers(value: str) -> str:
     return rf"(?:{_SCALAR}|{array}|\{{{_SPACE}(?:{member}(?:,{_SPACE}(?!\}})|(?=\}})))*+\}})"
 
 
-# Values that are flat enough are skipped in one step, including all that follow.
+# Consecutive values that are flat enough are skipped in one step.
 _FLAT: Final = _with_containers(
     _with_containers(_with_containers(_with_containers(_with_containers(_SCALAR))))
 )
@@ -62,12 +62,12 @@ NAMES: Final = frozenset(
         "response",
     }
 )
-"""All members that any reader selects, in one expression, because compiling an expression takes
+"""All members selected by any reader, in one expression, because compiling an expression takes
 time."""
 # Members of a document with none of these names, and without escapes that could hide letters.
 _OTHER_NAME: Final = rf'"(?!(?:{"|".join(sorted(NAMES))})")(?:[^"\\\x00-\x1f]++|\\["\\/bfnrt])*+"'
 _OTHERS: Final = re.compile(f"(?:{_OTHER_NAME}{_SPACE}:{_SPACE}{_FLAT}{_SPACE},{_SPACE})*+")
-# A member whose value is a container that is not flat.
+# A member whose value is a nested container.
 _OPENING: Final = re.compile(rf"{_STRING}{_SPACE}:{_SPACE}[\[{{]")
 _SPACES: Final = re.compile(_SPACE)
 _CONTENT: Final = re.compile(rf'(?:[^"\\\x00-\x1f]++|{_ESCAPE})*+')
@@ -79,12 +79,12 @@ _DEEPEST: Final = 900
 _LONGEST_ATOM: Final = 8192
 _LONGEST_NAME: Final = 256
 _LONGEST_ESCAPE: Final = 6
-# The most characters of a selected value, which is cut at the next possible place, and of an
+# The most characters kept of a selected value, which is cut at the next possible place, and of an
 # incomplete string in it.
 _KEPT_CHARS: Final = 65_536
 _STRING_CHARS: Final = 16_384
 
-# The next expected token.
+# The tokens that can be expected next.
 _VALUE: Final = 0
 _FIRST: Final = 1  # a value, or the end of an array
 _NAME: Final = 2
@@ -98,17 +98,16 @@ _CLOSING: Final = {"[": "]", "{": "}"}
 
 
 class TooIntricate(Exception):
-    """A document with so many small values at so many depths that reading it would take too
-    long."""
+    """A document has too many small values at too many depths to be read in reasonable time."""
 
 
 class BodyReader:
-    """A reader for one body. Feed its pieces in order to ``feed``, and then call ``end``. Both
-    raise ``ValueError`` for invalid JSON.
+    """A reader for one body. Pass its pieces to ``feed`` in order, then call ``end``. Both raise
+    ``ValueError`` for invalid JSON.
 
-    ``members``: the members among ``names`` that the object has. ``repeated``: those that occur
-    more than once. ``begin``: the beginning of the document, which shows its type. ``is_complete``:
-    it has ended. ``model_span``: the position of the value of ``model``, in characters.
+    ``members``: the object's members that are in ``names``. ``repeated``: those that occur more
+    than once. ``begin``: the beginning of the document, which shows its type. ``is_complete``: the
+    document has ended. ``model_span``: the position of the ``model`` value, in characters.
     ``steps_left``: if a document takes more steps than this, in addition to one per piece, ``feed``
     raises ``TooIntricate``.
     """
@@ -133,13 +132,13 @@ class BodyReader:
         self._name: list[str] | None = None  # the received part of a member's name
         self._name_chars = 0
 
-        # the member whose value comes next, and the one being read
+        # the member whose value follows, and the one being read
         self._asked = ""
         self._member = ""
         self._value_begin = 0
-        self._kept: list[str] | None = None  # depth of that value, until it is complete
+        self._kept: list[str] | None = None  # depth of the value being read, until it is complete
 
-        # room for more of it, and of a string in it
+        # characters that can still be kept of the value, and of a string in it
         self._room = 0
         self._string_room = 0
 
@@ -155,7 +154,7 @@ class BodyReader:
 
     def end(self) -> None:
         decoder = self._decoder or self._begin_decoding(self._undecoded)
-        # The line end terminates a number, if the document is one.
+        # The newline terminates the document if it is a number.
         self._read(decoder.decode(self._undecoded, True) + "\n")
         if not self.is_complete:
             raise ValueError("it is incomplete")
@@ -195,7 +194,7 @@ class BodyReader:
         self._passed = self._passed + at
 
     def _read_token(self, text: str, at: int) -> int:
-        """Read a token; return its end, or -1 if more text is needed."""
+        """Read a token and return its end, or -1 if more text is needed."""
         state = self._state
         stack = self._stack
         char = text[at]
@@ -232,8 +231,8 @@ class BodyReader:
         return self._read_value(text, at, char)
 
     def _go_on(self, text: str, at: int) -> int:
-        """Continue after a value: a comma, or the ends of containers, and directly following
-        tokens."""
+        """Continue after a value, with a comma or the ends of containers, and with directly
+        following tokens."""
         stack = self._stack
         if self.is_complete:
             raise self._broken("something follows its end", at)
@@ -321,7 +320,7 @@ class BodyReader:
 
         if text[end] == '"':
             if end > at and self._kept is not None:
-                return end  # its content is kept before its end
+                return end  # its content is kept even before its end
 
             self._end_string(end + 1)
             return end + 1
@@ -365,7 +364,7 @@ class BodyReader:
         return len(text) if self._kept is None else min(len(text), at + self._room)
 
     def _keep(self, text: str, at: int, end: int) -> None:
-        """Keep ``text[at:end]`` of it."""
+        """Keep ``text[at:end]`` of the selected value."""
         kept = self._kept
         state = self._state
         stack = self._stack
@@ -401,6 +400,6 @@ class BodyReader:
 
 
 def _end_of(expression: re.Pattern[str], text: str, at: int, limit: int = 1 << 60) -> int:
-    """The end of a match at a place; the place itself, if nothing matches."""
+    """The end of a match at ``at``, or ``at`` itself if nothing matches."""
     found = expression.match(text, at, limit)
     return at if found is None else found.end()

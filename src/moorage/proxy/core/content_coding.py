@@ -1,8 +1,8 @@
-"""Content codings of answers: those that a replica is offered, and decompression. Pure.
+"""Content codings of answers: the codings offered to replicas, and decompression. Pure.
 
-An answer is forwarded to its client as compressed by the replica. To count its tokens, it is also
-decompressed piece by piece as it arrives. So replicas are offered only gzip, which the standard
-library reads; every client accepts an uncompressed answer.
+An answer is forwarded to its client as compressed by the replica. To count its tokens, the proxy
+also decompresses it piece by piece as it arrives. Replicas are therefore offered only gzip, which
+the standard library can read; every client accepts an uncompressed answer.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from typing import Final
 _READ: Final = frozenset({"gzip", "x-gzip"})
 _OFFERED: Final = _READ | {"identity"}
 _GZIP: Final = 16 + zlib.MAX_WBITS
-# Bytes of a decompressed piece, some milliseconds of work. Answers of models compress to a tenth,
-# rarely to a thirtieth; larger ratios are deliberate.
+# Bytes of a decompressed piece, a few milliseconds of work. Models' answers compress to a tenth,
+# rarely to a thirtieth; higher ratios are deliberate.
 _PIECE = 1 << 20
 _RATIO = 32
-# Members in one piece: a compressor writes one, or one for each of its own pieces.
+# gzip members in one piece: a compressor writes one in total, or one for each of its own pieces.
 _MOST_MEMBERS: Final = 64
 
 
 def offered(accepted: str) -> str:
-    """The value of Accept-Encoding for a replica: the client's codings that can be read here."""
+    """The value of Accept-Encoding for a replica: the codings accepted by the client that can be
+    read here."""
     kept = []
     takes_any = False
     for offer in accepted.split(","):
@@ -44,16 +45,16 @@ def _is_zero(weight: str) -> bool:
 
 
 def is_plain(coding: str) -> bool:
-    """Whether an answer is uncompressed. ``coding``: the value of Content-Encoding, "" if there is
-    none."""
+    """Whether an answer is uncompressed. ``coding``: the value of Content-Encoding, empty if there
+    is none."""
     return not coding or coding.strip().lower() == "identity"
 
 
 class Unpacker:
-    """A reader of one compressed answer, as far as it can be read.
+    """A reader for one compressed answer, as far as it can be read.
 
-    ``is_lost``: the rest cannot be read, because the coding was not offered, the data is broken, or
-    it is so dense that reading it would block others.
+    ``is_lost``: the rest cannot be read, because the coding was not offered, the data is corrupt,
+    or it is so dense that reading it would block other requests.
     """
 
     __slots__ = ("_gzip", "is_lost")

@@ -1,9 +1,9 @@
-"""Room of engines: refusals that mean "not now", and how many requests a replica takes after one.
+"""Room in engines: refusals that mean "not now", and how many requests a replica gets after one.
 Pure.
 
-An engine without room refuses valid requests that another replica, or the same one a little later,
-would answer. llama.cpp drops all its running requests at that moment, so a replica that refused
-gets fewer concurrent requests from then on. Further requests wait here.
+An engine without room refuses valid requests that another replica would answer, or the same one a
+little later. At that moment, llama.cpp drops all its running requests, so a replica that has
+refused a request gets fewer concurrent requests from then on. Further requests wait in the proxy.
 """
 
 from __future__ import annotations
@@ -15,32 +15,33 @@ from moorage.common.link.messages import Target
 from moorage.common.model.ids import KernelId
 from moorage.proxy.core.retry import is_error_event
 
-# Messages of engines, and their statuses if not in the first event of a stream. vLLM has none: its
-# requests wait in a queue without a bound.
+# Engines' messages, and their statuses unless the message is in a stream's first event. vLLM has
+# none, because its requests wait in an unbounded queue.
 _WORDS: Final = (
-    # llama.cpp: the slots share one context, which is full
+    # llama.cpp, whose slots share one context, which is full
     (500, b"Context size has been exceeded."),
     (429, b"Model is overloaded"),  # TGI: --max-concurrent-requests
     (503, b"The request queue is full."),  # SGLang: --max-queued-requests
-    # SGLang, by priority in a full queue
+    # SGLang, when its queue is full and ordered by priority
     (503, b"The request is aborted by a higher priority request."),
 )
-# Marks of an error in a stream, in OpenAI's and in Anthropic's format. In text, their line ends and
-# quotes are escaped.
+# Marks of an error in a stream, in OpenAI's and Anthropic's formats. Within text, their newlines
+# and quotes would be escaped.
 _EVENTS: Final = (b'data: {"error"', b"event: error\n")
-# Refusals within this time count as one, because the engine drops everything at the same time.
+# Refusals within this time count as one, because the engine drops all requests at the same time.
 ONCE_S = 1.0
-# A replica that refused gets nothing for this long, then for twice as long, because others may send
-# to it, too.
+# A replica that refused a request gets nothing for this long, then for twice as long, because other
+# proxies may also send to it.
 FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 4.0
-# Time until one more concurrent request is tried; it doubles each time that it was one too many.
+# Time until one more concurrent request is tried. It doubles each time that this is one too many.
 FIRST_GROWTH_S = 30.0
 LONGEST_GROWTH_S = 960.0
 
 
 def tells_of_no_room(status: int, begin: bytes) -> bool:
-    """Return whether a response says that its engine has no room now. ``begin``: of its body."""
+    """Return whether a response reports that its engine has no room now. ``begin``: the beginning
+    of its body."""
     if status < 429 and not is_error_event(begin):
         return False
     return any(words in begin for of, words in _WORDS if status in (of, 200))
@@ -54,8 +55,8 @@ def ends_without_room(tail: bytes) -> bool:
 
 
 class _Bound:
-    """The bound of a replica. ``most``: concurrent requests. ``refused``: the number that was too
-    many."""
+    """A replica's bound. ``most``: the most concurrent requests. ``refused``: the number that was
+    too many."""
 
     __slots__ = (
         "grows_after_s",
@@ -78,8 +79,8 @@ class _Bound:
 
 
 class EngineRoom:
-    """The bounds of replicas that have refused requests for lack of room, for the requests of this
-    process. Times are monotonic seconds."""
+    """Bounds for replicas that have refused requests for lack of room. They apply to this process's
+    requests. Times are monotonic seconds."""
 
     def __init__(self) -> None:
         self._bounds: dict[KernelId, _Bound] = {}
@@ -88,7 +89,7 @@ class EngineRoom:
         return bool(self._bounds)
 
     def refused(self, kernel_id: KernelId, in_flight: int, now: float) -> None:
-        """Record a refusal. ``in_flight``: requests there, including the refused one."""
+        """Record a refusal. ``in_flight``: the replica's requests, including the refused one."""
         bound = self._bounds.get(kernel_id)
         if bound is None:
             bound = self._bounds[kernel_id] = _Bound(now)

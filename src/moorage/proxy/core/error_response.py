@@ -1,6 +1,6 @@
-"""Error responses of the proxy itself, in OpenAI's format. Pure.
+"""Error responses from the proxy itself, in OpenAI's format. Pure.
 
-Errors of the engine are not here: they pass through unchanged.
+Errors from the engine are not included, because they pass through unchanged.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ErrorResponse:
     close: bool = False
 
     def body(self, *, anthropic: bool = False) -> bytes:
-        """The body, in OpenAI's or Anthropic's format."""
+        """The body in OpenAI's or Anthropic's format."""
         if anthropic:
             return anthropic_json(self.message, _ANTHROPIC_TYPES.get(self.status, "api_error"))
         return error_json(self.message, self.type, self.code, self.param)
@@ -231,8 +231,8 @@ def not_an_object(found: str) -> ErrorResponse:
 
 
 def invalid_model(found: str | None) -> ErrorResponse:
-    """The error for an invalid model. ``found``: the JSON type of the value of ``model``, None if
-    it is missing."""
+    """The error for an invalid model. ``found``: the JSON type of the ``model`` value, None if it
+    is missing."""
     message = (
         "The body has no `model`. GET /v1/models lists the models."
         if found is None
@@ -259,7 +259,8 @@ def unknown_model(name: str, known: Iterable[str]) -> ErrorResponse:
 
 
 def model_loading(name: str, expected_s: int = 0) -> ErrorResponse:
-    """The error for a loading model. ``expected_s``: until a replica is ready; 0 if unknown."""
+    """The error for a loading model. ``expected_s``: expected time until a replica is ready; 0 if
+    unknown."""
     return ErrorResponse(
         503,
         UNAVAILABLE,
@@ -321,7 +322,8 @@ def provider_refused() -> ErrorResponse:
 
 
 def unreachable(connecting: bool, tried: int) -> ErrorResponse:
-    """The error if no replica responded. ``connecting``: the last one could not even be reached."""
+    """The error if no replica has responded. ``connecting``: the last one could not even be
+    reached."""
     problem = "could not be reached" if connecting else "closed the connection before it responded"
     return upstream_error(
         f"The replica {problem} ({tried} tried). Retry; a lost replica is replaced."

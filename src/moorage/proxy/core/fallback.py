@@ -1,9 +1,9 @@
 """Fallbacks: other models or outside providers for requests that a model cannot serve. Pure.
 
 The fallbacks of the requested model are tried in order, each once. Fallbacks of fallbacks are not
-followed, so a chain ends and has no loops. A caller gets another model only if it may use that
-model itself, and only while the model has a ready replica; a provider gets only the body of the
-client's request.
+followed, so a chain is finite and has no loops. A caller is sent to another model only if it may
+use that model itself, and only while that model has a ready replica. A provider gets only the body
+of the client's request.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ FALLS_BACK = frozenset(
         Failure.REFUSED,
     }
 )
-"""Failures before the first byte after which the request may go to a fallback. A replica that fell
-silent may still be working on it."""
+"""Failures before the first byte after which the request can go to a fallback. A silent replica is
+not among them, because it may still be working on the request."""
 # Paths that providers of OpenAI's API support. Each provider has its own prefix in place of /v1.
 _PROVIDED = frozenset(
     f"/v1/{api}"
@@ -52,8 +52,8 @@ _PROVIDED = frozenset(
 
 @dataclass(slots=True)
 class Hop:
-    """The next destination of a request, with its body and path. ``route``: of the model whose
-    limits count: the other model, or for a provider the requested one. ``name``: of the model
+    """The next destination of a request, with its body and path. ``route``: the model whose limits
+    apply: the other model, or for a provider the requested one. ``name``: the model's name
     there."""
 
     name: str
@@ -64,7 +64,7 @@ class Hop:
 
 
 class FallbackChain:
-    """The remaining fallbacks of one request. ``forward``, ``body``: from the client."""
+    """A request's remaining fallbacks. ``forward``, ``body``: the client's request."""
 
     __slots__ = ("_body", "_head", "_left", "after_s", "forward")
 
@@ -78,8 +78,8 @@ class FallbackChain:
     def next(
         self, find: Callable[[str], ModelRoute | None], pick: Callable[[str], Target | None]
     ) -> Hop | None:
-        """The first fallback that can serve now, which is not returned again. ``find`` returns the
-        route of a model, ``pick`` a ready replica of it."""
+        """Return the first fallback that can serve now, at most once. ``find`` returns a model's
+        route, ``pick`` one of its ready replicas."""
         for fallback in list(self._left):
             if (hop := self._hop(fallback, find, pick)) is not None:
                 self._left.remove(fallback)
@@ -121,6 +121,6 @@ class FallbackChain:
 
 
 def is_refused(status: int) -> bool:
-    """Whether a provider refused our key or redirected us. Its answer may reveal whose key it is,
-    or send the client elsewhere."""
+    """Whether a provider refused our key or redirected us. Such an answer could reveal whose key it
+    is, or send the client elsewhere."""
     return status in (401, 403) or 300 <= status < 400

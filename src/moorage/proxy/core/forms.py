@@ -7,22 +7,22 @@ from email.message import Message
 
 _MAX_FIELDS = 64
 _MAX_VALUE = 4096
-# Limits of a part's head, and of a header's parameters, for each of which ``email`` rereads it.
+# Limits of a part's head, and of a header's parameters, because ``email`` rereads the header for
+# each parameter.
 _MAX_HEAD = 4096
 _MAX_LINES = 16
 _MAX_PARAMETERS = 16
 
 
 def text_fields(body: bytes, content_type: str) -> list[tuple[str, str]]:
-    """Names and values of fields that are not files and have at most 4 KiB. Raises
-    ``ValueError``."""
+    """Names and values of fields of up to 4 KiB that are not files. Raises ``ValueError``."""
     return [
         (name, body[begin:end].decode()) for name, begin, end in _text_spans(body, content_type)
     ]
 
 
 def field_span(body: bytes, content_type: str, name: str) -> tuple[int, int]:
-    """The span of the value of a field that ``text_fields`` has found."""
+    """The span of the value of a field found by ``text_fields``."""
     return next(
         (begin, end) for found, begin, end in _text_spans(body, content_type) if found == name
     )

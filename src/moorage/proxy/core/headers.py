@@ -25,8 +25,8 @@ _HOP_BY_HOP = frozenset(
         "upgrade",
     }
 )
-# The client's credentials are for the proxy, not for the engine: the headers of client libraries'
-# keys, and cookies, which include those of apps. The others are set again for the next hop.
+# The client's credentials are for the proxy, not the engine: client libraries' key headers, and
+# cookies, including those of apps. The other headers are set again for the next hop.
 _NOT_UPSTREAM = _HOP_BY_HOP | {
     "api-key",
     "authorization",
@@ -41,7 +41,7 @@ _NOT_UPSTREAM = _HOP_BY_HOP | {
 }
 NOT_FROM_A_KERNEL = frozenset(
     {
-        # For browsers, these affect the whole origin or site, which others share.
+        # In browsers, these affect the whole origin or site, which others share.
         "accept-ch",
         "alt-svc",
         "clear-site-data",
@@ -53,7 +53,7 @@ NOT_FROM_A_KERNEL = frozenset(
         "service-worker-allowed",
         "set-cookie2",
         "strict-transport-security",
-        # For web servers in front of the proxy, these make them serve other resources.
+        # These make web servers in front of the proxy serve other resources.
         "x-accel-charset",
         "x-accel-expires",
         "x-accel-limit-rate",
@@ -71,9 +71,9 @@ NOT_FROM_A_KERNEL = frozenset(
         "x-request-id",
     }
 )
-"""Response headers of a program in a session that have effects beyond its own responses, in lower
-case."""
-# Headers of outside providers about their account and its limits, which are not the client's.
+"""Response headers, in lower case, with which a program in a session would have effects beyond its
+own responses."""
+# Outside providers' headers about the account and its limits, which are not the client's.
 _OF_ACCOUNT = frozenset(
     {"openai-organization", "openai-project"}
     | {
@@ -83,10 +83,10 @@ _OF_ACCOUNT = frozenset(
     }
 )
 _NOT_DOWNSTREAM = _HOP_BY_HOP | NOT_FROM_A_KERNEL | _OF_ACCOUNT | {"set-cookie"}
-# The only headers of a client that an outside provider gets.
+# The only client headers that an outside provider gets.
 _TO_PROVIDER = frozenset({"accept", "accept-encoding", "content-type"})
 
-# A protocol, followed by the key, that OpenAI's clients offer in browsers, which cannot set
+# The prefix of the protocol with the key that OpenAI's clients offer in browsers, which cannot set
 # headers.
 _KEY_PROTOCOL = "openai-insecure-api-key."
 _ACCEPTS = "accept-encoding"
@@ -95,12 +95,12 @@ _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
 
 def hop_by_hop_names(pairs: list[tuple[str, str]]) -> frozenset[str]:
-    """Names, in lower case, of the headers in ``pairs`` that apply to this connection only."""
+    """The names, in lower case, of the headers in ``pairs`` that apply only to this connection."""
     return _HOP_BY_HOP | connection_options(pairs)
 
 
 def connection_options(pairs: list[tuple[str, str]]) -> frozenset[str]:
-    """The options of the Connection headers, in lower case: names of headers, ``close``,
+    """The options in the Connection headers, in lower case: header names, ``close``,
     ``keep-alive``."""
     values = [value for name, value in pairs if name.lower() == "connection"]
     if not values:
@@ -112,8 +112,9 @@ def kept_for_replica(
     client: HeaderPairs, *, uncompressed: bool = False, without: frozenset[str] = frozenset()
 ) -> list[tuple[str, str]]:
     """The client's headers that a replica gets. The proxy's own headers from ``for_replica`` are
-    added for each request. ``uncompressed``: the replica must not compress its response; otherwise
-    it may use codings that can be read here (``content_coding``). ``without``: in lower case."""
+    added for each request. ``uncompressed``: the replica must not compress its response; otherwise,
+    it can use codings that can be read here (``content_coding``). ``without``: names to leave out,
+    in lower case."""
     pairs = list(client)
     dropped = _NOT_UPSTREAM | connection_options(pairs) | without
     if uncompressed:
@@ -130,8 +131,8 @@ def kept_for_provider(client: HeaderPairs, *, uncompressed: bool = False) -> lis
 
 
 def for_replica(key: str) -> list[tuple[str, str]]:
-    """The proxy's own headers for a replica, besides X-Request-Id. ``key``: the replica's own key,
-    "" if it has none."""
+    """The proxy's own headers for a replica, in addition to X-Request-Id. ``key``: the replica's
+    own key, empty if it has none."""
     return [("Authorization", f"Bearer {key}")] if key else []
 
 
@@ -152,7 +153,7 @@ def kept_for_client(replica: HeaderPairs) -> list[tuple[str, str]]:
 
 
 def key_in_protocols(protocols: str) -> str:
-    """The key among the protocols offered by a WebSocket's client, or ""."""
+    """The key among the protocols offered by a WebSocket client; empty if there is none."""
     offered = (protocol.strip() for protocol in protocols.split(","))
     return next((p.removeprefix(_KEY_PROTOCOL) for p in offered if p.startswith(_KEY_PROTOCOL)), "")
 
@@ -160,8 +161,8 @@ def key_in_protocols(protocols: str) -> str:
 def upgrade_for_replica(
     client: HeaderPairs, without: frozenset[str] = frozenset()
 ) -> list[tuple[str, str]]:
-    """The client's headers for a replica that should switch to a WebSocket: without its key, and
-    without an offer to compress, so that the tokens in its messages can be counted."""
+    """The client's headers for a replica that should switch to a WebSocket, without the key, and
+    without an offer to compress, so that the tokens in the messages can be counted."""
     kept = [("Connection", "Upgrade"), ("Upgrade", "websocket")]
     for name, value in kept_for_replica(client, without=without):
         if name.lower() == _PROTOCOLS:
@@ -174,15 +175,15 @@ def upgrade_for_replica(
 
 
 def upgrade_for_client(replica: HeaderPairs) -> list[tuple[str, str]]:
-    """The headers of a replica that has switched to a WebSocket, for the client."""
+    """The headers for the client from a replica that has switched to a WebSocket."""
     return [("Connection", "Upgrade"), ("Upgrade", "websocket"), *kept_for_client(replica)]
 
 
 def name_of(replica: Target) -> str:
-    """The name of the answering target for clients: the id of the replica's session, which commands
-    and the REST API accept; for an outside provider, its place among the fallbacks. The id is
-    complete, because ids with a common prefix come from the same moment, not from the same
-    replica."""
+    """The answering target's name for clients: the id of the replica's session, which commands and
+    the REST API accept, or an outside provider's position among the fallbacks. The id is not
+    shortened, because a common prefix means that ids were created at the same time, not that they
+    are the same replica."""
     return replica.session_id or replica.kernel_id
 
 
@@ -196,8 +197,7 @@ def for_client(replica: Target, overhead_s: float, request_id: str) -> list[tupl
 
 
 def query_to_replica(query: str) -> str:
-    """The raw query string of a request for a replica, without access tokens, which are only for
-    apps."""
+    """The raw query string for a replica, without access tokens, which are only for apps."""
     if not query:
         return ""
     fields = query.split("&")
@@ -207,17 +207,17 @@ def query_to_replica(query: str) -> str:
 
 
 def printable_reason(reason: str | None) -> str | None:
-    """The reason phrase of a response if it is safe to pass on, else None for the usual one."""
+    """A response's reason phrase if it is safe to pass on, otherwise None for the usual one."""
     return reason if reason is not None and reason.isascii() and reason.isprintable() else None
 
 
 def is_event_stream(content_type: str) -> bool:
     if content_type == "application/json":
-        return False  # the usual case, at a fraction of the time
+        return False  # a fast path for the usual case
     return content_type.partition(";")[0].strip().lower() == "text/event-stream"
 
 
 def valid_request_id(value: str | None) -> str | None:
-    """``value`` if it is safe to echo and to log: at most 128 visible ASCII characters. Otherwise
+    """``value`` if it is safe to echo and log, with at most 128 visible ASCII characters; otherwise
     None."""
     return value if value is not None and _REQUEST_ID.fullmatch(value) else None

@@ -1,6 +1,6 @@
-"""Histogram that costs a bisection and two additions per value. Pure.
+"""A histogram that costs a bisection and two additions per value. Pure.
 
-``prometheus_client``'s own costs more than relaying a request.
+The one in ``prometheus_client`` costs more than relaying a request.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from moorage.proxy.core.member_scan import IS_COMPILED
 
 
 class Histogram:
-    """A histogram. ``bounds``: upper bounds of the buckets, ascending. ``counts``: values in each
-    bucket, and beyond the last bound."""
+    """A histogram. ``bounds``: ascending upper bounds of the buckets. ``counts``: numbers of values
+    in each bucket and beyond the last bound."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -29,7 +29,7 @@ class Histogram:
 
 
 def place(bounds: tuple[float, ...], value: float) -> int:
-    """The same as ``bisect_left``, which compiled code need not call."""
+    """The same as ``bisect_left``, without a call from compiled code."""
     low = 0
     high = len(bounds)
     while low < high:

@@ -9,5 +9,5 @@ from __future__ import annotations
 import json
 from json.scanner import make_scanner
 
-# Typeshed asks for a scanner's context; a decoder is one.
+# Typeshed requires a scanner's context, which a decoder is.
 scan = make_scanner(json.JSONDecoder())  # type: ignore[arg-type]

@@ -9,15 +9,15 @@ from moorage.common.link.messages import RequestLimits
 
 @dataclass(frozen=True, slots=True)
 class LimitSubject:
-    """The subject of a limit: ``key/ID``, ``project/NAME`` or ``model/NAME``. ``unit``: of a
-    budget, whose hard limit stands for that of tokens; "": it is none."""
+    """The subject of a limit: ``key/ID``, ``project/NAME`` or ``model/NAME``. ``unit``: the unit of
+    a budget, whose hard limit takes the place of the token limit; empty if it is not a budget."""
 
     name: str
     limits: RequestLimits
     unit: str = ""
 
     def amount(self, prompt: int, answer: int) -> int:
-        """The amount of a budget that a request with these tokens uses."""
+        """The amount of a budget used by a request with these tokens."""
         if self.unit == "requests":
             return 1
         return (prompt if self.unit != "tokens_out" else 0) + (

@@ -1,4 +1,4 @@
-"""Member scan: reads a few members of a JSON object, and skips over the others. Pure.
+"""Member scan: reads a few members of a JSON object and skips the others. Pure.
 
 It is meant for compiled code, where it takes a fraction of the time of ``json``, partly because it
 creates no objects for unread values; interpreted, it is much slower. It accepts only text that
@@ -34,7 +34,7 @@ _SPACE: Final = 0x20
 _U: Final = 0x75
 _ESCAPES: Final = b'"\\/bfnrtu'
 _HEX: Final = b"0123456789abcdefABCDEF"
-# A bit for each level; and digits that int() reads regardless of its settings.
+# One bit per level, and the digits that int() reads regardless of its settings.
 _DEEPEST: Final = 60
 _LONGEST_NUMBER: Final = 300
 _LONGEST_INTEGER: Final = 15
@@ -43,8 +43,8 @@ _CONSTANTS: Final[dict[int, bool | None]] = {0x74: True, 0x66: False, 0x6E: None
 
 
 def read_members(data: bytes, at: i64, names: dict[bytes, str]) -> tuple[Members, i64] | None:
-    """The members of the object at ``at`` that have one of ``names``, and the end of the object.
-    None if ``json`` has to read it. Skipped text may be invalid UTF-8."""
+    """The members in ``names`` of the object at ``at``, and the end of the object. None if ``json``
+    has to read it. Skipped text may be invalid UTF-8."""
     try:
         return _read(data, at, names)
     except (IndexError, UnicodeDecodeError):  # it has no end, or is not UTF-8
@@ -52,8 +52,7 @@ def read_members(data: bytes, at: i64, names: dict[bytes, str]) -> tuple[Members
 
 
 def read_member(data: bytes, at: i64, names: dict[bytes, str]) -> tuple[Members, i64] | None:
-    """The result of ``read_members`` for the object that is the value of the name that ends at
-    ``at``."""
+    """The result of ``read_members`` for the object whose name ends at ``at``."""
     try:
         at = _value_of(data, at)
         return _read(data, at, names) if at >= 0 else None
@@ -103,13 +102,13 @@ def _skip_space(data: bytes, at: i64) -> i64:
 
 
 def _value_of(data: bytes, at: i64) -> i64:
-    """Index of the value whose name ends at ``at``; -1 if there is none."""
+    """The index of the value whose name ends at ``at``; -1 if there is none."""
     at = _skip_space(data, at)
     return _skip_space(data, at + 1) if data[at] == _COLON else -1
 
 
 def _value_end(data: bytes, at: i64) -> i64:
-    """Index of the end of a value; -1 if it is invalid or unusual."""
+    """The index of the end of a value; -1 if the value is invalid or unusual."""
     depth: i64 = 0
     objects: i64 = 0  # a bit for each level: whether it is an object
     while True:
@@ -124,7 +123,7 @@ def _value_end(data: bytes, at: i64) -> i64:
                 objects |= 1
 
             at = _skip_space(data, at + 1)
-            if data[at] != byte + 2:  # as the brackets are in ASCII
+            if data[at] != byte + 2:  # like the brackets in ASCII
                 at = _next(data, at, objects & 1)
                 if at < 0:
                     return -1
@@ -141,9 +140,9 @@ def _value_end(data: bytes, at: i64) -> i64:
 
 
 def _close(data: bytes, at: i64, depth: i64, objects: i64) -> tuple[i64, i64, i64, bool]:
-    """Read the ends of containers that follow a value, or that stand in place of the first value,
-    at some depth. True: another value follows at the returned index; otherwise the index is the
-    end, or -1."""
+    """Read the ends of containers that follow a value at some depth, or that take the place of its
+    first value. True means that another value follows at the returned index; otherwise, the index
+    is the end, or -1."""
     while depth > 0:
         at = _skip_space(data, at)
         byte: i64 = data[at]
@@ -161,7 +160,7 @@ def _close(data: bytes, at: i64, depth: i64, objects: i64) -> tuple[i64, i64, i6
 
 
 def _next(data: bytes, at: i64, is_in_object: i64) -> i64:
-    """Index of the next value, after its name if it has one; -1 if there is none."""
+    """The index of the next value, after its name if it has one; -1 if there is none."""
     if not is_in_object:
         return at
     if data[at] != _QUOTE or (at := _string_end(data, at + 1)) < 0:
@@ -181,7 +180,7 @@ def _scalar_end(data: bytes, at: i64, byte: i64) -> i64:
 
 
 def _plain_end(data: bytes, at: i64) -> i64:
-    """Index of the closing quote of a string without escapes."""
+    """The index of the closing quote of a string without escapes."""
     byte: i64 = data[at]
     while byte != _QUOTE:
         if byte < _SPACE or byte == _BACKSLASH:
@@ -236,7 +235,7 @@ def _number_end(data: bytes, at: i64) -> i64:
 
 
 def _digits_end(data: bytes, at: i64) -> i64:
-    """Index of the end of digits; -1 if there are none."""
+    """The index of the end of the digits; -1 if there are none."""
     begin: i64 = at
     while _ZERO <= data[at] <= _NINE:
         at += 1

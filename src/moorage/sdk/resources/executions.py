@@ -35,11 +35,12 @@ class Executions(Resource):
         **options: Any,
     ) -> Execution:
         """Run code to completion in a running interactive session, given by id or name.
-        ``options``: further fields of ``ExecutionSpec``, such as ``language``.
+        ``options``: additional fields of ``ExecutionSpec``, such as ``language``.
 
-        ``on_item`` is called with each item as it arrives; ``on_input`` with the prompt of an input
-        request and whether it is for a password, and returns the answer. Without it the code cannot
-        ask for input. If this call is cancelled or the manager does not answer, the run continues.
+        ``on_item`` is called with each item as it arrives. ``on_input`` is called with the prompt
+        of an input request and whether it is for a password, and returns the answer. Without
+        ``on_input``, the code cannot ask for input. If this call is cancelled or the manager does
+        not answer, the run continues.
         """
         given = {"code": code, "stdin": on_input is not None} | options
         spec = ExecutionSpec(**{"wait_s": _WAIT_S} | given)

@@ -1,1 +1,1 @@
-"""Limits of requests for models: their needs, the usage, and the reservations. Pure."""
+"""Limits on requests for models: their needs, usage and reservations. Pure."""

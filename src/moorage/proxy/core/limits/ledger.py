@@ -1,15 +1,15 @@
-"""Ledger of limits: the use by keys, projects and models in the last minute. Pure.
+"""Ledger of limits: usage by keys, projects and models in the last minute. Pure.
 
-It works on a sequence of integers, which the workers of a proxy share. A use is counted in the cell
-of its second, and a request is granted if the last 61 cells stay within the limit. An interval of
-60 seconds touches no more than 61 cells, so none contains more than the limit.
+It works on a sequence of integers shared by a proxy's workers. Usage is counted in the cell of its
+second, and a request is granted if the last 61 cells stay within the limit. An interval of 60
+seconds touches no more than 61 cells, so no such interval exceeds the limit.
 
-A budget has no window. Requests are granted while the manager's sum leaves more than running
-requests reserve and than ended requests have used that the manager may not have counted yet. So a
-budget is exceeded at most by one request of each proxy and by the errors of the estimates.
+A budget has no window. Requests are granted while the rest by the manager's sum is larger than the
+reservations of running requests plus the usage of ended requests that the manager may not have
+counted yet. So a budget is exceeded by at most one request per proxy and by estimation errors.
 
-The sequence is a set-associative table: a subject has one set of slots, by its digest. If all are
-taken, it replaces the least recently used one.
+The sequence is a set-associative table: a subject's digest selects one set of slots. If all of them
+are taken, the subject replaces the least recently used one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from moorage.proxy.core.limits.request_needs import (
 
 WORKERS = 32
 _SPAN = WINDOW_S + 1
-_RING = 1 + _SPAN  # the newest second, and a cell for each
+_RING = 1 + _SPAN  # the newest second, and a cell for each second
 _DIGEST = 0
 _TOUCHED = 2
 _SHARE = 3
@@ -47,9 +47,9 @@ _PROXIES = 0
 _ROOMS_FROM = 1
 _KNOWN = 100_000
 
-# For budgets: the usage beyond the manager's sum for the share, where limits have their share of
-# requests. Older usage is included in that sum: it is reported within seconds, summed up every 10
-# s, and a share is requested every 3 s.
+# For budgets, this is the usage that the manager's sum for the share does not include; limits keep
+# their share of requests here. Older usage is included in that sum, because it is reported within
+# seconds and summed up every 10 s, and a share is requested every 3 s.
 _BEYOND = _SHARE
 COUNTED_S = 30
 BUDGET_RETRY_S = 5
@@ -62,7 +62,7 @@ Lock = Callable[[Collection[int]], AbstractContextManager[object]]
 
 
 def unlocked(sets: Collection[int]) -> AbstractContextManager[object]:
-    """A no-op lock for a proxy of one process."""
+    """A no-op lock for a proxy with a single process."""
     return nullcontext()
 
 
@@ -71,7 +71,7 @@ def cells_needed(sets: int) -> int:
 
 
 class Grant:
-    """The grant of a request at one subject. ``amount``: of a budget."""
+    """A request's grant from one subject. ``amount``: the amount of a budget."""
 
     __slots__ = ("amount", "second", "slot", "subject")
 
@@ -87,7 +87,7 @@ class Grant:
 
 
 class LedgerReservation:
-    """A granted request. ``tokens``: the reserved ones."""
+    """A granted request. ``tokens``: its reserved tokens."""
 
     __slots__ = ("grants", "rooms", "tokens")
 
@@ -98,8 +98,8 @@ class LedgerReservation:
 
 
 class Ledger:
-    """The ledger. ``worker``: number of this worker, below ``WORKERS`` and unique among running
-    ones. Times are monotonic seconds of one clock for all workers."""
+    """The ledger. ``worker``: this worker's number, below ``WORKERS`` and unique among running
+    workers. Times are monotonic seconds of one clock for all workers."""
 
     def __init__(self, cells: MutableSequence[int], worker: int = 0, lock: Lock = unlocked) -> None:
         self._cells = cells
@@ -119,8 +119,8 @@ class Ledger:
     def reserve(
         self, subjects: Sequence[LimitSubject], tokens: int, now: float, prompt: int = 0
     ) -> LedgerReservation | LimitExceeded:
-        """Take one request and ``tokens`` from every subject, or nothing. ``prompt``: tokens of its
-        prompt."""
+        """Take one request and ``tokens`` from every subject, or nothing. ``prompt``: the tokens in
+        its prompt."""
         second = int(now)
         with self._lock(self._sets_of(subjects)):
             slots = [self._slot(subject.name, second) for subject in subjects]
@@ -170,7 +170,7 @@ class Ledger:
     def settle(
         self, reservation: LedgerReservation, tokens: int, now: float, prompt: int = 0
     ) -> None:
-        """Settle an ended request with its used tokens. Call it once."""
+        """Settle an ended request with the tokens it used. Call it once."""
         self._end(reservation, 0, tokens - reservation.tokens, now)
         self._end_of_budgets(reservation, (prompt, tokens - prompt), now)
 
@@ -205,7 +205,7 @@ class Ledger:
                 used[kind] = self._used(slot, kind, second)
                 held[kind] = self._share(slot, kind, limit, second)
 
-            # An eighth ahead, so that the next request need not wait for the next share.
+            # An eighth more, so that the next request does not have to wait for the next share.
             ahead = max(-(-limit // 8), self._cells[slot + _UNMET + kind])
             wanted[kind] = min(limit, used[kind] + ahead)
 
@@ -222,12 +222,12 @@ class Ledger:
                     self._cells[slot + _UNMET + kind] = 0
 
     def hold_rooms(self, until: float) -> None:
-        """Treat the rest of budgets as unknown until the given time, because this proxy's usage
-        reaches the manager late."""
+        """Treat the rest of budgets as unknown until the given time, because this proxy's usage is
+        reaching the manager late."""
         self._cells[_ROOMS_FROM] = max(self._cells[_ROOMS_FROM], int(until))
 
     def adopt_room(self, share: LimitShare, now: float) -> None:
-        """Grant no more than ``share`` of the rest of a budget, until there is a new share."""
+        """Grant no more than ``share`` of the rest of a budget until there is a new share."""
         if now < self._cells[_ROOMS_FROM]:
             return
 
@@ -259,8 +259,8 @@ class Ledger:
         *,
         rooms: tuple[list[Room], list[Room]],
     ) -> tuple[LimitSubject, int, int | None] | None:
-        """The kind of limit that refuses the request, and for how long. Adds the remaining room to
-        ``rooms``."""
+        """Return the kind of limit that refuses the request, and for how long. Adds the remaining
+        room to ``rooms``."""
         refused: tuple[LimitSubject, int, int | None] | None = None
         for kind, limit in enumerate(_limits_of(subject.limits)):
             if limit is None:
@@ -316,7 +316,7 @@ class Ledger:
     def _end_of_budgets(
         self, reservation: LedgerReservation, used: tuple[int, int] | None, now: float
     ) -> None:
-        """Settle the budgets. ``used``: tokens of the prompt and of the answer; None: the request
+        """Settle the budgets. ``used``: tokens of the prompt and the answer; None if the request
         was not sent."""
         grants = [grant for grant in reservation.grants if grant.subject.unit]
         if not grants:
@@ -334,8 +334,8 @@ class Ledger:
                     self._cells[grant.slot + _BEYOND] += amount
 
     def _take(self, slot: int, limits: RequestLimits, tokens: int, second: int) -> int:
-        """Take an amount. Returns the second in which it counts, because another worker may be a
-        second ahead."""
+        """Take an amount. Returns the second in which it is counted, because another worker may be
+        a second ahead."""
         newest = max(self._advance(slot + ring, second) for ring in (_REQUESTS, _TOKENS))
         for kind, limit in enumerate(_limits_of(limits)):
             if limit is not None:
@@ -354,7 +354,8 @@ class Ledger:
                     zip(_limits_of(grant.limits), (requests, tokens, -1), strict=True)
                 ):
                     if limit is not None and amount:
-                        # A refund goes to the second of the grant; an excess counts from now on.
+                        # A refund is counted in the second of the grant, an excess in the current
+                        # one.
                         self._add(grant.slot, kind, amount, grant.second if amount < 0 else second)
 
     def _add(self, slot: int, kind: int, amount: int, second: int) -> None:
@@ -375,7 +376,7 @@ class Ledger:
         return max(0, sum(self._cells[ring + 1 : ring + _RING]))
 
     def _advance(self, ring: int, second: int) -> int:
-        """Clear the cells of seconds that have passed, and return the newest second."""
+        """Clear the cells of past seconds, and return the newest second."""
         cells = self._cells
         newest = self._cells[ring]
         if second <= newest:
@@ -386,7 +387,7 @@ class Ledger:
         return second
 
     def _share(self, slot: int, kind: int, limit: int, second: int) -> int:
-        """The share of this proxy. While no manager provides it, all proxies have equal shares."""
+        """This proxy's share. While no manager provides it, all proxies have equal shares."""
         if second < self._cells[slot + _SHARE_UNTIL]:
             return min(limit, self._cells[slot + _SHARE + kind])
         return -(-limit // self.proxies)
@@ -416,7 +417,7 @@ class Ledger:
         return _SPAN - next(ages, _SPAN)
 
     def _slot(self, name: str, second: int) -> int:
-        """The slot of a subject, a new one if it has none."""
+        """A subject's slot, or a new one if it has none."""
         cells = self._cells
         slot = self._find(name)
         if slot is None:
@@ -432,8 +433,8 @@ class Ledger:
         return slot
 
     def _worth(self, slot: int) -> tuple[bool, bool, int]:
-        """The worth of a slot. The least worthy slot is replaced first: an empty one, then one
-        without a running request."""
+        """The value of keeping a slot. The slot with the lowest value is replaced first: an empty
+        one, then one without a running request."""
         cells = self._cells
         return cells[slot] != 0, self._used(slot, CONCURRENT, 0) > 0, cells[slot + _TOUCHED]
 
@@ -453,7 +454,7 @@ class Ledger:
         return {self._digest(subject.name)[0] for subject in subjects}
 
     def _digest(self, name: str) -> tuple[int, int, int]:
-        """The number of the set, and two integers of 63 bits that identify the subject."""
+        """The number of the set, and two 63-bit integers that identify the subject."""
         found = self._digests.get(name)
         if found is None:
             if len(self._digests) >= _KNOWN:
@@ -471,5 +472,5 @@ def _limits_of(limits: RequestLimits) -> tuple[int | None, int | None, int | Non
 def _is_later(
     refusal: tuple[LimitSubject, int, int | None], other: tuple[LimitSubject, int, int | None]
 ) -> bool:
-    """Whether a refusal lasts longer than another; None lasts forever."""
+    """Whether a refusal lasts longer than another. None means forever."""
     return other[2] is not None and (refusal[2] is None or refusal[2] > other[2])

@@ -1,7 +1,7 @@
 """Limiter: where limits are enforced, priorities assigned and usage counted. Pure.
 
-The request flow calls it once for each request for a model that its caller may use, before a
-replica is picked, and reports the end of the request once.
+The request flow calls it once for each request for a model that the caller may use, before a
+replica is picked, and reports the request's end once.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from moorage.proxy.core.permit import Permit
 
 Observer = Callable[[bytes], bytes]
 """Receives each piece of a response's body, without its framing, and returns the piece to forward,
-normally unchanged. ``b""`` marks the end, when it returns the last piece. It may change only event
-streams."""
+normally unchanged. ``b""`` marks the end, for which it returns the last piece. It may change only
+event streams."""
 
 
 class Ask:
     """A request that is about to be forwarded.
 
     ``identity``: the key with its user and project; None if the proxy requires no keys.
-    ``members``: the members of the ``body`` that are read from all requests. ``repeats``: the
-    answer repeats tokens that were already counted.
+    ``members``: the members of ``body`` that are read from all requests. ``repeats``: the answer
+    repeats tokens that have already been counted.
     """
 
     __slots__ = ("body", "identity", "members", "path", "permit", "repeats", "request_id")
@@ -50,9 +50,9 @@ class Ask:
 
 
 class RequestReservation(Protocol):
-    """The reservation of a running request. ``headers`` are added to its response. ``priority``
-    orders it among the requests that wait for a replica; higher goes first. ``prioritizes``: the
-    priority is sent to a replica that supports it."""
+    """A running request's reservation. ``headers`` are added to its response. ``priority`` orders
+    it among the requests that wait for a replica, highest first. ``prioritizes``: the priority is
+    sent to a replica that supports it."""
 
     @property
     def prioritizes(self) -> bool: ...
@@ -64,21 +64,21 @@ class RequestReservation(Protocol):
     def priority(self) -> int: ...
 
     def observe(self, status: int, content_type: str, coding: str = "") -> Observer | None:
-        """Called when the response starts. None, the usual case, costs nothing while it is relayed.
-        ``coding``: its Content-Encoding."""
+        """Called when the response starts. Returning None, the usual case, costs nothing during the
+        relay. ``coding``: its Content-Encoding."""
         ...
 
     def settle(self, status: int, now: float, session_id: str = "") -> None:
-        """Called exactly once, at the end. ``status``: of the response; 499 if the client
-        disconnected before it started. ``session_id``: of the replica that had the request. The
-        client received exactly the pieces that the observer saw."""
+        """Called exactly once, at the end. ``status``: the response's status; 499 if the client
+        disconnected before the response started. ``session_id``: the session of the replica that
+        had the request. The client has received exactly the pieces that the observer saw."""
         ...
 
 
 class Limiter(Protocol):
     def reserve(self, ask: Ask, now: float) -> RequestReservation | ErrorResponse | None:
-        """Grant or refuse a request. None grants it without anything to settle. ``now``: monotonic
-        seconds."""
+        """Grant or refuse a request. None means that it is granted with nothing to settle. ``now``:
+        monotonic seconds."""
         ...
 
 

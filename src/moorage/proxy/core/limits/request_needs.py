@@ -1,6 +1,7 @@
-"""Needs of requests for models: the use of the limits of its key, project and model. Pure.
+"""Needs of requests for models, which count against the limits of the key, project and model. Pure.
 
-A request reserves before it is sent, and is settled by its answer. ``ledger`` keeps the counts.
+A request reserves its needs before it is sent, and its answer settles them. ``ledger`` keeps the
+counts.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ _TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 
 
 class Room:
-    """The rest of one limit. ``reset_s``: seconds until it is entirely unused, if no request
-    follows."""
+    """The unused rest of a limit. ``reset_s``: seconds until the limit is entirely unused again, if
+    no request follows."""
 
     __slots__ = ("limit", "remaining", "reset_s")
 
@@ -36,7 +37,7 @@ class Room:
 
 
 class Rooms:
-    """The rest of the tightest limit of each kind, or None."""
+    """The unused rest of the tightest limit of each kind, or None."""
 
     __slots__ = ("requests", "tokens")
 
@@ -62,8 +63,8 @@ class LimitExceeded:
 def subjects_of(
     key: KeyGrant | None, route: ModelRoute | None, project: RequestLimits | None
 ) -> tuple[LimitSubject, ...]:
-    """The subjects that limit a request; empty for most. ``project``: the limits of the key's
-    project."""
+    """The subjects that limit a request; most requests have none. ``project``: the limits of the
+    key's project."""
     model = None if route is None else route.limits
     budgets = () if key is None else key.budgets
     if project is None and model is None and not budgets and (key is None or key.limits is None):
@@ -86,7 +87,8 @@ def subjects_of(
 
 
 def estimate_tokens(body_bytes: int, max_tokens: int | None, choices: int = 1) -> int:
-    """Tokens to reserve: the prompt by its size, and as many as the answer may have."""
+    """The tokens to reserve: the prompt's, estimated from its size, and the most that the answer
+    can have."""
     answer = UNBOUNDED_ANSWER if max_tokens is None else max(0, max_tokens)
     return math.ceil(body_bytes / BYTES_PER_TOKEN) + answer * max(1, choices)
 
@@ -115,7 +117,7 @@ def budget_exhausted(until: int) -> ErrorResponse:
 
 
 def budget_reserved(retry_s: int | None) -> ErrorResponse:
-    """A 429 error because running or just ended requests hold the rest of a budget."""
+    """A 429 error because running or recently ended requests hold the rest of a budget."""
     message = (
         "Other requests have reserved the rest of a budget of this key, its user or its project. "
         f"Retry after {retry_s} s."
@@ -125,7 +127,7 @@ def budget_reserved(retry_s: int | None) -> ErrorResponse:
 
 
 def model_suspended(name: str, until: int) -> ErrorResponse:
-    """A 429 error for every caller, because the payer of the model has used up a budget. ``until``:
+    """A 429 error for every caller, because the model's payer has exhausted a budget. ``until``:
     unix seconds."""
     at = datetime.fromtimestamp(until, UTC)
     message = (
@@ -147,7 +149,7 @@ def budget_warning(until: int) -> tuple[str, str]:
 
 
 def rate_limited(refusal: LimitExceeded) -> ErrorResponse:
-    """429, as OpenAI gives it."""
+    """A 429 error like OpenAI's."""
     what, _, name = refusal.subject.partition("/")
     of = "this key" if what == "key" else f"{what} {name!r}"
     unit = (

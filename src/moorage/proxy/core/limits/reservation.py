@@ -30,7 +30,7 @@ from moorage.proxy.core.token_meter import PackedMeter, SessionMeter, TokenMeter
 from moorage.proxy.core.usage_book import NO_TOKENS, UsageBook
 
 CLIENT_LEFT: Final = 499
-# Paths whose answers have tokens; all other paths only read tokens.
+# Paths whose answers contain generated tokens; all other paths only read tokens.
 _GENERATING = ("/chat/completions", "/completions", "/responses", "/messages")
 _BOUNDS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 
@@ -112,7 +112,7 @@ class RequestLimiter:
         return held
 
     def begin_answer(self, model: str, began_at: float, *, is_stream: bool) -> None:
-        """Record that a replica answered the request that began at this time."""
+        """Record that a replica answered the request that started at this time."""
         now = self._monotonic()
         self.activity.touch(model, now).add_first_token(now, now - began_at, is_stream=is_stream)
 
@@ -126,7 +126,7 @@ class RequestLimiter:
         tokens: Tokens,
         now: float,
     ) -> None:
-        """Settle an ended request with its used tokens."""
+        """Settle an ended request with the tokens it used."""
         self.activity.touch(model, now).add_tokens(tokens)
         if reservation is not None:
             self._ledger.settle(reservation, tokens.total, now, tokens.prompt)
@@ -147,7 +147,7 @@ class RequestLimiter:
 
 
 class RunningReservation:
-    """The holdings of a running request: the ``LedgerReservation`` of the request flow."""
+    """What a running request holds: the request flow's ``LedgerReservation``."""
 
     __slots__ = (
         "_began_at",
@@ -181,7 +181,7 @@ class RunningReservation:
         self.prioritizes = prioritizes
         self.headers: Sequence[tuple[str, str]] = ()
         self.prompt = estimate_tokens(len(ask.body), 0)  # tokens of the prompt, estimated
-        self.repeats = ask.repeats  # the answer repeats tokens that were already counted
+        self.repeats = ask.repeats  # the answer repeats tokens that have already been counted
         self._reservation: LedgerReservation | None = None
         self._meter: TokenMeter | PackedMeter | SessionMeter | None = None
         self._is_answered = False
@@ -213,8 +213,8 @@ class RunningReservation:
         return self._meter.feed
 
     def settle(self, status: int, now: float, session_id: str = "") -> None:
-        """Settle the request. A request that no replica answered does not count, unless its client
-        disconnected, because then a replica has read the prompt."""
+        """Settle the request. A request that no replica answered is not counted, unless its client
+        disconnected, because a replica has read the prompt in that case."""
         reservation = self._reservation
         self._reservation = None
         if not self._is_answered and status != CLIENT_LEFT:
@@ -233,7 +233,7 @@ class RunningReservation:
 
 
 def max_tokens(document: Mapping[str, object]) -> int | None:
-    """The bound of the answer in a request."""
+    """The request's limit on the length of its answer."""
     return next(
         (bound for name in _BOUNDS if (bound := _positive(document, name)) is not None), None
     )
