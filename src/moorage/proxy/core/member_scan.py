@@ -1,6 +1,6 @@
 """Member scan: reads a few members of a JSON object and skips the others. Pure.
 
-It is meant for compiled code, where it takes a fraction of the time of ``json``, partly because it
+It is meant to be compiled. It then takes a fraction of the time of ``json``, partly because it
 creates no objects for unread values; interpreted, it is much slower. It accepts only text that
 ``json.loads`` certainly reads in the same way. Unusual text is left to ``json``: escapes in names,
 repeated names, deep nesting, NaN.

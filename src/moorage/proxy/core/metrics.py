@@ -21,14 +21,14 @@ from moorage.proxy.core.activity import ModelActivity
 from moorage.proxy.core.histogram import Histogram
 
 NO_MODEL = "-"
-"""Label of requests without a model of the table. It is not a valid model name."""
+"""Label for requests without a model from the table. It is not a valid model name."""
 
 _DURATION = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _OVERHEAD = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5)
 
 
 class _Model:
-    """Series of one model."""
+    """The series of one model."""
 
     __slots__ = ("codes", "duration")
 
@@ -38,7 +38,7 @@ class _Model:
 
 
 class _Requests(Collector):
-    """Counters that each request changes. ``prometheus_client``'s own counters cost more than
+    """Counters that each request changes. The counters in ``prometheus_client`` cost more than
     relaying a request."""
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class _Requests(Collector):
         )
         for name, activity in self.activity.items():
             if name not in self.models:
-                continue  # the model is gone, or none of its requests has ended
+                continue  # the model is gone, or none of its requests has ended yet
 
             tokens.add_metric([name, "in"], activity.tokens_in)
             tokens.add_metric([name, "out"], activity.tokens_out)
@@ -122,7 +122,7 @@ def _add(family: HistogramMetricFamily, labels: Sequence[str], histogram: Histog
 
 
 class ProxyMetrics:
-    """The metrics. ``registry``: has them in addition to every daemon's metrics."""
+    """The metrics. ``registry``: contains them and the metrics that every daemon has."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         registry = registry or CollectorRegistry(auto_describe=True)
@@ -162,7 +162,8 @@ class ProxyMetrics:
             registry=registry,
         )
 
-        # Label values in use, by model: prometheus_client removes a series only by its full labels.
+        # Label values in use, by model, because prometheus_client removes a series only by its
+        # complete labels.
         self._kinds: dict[str, set[str]] = {}
         self._to: dict[str, set[str]] = {}
 
@@ -180,12 +181,12 @@ class ProxyMetrics:
     def show_requests(
         self, in_flight: Mapping[str, int], waiting: Callable[[], Mapping[str, int]]
     ) -> None:
-        """Let metrics read requests in flight and waiting ones, by model, on demand."""
+        """Let the metrics read in-flight and waiting requests by model, on demand."""
         self._hot.in_flight = in_flight
         self._hot.waiting = waiting
 
     def show_activity(self, models: Mapping[str, ModelActivity]) -> None:
-        """Let metrics read tokens and times to the first token on demand."""
+        """Let the metrics read tokens and times to first token, on demand."""
         self._hot.activity = models
 
     def record_upstream_failure(self, model: str, kind: str) -> None:

@@ -1,4 +1,4 @@
-"""Lists of models, in OpenAI's format and in Anthropic's. Pure."""
+"""Lists of models, in OpenAI's and Anthropic's formats. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LARGEST = 1000
 
 
 def list_models(routes: Iterable[ModelRoute], query: str, is_anthropic: bool) -> bytes:
-    """JSON with the models in their order. ``query``: the raw query of the request, with the wanted
+    """JSON with the models in order. ``query``: the request's raw query string, which selects a
     page."""
     if not is_anthropic:
         return json.dumps({"object": "list", "data": [_openai(route) for route in routes]}).encode()
@@ -34,7 +34,7 @@ def show_model(route: ModelRoute, is_anthropic: bool) -> bytes:
 def _openai(route: ModelRoute) -> dict[str, object]:
     """A model in OpenAI's format. ``capabilities``: paths of its engine's APIs; null if unknown,
     because nothing serves it or its engine is custom. ``max_model_len``: null if unknown.
-    ``parent``: of an adapter, as in vLLM."""
+    ``parent``: the model of an adapter, as in vLLM."""
     shown = {
         "id": route.name,
         "object": "model",

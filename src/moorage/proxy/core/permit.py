@@ -1,4 +1,4 @@
-"""Permit: the consequences of a request's head, a model and one version of the route table. Pure.
+"""Permit: what follows from a request's head, a model and one version of the route table. Pure.
 
 Requests with equal heads share the decision about the head (``BodyRequired``) and its permits.
 Every change of the table invalidates all permits, so they may contain any fact from the table.
@@ -11,10 +11,10 @@ from moorage.proxy.core.limit_subject import LimitSubject
 
 
 class Permit:
-    """A permit for the sender of a head to use this model, whose engine has the API.
+    """A permit for the sender of a head to use this model, whose engine supports the API.
 
-    ``version``: of the table. ``subjects``: the subjects that limit such a request; None until they
-    are first needed."""
+    ``version``: the table's version. ``subjects``: the subjects that limit such a request; None
+    until they are first needed."""
 
     __slots__ = (
         "endpoint",
@@ -36,5 +36,5 @@ class Permit:
         self.subjects: tuple[LimitSubject, ...] | None = None
 
     def limit_by(self, subjects: tuple[LimitSubject, ...]) -> None:
-        """Keep what limits such a request."""
+        """Remember the subjects that limit such a request."""
         self.subjects = subjects

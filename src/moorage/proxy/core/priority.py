@@ -1,7 +1,7 @@
-"""Priority of requests: the class of the key, and how an engine learns it. Pure.
+"""Priority of requests: the key's class, and how an engine is told about it. Pure.
 
-A higher number goes first, as for sessions. vLLM serves lower numbers first, with 0 as the default,
-so it gets the distance below our default.
+Higher numbers go first, as for sessions. vLLM serves lower numbers first, with 0 as the default, so
+it gets the difference from our default.
 """
 
 from __future__ import annotations

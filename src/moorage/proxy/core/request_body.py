@@ -1,4 +1,4 @@
-"""Bodies of requests, JSON or a form, as far as the proxy reads them. Pure."""
+"""Request bodies, JSON or forms, as far as the proxy reads them. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MEMBERS: Final = {
     )
 }
 
-# All members of large bodies that the proxy reads.
+# All members that the proxy reads from large bodies.
 _ASKED: Final = frozenset(MEMBERS.values()) | {
     "background",
     "input",
@@ -49,19 +49,20 @@ _TYPES: Final = {
 }
 _MODEL: Final = frozenset({"model"})
 WHOLE_BYTES: Final = 65_536
-"""A larger body is read in slices, a smaller one in one go, which takes a few milliseconds for any
-content."""
+"""Larger bodies are read in slices. Smaller ones are read at once, which takes a few milliseconds
+for any content."""
 SLICE_BYTES: Final = 131_072
-# A slice has this size only if the body is flat: it ends after a piece that took more steps.
+# A slice has this size only if the body is flat; otherwise, it ends after a piece that took more
+# steps.
 _PIECE_BYTES = 16_384
 _STEPS_IN_SLICE = 200
-# Steps for some tenths of a second. A flat body takes some hundreds, regardless of its size; a chat
-# of a megabyte takes thousands.
+# Steps for a few tenths of a second. A flat body takes a few hundred, regardless of its size; a
+# chat of one megabyte takes thousands.
 _MOST_STEPS: Final = 200_000
 
 
 class LargeBody:
-    """A JSON body that is read a slice at a time, so that others get their turns."""
+    """A JSON body that is read one slice at a time, so that other requests get their turns."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body
@@ -98,7 +99,7 @@ class LargeBody:
         return at < len(body) and self._error is None
 
     def document(self, *, names_another: bool = False) -> ErrorResponse | Mapping[str, object]:
-        """The result of ``read_json`` for the read parts; large values are cut short."""
+        """The result of ``read_json`` for the parts that were read; large values are cut short."""
         reader = self._reader
         if self._error is not None:
             return self._error
@@ -110,7 +111,7 @@ class LargeBody:
 
 def some_members(body: bytes) -> Mapping[str, object] | None:
     """The members that are read from all requests, if the body is certainly a JSON object without
-    ambiguous names. None: ``json`` decides."""
+    ambiguous names. Otherwise None, and ``json`` decides."""
     if (found := read_members(body, 0, MEMBERS)) is None or found[1] != len(body):
         return None
 
@@ -124,11 +125,10 @@ def some_members(body: bytes) -> Mapping[str, object] | None:
 
 
 def read_json(body: bytes, *, names_another: bool = False) -> ErrorResponse | Mapping[str, object]:
-    """Read a JSON body. ``names_another``: it may also name a previous response."""
+    """Read a JSON body. ``names_another``: the body may also name a previous response."""
     try:
         document = parse(body)
-        # The common case: one `model` between quotes, and no escaped letters that could hide
-        # another.
+        # The common case is one `model` in quotes, and no escaped letters that could hide another.
         is_suspect = body.count(b'"model"') != 1 or b"\\u006" in body
         if names_another and not is_suspect:
             is_suspect = body.count(b'"previous_response_id"') > 1 or b"\\u00" in body
@@ -158,7 +158,8 @@ def read_form(body: bytes, content_type: str) -> ErrorResponse | Mapping[str, ob
 
 
 def parse(body: bytes) -> object:
-    """Parse JSON like ``json.loads``, in half the time for usual bodies. Raises ``ValueError``."""
+    """Parse JSON like ``json.loads``, in half the time for typical bodies. Raises
+    ``ValueError``."""
     try:
         text = body.decode()
         document, end = scan(text, 0)

@@ -1,8 +1,8 @@
 """Request router: the decisions that a data plane needs, and their state. Pure.
 
-It admits requests, picks replicas and records outcomes. It does no IO and takes the time as an
-argument, so any data plane (another HTTP server, a native relay) gets the same decisions. One event
-loop owns it; it is not thread-safe.
+It admits requests, picks replicas and records outcomes. It does no IO and receives the time as an
+argument, so any data plane (another HTTP server, a native relay) gets the same decisions. It
+belongs to one event loop and is not thread-safe.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ K = TypeVar("K", bound=str)
 
 
 class RequestRouter:
-    """The owner of the route table, the in-flight counts, the ejections, the waiting requests and
-    the metrics.
+    """Owns the route table, the in-flight counts, the ejections, the waiting requests and the
+    metrics.
 
-    ``limiter``, ``homes``, ``results``: what the workers of a proxy share; by default there is one
+    ``limiter``, ``homes``, ``results``: shared by the workers of a proxy; by default, there is one
     worker without limits. ``credentials_revision`` changes with the keys, and when an agent is
-    revoked: until then, decisions about heads hold, and requests may continue. ``last_request``:
-    when a model was asked last, in monotonic seconds. ``table_wait_s``: how long a request waits
-    for routes that may be on their way. Times named ``now`` are monotonic seconds, times named
-    ``unix_now`` are seconds since the epoch.
+    revoked. Until it changes, decisions about heads remain valid and requests can continue.
+    ``last_request``: the time of a model's last request, in monotonic seconds. ``table_wait_s``:
+    how long a request waits for routes that may be on their way. Times named ``now`` are monotonic
+    seconds; times named ``unix_now`` are seconds since the epoch.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class RequestRouter:
         return self.waiting.counts()
 
     def watch_tables(self, watcher: Callable[[IndexedTable], None]) -> None:
-        """Call ``watcher`` with each table that is accepted from now on."""
+        """From now on, call ``watcher`` with each accepted table."""
         self._table_watchers.append(watcher)
 
     def update_table(self, new: RouteTable) -> IndexedTable | StaleTable:
@@ -144,8 +144,8 @@ class RequestRouter:
         return table
 
     def forget(self) -> None:
-        """Forget everything because this proxy was revoked: open requests end, and nothing is
-        admitted any more."""
+        """Forget everything, because this proxy was revoked. Open requests end, and no more are
+        admitted."""
         if (held := self.table) is None:
             return
 
@@ -153,7 +153,7 @@ class RequestRouter:
         agents = {"", *(app.peer_id for app in whole.apps)}
         agents.update(target.peer_id for route in whole.models for target in route.targets)
 
-        # For clients, their replicas are lost. Everything else ends with its key.
+        # Clients see their replicas as lost. All other requests end with their keys.
         self.update_table(RouteTable(held.generation, (), whole.keys, revoked_agents=tuple(agents)))
         self.update_table(RouteTable(held.generation, (), ()))
         self.table = None
@@ -184,8 +184,8 @@ class RequestRouter:
         )
 
     def admit_again(self, head: BodyRequired, unix_now: float, now: float) -> ErrorResponse | None:
-        """The error for a head that is no longer admitted; None if it is, by credentials of the
-        same revision."""
+        """The error for a head that is no longer admitted; None if credentials of the same revision
+        admit it."""
         if not self._policy.requires_key:
             return None
         if error := self.check_credentials(now):
@@ -195,7 +195,7 @@ class RequestRouter:
         return invalid_key(given=True) if is_expired else None
 
     def check_credentials(self, now: float) -> ErrorResponse | None:
-        """The error if credentials are no longer accepted, else None."""
+        """The error if credentials are no longer accepted, otherwise None."""
         if not self.credentials.is_exceeded(now):
             return None
         return stale_credentials(self.credentials.age_s(now))
@@ -230,12 +230,12 @@ class RequestRouter:
         )
 
     def reserve(self, ask: Ask, now: float) -> RequestReservation | ErrorResponse | None:
-        """Ask the limiter to grant a request, whose model ``admit_body`` has found."""
+        """Ask the limiter to grant a request whose model was found by ``admit_body``."""
         self.last_request[ask.permit.endpoint] = now
         return self.limiter.reserve(ask, now)
 
     def check_model(self, name: str) -> ErrorResponse | None:
-        """The error if the model has no ready replica, else None."""
+        """The error if the model has no ready replica, otherwise None."""
         return no_table() if self.table is None else admission.check_model(name, self.table)
 
     def can_hold(self, model: str) -> bool:
@@ -249,13 +249,14 @@ class RequestRouter:
         return route is not None and self.room.bounds_any(route.targets)
 
     def hold_s(self, model: str) -> float:
-        """How long a request may wait for a model that has no replica, or none with room."""
+        """How long a request can wait for a model without a replica, or without one that has
+        room."""
         waits = self.can_hold(model) or self.is_full(model)
         return max(self._table_wait_s, self.settings.max_hold_s if waits else 0.0)
 
     def expected_s(self, model: str, unix_now: float, waited_s: float = 0.0) -> int:
-        """The manager's estimate of the time until a replica of a model is ready; 0 if unknown or
-        exceeded. ``waited_s``: since the request that starts the first replica."""
+        """The manager's estimate of the time until one of a model's replicas is ready; 0 if unknown
+        or exceeded. ``waited_s``: time since the request that starts the first replica."""
         route = self.table.model(model) if self.table is not None else None
         if route is None:
             return 0
@@ -263,7 +264,7 @@ class RequestRouter:
         return max(0, round(remaining_s))
 
     def target_at(self, home: Home, tried: Container[KernelId]) -> Target | None:
-        """The replica that keeps a response, unless it is in ``tried`` or has ended."""
+        """The replica that stores a response, unless it is in ``tried`` or has ended."""
         route = self.table.model(home.model) if self.table is not None else None
         targets = () if route is None or home.kernel_id in tried else route.targets
         return next((target for target in targets if target.kernel_id == home.kernel_id), None)
@@ -271,15 +272,15 @@ class RequestRouter:
     def pick_target(
         self, model: str, tried: Container[KernelId], now: float, affinity: int = 0
     ) -> Target | None:
-        """A replica of ``model`` that is not in ``tried``. None if there is none left.
-        ``affinity``: the key by which it is picked; 0: by load alone."""
+        """A replica of ``model`` that is not in ``tried``; None if none is left. ``affinity``: the
+        key by which it is picked; 0 means by load alone."""
         route = self.table.model(model) if self.table is not None else None
         return None if route is None else self.pick_of(route, tried, now, affinity)
 
     def pick_of(
         self, route: ModelRoute, tried: Container[KernelId], now: float, affinity: int
     ) -> Target | None:
-        """The result of ``pick_target`` for a route of the table."""
+        """The result of ``pick_target`` for a route in the table."""
         targets: Sequence[Target] = route.targets
         if self.room:
             targets = self.room.open_targets(route.targets, self._in_flight, now)
@@ -326,8 +327,8 @@ class RequestRouter:
     def record_failure(
         self, model: str, target: Target, key: str, failure: Failure, *, now: float
     ) -> None:
-        """Record a failed attempt of a request with ``key``, "" for none. A replica is ejected if
-        it cannot be reached, or soon cannot, or fails for everybody."""
+        """Record a failed attempt of a request with ``key``, empty for none. A replica is ejected
+        if it cannot be reached, will soon be unreachable, or fails for everybody."""
         self.metrics.record_upstream_failure(self._label(model), failure)
         if failure in COUNTED and self.table is not None and target.kernel_id in self.table.kernels:
             is_gone = failure is Failure.CONNECT or failure is Failure.ENGINE_DEAD
@@ -336,8 +337,8 @@ class RequestRouter:
     def record_status(
         self, target: Target, key: str, status: int, now: float, *, is_error: bool = False
     ) -> None:
-        """Record that a replica responded to a request with ``key``. ``is_error``: with a stream
-        that begins with an error."""
+        """Record that a replica responded to a request with ``key``. ``is_error``: the response is
+        a stream that starts with an error."""
         kernel_id = target.kernel_id
         if status < 400 and not is_error:
             self._learn()
@@ -355,7 +356,8 @@ class RequestRouter:
             self._ejections.record_response(kernel_id)
 
     def _note(self, kind: int, kernel_id: KernelId, key: str, now: float) -> bool:
-        """Note a failed request with ``key``. Returns whether the replica is avoided for it."""
+        """Note a failed request with ``key``. Returns whether the replica is avoided because of
+        it."""
         self._learn()
         self.results.tell(kind, kernel_id, key, now)
         return self._count(kind, kernel_id, key, now)
@@ -377,13 +379,13 @@ class RequestRouter:
                 self._count(kind, kernel_id, key, at)
 
     def record_no_room(self, target: Target, now: float) -> None:
-        """Record that the engine of a replica had no room for a request, which says nothing about
-        its health."""
+        """Record that a replica's engine had no room for a request, which is not a sign of bad
+        health."""
         if self.table is not None and target.kernel_id in self.table.kernels:
             self.room.refused(target.kernel_id, self._in_flight.get(target.kernel_id, 0), now)
 
     def record_request(self, model: str, code: int, duration_s: float) -> None:
-        """Record the end of a request. ``model``: "" if it was not admitted."""
+        """Record the end of a request. ``model``: empty if the request was not admitted."""
         self.metrics.record_request(self._label(model), code, duration_s)
 
     def begin_at(self, model: str, kernel_id: KernelId) -> None:
@@ -406,7 +408,7 @@ class RequestRouter:
 
 
 def _subtract_one(counts: dict[K, int], key: K) -> None:
-    """Subtract one; absent keys mean zero."""
+    """Subtract one from a count; missing keys mean zero."""
     rest = counts[key] - 1
     if rest:
         counts[key] = rest

@@ -1,13 +1,14 @@
-"""Homes of stored responses: the replica that keeps the response with an id, and its project. Pure.
+"""Homes of stored responses: for each id, the replica that stores the response, and its project.
+Pure.
 
 An engine keeps a response (``GET /v1/responses/{id}``, ``previous_response_id``) in its own memory,
-so only the replica that created it can return it. The proxy reads the id in the answer that creates
-it, and remembers the replica. A response that it does not remember, and that no id names
-(``stored_response``), does not exist: an unknown id is sent to no replica, so nobody can read a
-response of another project.
+so only the replica that created it can return it. The proxy reads the id from the answer that
+creates the response, and remembers the replica. A response that it does not remember does not exist
+for it, unless the id itself names the replica (``stored_response``). Requests for unknown ids are
+not sent to any replica, so no caller can read another project's responses.
 
-It works on memory that the workers of a proxy share: a set-associative table of a fixed size. A
-full set forgets the oldest response, and all are forgotten after ``KEPT_S``.
+It works on memory shared by a proxy's workers: a set-associative table of a fixed size. A full set
+forgets its oldest response, and all responses are forgotten after ``KEPT_S``.
 """
 
 from __future__ import annotations
@@ -23,14 +24,13 @@ from moorage.proxy.core.body_reader import BodyReader, TooIntricate
 from moorage.proxy.core.limits.ledger import Lock, unlocked
 
 KEPT_S = 24 * 3600
-# Digests of the id and of its owner, its creation time, whether its tokens were counted, and its
-# home.
+# Digests of the id and its owner, the creation time, whether the tokens were counted, and the home.
 _SLOT = Struct("<16s16sd?215p")
 _WAYS = 8
 _LONGEST = 214
 _NOBODY = bytes(16)
 _MAX_ANSWER = 4 * 1024 * 1024
-# Bytes of an answer in which its id is searched; engines need some hundreds.
+# Bytes of an answer that are searched for its id; engines need a few hundred.
 _MOST_STEPS = 8000
 _MOST_LINES = 1000
 _OF_ANSWER = frozenset({"id", "status"})
@@ -45,7 +45,7 @@ def bytes_needed(sets: int) -> int:
 
 
 def owner_of(key: KeyGrant | None) -> str:
-    """The owner of a key's responses: its project, or the key itself if it has no project."""
+    """The owner of a key's responses: the key's project, or the key itself if it has none."""
     if key is None:
         return "all"
     return f"project {key.project}" if key.project else f"key {key.sha256}"
@@ -53,7 +53,7 @@ def owner_of(key: KeyGrant | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The home of a response. ``is_counted``: its tokens were metered."""
+    """A response's home. ``is_counted``: its tokens were metered."""
 
     model: str
     kernel_id: KernelId
@@ -61,7 +61,7 @@ class Home:
 
 
 class ResponseHomes:
-    """The homes. Times are monotonic seconds of one clock for all workers. ``lock``: of sets."""
+    """The homes. Times are monotonic seconds of one clock for all workers. ``lock``: locks sets."""
 
     def __init__(self, memory: memoryview, lock: Lock = unlocked) -> None:
         self._memory = memory
@@ -69,8 +69,8 @@ class ResponseHomes:
         self._sets = len(memory) // bytes_needed(1)
 
     def remember(self, response_id: str, owner: str, home: Home, now: float) -> None:
-        """Remember a created response. If another owner has a response with this id, it no longer
-        belongs to either."""
+        """Remember a created response. If another owner has a response with the same id, neither
+        keeps it."""
         place = f"{home.kernel_id} {home.model}".encode()
         if len(place) > _LONGEST:
             return
@@ -88,7 +88,7 @@ class ResponseHomes:
             _SLOT.pack_into(self._memory, slot, digest, mine, now, home.is_counted, place)
 
     def find(self, response_id: str, owner: str, now: float) -> Home | None:
-        """Find a response; None if there is none that this owner may know."""
+        """Find a response; None if this owner has none with this id."""
         digest = _digest(response_id)
         number = self._number(digest)
         with self._lock([number]):
@@ -112,7 +112,7 @@ class ResponseHomes:
         return None
 
     def _made_at(self, slot: int) -> float:
-        """The creation time in a slot; 0 for a free slot."""
+        """A slot's creation time; 0 if the slot is free."""
         made_at: float = _SLOT.unpack_from(self._memory, slot)[2]
         return made_at
 
@@ -129,9 +129,8 @@ def _digest(text: str) -> bytes:
 
 
 class ResponseReader:
-    """A reader of the id of a response, and of its end, in an answer: a JSON object, or the events
-    of a stream. It calls ``found`` before the client can know the id. ``feed`` returns its
-    input."""
+    """Reads a response's id and end from an answer, which is a JSON object or a stream of events.
+    It calls ``found`` before the client can know the id. ``feed`` returns its input."""
 
     def __init__(self, found: Callable[[str, bool], None], *, is_stream: bool) -> None:
         self._found = found
@@ -141,7 +140,7 @@ class ResponseReader:
         )
         self._bytes_left = _MAX_ANSWER
         self._lines_left = _MOST_LINES
-        self._line = b""  # a beginning that is too short to show its type
+        self._line = b""  # the beginning, while it is too short to show its type
         self._is_in_line = False
         self._is_data = False
         self._is_broken = False
@@ -202,7 +201,7 @@ class ResponseReader:
         self._is_broken = False
 
     def _read(self, piece: bytes) -> None:
-        """Read a piece of the answer, or of the data of an event."""
+        """Read a piece of the answer, or of an event's data."""
         reader = self._reader
         assert reader is not None
         if self._is_broken:

@@ -1,10 +1,9 @@
-"""News of results, which the workers of a proxy exchange about replicas that fail or answer again.
-Pure.
+"""News of results, which a proxy's workers exchange about replicas that fail or answer again. Pure.
 
-The news are in a ring in shared memory. Each worker writes its results, and reads those of the
-others before it decides by its own, so that all workers agree, and two keys that fail at two
-workers count as two. A worker that has not read for a whole ring continues with the rest, because
-results recur.
+The news is in a ring in shared memory. Each worker writes its own results, and reads those of the
+others before it decides, so that all workers agree, and keys that fail in two different workers are
+counted together. A worker that has fallen behind by more than the ring continues with what is left,
+because results recur.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from moorage.common.model.ids import KernelId
 from moorage.proxy.core.limits.ledger import Lock, unlocked
 
 FAILED: Final = 1
-"""A request with a key failed there."""
+"""A request with a key failed at the replica."""
 GONE: Final = 2
-"""The replica cannot be reached, or soon cannot."""
+"""The replica cannot be reached, or will soon be unreachable."""
 ANSWERED: Final = 3
-"""The replica has answered, after others failed."""
+"""The replica has answered after earlier requests failed."""
 LENGTH: Final = 1024
-# Kind, worker, time, key and kernel of an entry.
+# An entry's kind, worker, time, key and kernel.
 _NEWS: Final = struct.Struct("<BBd64s64s")
 _HEAD_BYTES: Final = 8
 BYTES: Final = _HEAD_BYTES + LENGTH * _NEWS.size
@@ -38,8 +37,9 @@ class News(NamedTuple):
 
 
 class ResultNews:
-    """The ring. ``memory``: of ``BYTES``; None: this proxy has one process. ``worker``: number of
-    this worker, unique among running ones. ``lock``: of the ring, its set 0."""
+    """The ring. ``memory``: its ``BYTES`` bytes; None if this proxy has only one process.
+    ``worker``: this worker's number, unique among running workers. ``lock``: locks the ring, as set
+    0."""
 
     def __init__(
         self, memory: memoryview | None = None, worker: int = 0, lock: Lock = unlocked

@@ -28,8 +28,7 @@ class StaleTable:
 
 @dataclass(frozen=True, slots=True)
 class AdapterRoute(ModelRoute):
-    """A model that is an adapter of an endpoint, with its own name and the replicas that have
-    it."""
+    """A model that is an endpoint's adapter, with its own name and the replicas that have it."""
 
     parent: str = ""
 
@@ -137,7 +136,7 @@ class IndexedTable:
         return there.peer_id in self.revoked_agents
 
     def whole(self) -> RouteTable:
-        """The current whole table."""
+        """The current complete table."""
         return RouteTable(
             self.generation,
             tuple(self.models.values()),
@@ -149,7 +148,7 @@ class IndexedTable:
         )
 
     def model(self, name: str) -> ModelRoute | None:
-        """The model of that name; an endpoint or a session takes precedence over an adapter."""
+        """The model with this name; an endpoint or a session takes precedence over an adapter."""
         route = self.models.get(name)
         return self.adapters.get(name) if route is None else route
 
@@ -163,7 +162,7 @@ class IndexedTable:
         return grant.limits if grant is not None else None
 
     def find_key(self, sha256: str, unix_now: float) -> KeyGrant | None:
-        """The key with this lower-case hex digest, unless it is unknown or has expired at
+        """The key with this lower-case hex digest, unless it is unknown or has expired by
         ``unix_now``."""
         grant = self._keys.get(sha256)
         return (
@@ -199,7 +198,7 @@ def newest_table(held: IndexedTable | None, new: RouteTable) -> IndexedTable | S
 
 
 def with_credentials(routes: RouteTable, credentials: RouteTable) -> RouteTable:
-    """The whole table of ``routes``, with the credentials of another one."""
+    """The complete table of ``routes``, with the credentials of another one."""
     return replace(
         routes,
         keys=credentials.keys,
@@ -210,8 +209,8 @@ def with_credentials(routes: RouteTable, credentials: RouteTable) -> RouteTable:
 
 
 def credentials_change(held: IndexedTable, credentials: RouteTable) -> RouteTable:
-    """The change that gives ``held`` these credentials: all of them, or with ``base`` only the
-    changes."""
+    """The change that gives ``held`` these credentials: all of them, or only the changes if there
+    is a ``base``."""
     if credentials.base:
         return replace(credentials, generation=held.generation, base=held.generation)
 

@@ -1,11 +1,11 @@
-"""Stored response: its relation to a request, and the id that lets any proxy find its replica.
+"""Stored response: its relation to a request, and the id with which any proxy finds its replica.
 Pure.
 
-vLLM takes the id of a response from the request (``request_id``). So the proxy assigns an id that
-names the replica and is signed for the owner with the key of the replica, which only the proxies
-know. Any proxy finds such a response while its replica lives, without communication between
-proxies; the signature does not match another owner. The responses of other engines are known only
-to the proxy that saw them (``response_homes``). Decision 28 has the alternatives.
+vLLM takes a response's id from the request (``request_id``). So the proxy assigns an id that names
+the replica and is signed for the owner with the replica's key, which only the proxies know. Any
+proxy can find such a response while its replica lives, without communication between proxies, and
+the signature does not match for another owner. Other engines' responses are known only to the proxy
+that saw them (``response_homes``). Decision 28 discusses the alternatives.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _ID = re.compile(
 
 
 def make_id(target: Target, owner: str, nonce: int, *, is_background: bool) -> str:
-    """Create an id. ``nonce``: random, below 2 to the 64th."""
+    """Create an id. ``nonce``: a random number below 2 to the 64th."""
     rest = f"{nonce:016x}{'b' if is_background else 'f'}"
     return f"resp_{target.kernel_id}.{rest}.{_sign(target, rest, owner)}"
 
 
 def named_home(response_id: str, owner: str, table: IndexedTable) -> Home | None:
-    """The replica in an id; None if it names none or belongs to another owner. The tokens of a
-    background response are counted by each proxy that reports its end."""
+    """The replica in an id; None if it names none or belongs to another owner. A background
+    response's tokens are counted by each proxy that reports its end."""
     found = _ID.fullmatch(response_id)
     if (
         found is None
@@ -79,8 +79,8 @@ class StoredResponse:
         self._is_named = is_new and forward.path == RESPONSES
 
     def named(self, body: bytes, target: Target, randrange: Callable[[int], int]) -> bytes:
-        """``body`` with a last member ``request_id`` if the engine takes the id of the response
-        from it. It takes precedence over the client's."""
+        """``body`` with ``request_id`` added as the last member if the engine takes the response's
+        id from it. It takes precedence over the client's."""
         if not self._is_named or target.engine not in _NAMING_ENGINES or not target.key:
             return body
         name = make_id(target, self._owner, randrange(1 << 63), is_background=self._is_background)
@@ -98,8 +98,8 @@ class StoredResponse:
         *,
         is_stream: bool,
     ) -> Observer:
-        """A reader that remembers the replica by the id in its answer. ``home``: model and replica.
-        ``seen``: the observer that sees the answer first."""
+        """A reader that remembers the replica under the id in its answer. ``home``: model and
+        replica. ``seen``: the observer that sees the answer first."""
         owner = self._owner
         is_background = self._is_background
 

@@ -1,4 +1,5 @@
-"""End of an event stream that a replica broke off: the client's replacement for the rest. Pure."""
+"""End of an event stream that a replica has broken off: what the client gets instead of the rest.
+Pure."""
 
 from __future__ import annotations
 
@@ -7,9 +8,9 @@ from moorage.proxy.core.limits.limiter import Observer
 from moorage.proxy.core.retry import Failure
 
 TAIL_BYTES = 160
-"""The number of deciding bytes at the end of a stream: enough for the last event with its line
-ends, or for an error of an engine in its place."""
-# Marks of the last event of a complete stream, in OpenAI's and in Anthropic's format.
+"""The number of bytes at the end of a stream that are examined: enough for the last event with its
+newlines, or for an engine's error in its place."""
+# Marks of the last event in a complete stream, in OpenAI's and Anthropic's formats.
 _DONE = (b"data: [DONE]", b'"type":"message_stop"', b'"type": "message_stop"')
 
 
@@ -25,7 +26,7 @@ def closing_event(tail: bytes, failure: Failure, anthropic: bool = False) -> byt
     if is_event_end and any(done in tail for done in _DONE):
         return b""
 
-    # First end a partial event, which would otherwise swallow ours.
+    # First end a partial event, which would otherwise absorb ours.
     separator = b"" if is_event_end or not tail else b"\n\n"
     return separator + error_event(_error(failure, anthropic), anthropic)
 
@@ -36,8 +37,8 @@ def error_event(data: bytes, anthropic: bool) -> bytes:
 
 
 def as_event(observe: Observer | None) -> Observer:
-    """An observer that turns the body of a response into an event if a stream has already started.
-    ``observe``: the observer that sees the body first."""
+    """An observer that turns a response's body into an event, for a stream that has already
+    started. ``observe``: the observer that sees the body first."""
     prefix = b"data: "
 
     def wrap(piece: bytes) -> bytes:

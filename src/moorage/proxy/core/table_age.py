@@ -1,7 +1,7 @@
-"""Age of a part of the route table, routes or credentials: the time since a manager last confirmed
+"""Age of a part of the route table (routes or credentials): the time since a manager last confirmed
 it. Pure.
 
-A proxy without its manager does not learn which keys were revoked, so it accepts its known keys
+A proxy without its manager does not learn which keys were revoked, so it accepts the keys it knows
 only for a limited time.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 
 class TableAge:
-    """The age of a part. Times are monotonic seconds. ``max_age_s``: 0 for no limit. Initially, a
+    """The age of a part. Times are monotonic seconds. ``max_age_s``: 0 means no limit. Initially, a
     manager counts as connected."""
 
     def __init__(self, max_age_s: float) -> None:
@@ -33,5 +33,5 @@ class TableAge:
         return 0.0 if self._confirmed_at is None else now - self._confirmed_at
 
     def is_exceeded(self, now: float) -> bool:
-        """Whether it is too old to be used."""
+        """Whether the part is too old to be used."""
         return self._confirmed_at is not None and 0 < self._max_age_s <= now - self._confirmed_at

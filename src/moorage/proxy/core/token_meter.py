@@ -1,8 +1,8 @@
-"""Token meter: finds the used tokens of a request in the bytes of its answer. Pure.
+"""Token meter: finds the tokens used by a request in the bytes of its answer. Pure.
 
-Engines report them in an object ``usage`` near the end of an answer or of an event stream. Only
-that object is parsed. In a JSON string, every quotation mark is escaped, so no output of a model
-can look like it.
+Engines report them in an object ``usage`` near the end of an answer or event stream. Only that
+object is parsed. Quotation marks in a JSON string are escaped, so a model's output cannot imitate
+it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from moorage.proxy.core.content_coding import Unpacker
 from moorage.proxy.core.json_scan import scan
 from moorage.proxy.core.member_scan import IS_COMPILED, read_member
 
-# Bytes of a prompt for each token, about: an estimate that the answer corrects.
+# Approximate bytes of a prompt per token. The answer corrects this estimate.
 BYTES_PER_TOKEN: Final = 4
 _NAME: Final = b'"usage"'
 _BEGINS = re.compile(rb"\s*:\s*\{")
-# Objects of that name that are examined, last first, because usually the last is the right one.
+# Objects with that name that are examined, last first, because the last is usually the right one.
 _MOST: Final = 16
-# Its names in OpenAI's chat, responses and realtime sessions.
+# The object's names in OpenAI's chat, responses and realtime sessions.
 _DETAILS = ("prompt_tokens_details", "input_tokens_details", "input_token_details")
 COUNTS: Final = {
     name.encode(): name
@@ -34,19 +34,19 @@ COUNTS: Final = {
         *_DETAILS,
     )
 }
-# Objects examined in one piece of a session. An invalid object takes longer.
+# Objects examined in one piece of a session. Invalid objects take longer.
 _MOST_LOOKS: Final = 4096
 _LOOKS_OF_NONE: Final = 16
 _TAIL_BYTES: Final = 4096
 _TAIL_CHUNKS: Final = 8
-# Anthropic's streams report the tokens of the prompt in their first event.
+# Anthropic's streams report the prompt's tokens in their first event.
 _HEAD_BYTES: Final = 4096
 _LARGEST: Final = 1 << 40
 _NONE: Final[deque[bytes]] = deque()
 
 
 class Tokens:
-    """Used tokens. ``cached``: those of ``prompt`` that a cache had."""
+    """Used tokens. ``cached``: the part of ``prompt`` that was in a cache."""
 
     __slots__ = ("answer", "cached", "prompt")
 
@@ -78,7 +78,7 @@ class Tokens:
 
 
 class TokenMeter:
-    """The meter of one answer. Pass each chunk of its body to ``feed``, which returns it; this
+    """The meter for one answer. Pass each chunk of the body to ``feed``, which returns it; this
     costs less than a microsecond."""
 
     __slots__ = ("_chunks", "_events", "_first", "_head", "_is_stream")
@@ -87,7 +87,7 @@ class TokenMeter:
         self._is_stream = is_stream
         self._head = b""
         self._events = 0
-        # the last chunks; most answers have one
+        # the last chunks; most answers have only one
         self._first = b""
         self._chunks = _NONE
 
@@ -120,12 +120,13 @@ class TokenMeter:
 
     def estimate(self, prompt: int) -> Tokens:
         """The estimated tokens of an answer that reports none: one for each event of a stream, and
-        ``prompt``, the estimate of the request."""
+        ``prompt``, the request's estimate."""
         return self.read() or Tokens(prompt, max(0, self._events - 1))
 
 
 class PackedMeter:
-    """The meter of a compressed answer. An unreadable part counts by its size, like a prompt."""
+    """The meter for a compressed answer. An unreadable part is counted by its size, like a
+    prompt."""
 
     __slots__ = ("_meter", "_size", "_unpacker")
 
@@ -149,9 +150,9 @@ class PackedMeter:
 
 
 class SessionMeter:
-    """The meter of a WebSocket's messages, each of which may report its usage. They are read in
-    their frames as sent, so a report that is split by a frame's head is missed, and so are those in
-    a piece with an implausible number of reports."""
+    """The meter for a WebSocket's messages, each of which may report its usage. The frames are read
+    as sent, so the meter misses reports that are split by a frame's head, and reports in a piece
+    that contains implausibly many."""
 
     __slots__ = ("_rest", "_sum")
 
@@ -193,8 +194,8 @@ def _last_usage(data: bytes) -> Tokens | None:
 
 
 def _usage_at(data: bytes, at: int) -> tuple[Tokens, int] | None:
-    """The tokens in the object whose name ends at ``at``, and its end. None if there is no complete
-    object."""
+    """The tokens in the object whose name ends at ``at``, and the object's end. None if there is no
+    complete object."""
     if IS_COMPILED and (read := read_member(data, at, COUNTS)) is not None:
         return _tokens(read[0]), read[1]
     if (begins := _BEGINS.match(data, at)) is None:
@@ -202,7 +203,8 @@ def _usage_at(data: bytes, at: int) -> tuple[Tokens, int] | None:
 
     at = begins.end() - 1
     try:
-        # One byte per character, regardless of the encoding, because names and numbers are ASCII.
+        # Decode one byte per character, regardless of the encoding, because names and numbers are
+        # ASCII.
         stated, size = scan(data[at : at + _TAIL_BYTES].decode("latin-1"), 0)
     except (ValueError, StopIteration, RecursionError):
         return None
@@ -211,7 +213,7 @@ def _usage_at(data: bytes, at: int) -> tuple[Tokens, int] | None:
 
 
 def _tokens(usage: dict[str, object]) -> Tokens:
-    """The tokens in a report of OpenAI's chat and completions (``prompt_tokens``), or of its
+    """The tokens in a report from OpenAI's chat and completions (``prompt_tokens``), or from its
     responses and Anthropic's messages (``input_tokens``)."""
     prompt = _count(usage, "prompt_tokens") or _count(usage, "input_tokens")
     answer = _count(usage, "completion_tokens") or _count(usage, "output_tokens")

@@ -1,11 +1,11 @@
-"""Request flow with a trace: records what the flow decides, and when, as spans. Pure.
+"""Request flow with a trace: records the flow's decisions and their times as spans. Pure.
 
     request                 SERVER: from the head to the end of the response
     ├─ admission            until the request is read and admitted, or refused
     ├─ queue                while it is held for a replica; once for each time
     └─ replica              CLIENT: one for each attempt; the engine's spans are below it
 
-Tracing is not a wrapper around the flow: without a tracer, this class is not used at all.
+Tracing does not wrap the flow: without a tracer, this class is not used at all.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ _ONLY_PARENT: Final = frozenset({"traceparent"})
 
 
 class TracedFlow(RequestFlow):
-    """``replaced``: headers of the client, in lower
-    case, that replicas do not get."""
+    """``replaced``: the client's headers, in lower case, that replicas do not get."""
 
     __slots__ = (
         "_attempt_count",
@@ -65,7 +64,7 @@ class TracedFlow(RequestFlow):
 
     @property
     def trace(self) -> str:
-        """The id of the trace, for logs; "" if it is not recorded."""
+        """The trace's id, for logs; empty if it is not recorded."""
         context = self._context
         return context.trace if context is not None and context.is_sampled else ""
 
@@ -91,7 +90,7 @@ class TracedFlow(RequestFlow):
             parse_traceparent(fields.get("traceparent")) if self._tracer.accepts_parents else None
         )
         if parent is not None:
-            self.replaced = _ONLY_PARENT  # its tracestate belongs to the trace
+            self.replaced = _ONLY_PARENT  # the tracestate belongs to the trace
 
         self._begin(method, parent)
         return self._note(
@@ -157,7 +156,7 @@ class TracedFlow(RequestFlow):
         elif isinstance(command, Send):
             self._end_admission(now)
             self._end_hold(now, "")
-            self._end_attempt(now, "")  # the request was sent elsewhere
+            self._end_attempt(now, "")  # the request was sent to another replica
             self._name_next(command, context)
             target = command.target
             span_id = self._tracer.new_span_id()
@@ -284,7 +283,7 @@ class TracedFlow(RequestFlow):
 
 
 class _Attempt:
-    """One attempt at a replica that has not ended."""
+    """An attempt at a replica that has not ended yet."""
 
     __slots__ = ("attributes", "context", "first_byte_at", "start", "status")
 
@@ -297,12 +296,12 @@ class _Attempt:
 
 
 def replaced_headers(flow: RequestFlow) -> frozenset[str]:
-    """Headers of the client, in lower case, that the proxy replaces or drops for replicas."""
+    """The client's headers, in lower case, that the proxy replaces or drops for replicas."""
     return flow.replaced if isinstance(flow, TracedFlow) else frozenset()
 
 
 def begin_flow(router: RequestRouter, request_id: str, now: float) -> RequestFlow:
-    """The flow of a request, with a trace if the proxy has a tracer."""
+    """A request's flow, with a trace if the proxy has a tracer."""
     tracer = router.tracer
     if tracer is None:
         return RequestFlow(router, request_id, now)

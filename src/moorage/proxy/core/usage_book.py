@@ -1,5 +1,4 @@
-"""Usage book: requests and tokens since they were last taken, summed by key, model and replica.
-Pure."""
+"""Usage book: requests and tokens since the last take, summed by key, model and replica. Pure."""
 
 from __future__ import annotations
 
@@ -22,8 +21,8 @@ class Amounts:
 
 
 class Payer(NamedTuple):
-    """The payer, model and replica of usage. Without a key, the first three are "". ``session_id``:
-    "" if no replica had the request."""
+    """The payer, model and replica of usage. Without a key, the first three are empty.
+    ``session_id``: empty if no replica had the request."""
 
     project: str
     user: str
@@ -54,7 +53,7 @@ class UsageBook:
         return cast(dict[Payer, Amounts], taken)
 
     def put_back(self, taken: Mapping[Payer, Amounts]) -> None:
-        """Put back taken usage."""
+        """Put back usage that was taken."""
         for payer, amounts in taken.items():
             self._add(
                 payer,

@@ -1,4 +1,4 @@
-"""Waiting requests, which are held in order until a replica of their model is ready. Pure."""
+"""Waiting requests, held in order until a replica of their model is ready. Pure."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class WaitingRoom:
         return bool(self._places)
 
     def position(self, request: Held) -> int:
-        """The place of a held request in the queue of its model, from 1."""
+        """A held request's position in its model's queue, starting from 1."""
         return bisect_left(self._by_model[request.model], self._places[request]) + 1
 
     def counts(self) -> dict[str, int]:
@@ -66,11 +66,12 @@ class WaitingRoom:
         return {model: len(queue) for model, queue in self._by_model.items()}
 
     def of_model(self, model: str) -> list[Held]:
-        """The held requests of a model in their order."""
+        """A model's held requests in order."""
         return [request for _, _, request, _ in self._by_model.get(model, ())]
 
     def in_order(self) -> Iterator[Held]:
-        """All held requests, each model's in order. They may be removed during the iteration."""
+        """All held requests, in order for each model. Requests can be removed during the
+        iteration."""
         for queue in list(self._by_model.values()):
             for _, _, request, _ in list(queue):
                 yield request

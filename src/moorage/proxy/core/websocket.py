@@ -1,4 +1,4 @@
-"""Frames of a WebSocket (RFC 6455), as far as a relay needs them to close it properly. Pure."""
+"""WebSocket frames (RFC 6455), as far as a relay needs them to close a WebSocket properly. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum
 
 _CLOSE = 8
 _MASKED = 0x80
-# Bytes of an extended length, by the length in the second byte of a head.
+# Bytes of an extended length, by the length in a head's second byte.
 _EXTENDED = {126: 2, 127: 8}
 
 
@@ -18,14 +18,14 @@ class Farewell(Enum):
     KEY_REVOKED = 1008, "the API key was revoked"
 
     def frame(self) -> bytes:
-        """A frame of a server, which is unmasked."""
+        """A frame from a server, which is unmasked."""
         code, text = self.value
         return bytes([0x80 | _CLOSE, 2 + len(text)]) + code.to_bytes(2) + text.encode()
 
 
 class FrameTracker:
-    """A tracker of the ends of frames in one direction, which must see all sent data.
-    ``may_close``: between two frames, even of one message, but not after a close frame."""
+    """Tracks the ends of frames in one direction, for which it must see all sent data.
+    ``may_close``: true between two frames, even of one message, but not after a close frame."""
 
     __slots__ = ("_has_closed", "_head", "_left")
 

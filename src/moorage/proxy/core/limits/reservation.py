@@ -36,13 +36,13 @@ _BOUNDS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 
 
 class RequestLimiter:
-    """A ``Limiter`` that uses a ledger. ``limits_of``: the limits of a project. ``usage``: None if
-    nothing is metered. ``monotonic``: the clock; ``unix_now``: the wall clock, which decides when
-    budgets have room again; without it, they never do.
+    """A ``Limiter`` that uses a ledger. ``limits_of``: returns a project's limits. ``usage``: None
+    if nothing is metered. ``monotonic``: the clock. ``unix_now``: the wall clock, which decides
+    when budgets have room again; without it, they never do.
 
-    ``active``: requested subjects with limits; ``unmet``: those whose share was too small, both
-    since they were emptied. A request that needs no limit, no metering and no priority costs a few
-    comparisons.
+    ``active``: requested subjects with limits. ``unmet``: those whose share was too small. Both
+    cover the time since they were last emptied. A request that needs no limit, no metering and no
+    priority costs a few comparisons.
     """
 
     def __init__(
