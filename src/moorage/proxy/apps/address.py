@@ -1,6 +1,6 @@
-"""Addresses of apps: parses the app that a request is for, and its credentials. Pure.
+"""Addresses of apps: finds the app that a request is for, and its credentials. Pure.
 
-An app has the path ``/apps/SESSION/APP/…`` and, with a domain, the host name
+An app has the path ``/apps/SESSION/APP/…`` and, if a domain is set, the host name
 ``APP--SESSION.DOMAIN``. A TCP tunnel to it is at ``/tunnel/SESSION/APP``.
 """
 
@@ -19,7 +19,7 @@ TUNNEL = "/tunnel/"
 
 _BY_PATH = re.compile(r"/(apps|tunnel)/([^/?#]*)/?([^/?#]*)(/[^?#]*)?")
 _LABEL = re.compile(r"([a-z][a-z0-9-]*?)--([0-9a-f-]{36})")
-# API keys, join tokens and access tokens anywhere in a text.
+# Matches API keys, join tokens and access tokens anywhere in a text.
 _SECRET = re.compile(r"\bmg[a-z]?-[A-Za-z0-9_-]{20,}")
 
 
@@ -27,9 +27,9 @@ _SECRET = re.compile(r"\bmg[a-z]?-[A-Za-z0-9_-]{20,}")
 class AppAddress:
     """The app that a request is for.
 
-    ``path`` and ``query`` are unchanged from the client. ``subpath`` is the path within the app, ""
-    if the address ends without a slash after the app's name. ``session_id`` and ``app`` are "" if
-    they cannot be parsed.
+    ``path`` and ``query`` are unchanged from the client. ``subpath`` is the path within the app,
+    empty if the address ends without a slash after the app's name. ``session_id`` and ``app`` are
+    empty if they cannot be parsed.
     """
 
     session_id: str
@@ -47,8 +47,8 @@ class AppAddress:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Values of a request that may be access tokens or keys, by source. ``address`` contains none
-    of them."""
+    """A request's values that may be access tokens or keys, by source. ``address`` contains none of
+    them."""
 
     address: AppAddress
     from_query: tuple[str, ...]
@@ -59,7 +59,7 @@ class Credentials:
 def parse_address(host: str, target: str, domain: str) -> AppAddress | None:
     """Parse the address of an app; None if the request is not for an app.
 
-    ``target``: path and query as received. ``domain``: the setting ``proxy.apps_domain``, "" if
+    ``target``: path and query as received. ``domain``: the setting ``proxy.apps_domain``, empty if
     unset.
     """
     path, _, query = target.partition("?")
@@ -82,7 +82,7 @@ def parse_address(host: str, target: str, domain: str) -> AppAddress | None:
 
 
 def is_for_apps(host: str, target: str, domain: str) -> bool:
-    """Whether a request is for an app. The arguments are those of ``parse_address``."""
+    """Whether a request is for an app. The arguments are the same as for ``parse_address``."""
     if not domain:
         return target.startswith(("/apps/", TUNNEL))
     return parse_address(host, target, domain) is not None
@@ -123,18 +123,18 @@ def has_secret(text: str) -> bool:
 
 
 def client_scheme(own: str, forwarded: str, *, trusted: bool) -> str:
-    """The scheme that the client uses, http or https. ``own``: of this connection. ``forwarded``:
-    the value of X-Forwarded-Proto, which counts only if the peer is ``trusted``."""
+    """The scheme that the client uses, http or https. ``own``: this connection's scheme.
+    ``forwarded``: the value of X-Forwarded-Proto, which is used only if the peer is ``trusted``."""
     return forwarded if trusted and forwarded in ("http", "https") else own
 
 
 def local_path(path: str) -> str:
-    """``path`` as a path of the same host, because browsers treat ``//name`` and ``/\\name`` as
+    """``path`` as a path on the same host, because browsers treat ``//name`` and ``/\\name`` as
     another host."""
     return "/" + path.lstrip("/\\")
 
 
 def app_host(address: AppAddress, host: str, domain: str) -> str:
-    """The app's own host name, with the port of ``host``, the Host header of the request."""
+    """The app's own host name, with the port from ``host``, the request's Host header."""
     port = re.search(r":\d+$", host)
     return f"{address.app}--{address.session_id}.{domain}{port[0] if port else ''}"

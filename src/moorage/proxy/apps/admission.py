@@ -1,7 +1,7 @@
 """Admission of requests for apps, by access token or API key. Pure.
 
-The rule for all entrances (``common/model/session_access.py``) decides whether a key may open a
-session, with the facts about the session from the routes.
+The rule for all entry points (``common/model/session_access.py``) decides whether a key may open a
+session, based on the facts about the session in the routes.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def admit(
     """Check a request by its head: does the app exist, is it ready, and does a credential grant
     access to it?
 
-    The first credential that grants access counts, in the order query, header, cookie.
+    The first credential that grants access is used, in the order query, header, cookie.
     """
     address = credentials.address
     if not address.session_id or not address.app:
@@ -102,9 +102,9 @@ def admit(
 def is_still_granted(grant: AppGrant, table: IndexedTable) -> bool:
     """Return whether an open connection may continue under ``table``.
 
-    It is closed by the revocation of its credential or of the agent, by a change of its key's
-    rights, and, if the credential is an access token, by the end of the session. Later expiry does
-    not close it.
+    The connection is closed when its credential or the agent is revoked, when its key's rights
+    change, and, if the credential is an access token, when the session ends. Expiry of the
+    credential does not close it.
     """
     if grant.route.peer_id in table.revoked_agents:
         return False
@@ -126,8 +126,8 @@ def _candidates(credentials: Credentials) -> list[tuple[CredentialSource, str]]:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The result of checking a credential. ``expires_at``: 0 if unknown or never. ``verdict``: on a
-    valid key."""
+    """The result of checking a credential. ``expires_at``: 0 if unknown or never. ``verdict``: the
+    decision about a valid key."""
 
     granted: bool
     expires_at: int = 0
@@ -161,8 +161,8 @@ def _check(
 
 
 def may_open(key: KeyGrant, route: AppRoute | None) -> Verdict:
-    """Whether a key may open a port. None: the proxy does not know the port, which only callers who
-    see all sessions learn."""
+    """Whether a key may open a port. ``route``: None means that the proxy does not know the
+    port, which only callers who can see all sessions learn."""
     caller = _caller_of(key)
     if route is None:
         verdict = decide(caller, None, Action.PORTS)
@@ -173,8 +173,7 @@ def may_open(key: KeyGrant, route: AppRoute | None) -> Verdict:
 
 
 def _caller_of(key: KeyGrant) -> Caller:
-    """The caller of a key. The routes omit the user's name of a key that may open no port at
-    all."""
+    """A key's caller. The routes omit the user name for a key that may not open any port."""
     if key.admin:
         return Caller(Role.ADMIN, key.user, None)
     own = Role.MEMBER if key.user else Role.VIEWER
@@ -183,7 +182,7 @@ def _caller_of(key: KeyGrant) -> Caller:
 
 
 def _is_cross_origin(method: str, upgrade: bool, host: str, origin: str | None) -> bool:
-    """Return whether a page of another origin uses the browser's cookie. Safe methods are
+    """Return whether a page from another origin uses the browser's cookie. Safe methods are
     allowed."""
     if origin is None or (method in _SAFE_METHODS and not upgrade):
         return False

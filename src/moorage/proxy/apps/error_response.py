@@ -12,7 +12,7 @@ from moorage.proxy.apps.address import AppAddress, Credentials
 from moorage.proxy.core.error_response import INVALID, SERVER, UNAVAILABLE, ErrorResponse
 
 _RETRY_S = 2
-# Errors that a newer table of the manager may resolve.
+# Errors that a newer table from the manager may resolve.
 _UNKNOWN_YET = ("no_access_token", "app_not_found")
 _ROLE = "This key opens no apps: its role or its scopes do not allow it. Use the key of a member."
 _REFUSALS = {
@@ -127,7 +127,7 @@ def may_resolve(error: ErrorResponse, credentials: Credentials) -> bool:
     """Return whether a newer table may admit the request: a new access token, or a session that
     just started.
 
-    A cookie is never new: the proxy set it itself after it had accepted the token.
+    A cookie is never new, because the proxy itself sets it after accepting the token.
     """
     fresh = bool(credentials.from_query or credentials.from_header)
     return error.code == "app_not_ready" or (error.code in _UNKNOWN_YET and fresh)
@@ -148,7 +148,7 @@ def render(error: ErrorResponse, accept: str) -> tuple[bytes, str]:
 
 
 def without_challenge(error: ErrorResponse, accept: str) -> ErrorResponse:
-    """The error without WWW-Authenticate for browsers, which cannot answer a Bearer challenge."""
+    """The error without WWW-Authenticate, for browsers, which cannot answer a Bearer challenge."""
     if "text/html" not in accept.lower():
         return error
     kept: Mapping[str, str] = {k: v for k, v in error.headers.items() if k != "WWW-Authenticate"}

@@ -41,14 +41,14 @@ from moorage.proxy.core.routes import IndexedTable
 from moorage.proxy.dialout.connector import Connector, DialOutConnector
 
 log = structlog.get_logger("moorage.proxy.apps")
-# Programs close idle connections after 5 s or later. Close ours earlier.
+# Programs close idle connections after 5 s or later, so close ours earlier.
 _KEEPALIVE_S = 4.0
 _AUTO_HEADERS = frozenset({"User-Agent", "Accept", "Accept-Encoding", "Content-Type"})
 
 
 class AppHandler:
-    """The handler, as an async context manager. ``match`` recognizes requests for apps, ``handle``
-    serves them."""
+    """The handler, as an async context manager. ``match`` recognizes requests for apps, and
+    ``handle`` serves them."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class AppHandler:
                 keepalive_timeout=_KEEPALIVE_S,
                 socket_factory=keep_alive_socket,
             ),
-            # No total timeout, because only the user knows how long a program may take.
+            # No total timeout, because only the user knows how long a program can take.
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout_s),
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -93,8 +93,8 @@ class AppHandler:
             await self._session.close()
 
     def match(self, request: web.BaseRequest) -> AppAddress | None:
-        """Match a request; None for requests to models, which cost one comparison here without a
-        domain."""
+        """Match a request. Returns None for requests to models, which cost only one comparison here
+        if no domain is set."""
         if not self._domain and not request.path.startswith(("/apps/", TUNNEL)):
             return None
         return parse_address(request.host, request.raw_path, self._domain)
@@ -138,8 +138,8 @@ class AppHandler:
     async def _admit(
         self, request: web.BaseRequest, credentials: Credentials, upgrade: bool
     ) -> AppGrant | ErrorResponse:
-        """Admit a request, after waiting a moment for a table with a new access token or an app
-        that just started."""
+        """Admit a request, if necessary after a short wait for a table with a new access token or
+        with an app that has just started."""
 
         def check() -> AppGrant | ErrorResponse:
             if (table := self._router.table) is None:
@@ -170,9 +170,9 @@ class AppHandler:
     ) -> web.Response | None:
         """A redirect for browsers, or None.
 
-        To the app's own host name if there is a domain; to the address without its access token,
-        which becomes a cookie; or to the address with a slash at the end, which relative links
-        need.
+        It leads to the app's own host name if there is a domain, to the address without its access
+        token, which becomes a cookie, or to the address with a slash at the end, which relative
+        links need.
         """
         request = context.request
         if request.method not in ("GET", "HEAD"):
@@ -331,7 +331,7 @@ def _url(address: AppAddress, grant: AppGrant) -> URL:
 
 
 class _Body:
-    """The client's body on its way to an app. ``is_late``: it did not arrive in time."""
+    """The client's body on its way to an app. ``is_late``: the body did not arrive in time."""
 
     def __init__(self, context: RequestContext, limits: ConnectionLimits, clock: Clock) -> None:
         self._context = context
@@ -353,7 +353,7 @@ class _Body:
 async def _relay(
     request: web.BaseRequest, app_response: aiohttp.ClientResponse, response: web.StreamResponse
 ) -> web.StreamResponse:
-    """Copy the app's response, byte for byte. A client that reads slowly slows the app down."""
+    """Copy the app's response byte for byte. A client that reads slowly slows down the app."""
     await response.prepare(request)
     while True:
         try:
@@ -372,6 +372,6 @@ async def _relay(
 
 
 def _allow_pauses(request: web.BaseRequest) -> None:
-    """Allow pauses, because a user of a terminal or a notebook may read nothing for hours."""
+    """Allow pauses, because a terminal or a notebook may read nothing for hours."""
     if request.transport is not None:
         limit_unread(request.transport.get_extra_info("socket"), 0)

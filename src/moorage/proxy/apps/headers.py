@@ -12,7 +12,7 @@ from moorage.proxy.core import headers
 from moorage.proxy.core.headers import HeaderPairs
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-# Set while the session counts as idle and is about to end.
+# Set while the session is considered idle and is about to end.
 IDLE_ENDS_AT = "x-moorage-idle-ends-at"
 _FORWARDED = frozenset({"x-forwarded-for", "x-forwarded-proto"})
 
@@ -28,11 +28,10 @@ def to_app(
     upgrade: bool,
     forwarded: bool = False,
 ) -> list[tuple[str, str]]:
-    """The client's headers for the app: without hop-by-hop headers and without credentials of
-    Moorage.
+    """The client's headers for the app, without hop-by-hop headers and Moorage credentials.
 
     ``peer``: the client's IP address. ``upgrade``: the request asks for a WebSocket. ``forwarded``:
-    the peer is a trusted web server, whose X-Forwarded headers continue.
+    the peer is a trusted web server, whose X-Forwarded headers are extended.
     """
     pairs = list(client)
     dropped = headers.hop_by_hop_names(pairs) | {
@@ -54,7 +53,8 @@ def to_app(
             if not value:
                 continue
 
-        # Regardless of the name, because any header may contain a key, and a Referer a token.
+        # Regardless of the header's name, because any header may contain a key, and a Referer a
+        # token.
         if lower not in dropped and lower not in _FORWARDED and not has_secret(value):
             kept.append((name, value))
 
@@ -104,16 +104,16 @@ def to_client(
 
 
 def idle_warning(route: AppRoute) -> str:
-    """The time when its session ends as idle, and the criterion."""
+    """The time when its session will end as idle, and the criterion."""
     ends_at = datetime.fromtimestamp(route.idle_ends_at, UTC)
     return f"{ends_at:%Y-%m-%dT%H:%M:%SZ}; criterion={route.idle_criterion}"
 
 
 def confined_cookie(value: str, address: AppAddress) -> str | None:
-    """A Set-Cookie value of an app, confined to the app; None if the browser must not get it.
+    """An app's Set-Cookie value, confined to the app; None if the browser must not get it.
 
     Without Domain, browsers send the cookie only to this host. For apps by path, Path is always
-    within the app's prefix. Only the proxy sets access tokens; a cookie without a name could be
+    within the app's prefix. Only the proxy sets access tokens, and a cookie without a name could be
     mistaken for one.
     """
     first, *attributes = value.split(";")
@@ -126,7 +126,7 @@ def confined_cookie(value: str, address: AppAddress) -> str | None:
     for attribute in attributes:
         key, _, text = (part.strip() for part in attribute.partition("="))
         if key.lower() == "path":
-            path = text  # the last value counts
+            path = text  # the last value applies
         elif key.lower() != "domain":
             kept.append(attribute.strip())
 
@@ -155,8 +155,7 @@ def _prefixed(address: AppAddress, path: str) -> str:
 
 
 def without_access_token(cookies: str) -> str:
-    """The value of a Cookie header, without the proxy's cookie and without other credentials of
-    Moorage."""
+    """The value of a Cookie header, without the proxy's cookie and other Moorage credentials."""
     kept = [
         cookie
         for cookie in cookies.split(";")

@@ -1,4 +1,4 @@
-"""Request context: one request of a client on aiohttp, with its progress."""
+"""Request context: one client request on aiohttp, with its progress."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from moorage.proxy.core.stream_end import TAIL_BYTES
 
 
 class RequestContext:
-    """One request. ``status`` is the response's, 499 until there is one.
+    """One request. ``status`` is the response's status, 499 until there is one.
 
     ``started_at``: monotonic seconds. ``response_started``: the head was sent, so the proxy can no
     longer send an error response. ``open_stream``: an event stream that started before a replica
-    had the request. ``is_for_app``: it is for an app, not for a model. ``relayed``: the replica's
-    response, once it has started; ``tail``: the end of its sent part, None if no event can be added
-    to it.
+    had the request. ``is_for_app``: the request is for an app, not for a model. ``relayed``: the
+    replica's response, once it has started; ``tail``: the end of the part sent so far, None if no
+    event can be added to it.
     """
 
     __slots__ = (
@@ -54,39 +54,40 @@ class RequestContext:
         )
 
     def take_for_app(self) -> None:
-        """The request is for an app."""
+        """Record that the request is for an app."""
         self.is_for_app = True
 
     def answer(self, status: int) -> None:
-        """The proxy itself responds."""
+        """Record that the proxy itself responds."""
         self.status = status
 
     def start(self, status: int) -> None:
-        """The head of a response with this status is sent."""
+        """Record that the head of a response with this status was sent."""
         self.status = status
         self.response_started = True
 
     def start_stream(self, stream: web.StreamResponse) -> None:
-        """The event stream of the proxy has begun."""
+        """Record that the proxy's event stream has started."""
         self.open_stream = stream
         self.response_started = True
 
     def start_relay(self, response: web.StreamResponse, tail: bytes | None = None) -> None:
-        """The response of a replica begins. ``tail``: None if no event can be added to it."""
+        """Record that a replica's response has started. ``tail``: None if no event can be added to
+        it."""
         self.relayed = response
         self.tail = tail
 
     def relay(self, piece: bytes) -> None:
-        """This piece of the replica's response was sent."""
+        """Record that this piece of the replica's response was sent."""
         if self.tail is not None:
             self.tail = (self.tail + piece[-TAIL_BYTES:])[-TAIL_BYTES:]
 
     async def send_continue(self) -> None:
-        """Ask the client for the body, if it waits for 100 Continue."""
+        """Ask the client for the body if it is waiting for 100 Continue."""
         if self.expects_continue:
             self.expects_continue = False
             await self.request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            # aiohttp takes output_size > 0 as "the response has started".
+            # aiohttp interprets output_size > 0 as "the response has started".
             self.request.writer.output_size = 0
 
 
@@ -98,8 +99,7 @@ def abort_connection(request: web.BaseRequest, response: web.StreamResponse) -> 
         return
 
     if "Content-Length" not in response.headers and request.version < aiohttp.HttpVersion11:
-        # The end of the connection would mark the end of the body, so only a reset signals an
-        # error.
+        # An orderly close would mark the end of the body, so only a reset signals an error.
         reset(transport)
     else:
         transport.close()

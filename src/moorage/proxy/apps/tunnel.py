@@ -17,8 +17,8 @@ _MAX_MESSAGE_BYTES = 1024 * 1024
 async def tunnel(
     request: web.BaseRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> web.StreamResponse:
-    """Relay until both directions have ended. If one connection breaks, break the other one,
-    too."""
+    """Relay until both directions have ended. If one connection breaks, also break the other
+    one."""
     # No heartbeat, because a program that reads slowly also delays pongs, which is not an error.
     socket = web.WebSocketResponse(
         protocols=(TUNNEL_PROTOCOL,), max_msg_size=_MAX_MESSAGE_BYTES, compress=False, timeout=2.0
@@ -48,12 +48,12 @@ async def tunnel(
         if complete:
             writer.close()
         else:
-            # otherwise the app would mistake a truncated stream for a complete one
+            # otherwise, the app would mistake a truncated stream for a complete one
             reset(writer.transport)
 
 
 async def _up(socket: web.WebSocketResponse, writer: asyncio.StreamWriter) -> bool:
-    """Relay from client to app. Returns True if the client ended its direction properly."""
+    """Relay from the client to the app. Returns True if the client ended its direction properly."""
     try:
         async for message in socket:
             if message.type is WSMsgType.BINARY:
@@ -69,7 +69,7 @@ async def _up(socket: web.WebSocketResponse, writer: asyncio.StreamWriter) -> bo
 
 
 async def _down(reader: asyncio.StreamReader, socket: web.WebSocketResponse) -> bool:
-    """Relay from app to client. Returns True if the app ended its direction properly."""
+    """Relay from the app to the client. Returns True if the app ended its direction properly."""
     try:
         while chunk := await reader.read(_CHUNK_BYTES):
             await socket.send_bytes(chunk)

@@ -14,19 +14,19 @@ from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.proxy.core.limits.limiter import Observer
 
 _BUFFER_LIMIT = 256 * 1024
-# Bytes observed before others get their turn, because they may be full of tiny frames.
+# Bytes observed before other connections get their turn, because they may be full of tiny frames.
 _OBSERVED_BYTES = 32 * 1024
 
 Farewells = Callable[[bool], bytes]
-"""Returns the last bytes for a client, b"" if there are none. The argument says whether the relay
-was cancelled; if not, the app has disconnected."""
+"""Returns the last bytes for a client, b"" if there are none. The argument is whether the relay was
+cancelled; if not, the app has disconnected."""
 
 
 class _ReceiveBuffer:
-    """Receive buffer for one connection, in place of aiohttp's HTTP parser.
+    """A receive buffer for one connection, in place of aiohttp's HTTP parser.
 
-    It has the methods that aiohttp's protocols call on a parser or payload. Pauses the sender while
-    more than ``_BUFFER_LIMIT`` bytes are buffered.
+    It has the methods that aiohttp's protocols call on a parser or payload. It pauses the sender
+    while more than ``_BUFFER_LIMIT`` bytes are buffered.
     """
 
     def __init__(self, protocol: Any) -> None:
@@ -52,7 +52,8 @@ class _ReceiveBuffer:
         self.feed_eof()
 
     async def read(self) -> bytes:
-        """All buffered bytes, b"" at the end of the stream. Waits while there are none."""
+        """Return all buffered bytes, or b"" at the end of the stream. Waits while there are
+        none."""
         while not self._chunks and not self._ended:
             self._wakeup.clear()
             await self._wakeup.wait()
@@ -78,7 +79,7 @@ async def relay_upgrade(
     """Accept the client's upgrade with ``response``, and copy bytes until either side closes.
 
     ``app_response``: the app's response with status 101. ``observe`` sees the app's data.
-    ``farewell``: the last bytes for a client that is still connected.
+    ``farewell``: returns the last bytes for a client that is still connected.
     """
     connection = app_response.connection
     if connection is None or connection.protocol is None:
@@ -101,7 +102,7 @@ async def relay_upgrade(
     ]
     is_cancelled = True
     try:
-        # A direction that ends has sent everything that it read. The other direction has lost its
+        # A direction that has ended has sent everything it read. The other direction has lost its
         # receiver.
         await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
         is_cancelled = False

@@ -41,7 +41,7 @@ def accounting_parts(
     metering: bool,
     slot: WorkerSlot | None = None,
 ) -> AccountingParts:
-    """``limits_of``: the limits of a project."""
+    """``limits_of``: returns a project's limits."""
     memory = SharedMemory() if slot is None else SharedMemory(slot.limits_fd, slot.number)
     usage = UsageBook() if metering else None
     limiter = RequestLimiter(
@@ -62,8 +62,8 @@ def accounting_parts(
 
 
 class Accounting:
-    """Reports the load and the usage of a worker. An async context manager: on leaving, the last
-    usage is written to disk."""
+    """Reports a worker's load and usage. An async context manager: on exit, the last usage is
+    written to disk."""
 
     def __init__(
         self,

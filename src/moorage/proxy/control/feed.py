@@ -37,19 +37,19 @@ log = structlog.get_logger("moorage.proxy.control.feed")
 CHANNEL_OPTIONS = (
     ("grpc.keepalive_time_ms", 5_000),
     ("grpc.keepalive_timeout_ms", 4_000),
-    # a separate limit besides the one above; its default is a minute
+    # a separate limit in addition to the one above; its default is one minute
     ("grpc.http2.ping_timeout_ms", 4_000),
     ("grpc.keepalive_permit_without_calls", 0),
     ("grpc.max_receive_message_length", 64 * 1024 * 1024),
-    # Connection attempts are independent, because our backoff must not be combined with the
+    # Each connection attempt is independent, because our backoff must not be combined with the
     # library's.
     ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.min_reconnect_backoff_ms", 5_000),  # time limit of a connection attempt
+    ("grpc.min_reconnect_backoff_ms", 5_000),  # the time limit for a connection attempt
     ("grpc.enable_retries", 0),
 )
 _HELLO_S = 4.0
-# How soon refused reports are retried: first, by a restarted proxy whose former link may not have
-# ended yet; later, by a proxy whose id another process has.
+# How soon refused reports are retried: at first, for a restarted proxy whose former link may not
+# have ended yet; later, for a proxy whose id is in use by another process.
 REPORT_AGAIN_S = 1.0
 REFUSED_S = 5.0
 _EXPLANATIONS = {
@@ -64,7 +64,7 @@ class RouteFeedClient:
     context manager.
 
     While the manager is down, the last table stays in use. ``connected``: the open calls have
-    delivered both parts. ``saves``: this worker keeps the table on disk.
+    delivered both parts. ``saves``: this worker saves the table to disk.
     """
 
     def __init__(
@@ -83,10 +83,10 @@ class RouteFeedClient:
         self._reports = reports
         self._saves_table = saves
 
-        # The parts of the first table, until both have arrived.
+        # The parts of the first table, kept until both have arrived.
         self._routes: IndexedTable | None = None
         self._credentials: IndexedTable | None = None
-        self._managers_before: set[str] = set()  # managers of the previous release
+        self._managers_before: set[str] = set()  # for managers of the previous release
         self._dialer = dialer
         self._router = router
         self._saved_table = saved_table
@@ -94,8 +94,7 @@ class RouteFeedClient:
         self._clock = clock
         self._last_save_s = last_save_s
 
-        # Managers to switch to, as requested by the current one, and whether one of them has
-        # answered.
+        # Managers to switch to at the current one's request, and whether one of them has answered.
         self._wanted: asyncio.Queue[str] = asyncio.Queue()
         self._leaves_manager = False
         self._task: SupervisedTask | None = None
@@ -135,7 +134,7 @@ class RouteFeedClient:
         if self.connected:
             self._was_exceeded = False
             if self._unsaved is not None:
-                return  # the file is outdated
+                return  # the file on disk is outdated
 
             await asyncio.to_thread(self._saved_table.confirm, self._clock.now().timestamp())
         elif self._router.credentials.is_exceeded(now) and not self._was_exceeded:
@@ -178,7 +177,7 @@ class RouteFeedClient:
             await asyncio.sleep(self._dialer.redial.next_delay_s())
 
     async def _watch(self) -> None:
-        """Open the calls of one connection. Returns when one of them ends."""
+        """Open the calls of one connection. Returns when any of them ends."""
         self._routes = None
         self._credentials = None
         self._wanted = asyncio.Queue()
@@ -212,7 +211,7 @@ class RouteFeedClient:
                 raise errors[0]
 
     async def _report(self, stub: routes_pb2_grpc.RouteFeedStub) -> None:
-        """Report. Only reports are refused while another process has the id of this proxy; routes
+        """Send reports. While another process has this proxy's id, only reports are refused; routes
         still arrive."""
         refused_s = 0.0
         while True:
@@ -244,20 +243,20 @@ class RouteFeedClient:
             self._wanted.put_nowait(reply.manager)
 
     async def _leave(self) -> None:
-        """Return when another manager named by the current one answers. It is dialed next."""
+        """Return when another manager named by the current one answers. That one is dialed next."""
         while not await self._dialer.prefer(await self._wanted.get(), _HELLO_S):
             pass
         self._leaves_manager = True
 
     async def _watch_both(self, stub: routes_pb2_grpc.RouteFeedStub) -> None:
-        """Watch both parts. From a manager of the previous release, routes and credentials are one
+        """Watch both parts. A manager of the previous release sends routes and credentials as one
         table."""
         request = self._request()
         async for message in stub.Watch(request, metadata=self._dialer.metadata):
             self._set_connected(True)
             self._router.routes_age.connected()
             if not message.unchanged and not self._apply(routes_from_wire(message)):
-                # the next call names the newest generation, and the manager continues above it
+                # the next call reports the newest generation, and the manager continues above it
                 return
 
     async def _watch_routes(self, stub: routes_pb2_grpc.RouteFeedStub) -> None:
@@ -286,7 +285,7 @@ class RouteFeedClient:
         request = routes_pb2.WatchRequest(proxy_id=self._proxy_id, accepts_changes=True)
         async for message in stub.WatchCredentials(request, metadata=self._dialer.metadata):
             new = routes_from_wire(message)
-            # Changes arrive in order on one call, so they always fit.
+            # Changes arrive in order on one call, so they always apply.
             taken = newest_table(self._credentials, new)
             if isinstance(taken, StaleTable):
                 return
@@ -331,7 +330,7 @@ class RouteFeedClient:
         if not self._saves_table:
             return True
 
-        # Saved in the background: a slow disk must not delay the tables that follow.
+        # Save in the background, because a slow disk must not delay later tables.
         self._unsaved = outcome
         if self._save_task is None or self._save_task.done:
             self._save_task = SupervisedTask("proxy.save", self._save, finite=True)
@@ -339,8 +338,8 @@ class RouteFeedClient:
         return True
 
     async def _forget(self) -> None:
-        """Forget the table of a revoked proxy, so that neither it nor the next process here serves
-        by it."""
+        """Forget a revoked proxy's table, so that neither this process nor the next one serves by
+        it."""
         if self._router.table is None:
             return
 
@@ -391,7 +390,7 @@ class RouteFeedClient:
                 await self._closing.wait()
 
     def _log_disconnect(self, cause: str) -> None:
-        # Once per cause, because a manager that is down for a day would fill the log.
+        # Log each cause once, because a manager that is down for a day would fill the log.
         manager = self._dialer.target
         if cause != self._logged_causes.get(manager):
             self._logged_causes[manager] = cause
@@ -414,7 +413,7 @@ class RouteFeedClient:
 
 
 async def _outcome(call: Callable[[], Awaitable[None]]) -> grpc.aio.AioRpcError | None:
-    """The error that ended a call; None: the manager closed it."""
+    """The error that ended a call; None if the manager closed it."""
     try:
         await call()
     except grpc.aio.AioRpcError as error:

@@ -1,4 +1,4 @@
-"""Health and metrics of all workers of a proxy, gathered from each of them on one address."""
+"""Health and metrics of all workers of a proxy, gathered on one address."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from moorage.common.views.resources import Health
 
 TEXT = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
-# Gauges of age or completeness, of which the worst worker's value counts.
+# Gauges of age or completeness, for which the worst worker's value is used.
 _LEAST = frozenset(
     {"moorage_proxy_feed_connected", "moorage_proxy_table_generation", "process_start_time_seconds"}
 )
@@ -30,7 +30,7 @@ Labels = tuple[tuple[str, str], ...]
 
 def merged_metrics(texts: Iterable[str], departed: str = "") -> str:
     """Merge several expositions: counters, histograms and most gauges are added. ``departed`` is
-    from ended workers, of which only counters and histograms count."""
+    from workers that have ended; only their counters and histograms are included."""
     heads: dict[str, tuple[str, str]] = {}
     values: dict[str, dict[tuple[str, Labels], float]] = {}
     for text, is_live in (*((text, True) for text in texts), (departed, False)):
@@ -69,8 +69,9 @@ def _escaped(text: str) -> str:
 
 
 class GatheredHealth:
-    """The gathered health. ``workers``: the addresses of the workers' own health, by number.
-    ``wanted``: the intended number of workers. ``departed``: the counts of ended workers."""
+    """The gathered health. ``workers``: the addresses of the workers' own health checks, by number.
+    ``wanted``: the intended number of workers. ``departed``: the counts of workers that have
+    ended."""
 
     def __init__(self, workers: Callable[[], Mapping[int, tuple[str, int]]], wanted: int) -> None:
         self._workers = workers
@@ -115,7 +116,7 @@ class GatheredHealth:
         return web.Response(text=merged_metrics(answers.values(), self.departed), headers=TEXT)
 
     async def _ask(self, path: str) -> dict[int, str]:
-        """The answers of the workers that answer."""
+        """The answers from those workers that respond."""
         async with aiohttp.ClientSession(timeout=_TIMEOUT) as session:
 
             async def ask(host: str, port: int) -> str | None:

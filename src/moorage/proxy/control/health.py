@@ -17,8 +17,8 @@ from moorage.proxy.core.request_router import RequestRouter
 def health_app(
     router: RequestRouter, feed: RouteFeedClient, guard: HeadGuard, clock: Clock
 ) -> web.Application:
-    """``/livez`` (the process responds), ``/readyz`` (it has a route table, and which tasks fail)
-    and ``/metrics``."""
+    """``/livez`` (the process responds), ``/readyz`` (it has a route table, with a list of failing
+    tasks) and ``/metrics``."""
 
     async def livez(request: web.Request) -> web.Response:
         return _health(Health(status="ok"), 200)
@@ -37,7 +37,7 @@ def health_app(
             honoured = "no longer honoured" if stale else "still honoured"
             checks["credentials"] = f"{router.credentials.age_s(now):.0f} s old, {honoured}"
 
-        # The feed does not count, because without the manager, the proxy serves by its last table
+        # The feed is not included, because without the manager, the proxy serves by its last table
         # for a time.
         is_ready = table is not None and (stale is None or router.settings.auth == "none")
         found = supervisor.problems()

@@ -1,4 +1,4 @@
-"""Load of a proxy for the manager: which models are requested, and how busy their replicas are."""
+"""A proxy's load, for the manager: which models are requested, and how busy their replicas are."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from moorage.common.link.proxy_messages import LoadReport, ModelLoad, ReplicaLoa
 from moorage.proxy.core.limits.reservation import RequestLimiter
 from moorage.proxy.core.request_router import RequestRouter
 
-# Differences only in ``idle_s`` do not count as a change, because it always grows.
+# A difference only in ``idle_s`` is not a change, because that value always grows.
 _Seen = tuple[int, int, int, int | None, tuple[ReplicaLoad, ...]]
 
 
 class LoadMeter:
-    """The meter. ``name``: of this worker, unique among all workers of all proxies.
-    ``incarnation``: of this run."""
+    """The meter. ``name``: this worker's name, unique among all workers of all proxies.
+    ``incarnation``: identifies this run."""
 
     def __init__(
         self, router: RequestRouter, limiter: RequestLimiter, name: str, incarnation: str
@@ -58,10 +58,10 @@ class LoadMeter:
 
             route = table.model(name)
             if route is None and name not in held_or_busy(router):
-                del activity.models[name]  # its endpoint is gone
+                del activity.models[name]  # the endpoint is gone
                 busy, waiting, *_ = self._seen.pop(name, (0, 0))
                 if busy or waiting:
-                    # The manager keeps its last report, even for the next endpoint of this name.
+                    # The manager keeps the last report, even for the next endpoint with this name.
                     models.append(
                         ModelLoad(
                             name,
@@ -105,14 +105,14 @@ class LoadMeter:
         return self._report(table.generation, tuple(models), whole=whole)
 
     def _replicas(self, route: ModelRoute | None, now: float) -> tuple[ReplicaLoad, ...]:
-        """The replicas with requests, and those with information from recent requests."""
+        """The replicas that have requests, and those with information from recent ones."""
         found = []
         answering = self._router.answering
         for target in route.targets if route is not None else ():
             kernel_id = target.kernel_id
             since = answering.failing_since(kernel_id)
 
-            # At least a whole second, so that requests that started now are included.
+            # At least a whole second, so that requests that have just started are included.
             failing_s = 0.0 if since is None else max(1.0, float(round(now - since)))
             replica = ReplicaLoad(
                 target.session_id,

@@ -1,5 +1,5 @@
-"""Report stream: sends the load and the usage of this worker to the manager, and receives its
-shares of limits.
+"""Report stream: sends this worker's load and usage to the manager, and receives its shares of
+limits.
 
 One report is in flight at a time, and the next one follows its reply. The request loop never waits
 for reports.
@@ -33,21 +33,20 @@ from moorage.proxy.core.usage_book import UsageBook
 
 log = structlog.get_logger("moorage.proxy.control.feed")
 
-# Interval of checks for an urgent report, of reports of load, and the longest interval without a
-# report.
+# The interval of checks for an urgent report, the interval of load reports, and the longest
+# interval without a report.
 LOOK_S = 0.05
 LOAD_S = 1.0
 HEARTBEAT_S = 5.0
-# When a share is requested again, and how long it is used, which is shorter than the manager keeps
-# it.
+# When a share is requested again, and how long it is used. The manager keeps it longer.
 RENEW_S = 3.0
 USE_S = 8.0
-# How often usage is written to disk while a manager accepts it, and while none does.
+# How often usage is written to disk while a manager accepts it, and while no manager does.
 SPOOL_S = 2.0
 SPOOL_AWAY_S = 60.0
-# Usage that has waited this long for a manager is not included in its remaining budgets.
+# Usage that has waited this long for a manager is not included in the remaining budgets it reports.
 _LATE_S = 5.0
-# Batches in one report.
+# The most batches in one report.
 _BATCHES = 20
 
 
@@ -78,14 +77,14 @@ class ReportStream:
         self._sent: set[tuple[str, int]] = set()  # on the call that is open
         self._subjects: dict[
             str, tuple[LimitSubject, float]
-        ] = {}  # with the time of the last request for each
+        ] = {}  # with the time of the last request to each
         self._renew_at: dict[str, float] = {}
         self._usage_taken_ms = round(clock.now().timestamp() * 1000)
         self._spooled_at = clock.monotonic()
         self._is_open = False
         self._closed_at: float | None = None
         self._waiting: frozenset[str] = frozenset()
-        self._dialout = ""  # where dial-out agents reach this worker
+        self._dialout = ""  # the address where dial-out agents reach this worker
         self._unreached: tuple[str, ...] = ()
         self._reported_unreached: tuple[str, ...] = ()
         self._drained: frozenset[str] = frozenset()
@@ -93,11 +92,11 @@ class ReportStream:
         self._heartbeat_at = 0.0
 
     def publish_dialout(self, address: str) -> None:
-        """Agents that only dial out reach this worker there."""
+        """Set the address where agents that only dial out reach this worker."""
         self._dialout = address
 
     def tell_unreached(self, hosts: tuple[str, ...]) -> None:
-        """Report soon that these hosts of agents do not answer this worker."""
+        """Report soon that these agents' hosts do not answer this worker."""
         self._unreached = hosts
 
     async def run(self, call: Any, on_reply: Callable[[ProxyReply], None] = lambda _: None) -> None:
@@ -118,7 +117,7 @@ class ReportStream:
                 try:
                     await call.write(report_to_wire(report))
                     message = await call.read()
-                except asyncio.InvalidStateError:  # it has ended since the last reply
+                except asyncio.InvalidStateError:  # the call has ended since the last reply
                     message = grpc.aio.EOF
 
                 if message is grpc.aio.EOF:
@@ -192,8 +191,8 @@ class ReportStream:
         return self._load.read(now, whole=whole)
 
     def _read_needs(self, now: float) -> tuple[LimitNeed, ...]:
-        """The needs of subjects whose share is due: of a new subject, of one that ran short, and of
-        each periodically while it is in use."""
+        """The needs of subjects whose share is due: new subjects, subjects that ran short, and
+        periodically every subject in use."""
         limiter = self._limiter
         due = set(self._limiter.unmet)
         limiter.unmet.clear()
@@ -222,7 +221,7 @@ class ReportStream:
             await self.flush_usage()
 
     async def load_usage(self) -> None:
-        """Load the usage that earlier runs have left on disk."""
+        """Load the usage left on disk by earlier runs."""
         self._add(await asyncio.to_thread(self._spool.load))
 
     async def flush_usage(self) -> None:

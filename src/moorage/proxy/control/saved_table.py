@@ -1,5 +1,4 @@
-"""Saved route table: lets a proxy that starts while the manager is down serve by the last known
-table."""
+"""Saved route table, by which a proxy can serve if it starts while the manager is down."""
 
 from __future__ import annotations
 
@@ -32,18 +31,18 @@ T = TypeVar("T")
 
 
 class SavedTable:
-    """The table in one file, which is replaced atomically. It holds the replicas' keys, so only its
-    owner may read it."""
+    """The table in one file, which is replaced atomically. It contains the replicas' keys, so only
+    its owner can read it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        # A copy whose caller has given up continues in its thread.
+        # A save whose caller has given up continues in its thread.
         self._storing = threading.Lock()
         self._encoded: dict[str, tuple[ModelRoute, str]] = {}  # models as last stored
 
     def load(self) -> RouteTable | None:
-        """Load the saved table. None if there is none, or if it is unusable, which is logged with
-        the cause."""
+        """Load the saved table. Returns None if there is none, or if it is unusable, which is
+        logged with the cause."""
         try:
             return _decode(json.loads(self.path.read_bytes()))
         except FileNotFoundError:
@@ -58,28 +57,28 @@ class SavedTable:
 
     @property
     def confirmed_at(self) -> float:
-        """The time when the manager last confirmed the table, in seconds since the epoch; 0 if it
-        is absent."""
+        """The time when the manager last confirmed the table, in seconds since the epoch; 0 if
+        there is none."""
         try:
             return self.path.stat().st_mtime
         except OSError:
             return 0.0
 
     def confirm(self, unix_now: float) -> None:
-        """Record that the table is current now."""
+        """Record that the table is now current."""
         try:
             os.utime(self.path, (unix_now, unix_now))
         except OSError:
-            pass  # it is not saved yet, or cannot be, and its last time counts
+            pass  # the table is not saved yet, or cannot be, so its last time applies
 
     def store(self, table: RouteTable) -> None:
-        """Replace the file. Raises ``OSError`` and leaves the old file intact."""
+        """Replace the file. If this fails, raises ``OSError`` and leaves the old file intact."""
         with self._storing:
             self._store(table)
 
     def _store(self, table: RouteTable) -> None:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        temporary = self.path.with_suffix(f".{os.getpid()}.new")  # another worker may save it, too
+        temporary = self.path.with_suffix(f".{os.getpid()}.new")  # another worker may also save it
         temporary.unlink(missing_ok=True)
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(fd, "wb") as file:
@@ -89,12 +88,12 @@ class SavedTable:
         temporary.replace(self.path)
 
     def remove(self) -> None:
-        """Remove the table, which nobody may use any more. Raises ``OSError``."""
+        """Remove the table, which must not be used any more. Raises ``OSError``."""
         with self._storing:
             self.path.unlink(missing_ok=True)
 
     def _encode(self, table: RouteTable) -> str:
-        """Encode the table. Unchanged models are not encoded again, because they are by far the
+        """Encode the table. Unchanged models are not encoded again, because models are by far the
         largest part."""
         known = self._encoded
         self._encoded = {}
@@ -135,7 +134,7 @@ def _decode(document: dict[str, Any]) -> RouteTable:
         generation,
         tuple(_model(model) for model in models),
         keys=tuple(_key(key) for key in keys),
-        # Absent in files of older versions.
+        # Absent in files from older versions.
         apps=tuple(_made(AppRoute, app) for app in document.get("apps", ())),
         access_tokens=tuple(
             _made(AccessTokenGrant, token) for token in document.get("access_tokens", ())
@@ -173,7 +172,7 @@ def _limits(fields: dict[str, Any]) -> RequestLimits | None:
 
 
 def _made(kind: type[T], fields: dict[str, Any]) -> T:
-    """Build an object without fields that only a newer version knows. Lists become tuples."""
+    """Build an object, ignoring fields from a newer version. Lists become tuples."""
     known: dict[str, Any] = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
     return kind(
         **{

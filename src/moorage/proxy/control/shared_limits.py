@@ -1,8 +1,9 @@
 """Shared memory of the workers of a proxy, and its locks: the ledger of limits, the homes of
 responses, and the news of results.
 
-A lock is one byte of the memory's file, held with ``fcntl``, so that the system releases it when
-its holder dies. A worker holds a lock for some microseconds, so that waiting for it is negligible.
+A lock is one byte of the memory's file, held with ``fcntl``, so the operating system releases it
+when its holder dies. A worker holds a lock for a few microseconds, so waiting for one is
+negligible.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from moorage.proxy.core import result_news
 from moorage.proxy.core.limits.ledger import Ledger, Lock, cells_needed
 from moorage.proxy.core.response_homes import ResponseHomes, bytes_needed
 
-# Sets of the ledger, with room for 4,096 keys, projects and models with limits that are used in one
+# Sets of the ledger, with room for 4,096 limited keys, projects and models that are used in one
 # minute.
 SETS = 512
 _LEDGER_BYTES = 8 * cells_needed(SETS)
@@ -29,7 +30,7 @@ _BYTES = _HOMES_END + result_news.BYTES
 
 
 def create() -> int:
-    """Create memory; return its descriptor, which child processes may inherit."""
+    """Create memory and return its descriptor, which child processes may inherit."""
     fd = os.memfd_create("moorage-limits", 0)
     os.ftruncate(fd, _BYTES)
     return fd
@@ -37,7 +38,7 @@ def create() -> int:
 
 class SharedMemory:
     """The memory. ``fd``: from ``create``; it stays open, because closing it would release the
-    locks. None: this proxy has one process."""
+    locks. None means that this proxy has only one process."""
 
     def __init__(self, fd: int | None = None, worker: int = 0) -> None:
         if fd is not None and os.fstat(fd).st_size < _BYTES:
@@ -57,7 +58,7 @@ class SharedMemory:
 
 
 def _locks(fd: int, first: int) -> Lock:
-    """Locks of sets; ``first`` is the byte of the first set."""
+    """Locks for sets; ``first`` is the byte of the first set."""
 
     @contextmanager
     def locked(sets: Collection[int]) -> Iterator[None]:

@@ -1,5 +1,5 @@
-"""SSH at the proxy, on the link's side: checks logins with the manager, and runs the commands of
-channels through it."""
+"""SSH in the proxy, on the side of the link: checks logins with the manager, and runs the commands
+of channels through it."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from moorage.common.model.errors import ConfigError, Forbidden, MoorageError
 from moorage.proxy.control.feed import CHANNEL_OPTIONS
 
 _ANSWER_S = 10.0
-# Commands keep their first connection; after this time, other commands open a new one with the
+# Commands keep their first connection. After this time, new commands open another one, with the
 # current certificate.
 _CHANNEL_S = 600.0
-# How soon a manager is queried again about a login, and one that does not support the query.
+# How soon a manager is queried again about a login, and how soon if it does not support the query.
 _AGAIN_S = 1.0
 _OLDER_S = 60.0
-# Bytes of input in one message.
+# The most bytes of input in one message.
 PIECE_BYTES = 512 * 1024
 
 
@@ -37,8 +37,7 @@ class ManagerAway(MoorageError):
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """The data that the client has signed to log in, which managers verify. ``key``: the public
-    key."""
+    """The data signed by the client to log in, which managers verify. ``key``: the public key."""
 
     key: bytes
     signed: bytes
@@ -58,7 +57,7 @@ class Login:
 
 @dataclass(slots=True, eq=False)
 class _Shared:
-    """A connection to a manager. ``users``: its open calls."""
+    """A connection to a manager. ``users``: the number of its open calls."""
 
     channel: grpc.aio.Channel
     target: str
@@ -68,7 +67,7 @@ class _Shared:
 
 
 class SshAccess:
-    """Access to the manager. ``proxy_id``: the name of this proxy on its link."""
+    """Access to the manager. ``proxy_id``: this proxy's name on its link."""
 
     def __init__(self, dialer: Dialer, proxy_id: str, clock: Clock) -> None:
         self._dialer = dialer
@@ -90,7 +89,8 @@ class SshAccess:
         return str(key.private_key)
 
     async def log_in(self, login: Login) -> ssh_pb2.SshTarget:
-        """Check a login; return what it may reach, or why it is refused. Raises ``ManagerAway``."""
+        """Check a login, and return what it may reach or why it is refused. Raises
+        ``ManagerAway``."""
         async with self._stub() as stub:
             call = stub.LogIn(self._login(login), metadata=self._dialer.metadata, timeout=_ANSWER_S)
             target: ssh_pb2.SshTarget = await _answer(call)
@@ -137,8 +137,8 @@ class SshAccess:
     async def open(
         self, login: Login, spec: ExecSpec | None, session: str = ""
     ) -> AsyncIterator[LinkCommand]:
-        """Open a command in the session of the login, or the server of the files of ``session``.
-        Leaving the context ends it. Raises the refusal of the manager, and ``ManagerAway``."""
+        """Open a command in the login's session, or the file server of ``session``. Leaving the
+        context ends it. Raises the manager's refusal, and ``ManagerAway``."""
         async with self._stub() as stub:
             call = stub.Open(metadata=self._dialer.metadata)
             text = "" if spec is None else spec.model_dump_json(exclude_defaults=True)
@@ -195,7 +195,7 @@ class SshAccess:
             raise ManagerAway(error.message, next_step=error.next_step) from error
 
         await self._admit(channel)
-        old = self._shared  # another call may have connected in the meantime
+        old = self._shared  # another call may have connected by now
         self._shared = _Shared(channel, target, now)
 
         if old is not None:
@@ -233,12 +233,12 @@ class LinkCommand:
         await self._send(agent_pb2.ExecInput(size=agent_pb2.TerminalSize(rows=rows, cols=cols)))
 
     async def _send(self, message: agent_pb2.ExecInput) -> None:
-        with suppress(*BROKEN):  # read() reports the error
+        with suppress(*BROKEN):  # read() will report the error
             await self._call.write(ssh_pb2.SshInput(input=message))
 
     async def read(self) -> tuple[Channel, bytes] | None:
-        """Return the next piece of output; None at the end. Raises ``ManagerAway`` when the link is
-        lost."""
+        """Return the next piece of output, or None at the end. Raises ``ManagerAway`` if the link
+        is lost."""
         while self.end is None:
             message = await _answer(self._call.read())
             if message is grpc.aio.EOF:

@@ -1,7 +1,7 @@
 """Table watch: lets a request wait for a newer route table that may admit it.
 
-A proxy receives a change a moment after the manager has made it. By then, a user may already know
-that a model is ready, or may immediately use a new access token.
+A proxy receives a change a moment after the manager has made it. Before that, a user may already
+know that a model is ready, or may already use a new access token.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ class TableWatch:
 
     def notify(self) -> None:
         """Wake all waiters for a new table."""
-        # A new event instead of set() and clear(): every waiter of the old one wakes exactly once.
+        # Create a new event instead of calling set() and clear(), so that every waiter on the old
+        # one wakes exactly once.
         changed = self._changed
         self._changed = asyncio.Event()
         changed.set()

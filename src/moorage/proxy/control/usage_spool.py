@@ -24,9 +24,10 @@ _BATCH = 1000
 
 class UsageSpool:
     """A spool with one file per batch in a directory that the workers of a proxy share. The methods
-    block: call them in a thread, one at a time.
+    block, so call them in a thread, one at a time.
 
-    ``epoch``: of this run of this worker. ``dropped``: records for which there was no space.
+    ``epoch``: identifies this run of this worker. ``dropped``: the number of records for which
+    there was no space.
     """
 
     def __init__(self, directory: Path, epoch: str, max_bytes: int = MAX_BYTES) -> None:
@@ -39,7 +40,7 @@ class UsageSpool:
 
     def load(self) -> list[UsageBatch]:
         """Load the unacknowledged usage of earlier runs of all workers. Another worker may also
-        send it, but it counts once. It is in the order of each epoch, which the manager relies
+        send it, but it is counted once. It is in order within each epoch, which the manager relies
         on."""
         found = []
         paths = self._directory.glob("*.json")
@@ -62,7 +63,7 @@ class UsageSpool:
     def store(
         self, amounts: Mapping[Payer, Amounts], began_ms: int, ended_ms: int
     ) -> list[UsageBatch]:
-        """Store the usage of an interval as new batches. Raises ``OSError``; then none of it is
+        """Store an interval's usage as new batches. If this raises ``OSError``, none of it is
         stored."""
         payers = list(amounts.items())
         batches = []

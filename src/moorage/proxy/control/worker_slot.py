@@ -1,5 +1,4 @@
-"""Slot of a proxy worker: the descriptors that it inherits from its parent, and messages to the
-parent."""
+"""Slot of a proxy worker: the descriptors inherited from its parent, and messages to the parent."""
 
 from __future__ import annotations
 
@@ -9,14 +8,14 @@ import socket
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
-# Not a setting, because settings have names that start with MOORAGE_.
+# This is not a setting, because the names of settings start with MOORAGE_.
 VARIABLE = "_MOORAGE_PROXY_WORKER"
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerSlot:
-    """A slot. ``number``: of this worker, unique among running ones. Descriptors: of its listening
-    socket, of the memory of the shared ledger, and of the socket to its parent."""
+    """A slot. ``number``: this worker's number, unique among running workers. The descriptors are
+    those of its listening socket, the shared ledger's memory, and the socket to its parent."""
 
     number: int
     listen_fd: int
@@ -44,6 +43,6 @@ class WorkerSlot:
 
 
 def slot_of(environment: Mapping[str, str]) -> WorkerSlot | None:
-    """The slot of this process; None if it is not a worker."""
+    """This process's slot; None if it is not a worker."""
     given = environment.get(VARIABLE)
     return WorkerSlot(**json.loads(given)) if given else None

@@ -1,6 +1,6 @@
 """Metrics of the proxy, in a separate registry.
 
-Labels hold model names of the route table, never user input.
+Labels contain model names from the route table, never user input.
 """
 
 from __future__ import annotations

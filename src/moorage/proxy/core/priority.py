@@ -20,10 +20,11 @@ def priority_of(key: KeyGrant | None) -> int:
 
 
 def with_priority(body: bytes, priority: int) -> bytes:
-    """``body``, a JSON object with at least one member, with a last member ``priority`` for vLLM.
+    """Return ``body``, a JSON object with at least one member, with ``priority`` for vLLM added as
+    the last one.
 
-    The other bytes stay unchanged. If the client has sent its own ``priority``, the object has two:
-    the last one counts for vLLM, as for every reader based on Python's json.
+    The other bytes stay unchanged. If the client has sent its own ``priority``, the object then has
+    two. vLLM uses the last one, like every reader based on Python's json.
     """
     end = body.rindex(b"}")
     return b'%b,"priority":%d%b' % (body[:end], DEFAULT - priority, body[end:])

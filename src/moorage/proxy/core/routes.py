@@ -39,10 +39,10 @@ class AdapterRoute(ModelRoute):
 
 class IndexedTable:
     """One generation of the route table, indexed by model name, key digest, kernel, session and
-    app, and project. ``kernels``: their models. ``adapters``: models derived from those of the
-    table. ``version``: a new object after each change, even within a generation.
+    app, and project. ``kernels``: each kernel's model. ``adapters``: models derived from those in
+    the table. ``version``: a new object after each change, even within a generation.
 
-    ``revoked_agents``: peer ids. Replicas at these agents are left out even if routes contain them,
+    ``revoked_agents``: peer ids. Replicas on these agents are left out even if routes contain them,
     because routes and credentials arrive separately.
     """
 
@@ -181,8 +181,8 @@ def _adapter(route: ModelRoute, name: str) -> AdapterRoute:
 
 
 def newest_table(held: IndexedTable | None, new: RouteTable) -> IndexedTable | StaleTable:
-    """The table to use from now on, or ``StaleTable`` if ``new`` is older than ``held``, or changes
-    another table. Changes are applied to ``held`` itself.
+    """The table to use from now on, or ``StaleTable`` if ``new`` is older than ``held`` or contains
+    changes to another table. Changes are applied to ``held`` itself.
 
     The same generation is accepted, because the manager sends the current table again after a
     reconnect.

@@ -60,10 +60,10 @@ def _sign(target: Target, rest: str, owner: str) -> str:
 
 
 class StoredResponse:
-    """The relation of one request to a stored response: it creates one, or refers to one.
+    """A request's relation to a stored response, which it creates or refers to.
 
-    ``repeats``: the answer repeats tokens that were already counted. ``reads_id``: the answer has
-    an id to remember.
+    ``repeats``: the answer repeats tokens that have already been counted. ``reads_id``: the answer
+    contains an id to remember.
     """
 
     __slots__ = ("_is_background", "_is_named", "_owner", "reads_id", "repeats")

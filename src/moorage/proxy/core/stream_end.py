@@ -18,8 +18,8 @@ def closing_event(tail: bytes, failure: Failure, anthropic: bool = False) -> byt
     """The bytes that end the stream, without [DONE]; b"" if the client has already received
     everything.
 
-    The stream is then complete for HTTP. The client may reuse the connection, so closing it would
-    break its next request.
+    After them, the HTTP response is complete. The client may reuse the connection, so closing it
+    would break its next request.
     """
     tail = tail[-TAIL_BYTES:]
     is_event_end = tail.endswith((b"\n\n", b"\r\n\r\n", b"\r\r"))

@@ -19,7 +19,8 @@ class Held(Protocol):
 class WaitingRoom:
     """Held requests by model, ordered by priority and then by age.
 
-    It has room for ``max_requests`` with ``max_bytes`` in their bodies, for all models together.
+    For all models together, it has room for ``max_requests`` requests with ``max_bytes`` in their
+    bodies.
     """
 
     def __init__(self, max_requests: int, max_bytes: int) -> None:
