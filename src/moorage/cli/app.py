@@ -27,11 +27,11 @@ _MODULES: dict[str, tuple[str, ...]] = {}
 
 
 def add_commands(commands: Mapping[str, tuple[str, ...]]) -> None:
-    """Add commands and groups to the root: for each, its line in ``moorage --help`` and the modules
+    """Add commands and groups to the root, each with its line in ``moorage --help`` and the modules
     that register it.
 
-    A command's modules are imported when it runs, because one command needs a fraction of all
-    imports.
+    A command's modules are imported only when it runs, because a single command needs a fraction of
+    all imports.
     """
     for name, (help, *modules) in commands.items():
         _MODULES[name] = tuple(modules)
@@ -39,7 +39,7 @@ def add_commands(commands: Mapping[str, tuple[str, ...]]) -> None:
 
 
 class _Stub(TyperCommand):
-    """A command that has only its line in ``moorage --help`` so far."""
+    """A command of which only the line in ``moorage --help`` exists so far."""
 
 
 class _RootGroup(Suggesting, ErrorReportingGroup):
@@ -60,8 +60,7 @@ class _RootGroup(Suggesting, ErrorReportingGroup):
         return super().get_command(ctx, cmd_name)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
-        """Completes names from their lines in ``moorage --help``, without importing the
-        commands."""
+        """Complete names from their lines in ``moorage --help``, without importing the commands."""
         imported = self.commands
         stubs = {name: _Stub(name, help=line) for name, line in _HELP.items()}
         self.commands = {**stubs, **imported}
@@ -81,7 +80,8 @@ class VerbGroup(Suggesting, QuickParameters, TyperGroup):
 
 
 class NounGroup(VerbGroup):
-    """Commands about one kind of object. ``ls`` and ``rm`` stand for ``list`` and ``delete``."""
+    """Commands about one kind of object. ``ls`` and ``rm`` are aliases of ``list`` and
+    ``delete``."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         return super().get_command(ctx, _ALIASES.get(cmd_name, cmd_name))
@@ -102,7 +102,7 @@ app = typer.Typer(
 
 
 def full_root() -> Any:
-    """The root command with every added command, for code that describes them all. Looking them up
+    """The root command with all added commands, for code that describes them all. Looking them up
     one by one would rebuild all earlier commands each time."""
     for modules in _MODULES.values():
         for module in modules:
@@ -118,7 +118,7 @@ def noun(name: str, help: str) -> typer.Typer:
 
 
 def list_command(group: typer.Typer) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Register a function as the ``list`` command of a noun, which also runs when the noun stands
+    """Register a function as a noun's ``list`` command, which also runs when the noun is given
     alone."""
 
     def register(function: Callable[..., None]) -> Callable[..., None]:

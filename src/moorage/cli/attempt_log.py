@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 class AttemptLog:
-    """The log of one attempt, copied to ``sink``. ``shown``: something was copied. If an outage
-    cuts ``copy`` off, ``finish`` reads the rest."""
+    """The log of one attempt, copied to ``sink``. ``shown``: some output was copied. If an outage
+    interrupts ``copy``, ``finish`` reads the rest."""
 
     def __init__(
         self, cli: Cli, client: Client, view: SessionView, sink: LogWriter, *, attempt: int
@@ -52,7 +52,7 @@ class AttemptLog:
             self._cli.note(f"moorage: the log was cut off ({self._cut_off}); waiting for the end")
 
     async def finish(self) -> None:
-        """Copy the rest of a log that was cut off. Call it once the attempt has ended."""
+        """Copy the rest of a log that was cut off. Call this once the attempt has ended."""
         if self._cluster is not None:
             if self._cluster.is_cut_off:
                 await self._cluster.copy()

@@ -26,14 +26,14 @@ _ROWS = {
     "e2el": "end-to-end latency",
 }
 _COLUMNS = ("MILLISECONDS", "MEAN", "P50", "P90", "P99", "MAX")
-# Between two lines of progress where there is no terminal.
+# Time between two progress lines if there is no terminal.
 _LINE_EVERY_S = 5.0
 # A load generator this late distorts its own measurement.
 _LATE_MS = 20.0
 
 
 class BenchProgress:
-    """Progress of a benchmark: a bar on a terminal, a line now and then elsewhere."""
+    """Progress of a benchmark: a bar on a terminal, otherwise an occasional line."""
 
     def __init__(self, err: Console, model: str, load: Load) -> None:
         self._err = err
@@ -139,11 +139,11 @@ def check_plot(path: Path | None) -> None:
 
 
 def save_plot(measured: list[Measured], summary: Summary, path: Path, model: str) -> None:
-    """Save distributions of the times, each request by its due time, and the throughput."""
+    """Plot the distributions of the times, each request by its due time, and the throughput."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    # A fixed salt and no date: the same results give the same file.
+    # With a fixed salt and no date, the same results produce the same file.
     with rc_context({"svg.hashsalt": "moorage"}):
         figure = Figure(figsize=(11, 7), layout="constrained")
         (shares, requests), (gaps, tokens) = figure.subplots(2, 2)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class PrefixedLines:
-    """Lines of a log, each with ``prefix`` in front. Input may be cut anywhere; output is whole
+    """A log's lines, each with a ``prefix``. Input may be split anywhere; output consists of whole
     lines."""
 
     def __init__(self, prefix: str) -> None:
@@ -24,7 +24,7 @@ class PrefixedLines:
         self._rest = b""
 
     def feed(self, piece: bytes, *, final: bool = False) -> bytes:
-        """Return the lines that are complete now. ``final``: no more input follows."""
+        """Return the lines that are now complete. ``final``: no more input follows."""
         *lines, self._rest = (self._rest + piece).split(b"\n")
         if final and self._rest:
             lines = [*lines, self._rest]
@@ -42,9 +42,9 @@ def kernels_of(view: SessionView, attempt: int) -> list[str]:
 
 
 class ClusterLog:
-    """The logs of all kernels of an attempt, copied to ``sink``; concurrently with ``follow``.
+    """The logs of all kernels of an attempt, copied to ``sink``, concurrently with ``follow``.
 
-    ``options``: further arguments of ``Client.logs``. ``shown``: something was copied.
+    ``options``: additional arguments for ``Client.logs``. ``shown``: some output was copied.
     ``is_cut_off``: a log could not be read to its end; another ``copy`` continues there.
     """
 
@@ -85,7 +85,7 @@ class ClusterLog:
                 await self._copy(name)
             return
 
-        # Here and not above: the help of a command needs no tasks.
+        # Imported here because a command's help needs no tasks.
         from moorage.common.aio.tasks import cancel_and_wait, spawn
 
         tasks = [spawn(f"log.{name}", self._copy(name)) for name in self._left]

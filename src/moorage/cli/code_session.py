@@ -1,4 +1,4 @@
-"""Code that runs in a session: given on the command line, or typed at a prompt."""
+"""Code that runs in a session, given on the command line or typed at a prompt."""
 
 from __future__ import annotations
 
@@ -39,8 +39,7 @@ def run_code(cli: Cli, name: str, code: str, options: dict[str, Any]) -> None:
 
 
 def converse(cli: Cli, name: str, options: dict[str, Any]) -> None:
-    """Run typed code until the end of the input. Ctrl-C interrupts the code, not the
-    conversation."""
+    """Run typed code until the input ends. Ctrl-C interrupts the code, not the conversation."""
     is_python = options.get("language", "python").startswith("python")
     cli.note(f"Code runs in {printable(name, one_line=True)}. Ctrl-D leaves; its definitions stay.")
 
@@ -69,7 +68,7 @@ def _read(is_python: bool) -> str:
             if codeop.compile_command("\n".join(lines)) is not None:
                 break
         except (SyntaxError, ValueError, OverflowError):
-            break  # the code kernel reports the error
+            break  # the code kernel will report the error
 
         lines.append(input("... "))
 
@@ -97,7 +96,7 @@ def _run(cli: Cli, name: str, code: str, options: dict[str, Any]) -> Execution:
 
 
 def _ask(prompt: str, password: bool) -> str:
-    """Answer from the terminal, or from standard input."""
+    """Read an answer from the terminal or from standard input."""
     if sys.stdin.isatty():
         return getpass.getpass(prompt) if password else input(prompt)
     return sys.stdin.readline().rstrip("\n")

@@ -28,8 +28,8 @@ class CodingModel:
 
 @dataclass(frozen=True, slots=True)
 class CodingLaunch:
-    """How to start an agent. ``environment``: changes to the caller's; None removes a variable.
-    ``options`` precede the user's arguments."""
+    """How to start an agent. ``environment``: changes to the caller's environment; None removes a
+    variable. ``options`` precede the user's arguments."""
 
     environment: Mapping[str, str | None]
     options: Sequence[str] = ()
@@ -45,7 +45,7 @@ class CodingAgent:
     launch: Callable[[CodingModel], CodingLaunch]
 
     def script(self, launch: CodingLaunch) -> str:
-        """Commands for a POSIX shell that make the program use the model."""
+        """POSIX shell commands that make the program use the model."""
         lines = [
             f"unset {name}" if value is None else f"export {name}={shlex.quote(value)}"
             for name, value in launch.environment.items()
@@ -118,7 +118,8 @@ def _codex(target: CodingModel) -> CodingLaunch:
 
 
 def _toml(value: str | int | bool) -> str:
-    """A TOML string: JSON, except for DEL and characters beyond the first plane."""
+    """A TOML string, which is the same as in JSON except for DEL and characters beyond the first
+    plane."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

@@ -1,4 +1,4 @@
-"""Context of one command: the shared options, the connection to the manager, and the two
+"""The context of a command: the shared options, the connection to the manager, and the two
 consoles."""
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Output(StrEnum):
     YAML = "yaml"
 
 
-# The client itself waits longer for a slow manager.
+# The client itself waits longer than this for a slow manager.
 _PLAIN_READ_S = 5.0
 SHARED: dict[str, Any] = {
     "url": Annotated[
@@ -83,10 +83,10 @@ SHARED: dict[str, Any] = {
 
 
 class Cli:
-    """One invocation of the command line. ``given`` holds the shared options that were set.
+    """One invocation of the command line. ``given`` contains the shared options that were set.
 
-    ``subcommand``: the command that follows, for the callback of a group; None when the group
-    stands alone.
+    ``subcommand``: the command that follows, for a group's callback; None if the group is given
+    alone.
     """
 
     def __init__(
@@ -122,12 +122,13 @@ class Cli:
         return find_connection(os.environ, **options)
 
     def shared(self, name: str) -> str | None:
-        """The given value of a shared option."""
+        """A shared option's value, if it was given."""
         value = self._given.get(name)
         return None if value is None else str(value)
 
     def connection_flags(self) -> list[str]:
-        """The given shared options of the connection, for another process of the command line."""
+        """The shared connection options that were given, for another process of the command
+        line."""
         names = ("url", "key_file", "openai_url", "ca_file")
         given = [(name, self._given[name]) for name in names if self._given.get(name)]
         return [
@@ -135,7 +136,7 @@ class Cli:
         ]
 
     def run(self, work: Callable[[Client], Awaitable[T]]) -> T:
-        """Run ``work`` to its end with a connected client."""
+        """Run ``work`` to completion with a connected client."""
         # Imported here because imports take most of a command's time.
         import asyncio
 
@@ -159,8 +160,8 @@ class Cli:
         return asyncio.run(main())
 
     def read_lists(self, *lists: tuple[str, Mapping[str, str | None]]) -> list[Any]:
-        """The items of lists of the REST API, with their fields as attributes, read quickly and
-        without validation. Raises ``plain_reads.FAILURES``, even where the client of the SDK may
+        """The items of REST API lists, with their fields as attributes, read quickly and without
+        validation. Raises ``plain_reads.FAILURES``, even in cases in which the SDK's client may
         succeed."""
         from moorage.cli.plain_reads import read_lists
 
@@ -187,12 +188,12 @@ class Cli:
         self.note(printable(f"moorage: warning: {warning}", one_line=True))
 
     def note(self, line: str) -> None:
-        """Print one line on stderr, for progress and notes but never for results."""
+        """Print one line on stderr, for progress and notes, never for results."""
         self.err.print(printable(line), soft_wrap=True)
 
 
 def command(app: typer.Typer, name: str | None = None, **settings: Any) -> Callable[..., Any]:
-    """Register ``function(cli, ...)`` as a command that also takes the shared options."""
+    """Register ``function(cli, ...)`` as a command that also accepts the shared options."""
 
     def register(
         function: Callable[Concatenate[Cli, P], None],
@@ -226,7 +227,7 @@ def with_shared_options(function: Callable[Concatenate[Cli, P], None]) -> Callab
     """``function`` with a signature for typer: its own parameters without ``cli``, and the shared
     options.
 
-    Shared options may stand before or after the command; the later one wins.
+    Shared options can be given before or after the command; the later one wins.
     """
     hints = get_type_hints(function, include_extras=True)
     own = [
@@ -267,7 +268,7 @@ def _in_terms_of(ctx: typer.Context, error: Exception) -> Exception:
             option_errors.name_the_option(error, options)
         return error
 
-    from pydantic import ValidationError  # most commands do not need it
+    from pydantic import ValidationError  # most commands do not need this import
 
     if not isinstance(error, ValidationError):
         return error
@@ -287,7 +288,7 @@ def _console(stream: Any, plain: bool | None) -> Console:
 
 
 def _plain(value: Any) -> Any:
-    """``value`` for JSON: views become dicts, also within lists and dicts."""
+    """``value`` for JSON. Views become dicts, also within lists and dicts."""
     if isinstance(value, dict):
         return {name: _plain(inner) for name, inner in value.items()}
     if isinstance(value, list):

@@ -1,5 +1,5 @@
-"""Setup of vLLM while a model is served, if no node has it. The user is asked once; then a session
-installs it on a node, or it runs as a container."""
+"""Setup of vLLM when a model is to be served and no node has it. After asking the user once, a
+session installs it on a node, or it runs as a container."""
 
 from __future__ import annotations
 
@@ -35,15 +35,16 @@ _SEEN_S = 120.0
 
 
 class Nodes(NamedTuple):
-    """A node where the engine can be installed and a node that can run its container, if any."""
+    """A node on which the engine can be installed, and a node that can run its container, if there
+    are any."""
 
     install: AgentView | None = None
     container: AgentView | None = None
 
 
 def choose_nodes(spec: EndpointSpec, agents: Sequence[AgentView]) -> Nodes:
-    """The nodes to offer: of each kind, the node with the most GPUs, then the most memory. Both are
-    None if there is nothing to choose, or no node can run ``spec``."""
+    """The nodes to offer: of each kind, the one with the most GPUs, then the most memory. Both are
+    None if there is nothing to choose or no node can run ``spec``."""
     if (
         spec.engine != _ENGINE
         or traits_of(spec.runtime).images
@@ -74,8 +75,8 @@ def _gpus(agent: AgentView) -> int:
 
 
 def installation(agent: AgentView, runtime: str) -> SessionSpec:
-    """The session that installs the engine. A node has one at a time, because names of live
-    sessions are unique."""
+    """The session that installs the engine. A node has only one at a time, because the names of
+    live sessions are unique."""
     build = "cuda" if _gpus(agent) else "cpu"
     command = f'exec "$MOORAGE_PYTHON" -m moorage agent install-engine {_ENGINE} --build {build}'
     fields = {
@@ -150,7 +151,7 @@ def _ways(nodes: Nodes) -> list[str]:
 
 
 def _ask(nodes: Nodes, err: Console) -> _Answer:
-    # At the first Ctrl-C, asyncio's handler would only cancel this task, which blocks on input.
+    # At the first Ctrl-C, asyncio's handler would only cancel this task, which is blocked on input.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         return _answer(nodes, err)
@@ -220,7 +221,7 @@ async def _begin(client: Client, spec: SessionSpec) -> SessionView:
     except ApiError as error:
         if error.status != 409:
             raise
-        return await client.sessions.get(str(spec.name))  # somebody else has started it
+        return await client.sessions.get(str(spec.name))  # another user has already started it
 
 
 async def _last_line(client: Client, session: SessionView) -> str:

@@ -64,7 +64,8 @@ def one_line(error: MoorageError) -> str:
 
 
 class ErrorReportingGroup(QuickParameters, TyperGroup):
-    """The root command: turns every known error of a command into one line and an exit code."""
+    """The root command, which turns every known error of a command into one line and an exit
+    code."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return sorted(super().list_commands(ctx))

@@ -14,12 +14,12 @@ NOT_FOUND = 3
 AUTH = 4
 TIMEOUT = 124
 INTERRUPTED = 130
-# As in shells: a program that cannot be executed, and a program that does not exist.
+# As in shells, for a program that cannot be executed and a program that does not exist.
 NOT_EXECUTABLE = 126
 NO_PROGRAM = 127
 
-# Messages of the runtimes about a program that did not start. They name the program or say "the
-# program", because other failures to create a kernel also name a missing file.
+# Messages from the runtimes about a program that did not start. They name the program or say "the
+# program", because other failures to create a kernel also mention missing files.
 _REFUSALS = (
     (r"cannot run (the program|['\"].*): No such file or directory", NO_PROGRAM),
     (r"cannot run (the program|['\"].*): (Permission denied|Exec format error)", NOT_EXECUTABLE),

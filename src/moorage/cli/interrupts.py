@@ -22,7 +22,7 @@ class Interrupt:
 
 @contextmanager
 def terminated_like_ctrl_c() -> Iterator[Interrupt]:
-    """Let SIGTERM raise ``KeyboardInterrupt``, too. ``exit_code`` is that of the received
+    """Let SIGTERM also raise ``KeyboardInterrupt``. ``exit_code`` is the exit code for the received
     signal."""
     interrupt = Interrupt()
 
@@ -31,8 +31,8 @@ def terminated_like_ctrl_c() -> Iterator[Interrupt]:
         handler = signal.getsignal(signal.SIGINT)
         if not callable(handler):  # a shell's background job ignores Ctrl-C
             raise KeyboardInterrupt
-        # asyncio's handler cancels the main task. An exception raised at an arbitrary place may be
-        # lost, as in a finalizer.
+        # asyncio's handler cancels the main task. An exception raised at an arbitrary place could
+        # be lost, for example in a finalizer.
         handler(signal.SIGINT, frame)
 
     if threading.current_thread() is not threading.main_thread():

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 async def find(client: Client, name: str) -> EndpointView | SessionView:
-    """The endpoint of that name, or else the session. Raises ``NotFound`` if there is neither."""
+    """The endpoint with this name, or else the session. Raises ``NotFound`` if there is neither."""
     try:
         return await client.endpoints.get(name)
     except ApiError as error:
@@ -50,8 +50,8 @@ async def all_sessions(
     user: str | None = None,
     pipeline: str | None = None,
 ) -> list[SessionView]:
-    """All sessions with one of ``statuses`` (empty: any), newest first. ``selector`` selects by
-    labels."""
+    """All sessions with one of ``statuses`` (empty means any), newest first. ``selector`` selects
+    by labels."""
     return await client.sessions.list(
         statuses=statuses, endpoint=endpoint, selector=selector, user=user, pipeline=pipeline
     )

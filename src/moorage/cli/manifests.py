@@ -42,12 +42,13 @@ class _Document(Model):
 
 
 class _Project(ProjectPatch):
-    """All fields of a project but its name."""
+    """All fields of a project except its name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A validated document. ``spec``: its fields in the form that is compared and sent."""
+    """A validated document. ``spec``: its fields in the form in which they are compared and
+    sent."""
 
     kind: str
     name: str
@@ -61,8 +62,8 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A manifest and the current object. ``before``: None if it does not exist. ``version``: its
-    ETag."""
+    """A manifest and the current object. ``before``: the object's fields, None if it does not
+    exist. ``version``: its ETag."""
 
     manifest: Manifest
     before: dict[str, Any] | None
@@ -75,7 +76,7 @@ class Planned:
 
     @property
     def outcome(self) -> Outcome:
-        """The action of ``apply``, unless the object changes in between."""
+        """The action that ``apply`` takes, unless the object changes in between."""
         return "created" if self.before is None else "changed" if self.changes else "unchanged"
 
 
@@ -102,7 +103,7 @@ def documents(text: str) -> list[Any]:
 
 
 def parse(text: str) -> list[Manifest]:
-    """The manifests of a file, without its pipelines. Raises ``InvalidInput``, which names every
+    """The manifests in a file, without its pipelines. Raises ``InvalidInput``, which names every
     invalid document."""
     found = []
     problems = []
@@ -126,7 +127,7 @@ def parse(text: str) -> list[Manifest]:
 
 
 def pipelines(text: str) -> list[PipelineSpec]:
-    """The pipelines of a file that ``parse`` has accepted."""
+    """The pipelines in a file that ``parse`` has accepted."""
     return [
         PipelineSpec.model_validate(d)
         for d in documents(text)
@@ -163,8 +164,8 @@ async def read(client: Client, manifests: Sequence[Manifest]) -> list[Planned]:
 
 
 async def apply(client: Client, planned: Sequence[Planned]) -> list[tuple[Manifest, Outcome, str]]:
-    """Write the manifests that differ, in the order of the file. A conflict does not stop the
-    others. Returns the outcome of each, with the reason of a conflict."""
+    """Write the manifests that differ, in the file's order. A conflict does not stop the others.
+    Returns each outcome, with the reason for a conflict."""
     outcomes: list[tuple[Manifest, Outcome, str]] = []
     for plan in planned:
         outcome = plan.outcome
@@ -185,7 +186,7 @@ async def apply(client: Client, planned: Sequence[Planned]) -> list[tuple[Manife
 
 
 def render(manifests: Sequence[Manifest]) -> str:
-    """The objects as YAML, without fields that have their default."""
+    """The objects as YAML, without fields that have their default values."""
     import yaml
 
     documents = [
@@ -216,7 +217,7 @@ def manifest_of(view: GroupView | QuotaView | ProjectView | TemplateView) -> Man
 
 
 def _plain(spec: BaseModel) -> dict[str, Any]:
-    """Fields for comparison: with every default, and amounts in one notation."""
+    """Fields for comparison, including all defaults, with amounts in one notation."""
     from moorage.common.model.slots import parse_amount
 
     plain = spec.model_dump(mode="json")

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from moorage.common.model.spec import EndpointSpec
     from moorage.common.views.resources import AgentView
 
-# Memory of vLLM without a GPU, and of llama.cpp, in addition to weights and cache (measured).
+# Memory that vLLM without a GPU and llama.cpp need in addition to weights and cache (measured).
 _CPU_BASE = {"vllm": 3 * GIB, "llamacpp": GIB // 2}
-# Host memory of vLLM on GPUs: the server, and one process for each GPU.
+# Host memory that vLLM needs on GPUs, for the server and one process per GPU.
 _SERVER_MEM = 4 * GIB
 _WORKER_MEM = 4 * GIB
 _CONTEXT = {"vllm": "--max-model-len", "llamacpp": "--ctx-size"}
@@ -30,8 +30,8 @@ _PARALLEL = ("--tensor-parallel-size", "-tp")
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """Values for the options that the user left open. ``agents``: those that fit the model; empty
-    if all do. ``note``: the choice in words."""
+    """Values for the options that the user did not set. ``agents``: the agents that fit the model;
+    empty if all do. ``note``: the choice in words."""
 
     resources: dict[str, str]
     args: list[str]
@@ -60,7 +60,7 @@ def nodes_of(agents: Sequence[AgentView]) -> list[GpuNode]:
 def eligible(
     spec: EndpointSpec, agents: Sequence[AgentView], *, any_engine: bool = False
 ) -> list[AgentView]:
-    """The agents that may run its replicas, regardless of free resources. ``any_engine``: including
+    """The agents that may run its replicas, regardless of free resources. ``any_engine``: include
     agents without its engine."""
     return [
         agent
@@ -76,9 +76,9 @@ def eligible(
 
 
 def fill(spec: EndpointSpec, model: CatalogModel, agents: Sequence[AgentView]) -> Filled | None:
-    """Fill in resources and arguments. None: no known agent could run the model, so no estimate is
-    possible. Raises ``Infeasible`` if it fits none of the agents that could run it, and
-    ``InvalidInput`` for arguments that are not numbers."""
+    """Fill in resources and arguments. Returns None if no known agent could run the model, so that
+    no estimate is possible. Raises ``Infeasible`` if it fits none of the agents that could run it,
+    and ``InvalidInput`` for arguments that are not numbers."""
     able = eligible(spec, agents)
     nodes = nodes_of(able)
     wanted = _wanted(spec)
@@ -200,8 +200,8 @@ def _count(spec: EndpointSpec, *names: str) -> int:
 
 
 def _option(spec: EndpointSpec, *names: str) -> str:
-    """The value of an engine's option in ``args``, as ``--name=value`` or two words; "" if it is
-    missing."""
+    """The value of an engine option in ``args``, given as ``--name=value`` or as two words; empty
+    if it is missing."""
     for index, word in enumerate(spec.args):
         name, equals, value = word.partition("=")
         if name.replace("_", "-") in names:

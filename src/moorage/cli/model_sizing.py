@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from moorage.sdk import Client
 
 
-# Bytes per second of a slow download. The start of a model from a hub allows time for it.
+# Bytes per second of a slow download, for which the start timeout of a model from a hub allows
+# time.
 _DOWNLOAD = 20_000_000
 
 

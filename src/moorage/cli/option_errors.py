@@ -1,4 +1,4 @@
-"""Field errors in terms of the command line: the option, the given value, and the allowed ones."""
+"""Field errors in terms of the command line: the option, its value, and the allowed values."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SHOWN_CHARACTERS = 80
 
 
 def options_of(parameters: Iterable[Any]) -> dict[str, str]:
-    """Options, like ``--name``, and arguments, like ``NAME``, by the names of a command's
+    """Options like ``--name`` and arguments like ``NAME``, by the names of a command's
     parameters."""
     found = {}
     for parameter in parameters:
@@ -46,7 +46,7 @@ def options_of(parameters: Iterable[Any]) -> dict[str, str]:
 def validation_error(
     errors: Iterable[Mapping[str, Any]], options: Mapping[str, str]
 ) -> InvalidInput:
-    """The errors of pydantic in terms of options."""
+    """Pydantic's errors in terms of options."""
     return InvalidInput("; ".join(_problem(error, options) for error in errors))
 
 
@@ -73,7 +73,7 @@ def option_for(field: str, options: Mapping[str, str]) -> str | None:
 
 
 def name_the_option(error: ApiError, options: Mapping[str, str]) -> None:
-    """The message of an answer, with a field at its beginning replaced by the option."""
+    """The message of an answer, with a field name at its start replaced by the option."""
     error.message = _with_option(error.message, options)
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from moorage.common.views.resources import KernelView, SessionView
     from moorage.common.views.steps import StepRef
 
-# Minimum width of a column of a table, in cells: ``RUNNING`` and a space.
+# Minimum width of a table column in cells: ``RUNNING`` and a space.
 _LEAST_WIDTH = 8
 STYLES: Mapping[str, str] = {
     **dict.fromkeys((Status.RUNNING, EndpointStatus.READY, AgentStatus.ALIVE), "green"),
@@ -47,14 +47,14 @@ STYLES: Mapping[str, str] = {
 
 
 def to_json(value: Any) -> str:
-    """JSON for people and programs: a parser gets every character, but a terminal gets no control
+    """JSON for people and programs. A parser gets every character, but a terminal gets no control
     characters."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
     return CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 class PlainLog:
-    """A filter that makes a program's output safe for a terminal: colours are removed, other
+    """A filter that makes a program's output safe for a terminal. Colours are removed, other
     control characters are escaped, and carriage returns start a new line, because they would
     overwrite earlier text."""
 
@@ -75,15 +75,15 @@ class PlainLog:
 
 
 class LogWriter:
-    """A writer of the pieces of a log to a stream, through ``PlainLog`` if that is a terminal and
-    not ``raw``."""
+    """A writer for the pieces of a log to a stream, through ``PlainLog`` if the stream is a
+    terminal and not ``raw``."""
 
     def __init__(self, stream: TextIO, *, raw: bool = False) -> None:
         self._stream = stream
         self._plain = PlainLog() if stream.isatty() and not raw else None
 
     def write(self, piece: bytes, *, final: bool = False) -> None:
-        """``final``: there will be no more."""
+        """``final``: no more pieces follow."""
         plain = self._plain
         self._stream.buffer.write(
             piece if plain is None else plain.feed(piece, final=final).encode()
@@ -96,7 +96,8 @@ def format_age(now: datetime, then: datetime) -> str:
 
 
 def print_table(console: Console, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table. Cells are cut to the width of a terminal; other outputs get complete cells."""
+    """Print a table. On a terminal, cells are cut to fit its width; other outputs get complete
+    cells."""
     width = console.width if console.is_terminal else None
     console.print(make_table(columns, rows, width), crop=console.is_terminal)
 
@@ -104,7 +105,7 @@ def print_table(console: Console, columns: Sequence[str], rows: Iterable[Sequenc
 def make_table(
     columns: Sequence[str], rows: Iterable[Sequence[str]], width: int | None = None
 ) -> Table:
-    """Build a table. ``width``: of the terminal, if the table must fit in it."""
+    """Build a table. ``width``: the terminal's width, if the table must fit into it."""
     from rich.cells import cell_len
     from rich.table import Table
     from rich.text import Text
@@ -126,7 +127,7 @@ def make_table(
 def fitted_widths(widths: Sequence[int], available: int) -> list[int]:
     """Column widths whose sum is at most ``available``, if ``_LEAST_WIDTH`` per column permits it.
 
-    The widest columns are cut first, to the same width, so that a long reason does not cut a
+    The widest columns are cut first, to the same width, so that a long reason does not shorten a
     status.
     """
     if sum(widths) <= available:
@@ -166,7 +167,7 @@ def labels_cell(labels: Mapping[str, str]) -> str:
 
 
 def load_cells(view: EndpointView | ReplicaView) -> tuple[str, str, str]:
-    """Running and waiting requests and KV cache use of a replica or endpoint."""
+    """The running and waiting requests and the KV cache use of a replica or endpoint."""
     kv_cache = "" if view.kv_cache is None else f"{100 * view.kv_cache:.0f}%"
     return str(view.running), str(view.waiting), kv_cache
 
@@ -187,7 +188,7 @@ def progress_text(progress: ProgressView | None, *, short: bool = False) -> str:
 
 
 def step_label(place: StepRef | None) -> str:
-    """Pipeline and step of a session as one text, such as ``train/eval[3]``."""
+    """A session's pipeline and step as one text, such as ``train/eval[3]``."""
     if place is None:
         return ""
     return f"{place.name}/{place.step}" + ("" if place.index is None else f"[{place.index}]")

@@ -1,8 +1,8 @@
-"""Id of a proxy, from its settings or its state directory.
+"""A proxy's id, from its settings or its state directory.
 
 Host names are not unique (containers, images), so a generated id ends with random characters. The
-file with the id identifies the proxy across restarts, even if its host is renamed. Proxies keep an
-id from a release that used only host name and port.
+file with the id identifies the proxy across restarts, even if its host is renamed. Ids from a
+release that used only the host name and port are kept.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def proxy_directory(home: Path, proxy: str) -> Path:
 
 def proxy_id(settings: ProxySettings, home: Path, clock: Clock) -> str:
     """The id of the proxy with the state directory ``home``. It is written there at the first
-    start, unless the settings have an id. Raises ``ConfigError`` if the file cannot be read, and
+    start, unless the settings contain an id. Raises ``ConfigError`` if the file cannot be read, and
     ``OSError``."""
     if settings.id:
         return settings.id
@@ -40,7 +40,7 @@ def proxy_id(settings: ProxySettings, home: Path, clock: Clock) -> str:
     plain = f"{socket.gethostname()}-{port}"
     has_plain = identity_file(home, "proxy", plain).load() or proxy_directory(home, plain).is_dir()
 
-    # The last digits of UUIDs of this version are random.
+    # The last digits of this version of UUIDs are random.
     made = plain if has_plain else f"{plain}-{clock.new_id()[-8:]}"
     _store(file, made)
     stored = _load(file)  # another process may have been faster

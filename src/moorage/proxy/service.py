@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from moorage.common.telemetry.tracer import Tracer
     from moorage.proxy.ssh.server import SshFrontend
 
-# Accuracy of the age of credentials in a proxy that starts without its manager.
+# The accuracy of the credentials' age in a proxy that starts without its manager.
 _CONFIRM_S = 30.0
 
 log = structlog.get_logger("moorage.proxy")
@@ -54,7 +54,7 @@ class Proxy:
     """The app proxy, as an async context manager. While entered, it serves and follows the
     manager's routes.
 
-    ``address`` and ``internal_address`` are the bound (host, port), ``scheme`` is that of
+    ``address`` and ``internal_address`` are the bound (host, port); ``scheme`` is the scheme of
     ``address``. ``home`` is the state directory, by default ``common.home``. Entering raises
     ``StartupError`` if an address cannot be bound, and ``ConfigError`` if the credentials for the
     manager are missing or unusable.
@@ -146,7 +146,7 @@ class Proxy:
         return None if table is None else table.limits_of_project(project)
 
     def _suspect(self, host: str) -> None:
-        """A request could not connect there."""
+        """Handle a request's failure to connect to this host."""
         if self._prober is not None:
             self._prober.suspect(host)
 
@@ -225,8 +225,7 @@ class Proxy:
 
     async def _drain(self) -> None:
         if self._slot is not None:
-            # Another worker continues to serve. A client may be sending a request on an idle
-            # connection.
+            # Another worker keeps serving. A client may be sending a request on an idle connection.
             await self._plane.retire(self._timeouts.shutdown_s)
         await self._plane.stop(self._timeouts.shutdown_s)
 

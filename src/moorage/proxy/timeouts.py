@@ -10,20 +10,20 @@ class Timeouts:
     """All values are in seconds."""
 
     head_s: float = 15.0
-    """From accepting a connection, or from the first byte of a later request, to the end of its
-    head."""
+    """Time from accepting a connection, or from the first byte of a later request, to the end of
+    the head."""
     idle_s: float = 75.0
-    """Longest pause between two requests of a connection. It is longer than web servers in front of
-    the proxy keep idle connections (60 s), so that they close first."""
+    """Longest pause between two requests on a connection. Web servers in front of the proxy keep
+    idle connections for a shorter time (60 s), so they close first."""
     body_s: float = 60.0
-    """From the head of a request to the end of its body, plus a second for each
+    """Time from a request's head to the end of its body, plus one second for each
     ``body_bytes_per_s``."""
     body_bytes_per_s: int = 1024
     linger_s: float = 10.0
     """Time for which the rest of a body is read and dropped after an error response.
 
     Simple clients send everything before they read. Closing the connection earlier would reset it,
-    and the client would lose the response.
+    so that the client would lose the response.
     """
     unread_s: float = 300.0
     """Time after which a client that accepts no data is disconnected. It occupies a replica until

@@ -288,7 +288,7 @@ def print_agent(out: Console, view: AgentView, stats: AgentStats, now: datetime)
 
 
 def _not_ready(view: AgentView) -> str:
-    """Why the agent gets no new work for now."""
+    """Why the agent currently gets no new work."""
     reasons = [view.not_ready] if view.not_ready else []
     if view.restored_at is not None:
         reasons.append(
@@ -334,8 +334,8 @@ def _device_usage(stats: DeviceStats | None, memory_bytes: int) -> tuple[str, st
 
 def agent_status(view: AgentView) -> str:
     """The status and whether the agent takes new work, such as ``ALIVE cordoned`` or ``ALIVE
-    not-ready``. ``SUSPECT held``: it does not become LOST, because too many agents of its group are
-    silent."""
+    not-ready``. ``SUSPECT held`` means that it does not become LOST, because too many agents in its
+    group are silent."""
     closed = {"cordon": "cordoned", "drain": "draining"}.get(
         view.cordon, "leaving" if view.draining else ""
     )
@@ -361,7 +361,7 @@ def reach_of(view: AgentView) -> str:
 
 
 def agent_row(view: AgentView, now: datetime, *, wide: bool) -> list[str]:
-    """Resources as used/offered. A device counts as used when any part of it is."""
+    """Resources as used/offered. A device counts as used if any part of it is in use."""
     used: dict[str, list[int]] = {}
     for offer in view.offers:
         total = used.setdefault(offer.slot, [0, 0])

@@ -1,4 +1,5 @@
-"""``moorage budgets`` and ``moorage prices``: limits on usage per period, and its price."""
+"""``moorage budgets`` and ``moorage prices``: limits on usage per period, and the price of
+usage."""
 
 from __future__ import annotations
 

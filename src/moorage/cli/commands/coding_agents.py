@@ -162,7 +162,7 @@ async def _new_key(
         expires_at=times.future(expires, cli.clock.now(), "--expires"),
     )
 
-    # An administrator need not be a member of any project.
+    # An administrator does not have to be a member of any project.
     return await client.keys.create(
         spec.model_copy(update={"role": me.role}) if me.role in PLATFORM_ROLES else spec
     )
@@ -230,7 +230,7 @@ def _print(cli: Cli, agent: CodingAgent, launch: CodingLaunch, key: NewKeyView) 
 
 
 def _wait_for(command: list[str], launch: CodingLaunch) -> int:
-    """Run a program on this terminal to its end, and return its exit code."""
+    """Run a program on this terminal until it ends, and return its exit code."""
     environment = {
         name: value for name, value in os.environ.items() if name not in launch.environment
     }
@@ -243,8 +243,8 @@ def _wait_for(command: list[str], launch: CodingLaunch) -> int:
 
 @contextmanager
 def _signals_to_child() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Forward SIGTERM and SIGHUP to the program. Ctrl-C needs no forwarding: the terminal sends it
-    to both."""
+    """Forward SIGTERM and SIGHUP to the program. Ctrl-C is not forwarded, because the terminal
+    sends it to both."""
     children: list[subprocess.Popen[bytes]] = []
 
     def forward(number: int, _: Any) -> None:
@@ -252,7 +252,7 @@ def _signals_to_child() -> Iterator[list[subprocess.Popen[bytes]]]:
             child.send_signal(number)
 
     def ignore(*_: Any) -> None:
-        """Do nothing. SIG_IGN would be inherited by the program."""
+        """Do nothing. The program would inherit SIG_IGN."""
 
     handlers = {
         signal.SIGTERM: forward,

@@ -1,5 +1,5 @@
-"""``moorage cp``: copies files and directories to and from a session, as tar over a command in
-it."""
+"""``moorage cp``: copies files and directories to and from a session, as a tar stream through a
+command in it."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
 
 _MISSING = 3
 _NO_PROGRAM = (126, 127)
-# How tar programs report a full disk; some report the last, short write.
+# How tar programs report a full disk; some report the last, incomplete write instead.
 _DISK_FULL = ("No space left on device", "Wrote only", "Disk quota exceeded")
 _STDERR_MAX = 2000
 _BUFFER = 256 * 1024
-# Receives a copy. $1: target path; $2: name of the source; $3: a unique id. It merges by tar, which
-# replaces links instead of writing through them, as cp does not. The EXIT trap removes a partial
-# copy whatever ends the script. The script itself survives signals: they end tar, and `set -e` then
-# ends the script. An `exit` in the signal trap could cut the EXIT trap short. The end of the input
-# may end tar before the signal comes: rm must survive it, too.
+# Receives a copy. $1: target path; $2: name of the source; $3: a unique id. It merges with tar,
+# which replaces links instead of writing through them like cp. The EXIT trap removes a partial
+# copy, whatever ends the script. The script itself survives signals: they end tar, and `set -e`
+# then ends the script. An `exit` in the signal trap could cut the EXIT trap short. The end of the
+# input may end tar before the signal arrives, so rm must also survive it.
 RECEIVE_SCRIPT = """
 set -eu
 target=$1 name=$2
@@ -174,13 +174,13 @@ def cp(
 
 
 def remote_path(text: str) -> tuple[str, str] | None:
-    """Session and path; None for a local path. The first colon separates them, so a session whose
-    name has a colon is named by its id."""
+    """The session and path; None for a local path. The first colon separates them, so a session
+    whose name contains a colon must be given by its id."""
     session, colon, path = text.partition(":")
     return None if not colon or not session or text[0] in "./~" else (session, path)
 
 
-# Called with the number of bytes just copied; a negative number is the total.
+# Called with the number of bytes just copied. A negative number is the total.
 Report = Callable[[int], None]
 
 
@@ -208,7 +208,7 @@ def _run(
 
 
 class _Sink(io.RawIOBase):
-    """A file for tar's thread: writes go to the session and block until it accepts them."""
+    """A file for tar's thread. Writes go to the session and block until it accepts them."""
 
     def __init__(self, command: RunningCommand, ended: asyncio.Event) -> None:
         self._command = command
@@ -226,7 +226,7 @@ class _Sink(io.RawIOBase):
 
 
 class _Source(io.RawIOBase):
-    """A file for tar's thread: reads the data that the session sends."""
+    """A file for tar's thread, from which it reads the data sent by the session."""
 
     def __init__(self, next_piece: Callable[[], Coroutine[Any, Any, bytes]]) -> None:
         self._next = next_piece
@@ -236,7 +236,7 @@ class _Source(io.RawIOBase):
         self._cancelled = False
 
     async def read_by(self, reader: Callable[[IO[bytes]], CopyStats]) -> CopyStats:
-        """Run ``reader`` in a thread. Waits for it even when cancelled: its files can then be
+        """Run ``reader`` in a thread. Waits for it even if cancelled, so that its files can then be
         removed."""
         file: Any = io.BufferedReader(self, _BUFFER)
         work = self._loop.run_in_executor(None, reader, file)
@@ -249,7 +249,7 @@ class _Source(io.RawIOBase):
 
             done, _ = await asyncio.wait([work], timeout=5)
             for ended in done:
-                ended.exception()  # nobody else reads its result
+                ended.exception()  # nothing else reads its result
 
             raise
 
@@ -284,8 +284,8 @@ def _remote_name(path: str) -> tuple[str, str]:
 
 
 def _local_target(target: Path, top: str) -> Path:
-    """The target of a copy to this machine. Links in the user's path are followed; the last part of
-    the result may be a link that is replaced instead."""
+    """The target of a copy to this machine. Links in the user's path are followed, but if the last
+    part of the result is a link, it is replaced."""
     if target.is_dir():
         return target.resolve() / top if top != "." else target.resolve()
     parent = target.absolute().parent
@@ -345,7 +345,7 @@ async def _send(
 
 
 async def _read_stderr(command: RunningCommand, ended: asyncio.Event) -> bytes:
-    """The end of the script's output: its error message."""
+    """The end of the script's output, which is its error message."""
     stderr = b""
     try:
         while (output := await command.read()) is not None:
@@ -420,7 +420,7 @@ async def _receive(
 
 
 def _check(command: RunningCommand, stderr: bytes, session: str) -> None:
-    """Raise the error that the script's exit code and messages mean, if any."""
+    """Raise the error indicated by the script's exit code and messages, if any."""
     end = command.end
     assert end is not None
     text = printable(stderr.decode(errors="replace"), one_line=True)
@@ -447,7 +447,7 @@ def _check(command: RunningCommand, stderr: bytes, session: str) -> None:
 
 @contextmanager
 def _staging_path(target: Path) -> Iterator[Path]:
-    """A path next to ``target``, on the same file system, which is removed at exit."""
+    """A path next to ``target`` on the same file system, removed on exit."""
     try:
         folder = tempfile.mkdtemp(prefix=".moorage-cp-", dir=target.absolute().parent)
     except OSError as error:

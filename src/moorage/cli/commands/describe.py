@@ -120,7 +120,8 @@ def describe(
 
 
 async def _idle(client: Client, found: Any) -> IdleView | None:
-    """The idle state of a running interactive session. None: the manager has an earlier release."""
+    """The idle state of a running interactive session; None if the manager is of an earlier
+    release."""
     if not isinstance(found, SessionView) or found.status is not Status.RUNNING:
         return None
     if found.type is not SessionType.INTERACTIVE:
@@ -135,7 +136,8 @@ async def _idle(client: Client, found: Any) -> IdleView | None:
 
 
 async def _decisions(client: Client, found: Any) -> list[ScalingDecision]:
-    """Scaling decisions of an endpoint that the caller controls and that scales automatically."""
+    """Scaling decisions of an endpoint that scales automatically and is controlled by the
+    caller."""
     scaled = (
         isinstance(found, EndpointView)
         and found.spec is not None
@@ -150,7 +152,7 @@ async def _decisions(client: Client, found: Any) -> list[ScalingDecision]:
 
 
 def _origin(view: SessionView) -> list[tuple[str, str]]:
-    """The template and the pipeline that it was created from, and fields of it that the manager
+    """The template and pipeline from which the session was created, and its fields that the manager
     does not know."""
     place = view.pipeline
     found = [("template", view.template or "")]
@@ -257,7 +259,7 @@ def _activity(view: SessionView, now: datetime) -> list[tuple[str, str]]:
 
 
 def _reloads(view: SessionView, now: datetime) -> list[tuple[str, str]]:
-    """How its program is reloaded, and the last reload of each kernel of the attempt."""
+    """How the session's program is reloaded, and the last reload of each kernel in the attempt."""
     how = view.spec.reload
     if how is None:
         return []
@@ -401,7 +403,7 @@ def _decision_row(decision: ScalingDecision, now: datetime) -> tuple[str, ...]:
 
 
 def _usage(stats: SessionStats | None) -> list[tuple[str, str]]:
-    """Print one line per kernel of the newest attempt while the session is live."""
+    """While the session is live, print one line per kernel of the newest attempt."""
     if stats is None or stats.status not in LIVE:
         return []
 

@@ -17,7 +17,7 @@ from moorage.common.model.errors import InvalidInput
 if TYPE_CHECKING:
     from moorage.sdk import Client
 
-# Pause before the next stream when the manager has ended one.
+# Pause before the next stream after the manager has ended one.
 REOPEN_S = 1.0
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from moorage.sdk import Client
     from moorage.sdk.execution import RunningCommand
 
-_BROKEN_PIPE = 141  # as for a program that SIGPIPE ended
+_BROKEN_PIPE = 141  # the same as for a program ended by SIGPIPE
 
 
 @command(app, "exec")

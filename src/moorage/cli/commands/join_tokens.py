@@ -103,7 +103,7 @@ def delete(
 
 
 def _remote_url(url: str) -> str:
-    """The manager's address for other hosts: a loopback address becomes this host's name."""
+    """The manager's address for other hosts. A loopback address is replaced by this host's name."""
     known = URL(url)
     return str(known.with_host(socket.gethostname())) if is_loopback(known.host or "") else url
 

@@ -103,7 +103,7 @@ async def _print(
     kernel: str | None,
     given: dict[str, Any],
 ) -> None:
-    """Print a log. ``given``: arguments that logs of single kernels and of clusters share."""
+    """Print a log. ``given``: arguments shared by logs of single kernels and of clusters."""
     found = await find(client, name)
     ref = found.id
     from moorage.common.views.endpoints import EndpointView

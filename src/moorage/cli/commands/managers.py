@@ -1,4 +1,4 @@
-"""``moorage managers``: the managers of a database, which of them leads, and their connections."""
+"""``moorage managers``: the managers of a database, their leader and their connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``moorage mcp``: a server of the Model Context Protocol for coding agents."""
+"""``moorage mcp``: a Model Context Protocol server for coding agents."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def show(
 
 
 def _nodes(cli: Cli, group: str | None) -> list[GpuNode]:
-    """GPUs of the agents; none, with a note, if the manager does not report them."""
+    """The agents' GPUs; empty, with a note, if the manager does not report them."""
     from moorage.cli.model_fitting import nodes_of
     from moorage.common.model.errors import MoorageError
 

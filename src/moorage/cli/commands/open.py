@@ -83,8 +83,8 @@ def open_app(
 
 
 def choose_app(apps: list[AppView], name: str | None, session: str) -> AppView:
-    """The app of that name, else the only one. Raises ``NotFound``, or ``InvalidInput`` for
-    several."""
+    """The app with this name, otherwise the only one. Raises ``NotFound``, or ``InvalidInput`` if
+    there are several."""
     names = ", ".join(view.name for view in apps)
     if not apps:
         raise NotFound(

@@ -108,7 +108,7 @@ def retry_pipeline(cli: Cli, ref: Ref) -> None:
 
 
 def _read(file: str) -> object:
-    """Read a pipeline. Raises ``InvalidInput`` for a file that is not one YAML document."""
+    """Read a pipeline. Raises ``InvalidInput`` if the file is not a single YAML document."""
     import yaml
 
     try:
@@ -147,7 +147,7 @@ def _progress(view: PipelineView) -> str:
 
 
 def tree(steps: Sequence[StepView]) -> list[str]:
-    """One line per step, indented by the length of the longest path to it; an array is one line
+    """One line per step, indented by the length of the longest path to it. An array is one line
     with its progress."""
     depths: dict[str, int] = {}
     lines = []

@@ -77,7 +77,8 @@ def plan(cli: Cli, **given: Any) -> None:
 
 
 def _copy_options_of_run() -> None:
-    """Give ``plan`` the options of ``run``, except those that apply after the creation."""
+    """Give ``plan`` the options of ``run``, except those that apply only after the session is
+    created."""
     hints = get_type_hints(run, include_extras=True) | {"command": _Command}
     excluded = ("strict", "force", "wait", "detach", "stop_on_interrupt", "stdin", "remove")
     parameters = [

@@ -84,7 +84,8 @@ class PortForward:
     """A forwarder of connections to one app: a context manager that creates an access token and
     revokes it at exit.
 
-    ``report`` receives errors of single connections. Such an error closes only its own connection.
+    ``report`` receives errors of individual connections. Such an error closes only its own
+    connection.
     """
 
     def __init__(
@@ -137,7 +138,7 @@ class PortForward:
                 pass  # it expires
 
     async def listen(self, port: int) -> int:
-        """Start listening, and return the port. Raises ``InvalidInput`` when ``port`` is taken."""
+        """Start listening, and return the port. Raises ``InvalidInput`` if ``port`` is taken."""
         try:
             self._server = await asyncio.start_server(self._accept, "127.0.0.1", port)
         except OSError as error:

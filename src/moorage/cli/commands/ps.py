@@ -1,5 +1,5 @@
-"""``moorage ps``: tables of endpoints and sessions, which ``endpoints list`` and ``sessions list``
-share."""
+"""``moorage ps``: tables of endpoints and sessions, shared with ``endpoints list`` and ``sessions
+list``."""
 
 from __future__ import annotations
 
@@ -152,8 +152,8 @@ def show(cli: Cli, found: ListOutput, nothing: str = _NOTHING) -> None:
 
 
 def plainly(cli: Cli, plain: Callable[[], ListOutput]) -> ListOutput | None:
-    """The result of ``plain``, for tables and names. None: use the SDK's client, which validates
-    complete answers and reports errors in full."""
+    """The result of ``plain``, for tables and names. None means that the SDK's client must be used,
+    which validates complete answers and reports errors in full."""
     from moorage.cli.plain_reads import FAILURES
 
     if cli.json:
@@ -166,7 +166,7 @@ def plainly(cli: Cli, plain: Callable[[], ListOutput]) -> ListOutput | None:
 
 
 def named_statuses(with_ended: bool, named: list[str] | None) -> Collection[Status | Outcome]:
-    """The statuses whose sessions are listed; empty: all. Raises ``InvalidInput``."""
+    """The statuses whose sessions are listed; empty means all. Raises ``InvalidInput``."""
     if not named:
         return () if with_ended else LIVE
 
@@ -184,7 +184,7 @@ def named_statuses(with_ended: bool, named: list[str] | None) -> Collection[Stat
 def session_list(
     statuses: Collection[Status | Outcome], selector: str | None, pipeline: str | None
 ) -> tuple[str, dict[str, str | None]]:
-    """Path and query of the list that ``all_sessions`` reads."""
+    """Path and query of the list read by ``all_sessions``."""
     wanted = ",".join(sorted(statuses)) or None
     return "/v1/sessions", {"status": wanted, "selector": selector, "pipeline": pipeline}
 
@@ -243,10 +243,10 @@ def endpoint_row(view: EndpointView, now: datetime, *, wide: bool) -> list[str]:
 
 def session_row(view: SessionView, now: datetime, *, wide: bool) -> list[str]:
     kernel = current_kernel(view)
-    why = getattr(view, "needs_newer_manager", "")  # a manager of the previous release lacks it
+    why = getattr(view, "needs_newer_manager", "")  # missing from a manager of the previous release
     why = why or (view.hold.text if view.hold else str(view.reason))
     if not why and view.status == Status.RUNNING and view.type in ATTENDED:
-        why = view.detail  # same colour as the warning of an idle session
+        why = view.detail  # same colour as the warning about an idle session
 
     progress = progress_text(kernel.progress, short=True) if kernel and view.status in LIVE else ""
     row = [view.name, view.type, shown_status(view), progress, agents_of(view)]

@@ -76,7 +76,7 @@ def reload(
 async def _reload(
     cli: Cli, client: Client, names: Sequence[str], wait: bool, *, timeout_s: float | None
 ) -> list[SessionView]:
-    """Ask all sessions to reload before waiting for any."""
+    """Ask all sessions to reload before waiting for any of them."""
     from moorage.cli.lookup import find, live_sessions
     from moorage.cli.wait import until_reloaded
     from moorage.common.views.endpoints import EndpointView
@@ -98,7 +98,7 @@ async def _reload(
 
 
 def _failures(views: Sequence[SessionView]) -> list[tuple[str, str]]:
-    """The sessions with a kernel that has not reloaded, and why."""
+    """The sessions with a kernel that has not reloaded, and the reason."""
     found = []
     for view in views:
         for kernel in view.kernels:

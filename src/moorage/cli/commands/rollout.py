@@ -175,7 +175,7 @@ def canary(
 
 
 def rollout_facts(view: RolloutView) -> list[tuple[str, str]]:
-    """Names and values of a rollout for ``print_facts``."""
+    """A rollout's names and values for ``print_facts``."""
     counts = f"{view.updated} replicas have it, {view.ready} ready; {view.old} have another one"
     state = f"canary, {view.canary} % of the requests" if view.canary else view.state
     facts = [("rollout", state), ("revision", f"{view.revision} of {view.newest}: {counts}")]

@@ -198,7 +198,8 @@ def run(
 
 
 def _checked(given: dict[str, Any], how: _Following) -> dict[str, Any]:
-    """The session's options, checked against the way it is followed. Raises ``InvalidInput``."""
+    """The session's options, checked against the way the session is followed. Raises
+    ``InvalidInput``."""
     if not how.wait and (how.stdin or how.remove):
         raise InvalidInput(
             f"{'--stdin' if how.stdin else '--rm'} needs this command to wait, so it cannot be "
@@ -228,7 +229,7 @@ def _with_input(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def batch_spec(given: Mapping[str, Any], now: datetime) -> SessionSpec | TemplateStart:
-    """The session to create for the options of ``run``, given by parameter name."""
+    """The session to create for the options of ``run``, which are given by parameter name."""
     starts_at = given["starts_at"]
     own = {
         "timeout_s": given["timeout"],
@@ -316,7 +317,7 @@ def _say_what_remains(cli: Cli, created: list[SessionView], stop: bool) -> None:
 
 
 def _has_log(copied: int, view: SessionView) -> bool:
-    """Whether an attempt after ``copied`` has started."""
+    """Whether an attempt later than ``copied`` has started."""
     return view.status not in BEFORE_RUNNING or view.attempt > copied + 1
 
 
@@ -375,7 +376,7 @@ def _exit_code(cli: Cli, view: SessionView) -> int:
         return 0
 
     failure, step = explain_failure(view.reason, view.detail)
-    # When another kernel ended the cluster, the exit code of main1 only shows that it was stopped.
+    # If another kernel ended the cluster, the exit code of main1 only shows that it was stopped.
     stopped = kernel is not None and view.spec.size > 1 and kernel.status is not Status.ERROR
     if code is None or stopped or view.reason not in (Reason.EXIT_NONZERO, Reason.EXIT_ZERO):
         line = "; ".join(part for part in (f"moorage: {view.name} failed: {failure}", step) if part)

@@ -1,5 +1,5 @@
-"""``moorage secrets``: values that sessions receive as environment variables and nobody can read
-back."""
+"""``moorage secrets``: values that sessions receive as environment variables and that cannot be
+read back."""
 
 from __future__ import annotations
 

@@ -257,7 +257,7 @@ def _serving(
 def _autoscale(
     least: int | None, most: int | None, rules: list[str], idle_timeout_s: float | None
 ) -> dict[str, Any] | None:
-    """The autoscaling options. None: the number of replicas is fixed."""
+    """The autoscaling options; None if the number of replicas is fixed."""
     given = _given({"min": least, "max": most, "idle_timeout_s": idle_timeout_s})
     rules_given = parse.pairs(rules, "--scale-on", "waiting=2") if rules else {}
     if unknown := rules_given.keys() - set(RULES):
@@ -283,7 +283,7 @@ def _spec(
     probe: str,
     fields: dict[str, Any],
 ) -> EndpointSpec:
-    """The endpoint's spec, with a guessed engine, name and path where none was given."""
+    """The endpoint's spec, with a guessed engine, name and path if none was given."""
     engine = engine or ("custom" if command else parse.guess_engine(model))
     if engine == "custom":
         fields |= {"model": model, "command": command, "probe": {"path": probe}}
@@ -336,7 +336,7 @@ async def _report_failure(
     if not keep:
         try:
             if (await client.endpoints.get(name)).ready:
-                keep = True  # other replicas serve
+                keep = True  # other replicas are serving
         except (ApiError, Unreachable):
             pass
 

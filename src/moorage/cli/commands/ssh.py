@@ -79,7 +79,7 @@ def _start_openssh(cli: Cli, session: str, command: list[str], tty: bool, *, ker
     proxy = shlex.join([*ours, "--kernel", kernel, "--", session]).replace("%", "%%")
     options = {
         "ProxyCommand": proxy,
-        # The host key belongs to a process that this command starts for this connection only.
+        # The host key belongs to a process that this command starts only for this connection.
         "StrictHostKeyChecking": "no",
         "UserKnownHostsFile": "/dev/null",
         "LogLevel": "ERROR",

@@ -100,15 +100,15 @@ async def _stop(
     wait: bool,
     timeout_s: float | None,
 ) -> list[EndpointView | SessionView]:
-    """Ask all sessions to stop before waiting for any. ``asked``: sessions that were already
-    asked."""
+    """Ask all sessions to stop before waiting for any of them. ``asked``: sessions that have
+    already been asked."""
     from moorage.common.views.endpoints import EndpointView
 
     ended: list[EndpointView | SessionView] = [*asked]
     ending = [*asked]
     for view in found:
         if isinstance(view, EndpointView):
-            # Read it before the delete: afterwards, the name may belong to somebody else's new
+            # Read it before the deletion. Afterwards, the name may belong to another user's new
             # endpoint.
             ending += await live_sessions(client, endpoint=view.name)
             ended.append(await client.endpoints.delete(view.name))

@@ -94,7 +94,7 @@ def delete_template(cli: Cli, name: Name, for_all: ForAll = False) -> None:
 
 
 def _read(file: Path) -> Any:
-    """Read a template. Raises ``InvalidInput`` for a file that cannot be read."""
+    """Read a template. Raises ``InvalidInput`` if the file cannot be read."""
     try:
         text = file.read_text()
         return tomllib.loads(text) if file.suffix == ".toml" else json.loads(text)

@@ -115,8 +115,8 @@ async def _watch(
 
 
 def by_usage(found: Sequence[AgentStats], sort: Sort) -> list[AgentStats]:
-    """Rows sorted by use, highest first. Agents have no network figures: ``rx`` and ``tx`` sort by
-    id."""
+    """Rows sorted by use, highest first. Agents have no network figures, so ``rx`` and ``tx`` sort
+    them by id."""
 
     def amount(view: AgentStats) -> int:
         match sort:
@@ -179,7 +179,7 @@ def device_rows(view: AgentStats) -> list[list[str]]:
 
 
 def usage_line(latest: UsageView) -> str:
-    """One line for ``describe``."""
+    """The current use as one line for ``describe``."""
     parts = [f"cpu {_units(latest.cpu)}", f"mem {_bytes(latest.memory)}"]
     if latest.gpu is not None:
         parts.append(f"gpu {_units(latest.gpu)}")

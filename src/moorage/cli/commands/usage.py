@@ -1,5 +1,4 @@
-"""``moorage usage``: tokens of models and time of sessions, by project, user, key, session and
-time."""
+"""``moorage usage``: models' tokens and sessions' time, by project, user, key, session and time."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ async def _explain(cli: Cli, client: Client, name: str) -> WhyView:
 def print_explanation(
     out: Console, view: PendingExplanation, now: datetime, *, is_pending: bool = True
 ) -> None:
-    """Print why a session waits, or would wait. ``is_pending``: the planner has evaluated it."""
+    """Print why a session waits or would wait. ``is_pending``: the planner has evaluated it."""
     output.print_facts(out, [("why" if is_pending else "", view.text)])
     output.print_facts(
         out, [("met" if c.met else "NOT MET", f"{c.kind}: {c.text}") for c in view.conditions]

@@ -1,7 +1,8 @@
-"""Plans of the MCP server: requests that were shown to the user and may be sent once. Pure.
+"""Plans of the MCP server: requests that were shown to the user and can be sent once. Pure.
 
-A write needs the id of its plan. A plan holds the whole request, is used once, and expires. It is
-refused if its resource has changed since. Under a budget, sessions must have a time limit.
+A write needs the id of its plan. A plan contains the complete request, can be used once, and
+expires. It is refused if its resource has changed since. Under a budget, sessions must have a time
+limit.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from moorage.common.model.spec import SessionSpec
 
 EXPIRES_S = 600.0
 MAX_PLANS = 1000
-# Writes that start work whose end is unknown when they are planned.
+# Writes that start work of unknown duration.
 _OPEN_ENDED = frozenset(
     {
         *(
@@ -38,8 +39,8 @@ _OPEN_ENDED = frozenset(
 
 @dataclass(frozen=True)
 class OperationPlan:
-    """A planned operation. ``arguments``: of the operation. ``etag``: of the resource that it
-    changes, at the time of the plan."""
+    """A planned operation. ``arguments``: the operation's arguments. ``etag``: the ETag of the
+    resource that it changes, when the plan was made."""
 
     id: str
     operation: str
@@ -51,7 +52,7 @@ class OperationPlan:
 
 @dataclass
 class PlanBook:
-    """Unused plans, and the GPU hours of used ones. ``budget``: GPU hours; None: no limit."""
+    """Unused plans, and the GPU hours of used ones. ``budget``: GPU hours; None means no limit."""
 
     budget: float | None = None
     used: float = 0.0
@@ -91,7 +92,7 @@ class PlanBook:
         self._plans[plan.id] = plan
 
     def take(self, plan_id: str, now: float) -> OperationPlan:
-        """Return the plan and remove it. Its hours count from now on. Raises ``NotFound`` and
+        """Return the plan and remove it. Its hours are counted from now on. Raises ``NotFound`` and
         ``BudgetExhausted``."""
         plan = self._plans.get(plan_id)
         if plan is None or plan.expires_at <= now:
@@ -109,7 +110,7 @@ class PlanBook:
         return plan
 
     def give_back(self, plan: OperationPlan) -> None:
-        """Discount the hours of a plan whose request was refused."""
+        """Subtract the hours of a plan whose request was refused."""
         self.used -= plan.gpu_hours
 
 

@@ -34,7 +34,7 @@ why a session waits; get_logs returns its output."""
 
 
 class MoorageTools:
-    """The tools of one manager. ``read_only``: no tool writes."""
+    """The tools of one manager. ``read_only``: there are no tools that write."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class MoorageTools:
         return [*listed, _APPLY_TOOL] if self._writes else listed
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> types.CallToolResult:
-        """Call a tool. Errors are results, which the agent reads."""
+        """Call a tool. Errors are returned as results, which the agent reads."""
         try:
             return _result(await self._call(name, arguments))
         except MoorageError as error:
@@ -139,7 +139,7 @@ class MoorageTools:
                 operation.method.upper(), operation, plan.arguments, headers=headers
             )
         except ApiError as error:
-            if error.status < 500:  # else it may have happened
+            if error.status < 500:  # otherwise, it may have happened
                 self._book.give_back(plan)
             raise
 
@@ -155,7 +155,7 @@ class MoorageTools:
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> tuple[Any, str | None]:
-        """Return the answer and its ETag. ``path``: of another resource with the same
+        """Return the answer and its ETag. ``path``: the path of another resource with the same
         parameters."""
         try:
             target, given = operation.target(arguments, path)

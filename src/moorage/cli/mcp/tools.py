@@ -48,7 +48,7 @@ WRITES = frozenset(
 )
 _NAMES = {"submit": "create_pipeline", "usage": "get_usage", "limits": "get_limits"}
 _READABLE = ("application/json", "text/plain")
-# Parameters of streams, which a tool cannot have, and of plans.
+# Parameters of streams, which tools do not support, and of plans.
 _OMITTED = frozenset({"follow", "dry_run"})
 _SCHEMAS = "#/components/schemas/"
 PLAN = "plan_"
@@ -56,8 +56,8 @@ PLAN = "plan_"
 
 @dataclass(frozen=True)
 class Operation:
-    """An operation of the API. ``path``: as in the document, with ``{parameters}``. ``about``: the
-    path of the resource that a write changes, if it can be read."""
+    """An operation of the API. ``path``: the path in the document, with ``{parameters}``.
+    ``about``: the path of the resource that a write changes, if it can be read."""
 
     name: str
     method: str
@@ -105,7 +105,7 @@ class Operation:
 
     def pinned(self, arguments: Mapping[str, Any], found: Any) -> dict[str, Any]:
         """``arguments`` with the id of the resource ``found`` at ``about`` in place of its name,
-        which another session or pipeline may have later."""
+        because another session or pipeline may have that name later."""
         given = dict(arguments)
         if "ref" in given and isinstance(found, dict) and isinstance(found.get("id"), str):
             given["ref"] = found["id"]
@@ -115,7 +115,7 @@ class Operation:
         self, arguments: Mapping[str, Any], path: str | None = None
     ) -> tuple[str, dict[str, str]]:
         """The encoded path and the query of a request. Raises ``KeyError`` with the name of a
-        missing parameter, and ``InvalidInput`` for a value that would lead to another resource."""
+        missing parameter, and ``InvalidInput`` for a value that would address another resource."""
         filled = path or self.path
         query = {}
         for name, parameter in self.parameters.items():
@@ -140,7 +140,7 @@ def _text(value: Any) -> str:
 
 
 def operations(document: Mapping[str, Any]) -> dict[str, Operation]:
-    """The operations that are tools, by name."""
+    """The operations that are available as tools, by name."""
     return {operation.name: operation for operation in _operations(document)}
 
 
@@ -203,8 +203,8 @@ def _readable_above(path: str, paths: Mapping[str, Any]) -> str | None:
 
 
 def _local(schema: Any, schemas: Mapping[str, Any], definitions: dict[str, Any]) -> Any:
-    """``schema`` with its references changed to ``definitions``, which receives the referenced
-    schemas."""
+    """``schema`` with its references pointing to ``definitions``, to which the referenced schemas
+    are added."""
     if isinstance(schema, list):
         return [_local(part, schemas, definitions) for part in schema]
     if not isinstance(schema, dict):

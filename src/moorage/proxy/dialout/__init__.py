@@ -1,2 +1,2 @@
-"""Dial-out at the proxy: agents that it cannot reach open connections, which carry the traffic for
-their kernels."""
+"""Dial-out in the proxy: agents that it cannot reach open connections to it, which carry the
+traffic for their kernels."""

@@ -1,4 +1,4 @@
-"""Connector: opens the connections to replicas and apps, by TCP or as streams of dial-out
+"""Connector: opens connections to replicas and apps, by TCP or as streams over dial-out
 connections."""
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ _READ_LIMIT = 64 * 1024
 
 
 class Connector:
-    """``listener``: None until ``take_streams_of``: no agent can dial out to this proxy.
-    ``on_failure`` gets the hosts that cannot be connected to."""
+    """``listener``: None until ``take_streams_of`` is called, which means that no agent can dial
+    out to this proxy. ``on_failure`` is called with hosts that cannot be connected to."""
 
     def __init__(self, on_failure: Callable[[str], None] = lambda _: None) -> None:
         self._on_failure = on_failure
         self.listener: DialOutListener | None = None
 
     def take_streams_of(self, listener: DialOutListener) -> None:
-        """Reach the agents that have dialed out to ``listener``."""
+        """Use ``listener`` to reach the agents that have dialed out to it."""
         self.listener = listener
 
     async def open(self, factory: Callable[[], asyncio.Protocol], host: str, port: int) -> Opened:
@@ -35,7 +35,7 @@ class Connector:
         if not is_dial_out_host(host):
             try:
                 return await asyncio.get_running_loop().create_connection(factory, host, port)
-            except (OSError, asyncio.CancelledError):  # cancelled by its time limit
+            except (OSError, asyncio.CancelledError):  # cancelled by the time limit
                 self._on_failure(host)
                 raise
 
@@ -47,7 +47,7 @@ class Connector:
         return await self.listener.open(factory, host, port)
 
     def revoked(self, agents: Collection[str]) -> None:
-        """End and refuse the connections of revoked agents, given by their peer ids."""
+        """Close and refuse connections of revoked agents, given by their peer ids."""
         if self.listener is not None:
             self.listener.revoke(agents)
 

@@ -1,4 +1,4 @@
-"""Dial-out listener: accepts connections of agents, and opens streams over them instead of TCP
+"""Dial-out listener: accepts connections from agents, and opens streams over them instead of TCP
 connections."""
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ Opened = tuple[asyncio.Transport, asyncio.Protocol]
 def published_address(
     setting: str | None, bound: tuple[str, int], manager: str, number: int
 ) -> str:
-    """The address where agents find the listener ``bound`` of worker ``number``. ``setting``:
-    proxy.dialout_address."""
+    """The address at which agents reach worker ``number``, whose listener is at ``bound``.
+    ``setting``: proxy.dialout_address."""
     host, port = bound
     if setting is not None:
         host, port = split_address(setting)
@@ -44,8 +44,8 @@ def published_address(
 
 
 class DialOutListener:
-    """The listener, as an async context manager. ``address``: the bound address. Agents show
-    certificates of the links' CA; without TLS, they send the link token. An agent may open several
+    """The listener, as an async context manager. ``address``: the bound address. Agents present
+    certificates of the links' CA; without TLS, they send the link token. An agent can open several
     connections; streams use the newest."""
 
     def __init__(self, host: str, port: int, dialer: Dialer, clock: Clock) -> None:
@@ -53,13 +53,15 @@ class DialOutListener:
         self._dialer = dialer
         self._clock = clock
 
-        # Identifies the process that an agent has reached at any address, because the name of a
-        # proxy may be copied.
+        # Identifies the process that an agent has reached at any address, because a proxy's name
+        # can be copied.
         self._worker = clock.new_id()
         self._agents: dict[str, list[DialoutConnection]] = {}
         self._arrived: dict[str, asyncio.Event] = {}  # by host, for waiting streams
-        self._anonymous: dict[DialoutConnection, int] = {}  # without a hello, with their ticks
-        self._peer_ids: dict[DialoutConnection, str] = {}  # under which their agents joined
+        self._anonymous: dict[
+            DialoutConnection, int
+        ] = {}  # connections without a hello, with their ticks
+        self._peer_ids: dict[DialoutConnection, str] = {}  # names under which their agents joined
         self._revoked: Collection[str] = ()
         self._identity: Identity | None = None
         self._context: ssl.SSLContext | None = None
@@ -68,16 +70,16 @@ class DialOutListener:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The hosts with a connection."""
+        """The hosts that have a connection."""
         return tuple(self._agents)
 
     def connections(self, host: str) -> tuple[DialoutConnection, ...]:
-        """The connections of one agent, newest last."""
+        """An agent's connections, newest last."""
         return tuple(self._agents.get(host, ()))
 
     async def open(self, factory: Callable[[], asyncio.Protocol], host: str, port: int) -> Opened:
         """Open a stream to a port of the agent at ``host``. It waits for the agent's connection, so
-        it needs a time limit. Raises ``OSError``."""
+        the caller must set a time limit. Raises ``OSError``."""
         host = host.lower()
         while not (connections := self._agents.get(host)):
             await self._arrived.setdefault(host, asyncio.Event()).wait()
@@ -130,8 +132,8 @@ class DialOutListener:
 
         reached = hello.get("reached")
         if isinstance(reached, list) and self._worker in reached:
-            # Streams over it would break, because the agent ends it when it learns which process it
-            # has reached.
+            # Streams over it would break, because the agent closes it when it learns which process
+            # it has reached.
             self._anonymous[connection] = 0
             connection.say_hello({"version": 1, "worker": self._worker, "spare": True})
             return
@@ -146,8 +148,8 @@ class DialOutListener:
         log.info("an agent has dialed out", agent=agent)
 
     def revoke(self, agents: Collection[str]) -> None:
-        """End the connections of these agents, given by their peer ids, and refuse them from now
-        on. This replaces earlier revocations."""
+        """Close these agents' connections, given by peer ids, and refuse them from now on. This
+        replaces earlier revocations."""
         self._revoked = agents
         for connection, peer_id in list(self._peer_ids.items()):
             if peer_id in agents:
@@ -189,7 +191,7 @@ class DialOutListener:
             await self._renew(self._context)
 
     async def _renew(self, context: ssl.SSLContext) -> None:
-        """Renew the certificate that is shown to agents, which must be valid for a server."""
+        """Renew the certificate that is presented to agents, which must be valid for a server."""
         try:
             identity = await asyncio.to_thread(self._dialer.identity)
         except ConfigError as error:

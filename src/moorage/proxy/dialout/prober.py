@@ -1,6 +1,6 @@
 """Prober: tests whether this proxy can reach the agents at their addresses.
 
-It connects to addresses and ports from the route table, which requests also use.
+It connects to the addresses and ports in the route table, which requests also use.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from moorage.proxy.dialout.reach import ProbeAttempt, ReachBook, ReachProbe
 
 LOOK_S = 1.0
 _ANSWER_S = 3.0
-# Ports of one address that are tried in turn.
+# The most ports of one address that are tried in turn.
 _PORTS = 4
 
 
@@ -67,8 +67,8 @@ async def _answers(probe: ReachProbe, port: int) -> bool:
 
 
 def addresses(table: IndexedTable) -> dict[str, ReachProbe]:
-    """The addresses of running kernels, without outside providers. Ports of models must answer;
-    nothing may be listening at those of apps."""
+    """The addresses of running kernels, without outside providers. Models' ports must answer; apps'
+    ports may have no listener."""
     serving = dict[str, set[int]]()
     apps = dict[str, set[int]]()
 

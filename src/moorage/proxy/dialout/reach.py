@@ -1,4 +1,4 @@
-"""Reachability of agents, tested by this proxy: the addresses in its table that do not answer.
+"""Reachability of agents, as tested by this proxy: the addresses in its table that do not answer.
 Pure."""
 
 from __future__ import annotations
@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-# This many failed attempts in a row, without success at any port, make an address unreachable.
+# Failed attempts in a row, without success at any port, after which an address is unreachable.
 FAILURES = 3
 # Time until the next attempt: after a failure, while the address is unreachable, and while it
 # answers.
@@ -19,7 +19,7 @@ _ATTEMPTS_AT_ONCE = 32
 @dataclass(frozen=True, slots=True)
 class ReachProbe:
     """Connect to one of ``ports`` of ``host``. ``may_refuse``: a refusal counts as an answer,
-    because nothing may be listening there."""
+    because possibly nothing is listening there."""
 
     host: str
     ports: tuple[int, ...]
@@ -57,7 +57,7 @@ class ReachBook:
         )
 
     def follow(self, probes: Mapping[str, ReachProbe]) -> None:
-        """Follow exactly these hosts."""
+        """Follow these hosts and no others."""
         for host in self._probed.keys() - probes.keys():
             del self._probed[host]
         for host, probe in probes.items():

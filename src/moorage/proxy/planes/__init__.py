@@ -1,1 +1,1 @@
-"""Data planes, which move request and response bytes as decided by the core."""
+"""Data planes, which move the bytes of requests and responses as decided by the core."""

@@ -25,13 +25,13 @@ class DataPlane(Protocol):
     ) -> tuple[str, int]:
         """Listen, and return the bound address (``port`` 0 selects a free one). Raises ``OSError``.
 
-        ``listening``: for a worker, a socket that is already listening there."""
+        ``listening``: for a worker, a socket that is already listening at this address."""
         ...
 
     async def retire(self, grace_s: float) -> None:
-        """Accept no new connections, and announce the end of each with its next response. Returns
-        when no connection is left or has had a recent request, at most after ``grace_s`` seconds.
-        ``stop`` follows."""
+        """Accept no new connections, and announce the end of each open one with its next response.
+        Returns when no connection is left or none has had a recent request, after ``grace_s``
+        seconds at the latest. ``stop`` is called next."""
         ...
 
     async def stop(self, grace_s: float) -> None:

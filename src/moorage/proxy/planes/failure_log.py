@@ -1,6 +1,6 @@
 """Log lines about failed replicas, the same in every data plane.
 
-An overloaded engine rejects every request, which the metric counts, so the log need not.
+An overloaded engine rejects every request, which the metric counts, so it is not logged.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ log = structlog.get_logger("moorage.proxy")
 
 
 def log_failure(flow: RequestFlow, failure: Failure, detail: str) -> None:
-    """Called before the flow learns about the failure."""
-    # This runs in callbacks of the replica's connection, which serves one request after another.
+    """Log a failure. Call it before the flow learns about the failure."""
+    # This runs in callbacks of the replica's connection, which serves requests one after another.
     LOG_SUBJECT.set(FlowSubject(flow))
     log.warning(
         "replica failed",

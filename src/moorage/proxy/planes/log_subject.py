@@ -1,4 +1,4 @@
-"""Subject of a request's log lines, the same in every data plane."""
+"""The subject of a request's log lines, the same in every data plane."""
 
 from __future__ import annotations
 

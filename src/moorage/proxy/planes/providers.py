@@ -1,4 +1,4 @@
-"""Outside providers: the addresses that a data plane may connect to, and their authentication."""
+"""Outside providers: the addresses to which a data plane may connect, and their authentication."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from moorage.common.model.errors import InvalidInput
 
 
 class Providers:
-    """Outside providers. The addresses of a provider are checked at each connection, regardless of
-    the result when its endpoint was created."""
+    """Outside providers. A provider's addresses are checked at each connection, regardless of the
+    result when its endpoint was created."""
 
     def __init__(self, settings: ProxySettings) -> None:
         self._guard = DestinationGuard(DestinationPolicy(settings.provider_hosts))
@@ -29,7 +29,7 @@ class Providers:
         return context
 
     async def addresses(self, host: str, port: int) -> tuple[str, ...]:
-        """The addresses of a provider. Raises ``OSError``, also if the proxy may not reach them."""
+        """A provider's addresses. Raises ``OSError``, also if the proxy may not connect to them."""
         shown = f"[{host}]" if ":" in host else host
         try:
             return (await self._guard.check(f"https://{shown}:{port}/")).addresses
@@ -38,6 +38,6 @@ class Providers:
 
 
 def pool_address(target: Target) -> tuple[str, int]:
-    """The pool key of connections to a provider, which are never used for a replica at the same
+    """The pool key for connections to a provider, which are never used for a replica at the same
     address."""
     return f"tls/{target.host}", target.port

@@ -1,4 +1,4 @@
-"""Turns: work that would block the event loop, done in one slice per iteration of the loop."""
+"""Turns: work that would block the event loop is done in one slice per loop iteration."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ Slice = Callable[[], bool]
 
 
 class Turns:
-    """The works of all connections, which take turns, so that everything else in the loop waits for
-    at most one slice."""
+    """The pending work of all connections, which take turns, so that everything else in the loop
+    waits for at most one slice."""
 
     def __init__(self) -> None:
         self._works: deque[tuple[Slice, Callable[[], None]]] = deque()
 
     def take(self, work: Slice, done: Callable[[], None]) -> None:
-        """Do ``work`` from the next iteration, and then call ``done``."""
+        """Do ``work`` from the next iteration on, and then call ``done``."""
         self._works.append((work, done))
         if len(self._works) == 1:
             asyncio.get_running_loop().call_soon(self._turn)

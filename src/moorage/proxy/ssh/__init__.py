@@ -1,1 +1,1 @@
-"""SSH and SFTP at the proxy, for users with registered keys."""
+"""SSH and SFTP in the proxy, for users with registered keys."""

@@ -1,4 +1,4 @@
-"""Servers of sessions' files, which the proxy reaches through the link and a manager."""
+"""File servers of sessions, which the proxy reaches through the link and a manager."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _MAX_ERROR = 2000
 
 
 class GreetedFileServer(Protocol):
-    """A server of files after the greeting."""
+    """A file server after the greeting."""
 
     async def send(self, pieces: Sequence[Piece]) -> None: ...
     async def read(self) -> bytes | None:
-        """Read an answer; None at the end. Raises ``MoorageError``."""
+        """Read an answer, or return None at the end. Raises ``MoorageError``."""
         ...
 
 
@@ -30,7 +30,7 @@ Greeted = AbstractAsyncContextManager[GreetedFileServer]
 
 
 async def greeted(link: ChannelCommand, hello: bytes) -> GreetedFileServer:
-    """Greet the server behind a link. Raises ``MoorageError``."""
+    """Greet the server at the other end of a link. Raises ``MoorageError``."""
     try:
         async with asyncio.timeout(_STARTS_S):
             await link.send(hello)
@@ -57,7 +57,7 @@ async def _first_answer(link: ChannelCommand) -> None:
 
 
 class _Linked:
-    """A server reached through the link."""
+    """A file server reached through the link."""
 
     def __init__(self, link: ChannelCommand) -> None:
         self._link = link

@@ -1,4 +1,5 @@
-"""SFTP for a user who has logged in without a session: the virtual root over all sessions."""
+"""SFTP for a user who has logged in without selecting a session: the virtual root over all
+sessions."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ _LISTED_S = 2.0
 
 
 class UserTree:
-    """The projects and sessions that a login may reach, from the manager; a listing is used for
+    """The projects and sessions that a login may reach, from the manager. A listing is reused for
     ``_LISTED_S`` seconds."""
 
     def __init__(

@@ -1,8 +1,8 @@
 """Virtual root of SFTP: ``/PROJECT/SESSION/…`` over the files of all sessions that a user may
 reach.
 
-A packet about files goes to the server of that session's files, at its agent, with the rest of the
-path; its answer comes back unchanged. Handles begin with two bytes that identify the server, so
+A packet about files goes to the file server of that session, on its agent, with the rest of the
+path; the answer comes back unchanged. Handles start with two bytes that identify the server, so
 reads and writes pass uninspected, in the pieces in which they arrived. Only the two upper levels
 are created here.
 """
@@ -78,31 +78,31 @@ class Tree(Protocol):
     """The projects and sessions that the user may reach."""
 
     async def list(self, project: str) -> list[str]:
-        """List projects, or the sessions of one. Raises ``MoorageError``."""
+        """List projects, or the sessions of one project. Raises ``MoorageError``."""
         ...
 
     def open(self, session: str, hello: bytes) -> Greeted:
-        """Open the server of the files of ``PROJECT/SESSION``, greeted with ``hello``. Raises
+        """Open the file server of ``PROJECT/SESSION``, greeted with ``hello``. Raises
         ``MoorageError``."""
         ...
 
 
 class Backend:
-    """The server of one session's files. ``prefix``: of its handles."""
+    """The file server of one session. ``prefix``: the prefix of its handles."""
 
     def __init__(self, server: GreetedFileServer) -> None:
         self.server = server
         self.gone = False
-        self.waiting: set[bytes] = set()  # requests without an answer
+        self.waiting: set[bytes] = set()  # requests without an answer so far
 
     def lose(self) -> None:
-        """There will be no more answers."""
+        """Handle the end of the server's answers."""
         self.gone = True
 
 
 class SftpRouter:
-    """The server of one client. ``write`` queues bytes for it, and ``room`` is set while it accepts
-    more."""
+    """The SFTP server for one client. ``write`` queues bytes for the client, and ``room`` is set
+    while it accepts more."""
 
     def __init__(self, tree: Tree, write: Callable[[bytes], None], room: asyncio.Event) -> None:
         self._tree = tree
@@ -117,7 +117,7 @@ class SftpRouter:
         self._readers: list[asyncio.Task[None]] = []
 
     async def feed(self, data: bytes) -> None:
-        """Process bytes of the client. Raises ``Malformed``."""
+        """Process bytes from the client. Raises ``Malformed``."""
         for pieces in self._packets.feed(data):
             backend = self._owner(pieces[0])
             if backend is not None:
@@ -130,7 +130,7 @@ class SftpRouter:
         await self._stack.aclose()
 
     def _owner(self, head: Piece) -> Backend | None:
-        """The server that a read or write is for."""
+        """The server to which a read or write belongs."""
         if head[4] not in (PacketKind.READ, PacketKind.WRITE) or len(head) < HEAD:
             return None
         backend = self._by_prefix.get(bytes(head[13:HEAD]))
@@ -275,7 +275,7 @@ class SftpRouter:
             raise _Answer(SftpStatus.FAILURE, error.message) from None
 
     async def _forward_to(self, session: str, kind: int, request: bytes, *parts: bytes) -> None:
-        """Send a request to the server of a session's files."""
+        """Send a request to a session's file server."""
         if session.count("/") != 1:
             raise _Answer(
                 SftpStatus.PERMISSION_DENIED, "projects and sessions cannot be changed by SFTP"
@@ -323,7 +323,7 @@ class SftpRouter:
         return backend
 
     async def _relay(self, backend: Backend) -> None:
-        """Forward the answers of a server to the client."""
+        """Forward a server's answers to the client."""
         packets = Pieces()
         waiting = backend.waiting
         try:
@@ -354,7 +354,8 @@ class _Answer(Exception):
 
 
 def _split(path: bytes) -> tuple[str, bytes]:
-    """``PROJECT/SESSION`` of a path, and the path in its files. Raises ``_Answer`` for no name."""
+    """``PROJECT/SESSION`` from a path, and the path within the session's files. Raises ``_Answer``
+    if these are not names."""
     parts = wire.normalized(path).split(b"/", 3)[1:]
     try:
         names = [part.decode("ascii") for part in parts[:2] if part]

@@ -1,9 +1,9 @@
-"""SSH server of the proxy: OpenSSH's clients log in with their users' registered keys, and each
-channel is a command in a session, on the path of ``moorage exec``.
+"""The proxy's SSH server: OpenSSH's clients log in with their users' registered keys, and each
+channel is a command in a session, run in the same way as by ``moorage exec``.
 
-The proxy verifies who holds a key, and the manager verifies it again with the data that the client
-has signed. The manager decides what the user may do, at the login and again for every channel, and
-reports when the login is refused.
+The proxy verifies that the client holds the key, and the manager verifies it again with the data
+signed by the client. The manager decides what the user may do, at login and again for every
+channel, and reports when the login is no longer valid.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ log = structlog.get_logger("moorage.proxy.ssh")
 # Like `MaxAuthTries` of sshd.
 MAX_TRIES = 6
 _RETRY_S = 2.0
-# Silence after which a client is probed, and the number of probes before it counts as gone.
+# The silence after which a client is probed, and the number of probes before it is considered gone.
 _KEEPALIVE_S = 30
 _KEEPALIVES = 4
-# How long the channels of a connection have to report why they were closed, before it ends.
+# How long a connection's channels have to report why they were closed before the connection ends.
 _FAREWELL_S = 0.5
 _BANNER = "Moorage"
 
 
 class SshFrontend:
-    """The listener on ``proxy.ssh_listen``, as an async context manager; entering raises
+    """The listener on ``proxy.ssh_listen``, as an async context manager. Entering raises
     ``OSError`` if the address is taken. Clients are refused until a manager has provided the host
     key."""
 
@@ -125,7 +125,7 @@ class SshFrontend:
         )
 
     def admit(self, server: SshConnection, address: str) -> str:
-        """Count a new connection. Returns why there is no room for it."""
+        """Count a new connection. Returns the reason if there is no room for it."""
         settings = self._settings
         if len(self._connections) >= settings.ssh_max_connections:
             return "too many connections"
@@ -136,7 +136,8 @@ class SshFrontend:
         return ""
 
     def identified(self, address: str) -> None:
-        """Record that a connection from there has logged in, or has ended without a login."""
+        """Record that a connection from this address has logged in, or has ended without logging
+        in."""
         self._anonymous[address] -= 1
         if self._anonymous[address] <= 0:
             del self._anonymous[address]
@@ -158,7 +159,7 @@ class SshFrontend:
         """Report a successful login to the manager, for its log."""
 
         async def tell() -> None:
-            with suppress(MoorageError):  # each channel proves it again
+            with suppress(MoorageError):  # each channel proves the login again
                 await self._access.log_in(login)
 
         task = spawn("ssh.login", tell())
@@ -179,7 +180,7 @@ class SshFrontend:
 
 
 class SshConnection(asyncssh.SSHServer):
-    """One connection of a client. ``_login`` and ``_target`` belong to the last verified key, which
+    """One client connection. ``_login`` and ``_target`` belong to the last verified key, which
     completes the login."""
 
     def __init__(self, frontend: SshFrontend) -> None:
@@ -252,7 +253,7 @@ class SshConnection(asyncssh.SSHServer):
         return target is not None
 
     def _note_proof(self, key: asyncssh.SSHKey) -> None:
-        """Keep the data that the client signs with the key, when asyncssh verifies it."""
+        """Keep the data that the client has signed with the key, when asyncssh verifies it."""
         verify = key.verify
 
         def verified(data: bytes, sig: bytes) -> bool:

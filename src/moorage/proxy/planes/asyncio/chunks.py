@@ -6,7 +6,7 @@ from typing import Final
 
 import httptools
 
-# Bytes besides the body and the framing of small chunks: chunk extensions and trailers.
+# Bytes of chunk extensions and trailers, in addition to the body and the framing of small chunks.
 _FRAMING_BYTES = 256 * 1024
 # A chunk of one byte takes six bytes.
 _FRAMING_PER_BYTE = 8
@@ -15,12 +15,12 @@ LAST: Final = b"0\r\n\r\n"
 
 
 class BadChunks(Exception):
-    """A body whose framing is invalid or too long."""
+    """A body has invalid or excessive framing."""
 
 
 class ChunkDecoder:
-    """The decoder of one body. ``is_complete``: it has ended. ``has_surplus``: something followed
-    its end."""
+    """The decoder for one body. ``is_complete``: the body has ended. ``has_surplus``: more data
+    followed its end."""
 
     def __init__(self) -> None:
         self.is_complete = False
@@ -29,7 +29,7 @@ class ChunkDecoder:
         self._framing_bytes = 0
         self._pieces: list[bytes] = []
         self.on_body = self._pieces.append
-        # The parser sees an artificial response, whose body is the following chunks.
+        # The parser gets an artificial response, whose body consists of the chunks that follow.
         self._parser = httptools.HttpResponseParser(self)
         self._parser.feed_data(_HEAD)
 

@@ -1,4 +1,4 @@
-"""Connection of a client: reads its requests, one after another, within limits of time and size."""
+"""A client's connection: reads requests one after another, within time and size limits."""
 
 from __future__ import annotations
 
@@ -31,19 +31,20 @@ if TYPE_CHECKING:
     from moorage.proxy.core.routes import IndexedTable
 
 _NEVER = float("inf")
-# The largest body of a refused request that is read to its end, so that the connection can
-# continue.
+# The largest body of a refused request that is read to its end, so that the connection stays
+# usable.
 _SMALL_BODY = 65_536
-# Bytes of later requests that are read ahead.
+# The most bytes of later requests that are read ahead.
 _MAX_AHEAD: Final = 65_536
-# Heads that are read before others get their turn, because each may be answered immediately.
+# Heads that are read before other connections get their turn, because each may be answered
+# immediately.
 _HEADS_AT_ONCE: Final = 32
 _UNKNOWN: Final = -1
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
-# The connection waits for: a head; a body; the end of an unwanted body; its own end. While arriving
-# data has to wait, it waits for: its turn to read more heads; its turns to read a large body; a
-# response.
+# States in which the connection reads data: it waits for a head, a body, the end of an unwanted
+# body, or its own end. States in which arriving data has to wait: it waits for its turn to read
+# more heads, for its turns to read a large body, or for a response.
 _HEAD: Final = 0
 _BODY: Final = 1
 _SKIP: Final = 2
@@ -57,14 +58,14 @@ _RESPONSE: Final = 7
 class ClientConnection:
     """An ``asyncio.Protocol``, but not a subclass, which would prevent its compilation.
 
-    ``deadline``: the monotonic second by which the awaited data must have arrived."""
+    ``deadline``: the monotonic second by which the expected data must have arrived."""
 
     def __init__(self, plane: ConnectionHost[ClientConnection]) -> None:
         self._plane = plane
         self._mode = _HEAD
         self._ahead = b""
 
-        # by the deadline; between two requests, that is the end of the pause
+        # by the deadline; between two requests, this is the end of the pause
         self._is_head_timed = True
         self._is_advancing = False
         self._is_reading_paused = False
@@ -75,7 +76,7 @@ class ClientConnection:
         self._received = 0
         self._left = 0
 
-        # head, with the revision of credentials
+        # the head, with the revision of credentials
         self._last: tuple[int, Pattern, KnownHead] | None = None
         self.deadline = _NEVER
 
@@ -85,7 +86,7 @@ class ClientConnection:
         return self._mode in (_BODY, _READING, _RESPONSE)
 
     def close(self) -> None:
-        """Close the connection when everything is sent."""
+        """Close the connection once everything has been sent."""
         self._mode = _CLOSED
         self.deadline = _NEVER
         self._transport.close()
@@ -96,7 +97,7 @@ class ClientConnection:
         self._transport.abort()
 
     def credentials_changed(self, table: IndexedTable, unix_now: float) -> None:
-        """End the current request if its key has lost its rights, or its replica's agent was
+        """End the current request if its key has lost its rights or its replica's agent was
         revoked."""
         flow = self._exchange.flow
         if flow is None or self._mode not in (_BODY, _READING, _RESPONSE):
@@ -111,7 +112,7 @@ class ClientConnection:
             self._exchange.revoke()
 
     def late(self) -> None:
-        """Handle an exceeded deadline."""
+        """Handle a missed deadline."""
         self.deadline = _NEVER
         if self._mode == _HEAD and self._ahead:
             self._refuse_head(
@@ -161,8 +162,8 @@ class ClientConnection:
     # Reading
 
     def _advance(self) -> None:
-        """Process arrived data until a request waits for its response, or others must get their
-        turn."""
+        """Process received data until a request waits for its response, or other connections must
+        get their turn."""
         self._is_advancing = True
         heads = _HEADS_AT_ONCE
         while self._ahead:
@@ -225,7 +226,7 @@ class ClientConnection:
         return True
 
     def _begin_known(self, known: KnownHead, length: int, end: int) -> None:
-        """Begin a request whose head equals an admitted one. ``end``: of its head."""
+        """Start a request whose head equals an admitted one. ``end``: the end of its head."""
         plane = self._plane
         data = self._ahead
         now = plane.monotonic()
@@ -240,7 +241,7 @@ class ClientConnection:
         command = flow.head_again(known.admitted, now, unix_now)
         self._is_head_timed = False
         if command is READ_BODY and len(data) - end == length:
-            # The usual case: exactly the whole request is here.
+            # The usual case: exactly one complete request has arrived.
             self._ahead = b""
             self._exchange.know(known)
             self._complete(data[end:], now)
@@ -251,8 +252,8 @@ class ClientConnection:
         self._go_on(command, known, now)
 
     def _begin(self, data: bytes, end: int, key: bytes | None) -> None:
-        """Begin a request with an unknown head. ``key``: under which it can be remembered, or
-        None."""
+        """Start a request with an unknown head. ``key``: the key under which the head can be
+        remembered, or None."""
         plane = self._plane
         exchange = self._exchange
         now = plane.monotonic()
@@ -292,8 +293,8 @@ class ClientConnection:
         waits = head.expects_continue and not self._ahead
         if command is not READ_BODY:
             if waits:
-                # The client may or may not send its body now, so the next bytes are ambiguous:
-                # close immediately.
+                # The client may or may not send its body now, so the next bytes are ambiguous.
+                # Close immediately.
                 exchange.close_after_response()
                 self._left = 0
 
@@ -309,7 +310,7 @@ class ClientConnection:
         self._go_on(command, known, now)
 
     def _go_on(self, command: Command, known: KnownHead | None, now: float) -> None:
-        """Continue after the head, with the body or already with a response."""
+        """Continue after the head, with the body or immediately with a response."""
         if command is not READ_BODY:
             self._respond_early(command)
             return
@@ -351,7 +352,7 @@ class ClientConnection:
                 return
 
             if decoder.has_surplus:
-                # A second request directly follows the chunks. Its client will send it again.
+                # A second request directly follows the chunks. The client will send it again.
                 self._exchange.close_after_response()
 
             ended = decoder.is_complete
@@ -396,7 +397,7 @@ class ClientConnection:
             return self._exchange.flow is flow and large.read_on()
 
         def go_on() -> None:
-            # The client has not disconnected, and its key was not revoked.
+            # The client has not disconnected and its key was not revoked.
             if self._exchange.flow is flow:
                 self._mode = _RESPONSE
                 self._exchange.do(flow.body(body, self._plane.monotonic(), large))
@@ -404,7 +405,7 @@ class ClientConnection:
         self._plane.turns.take(read_on, go_on)
 
     def _skip(self) -> None:
-        """Drop the body of a refused request."""
+        """Discard the body of a refused request."""
         data = self._ahead
         self._ahead = b""
         if self._is_reading_paused:
@@ -425,7 +426,7 @@ class ClientConnection:
     # Responding
 
     def _refuse(self, error: ErrorResponse) -> None:
-        """Refuse a request while its body arrives."""
+        """Refuse a request while its body is arriving."""
         flow = self._exchange.flow
         assert flow is not None
         self._respond_early(flow.refuse(error, self._plane.monotonic()))
@@ -448,7 +449,7 @@ class ClientConnection:
         self._exchange.do(command)
 
     def _ended(self, now: float) -> None:
-        """Handle a complete response."""
+        """Handle the completion of a response."""
         plane = self._plane
         left = self._left
         if self._exchange.keeps_alive and not plane.is_stopping:
@@ -459,8 +460,8 @@ class ClientConnection:
             if self._ahead and not self._is_advancing:
                 self._advance()
         elif left:
-            # The client may send everything before it reads, so closing now would reset the
-            # connection.
+            # The client may send everything before it reads anything, so closing now would reset
+            # the connection.
             self._mode = _LINGER
             self.deadline = now + plane.timeouts.linger_s
             if self._transport.can_write_eof():
@@ -485,4 +486,4 @@ class ClientConnection:
 
 
 def _nothing() -> None:
-    """Do nothing after a turn, which itself does all the work."""
+    """Do nothing, because the turn itself has done all the work."""

@@ -1,7 +1,7 @@
 """Heads of requests and responses, parsed strictly by llhttp, with further checks.
 
-A head is cut from the stream at its empty line before llhttp sees it, so a message that llhttp
-would end elsewhere is refused.
+A head is separated from the stream at its empty line before llhttp sees it, so a message that
+llhttp would end elsewhere is refused.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_HEAD = 65_536
 MAX_LINES = 512
 _MAX_DIGITS: Final = 12
 LENGTH = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: (\d{1,%d})\r\n" % _MAX_DIGITS)
-"""The length of a body in a head, in its usual form."""
+"""Matches the length of a body in a head, in the usual form."""
 _DIGITS = re.compile(r"[0-9]{1,18}")
 _VERSIONS = {"1.1": (1, 1), "1.0": (1, 0)}
 REASONS = {status.value: status.phrase for status in HTTPStatus}
@@ -34,20 +34,20 @@ _BODILESS = frozenset({204, 304})
 
 
 class Pattern:
-    """A head except for its length, because the next head on a connection is usually like the
-    last."""
+    """A head without its length, because the next head on a connection usually equals the last one
+    except for that."""
 
     def __init__(self, data: bytes, found: re.Match[bytes], end: int) -> None:
-        """``found``: the match of ``LENGTH`` in ``data``. ``end``: of the head, after its empty
-        line."""
+        """``found``: the match of ``LENGTH`` in ``data``. ``end``: the end of the head, after its
+        empty line."""
         self._before = data[: found.start(1)]
         self._after = data[found.end(1) : end]
         self._skip = len(self._before)
         self._rest = len(self._after)
 
     def match(self, data: bytes) -> tuple[int, int]:
-        """The length in the head at the beginning of ``data``, and the end of that head. (-1, 0) if
-        the head differs."""
+        """The length in the head at the start of ``data``, and the end of that head; (-1, 0) if the
+        head differs."""
         if not data.startswith(self._before):
             return -1, 0
 
@@ -105,7 +105,7 @@ class _Reader:
         return self.begun == 1 and self.is_complete and not self.has_body
 
     def length(self, fields: CIMultiDict[str], *, chunks: bool) -> int | None:
-        """The length of the body from its headers, None if it is chunked. Raises ``BadHead``."""
+        """The body's length according to the headers, None if it is chunked. Raises ``BadHead``."""
         coding = fields.get("Transfer-Encoding")
         if coding is not None:
             if coding.strip().lower() != "chunked" or not chunks:
@@ -125,8 +125,8 @@ class _Reader:
 
 
 class RequestHead:
-    """A request up to its body. ``length``: None if the body is chunked. ``path`` is decoded,
-    ``target`` is unchanged. ``is_plain``: others like it may follow."""
+    """A request up to its body. ``length``: None if the body is chunked. ``path`` is decoded;
+    ``target`` is unchanged. ``is_plain``: similar requests may follow."""
 
     def __init__(self, head: bytes, guard: HeadGuard) -> None:
         """Raises ``BadHead``."""
@@ -135,7 +135,7 @@ class RequestHead:
         try:
             parser.feed_data(head)
         except httptools.HttpParserUpgrade:
-            pass  # an offer to switch protocols; an ordinary body follows the head
+            pass  # an offer to switch protocols, after whose head an ordinary body follows
         except httptools.HttpParserError as error:
             raise _explain(reader, str(error)) from None
 
@@ -205,7 +205,7 @@ def _too_long(reader: _Reader) -> BadHead:
 
 
 def too_long(is_url: bool) -> tuple[int, str]:
-    """Status and detail for a head that exceeds a limit."""
+    """The status and detail for a head that exceeds a limit."""
     return (
         414 if is_url else 431,
         f"its URL is limited to {MAX_URL} bytes, each header to {MAX_HEADER}, all to {MAX_HEAD} "
@@ -219,7 +219,7 @@ class ResponseHead:
     framing.
 
     ``length``: None if the body is chunked, -1 if it ends with the connection. ``takes_event``: an
-    event can be added to the body. A head can represent others that differ only in the length.
+    event can be added to the body. One head can stand for others that differ only in their length.
     """
 
     def __init__(self, head: bytes) -> None:
@@ -275,7 +275,7 @@ class ResponseHead:
 
 
 class ResponseHeads:
-    """A parser of response heads, which remembers those that differ only in their length."""
+    """A parser for response heads, which recognizes heads that differ only in their length."""
 
     LIMIT: ClassVar = 512
 

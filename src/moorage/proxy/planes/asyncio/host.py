@@ -1,4 +1,4 @@
-"""Host of connections: the shared state of one plane's connections, and the services they use."""
+"""Host of connections: the shared state of a plane's connections, and the services they use."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ ClientT = TypeVar("ClientT")
 
 
 class ConnectionHost(Generic[ClientT]):
-    """The host. ``clients``: the open connections of clients. ``is_retiring``: each response
-    announces the end of its connection. ``max_body``: bytes. ``guard``: set before the first
+    """The host. ``clients``: the open client connections. ``is_retiring``: each response announces
+    the end of its connection. ``max_body``: in bytes. ``guard``: set before the first
     connection."""
 
     guard: HeadGuard
@@ -52,11 +52,11 @@ class ConnectionHost(Generic[ClientT]):
         self._is_empty = asyncio.Event()
 
     def handler(self) -> asyncio.Protocol:
-        """A handler for a connection with requests for apps, or with a WebSocket."""
+        """A handler for a connection that carries requests for apps or a WebSocket."""
         raise NotImplementedError
 
     def is_for_other(self, head: RequestHead) -> bool:
-        """Whether another handler serves the request, as for apps and WebSockets."""
+        """Whether another handler serves the request, as is the case for apps and WebSockets."""
         raise NotImplementedError
 
     def disconnected(self, client: ClientT) -> None:
@@ -71,12 +71,12 @@ class ConnectionHost(Generic[ClientT]):
             await self._is_empty.wait()
 
     def new_id(self) -> str:
-        """An identifier for a request, unique among all proxies."""
+        """A request id that is unique among all proxies."""
         self._number += 1
         return f"{self._prefix}-{self._number}"
 
     def date(self) -> str:
-        """The value of a Date header."""
+        """The current value of the Date header."""
         unix_now = int(self.clock.now().timestamp())
         if unix_now != self._date_at:
             self._date_at = unix_now

@@ -1,4 +1,4 @@
-"""Messages as bytes: requests for replicas, and the proxy's own responses; decisions about
+"""Messages as bytes: requests for replicas, the proxy's own responses, and decisions about
 heads."""
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ _THOUSANDTHS: Final = [f".{number:03}" for number in range(1000)]
 
 
 class KnownHead:
-    """The decision about a head: the caller, and the headers for a replica. ``expires``: when the
-    key expires."""
+    """The decision about a head, with the caller and the headers for a replica. ``expires``: when
+    the key expires."""
 
     LIMIT: ClassVar = 64
 
@@ -63,8 +63,8 @@ class KnownHead:
 
 
 class KnownHeads:
-    """Decisions about heads, by their bytes without the length. They are valid for one revision of
-    credentials."""
+    """Decisions about heads, by the bytes of the head without the length. They are valid for one
+    revision of credentials."""
 
     LIMIT: ClassVar = 1024
     LONGEST: ClassVar = 4096
@@ -91,7 +91,7 @@ def lines(pairs: Iterable[tuple[str, str]]) -> bytes:
 
 
 def own_lines(flow: RequestFlow, start: StartResponse) -> bytes:
-    """The proxy's own header lines of a replica's response."""
+    """The proxy's own header lines for a replica's response."""
     assert flow.target is not None
     us = int(start.overhead_s * 1e6 + 0.5)
     own = (
@@ -104,7 +104,7 @@ def own_lines(flow: RequestFlow, start: StartResponse) -> bytes:
 def own_response(
     status: int, pairs: Iterable[tuple[str, str]], body: bytes, *, with_body: bool
 ) -> bytes:
-    """A response of the proxy itself."""
+    """A response from the proxy itself."""
     head = f"HTTP/1.1 {status} {REASONS.get(status, '')}\r\n".encode()
     length = b"Content-Length: %d\r\n\r\n" % len(body)
     return b"".join((head, lines(pairs), length, body if with_body else b""))

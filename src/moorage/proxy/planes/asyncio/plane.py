@@ -28,14 +28,14 @@ from moorage.proxy.planes.simple import SimplePlane
 from moorage.proxy.timeouts import Timeouts
 
 log = structlog.get_logger("moorage.proxy")
-# How long a retiring plane has no request before it closes idle connections, and its check
-# interval.
+# How long a retiring plane must be without requests before it closes idle connections, and its
+# check interval.
 RETIRE_S = 2.0
 _LOOK_S = 0.05
 
 
 class AsyncioPlane(ConnectionHost[ClientConnection]):
-    """``DataPlane`` whose protocol lists its guarantees. Requests for apps and WebSockets are
+    """A ``DataPlane``; the protocol lists its guarantees. Requests for apps and WebSockets are
     served by ``SimplePlane``, which takes over their connections."""
 
     def __init__(
@@ -55,7 +55,7 @@ class AsyncioPlane(ConnectionHost[ClientConnection]):
         )
         self._settings = settings
         self._tls = tls
-        self._credentials = 0  # revision of the credentials that admit all running requests
+        self._credentials = 0  # the revision of credentials that admits all running requests
         self._apps = SimplePlane(
             router, settings, clock=clock, timeouts=timeouts, tls=tls, connector=self._connector
         )
@@ -133,8 +133,8 @@ class AsyncioPlane(ConnectionHost[ClientConnection]):
             await self.until_empty()
 
     def _sweep(self) -> None:
-        """End overdue connections. All connections share one timer, because a timer per request
-        would cost more than relaying it."""
+        """Close overdue connections. All connections share one timer, because a timer per request
+        would cost more than relaying the request."""
         self._sweeper = asyncio.get_running_loop().call_later(self._tick_s, self._sweep)
         now = self.clock.monotonic()
         for client in [client for client in self.clients if client.deadline < now]:
@@ -162,7 +162,7 @@ class AsyncioPlane(ConnectionHost[ClientConnection]):
 
 
 def _tick(timeouts: Timeouts, read_idle_s: float) -> float:
-    """Interval of checks for overdue connections, in seconds."""
+    """The interval of checks for overdue connections, in seconds."""
     shortest = min(
         timeouts.head_s, timeouts.idle_s, timeouts.body_s, timeouts.linger_s, read_idle_s
     )

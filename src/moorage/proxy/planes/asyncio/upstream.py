@@ -41,7 +41,7 @@ class Requester(Protocol):
     """The receiver of a response."""
 
     def response(self, head: ResponseHead, length: int | None, piece: bytes, ended: bool) -> None:
-        """Handle a piece of the body; with ``ended`` the last one, which may be empty."""
+        """Handle a piece of the body. With ``ended``, it is the last one, which may be empty."""
         ...
 
     def response_failed(self, failure: Failure, detail: str) -> None:
@@ -51,7 +51,7 @@ class Requester(Protocol):
 
 class UpstreamConnection:
     """A connection to a replica: an ``asyncio.Protocol``, but not a subclass, which would prevent
-    its compilation. ``silent_ticks``: sweeps since it last received something."""
+    its compilation. ``silent_ticks``: sweeps since it last received data."""
 
     def __init__(self, pool: UpstreamPool, address: Address) -> None:
         self._pool = pool
@@ -64,7 +64,7 @@ class UpstreamConnection:
         self._left = 0
         self._head: ResponseHead | None = None
         self._last_head: ResponseHead | None = None
-        self._pattern: Pattern | None = None  # of the last head
+        self._pattern: Pattern | None = None  # from the last head
         self._length: int | None = None
         self._chunks: ChunkDecoder | None = None
         self._is_paused = False
@@ -83,7 +83,7 @@ class UpstreamConnection:
             self.transport.writelines((head, body))
 
     def close(self) -> None:
-        """Close the connection immediately, without notification."""
+        """Close the connection immediately, without notifying the receiver."""
         self._requester = None
         if self.transport is not None:
             self.transport.abort()
@@ -100,7 +100,7 @@ class UpstreamConnection:
             self.transport.resume_reading()
 
     def tick(self, idle_ticks: int, silent_ticks: int) -> None:
-        """Called at each sweep: close what has been idle, or silent, for too long."""
+        """Called at each sweep: close the connection if it has been idle or silent for too long."""
         if self._is_paused:
             return
         self.silent_ticks += 1
@@ -201,7 +201,7 @@ class UpstreamConnection:
         self._begin_body(length, data)
 
     def _begin_body(self, length: int | None, data: bytes) -> None:
-        """Begin the body. ``data``: the part that arrived with the head."""
+        """Start the body. ``data``: the part that arrived with the head."""
         if length is None:
             self._chunks = ChunkDecoder()
             self._mode = _CHUNKS
@@ -261,7 +261,7 @@ class UpstreamConnection:
             if transport is None:
                 pass
             elif not head.keeps_alive or transport.get_write_buffer_size():
-                # The replica would take the rest of this request for the next one.
+                # Otherwise, the replica would mistake the rest of this request for the next one.
                 transport.abort()
             else:
                 self.resume()
@@ -277,7 +277,7 @@ class UpstreamConnection:
 
 
 class UpstreamPool:
-    """Connections to all replicas and providers. ``heads``: known heads of responses."""
+    """Connections to all replicas and providers. ``heads``: known response heads."""
 
     def __init__(
         self, connect_timeout_s: float, providers: Providers, connector: Connector | None = None
@@ -290,7 +290,7 @@ class UpstreamPool:
         self.heads = ResponseHeads()
 
     def take(self, address: Address) -> UpstreamConnection | None:
-        """Take the most recently used idle connection, or None."""
+        """Take the most recently used idle connection; None if there is none."""
         idle = self._idle.get(address)
         while idle:
             connection = idle.pop()
@@ -307,7 +307,7 @@ class UpstreamPool:
         return connection
 
     async def connect_to_provider(self, target: Target) -> UpstreamConnection:
-        """Connect to a provider like ``connect``, at the first address that answers."""
+        """Connect to a provider like ``connect``, at its first address that answers."""
         providers = self._providers
         address = pool_address(target)
         last: OSError = OSError(f"{target.host} has no address")
@@ -348,7 +348,7 @@ class UpstreamPool:
                     lambda: protocol, host, port, ssl=ssl, server_hostname=server_hostname
                 )
         except BaseException:
-            # Cancelled or too late. uvloop closes an established connection without calling
+            # Cancelled, or too late. uvloop closes an established connection without calling
             # connection_lost.
             connection.close()
             self.forget(connection)

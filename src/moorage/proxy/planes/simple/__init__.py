@@ -1,4 +1,4 @@
-"""Data plane on aiohttp: deliberately simple, and the one that serves apps."""
+"""Data plane on aiohttp: deliberately simple, and used for apps by every proxy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Holding: the wait of a request until a replica is ready, or its time is over."""
+"""Holding: a request's wait until a replica is ready or its time is up."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from moorage.proxy.core.flow import RequestFlow
 
 
 async def hold(flow: RequestFlow, wait: WaitForReplica, clock: Clock) -> Command:
-    """Wait as the flow says; returns its next command."""
+    """Wait as commanded by the flow, and return its next command."""
     commands: list[Command] = []
     is_resumed = asyncio.Event()
 
@@ -25,5 +25,5 @@ async def hold(flow: RequestFlow, wait: WaitForReplica, clock: Clock) -> Command
     except TimeoutError:
         pass
 
-    # The time may be over at the moment at which the request is resumed.
+    # The time may be up at the same moment as the request is resumed.
     return commands[0] if commands else flow.timer(clock.monotonic())

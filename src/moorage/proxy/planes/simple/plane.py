@@ -62,8 +62,8 @@ _REVOKED = "its agent was revoked"
 
 
 class _Admission:
-    """The end of a request that may not continue. ``loses_agent``: the agent of its replica was
-    revoked, not its key."""
+    """Ends a request that may not continue. ``loses_agent``: its replica's agent was revoked, not
+    its key."""
 
     def __init__(self) -> None:
         self.scope = asyncio.timeout(None)
@@ -78,7 +78,7 @@ class _Admission:
 
 
 class SimplePlane:
-    """``DataPlane`` on aiohttp. The protocol lists its guarantees."""
+    """A ``DataPlane`` on aiohttp. The protocol lists its guarantees."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class SimplePlane:
         self._runner: web.ServerRunner | None = None
         self._running: set[asyncio.Task[object]] = set()
         self._admitted: dict[RequestFlow, _Admission] = {}
-        self._credentials = 0  # revision of the credentials that admit all of these
+        self._credentials = 0  # the revision of credentials that admits all of these
         self._aborts = False
         self._turns = Turns()
         self._idle = asyncio.Event()
@@ -129,7 +129,7 @@ class SimplePlane:
     async def start(
         self, host: str, port: int, listening: socket.socket | None = None
     ) -> tuple[str, int]:
-        # Behind another plane, that one watches the tables.
+        # Behind another plane, that plane watches the tables.
         self._router.watch_tables(self._table_changed)
         runner = await self.open(self.guard_for(host))
         try:
@@ -144,13 +144,13 @@ class SimplePlane:
         return str(bound[0]), int(bound[1])
 
     def guard_for(self, host: str) -> HeadGuard:
-        """The guard of a listener at ``host``."""
+        """The guard for a listener at ``host``."""
         settings = self._settings
         domain = (f".{settings.apps_domain}",) if settings.apps_domain else ()
         return HeadGuard(host, (*settings.allowed_hosts, *domain), setting="proxy.allowed_hosts")
 
     async def open(self, guard: HeadGuard) -> web.ServerRunner:
-        """Be ready for connections, without listening."""
+        """Prepare for connections without listening."""
         self._guard = guard
         await self._upstream.__aenter__()
         await self._apps.__aenter__()
@@ -173,7 +173,7 @@ class SimplePlane:
         )
 
     async def retire(self, grace_s: float) -> None:
-        """Do nothing, because ``stop`` does all of it."""
+        """Do nothing, because ``stop`` does all the work."""
 
     async def stop(self, grace_s: float) -> None:
         if self._runner is not None:
@@ -281,7 +281,7 @@ class SimplePlane:
             if context.relayed is not None:
                 return await break_off(context, _lost(context, flow, now))
 
-            if flow.state == HELD:  # the replica had failed at the same moment
+            if flow.state == HELD:  # the replica has failed at the same moment
                 command = flow.timer(now)
             else:
                 log_failure(flow, Failure.CONNECT, _REVOKED)
@@ -431,7 +431,7 @@ class SimplePlane:
             error.force_close()
 
         if context.expects_continue:
-            # The client may or may not send its body now, so the next bytes are ambiguous: close
+            # The client may or may not send its body now, so the next bytes are ambiguous. Close
             # immediately.
             error.force_close()
             await error.prepare(context.request)
@@ -442,7 +442,7 @@ class SimplePlane:
 
 
 async def _comment(context: RequestContext, comment: bytes) -> None:
-    """Send a comment; the first one starts an event stream."""
+    """Send a comment. The first one starts an event stream."""
     stream = context.open_stream
     if stream is None:
         head = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
@@ -455,9 +455,9 @@ async def _comment(context: RequestContext, comment: bytes) -> None:
 
 
 def _lost(context: RequestContext, flow: RequestFlow, now: float) -> Break:
-    """End a response in the middle because the agent was revoked."""
+    """Break off a response because the agent was revoked."""
     if flow.target is None:
-        return Break(None)  # a WebSocket, which has received its farewell
+        return Break(None)  # a WebSocket, which has already received its farewell
     log_failure(flow, Failure.INTERRUPTED, _REVOKED)
     return flow.upstream_lost(Failure.INTERRUPTED, context.tail, now)
 

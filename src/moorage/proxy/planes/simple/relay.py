@@ -28,10 +28,10 @@ async def relay(
     *,
     clock: Clock,
 ) -> web.StreamResponse:
-    """Respond to a request with the response of a replica, within the open stream if there is one.
+    """Respond to a request with a replica's response, within the open stream if there is one.
 
-    If the replica breaks off, the client gets an error event (event streams) or a connection closed
-    before the end of the body. Raises ``ConnectionError`` if the client has disconnected.
+    If the replica breaks off, the client gets an error event (for event streams), or its connection
+    is closed before the end of the body. Raises ``ConnectionError`` if the client has disconnected.
     """
     request = context.request
     replica = attempt.response
@@ -40,7 +40,7 @@ async def relay(
     head = CIMultiDict([*headers.kept_for_client(replica.headers.items()), *own, *start.more])
     reason = headers.printable_reason(replica.reason)
     if replica.content.at_eof() and start.observe is None and context.open_stream is None:
-        # The body is already complete, so head and body go out in one write.
+        # The body is already complete, so head and body are sent in one write.
         flow.upstream_end(clock.monotonic())
         return web.Response(
             status=replica.status, reason=reason, headers=head, body=attempt.first_piece
@@ -86,7 +86,7 @@ async def relay(
 
 
 async def break_off(context: RequestContext, command: Break) -> web.StreamResponse:
-    """Break off an incomplete response of a replica."""
+    """Break off a replica's incomplete response."""
     response = context.relayed
     assert response is not None
     if command.event is None or not response.prepared:
@@ -108,9 +108,9 @@ async def join(
 ) -> web.StreamResponse:
     """Switch to a WebSocket like the replica, and relay it until either side closes it.
 
-    A client whose replica disconnects without a close frame gets one from the proxy, as does a
-    client whose request is cancelled, with the reason from ``cancelled``. No close frame can be
-    sent in the middle of a frame."""
+    A client gets a close frame from the proxy if its replica disconnects without one, and also if
+    its request is cancelled, with the reason from ``cancelled``. No close frame can be sent in the
+    middle of a frame."""
     replica = attempt.response
     assert flow.target is not None
     own = headers.for_client(flow.target, start.overhead_s, flow.request_id)

@@ -37,7 +37,7 @@ _AUTO_HEADERS = frozenset({"User-Agent", "Accept", "Accept-Encoding", "Content-T
 
 @dataclass(slots=True)
 class UpstreamResponse:
-    """The response of a replica that has started to send its body, or has sent an empty one (b"").
+    """The response of a replica that has started to send its body, or has sent an empty body (b"").
     The caller closes ``response``."""
 
     response: aiohttp.ClientResponse
@@ -101,7 +101,7 @@ class UpstreamClient:
             timeout=aiohttp.ClientTimeout(
                 total=None,
                 sock_connect=self._settings.connect_timeout_s,
-                # does not apply to an established WebSocket
+                # this does not apply to an established WebSocket
                 sock_read=self._settings.read_idle_timeout_s,
             ),
             auto_decompress=False,
@@ -112,7 +112,7 @@ class UpstreamClient:
     async def attempt(
         self, target: Target, flow: RequestFlow, request: web.BaseRequest, *, is_anew: bool = False
     ) -> UpstreamResponse | UpstreamFailed:
-        """Make one attempt. ``is_anew``: on a new connection."""
+        """Make one attempt. ``is_anew``: use a new connection."""
         assert flow.admitted is not None
         upgrades = flow.admitted.upgrades
         session = self._anew if is_anew else self._session
@@ -165,8 +165,8 @@ class UpstreamClient:
             raise
 
     async def _check(self, provider: Target) -> ssl.SSLContext:
-        """Check an address. Raises ``InvalidURL`` if it may not be reached. A literal address is
-        not resolved, so it is checked only here."""
+        """Check an address. Raises ``InvalidURL`` if connecting to it is not allowed. A literal
+        address is not resolved, so it is checked only here."""
         try:
             await self._providers.addresses(provider.host, provider.port)
             return self._providers.tls
@@ -194,7 +194,7 @@ def _kept(
 
 
 class _ProviderResolver(AbstractResolver):
-    """A resolver that returns only addresses that may be reached."""
+    """A resolver that returns only allowed addresses."""
 
     def __init__(self, providers: Providers) -> None:
         self._providers = providers
@@ -228,7 +228,7 @@ def _url(target: Target, path: str, query: str) -> URL:
 
 
 def _failure_of(error: aiohttp.ClientError) -> Failure:
-    # ConnectionTimeoutError is also a ServerTimeoutError, so test for it first.
+    # ConnectionTimeoutError is also a ServerTimeoutError, so check for it first.
     if isinstance(
         error, aiohttp.ConnectionTimeoutError | aiohttp.ClientConnectorError | aiohttp.InvalidURL
     ):
