@@ -14,13 +14,14 @@ import typer
 from moorage.common.model.errors import MoorageError
 from moorage.common.model.status import LIVE
 
-# Beyond this, a user who pressed Tab would rather type.
+# After this long, a user who has pressed Tab would rather type the name.
 _TIMEOUT_S = 2.0
 
 
 @dataclass(frozen=True)
 class _Listing:
-    """A list of the REST API. ``path``: of one page. ``where``: fields that an item must have."""
+    """A list in the REST API. ``path``: the path of one page. ``where``: fields that an item must
+    have."""
 
     path: str
     name: str = "name"
@@ -48,7 +49,7 @@ _GROUPS = _page("groups")
 _KEYS = _page("keys")
 _PROJECTS = _page("projects")
 _USERS = _page("users")
-# Names by the scopes of budgets, limits and quotas.
+# Lists of names by the scopes of budgets, limits and quotas.
 _SCOPES = {
     "group": _GROUPS,
     "key": _KEYS,
@@ -67,7 +68,7 @@ def _names(*listings: _Listing) -> Completer:
     return complete
 
 
-# Live sessions, replicas included.
+# Live sessions, including replicas.
 session_names = _names(_Listing(_SESSIONS))
 endpoint_names = _names(_ENDPOINTS)
 # Endpoints, and live sessions that are not their replicas.
@@ -96,7 +97,7 @@ def kernel_names(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _session(ctx: typer.Context) -> str:
-    # Arguments are not bound yet when the value of an option is missing, as here.
+    # Arguments are not bound yet if an option's value is missing, as it is here.
     named = ctx.params.get("session") or ctx.params.get("name") or next(iter(ctx.args), "")
     return f"/v1/sessions/{quote(named, safe='')}"
 
@@ -115,8 +116,8 @@ def scoped_names(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def session_paths(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Live sessions, each with the colon that precedes a path in it. The shell completes local
-    paths."""
+    """Live sessions, each with the colon that precedes a path in it. The shell itself completes
+    local paths."""
     if incomplete.startswith((".", "/", "~")):
         return []
     return [f"{name}:" for name in session_names(ctx, incomplete)]
@@ -141,7 +142,7 @@ def catalogue_models(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _complete(ctx: typer.Context, incomplete: str, *listings: _Listing) -> list[str]:
-    """Sorted names that begin with ``incomplete`` and are not yet among the arguments."""
+    """Sorted names that start with ``incomplete`` and are not yet among the arguments."""
     given = {
         value
         for values in ctx.params.values()
@@ -149,7 +150,10 @@ def _complete(ctx: typer.Context, incomplete: str, *listings: _Listing) -> list[
         for value in values
     }
     options = {name: ctx.params.get(name) for name in ("url", "key_file", "ca_file")}
-    from moorage.cli.plain_reads import FAILURES, PlainReads  # other commands need no completion
+    from moorage.cli.plain_reads import (
+        FAILURES,
+        PlainReads,
+    )  # other commands do not need completion
 
     try:
         with PlainReads(options, timeout_s=_TIMEOUT_S) as reads:

@@ -21,7 +21,8 @@ BASE_RESOURCES = {"cpu": "1", "mem": "1GiB"}
 
 
 def pairs(given: Sequence[str], option: str, example: str) -> dict[str, str]:
-    """``NAME=VALUE`` texts as a dict. Raises ``InvalidInput`` naming the option and the text."""
+    """Parse ``NAME=VALUE`` texts into a dict. Raises ``InvalidInput``, which names the option and
+    the text."""
     parsed: dict[str, str] = {}
     for text in given:
         name, equals, value = text.partition("=")
@@ -36,12 +37,12 @@ def pairs(given: Sequence[str], option: str, example: str) -> dict[str, str]:
 
 
 def environment(given: Sequence[str] | None, files: Sequence[str] | None) -> dict[str, str] | None:
-    """Variables of ``--env-file`` and ``--env``, which takes precedence; None when neither was
+    """Variables from ``--env-file`` and ``--env``, which takes precedence; None if neither was
     given.
 
-    Lines have Docker's format: NAME=VALUE to the end of the line, # before comments, and NAME alone
-    for the value in this environment, if there is one. Raises ``InvalidInput``, which names the
-    file and the line.
+    Lines have Docker's format: NAME=VALUE up to the end of the line, # before comments, and NAME
+    alone for the value in this environment, if there is one. Raises ``InvalidInput``, which names
+    the file and the line.
     """
     if not given and not files:
         return None
@@ -77,7 +78,8 @@ def environment(given: Sequence[str] | None, files: Sequence[str] | None) -> dic
 
 
 def limit(text: str, option: str) -> int | None:
-    """A number, or None for ``none``. Raises ``InvalidInput`` naming the option and the text."""
+    """A number, or None for ``none``. Raises ``InvalidInput``, which names the option and the
+    text."""
     if text != "none" and not (text.isascii() and text.isdigit()):
         raise InvalidInput(
             f"{option}={text!r} is not a number", next_step="write a number, or `none`"
@@ -86,14 +88,14 @@ def limit(text: str, option: str) -> int | None:
 
 
 def secret_env(given: Sequence[str] | None) -> dict[str, str] | None:
-    """``VARIABLE=SECRET`` texts as a dict; None when none were given."""
+    """Parse ``VARIABLE=SECRET`` texts into a dict; None if none were given."""
     return pairs(given, "--secret", "HF_TOKEN=hf-token") if given else None
 
 
 def resources(
     given: Sequence[str], gpus: int | None, base: Mapping[str, str] = BASE_RESOURCES
 ) -> dict[str, str | int | float] | None:
-    """Requested slots over ``base``; None when none were given."""
+    """Requested slots, which override ``base``; None if none were given."""
     requested = pairs(given, "--resources", "cpu=2 or mem=4GiB")
     if gpus is not None:
         requested["cuda.device"] = str(gpus)
@@ -104,20 +106,20 @@ _CONDITIONS = ("success", "any", "failure")
 
 
 def dependency(text: str) -> dict[str, str]:
-    """A dependency from ``NAME[:success|any|failure]``; the name may contain colons."""
+    """A dependency from ``NAME[:success|any|failure]``. The name can contain colons."""
     name, colon, end = text.rpartition(":")
     return {"session": name, "on": end} if colon and end in _CONDITIONS else {"session": text}
 
 
-# Options that hold a list, and a list of sets.
+# Options that contain a list, and options that contain a list of sets.
 _LISTS = frozenset({"session_types", "slot_priority", "images", "mounts", "projects", "users"})
 _SETS = frozenset({"exclusive"})
-# Values of "none" for options where it does not mean "unlimited".
+# The meaning of "none" for options for which it does not mean "unlimited".
 _NONE: Mapping[str, Any] = {"weights": {}, "slot_priority": [], "exclusive": [], "replicas": "none"}
 
 
 def options(given: Sequence[str], model: type[BaseModel], old: Mapping[str, Any]) -> dict[str, Any]:
-    """``old`` with ``OPTION=VALUE`` texts applied; ``model`` has the names of the options, and
+    """``old`` with ``OPTION=VALUE`` texts applied. ``model`` defines the options' names, and
     validates the values later.
 
     ``none`` unsets an option. Commas separate list items (``exclusive=a+b,c``). Dots reach into
@@ -159,7 +161,7 @@ def options(given: Sequence[str], model: type[BaseModel], old: Mapping[str, Any]
 def _put(
     old: Mapping[str, Any], model: type[BaseModel] | None, name: str, text: str, *, path: str
 ) -> dict[str, Any]:
-    """Set one option. ``model``: None for options whose names are free and may contain dots
+    """Set one option. ``model``: None for options whose names are arbitrary and can contain dots
     (``weights``, ``hpc.options``)."""
     first, dot, rest = name.partition(".") if model is not None else (name, "", "")
     if model is not None and first not in model.model_fields:
@@ -198,8 +200,8 @@ def _nested(model: type[BaseModel], field: str) -> type[BaseModel] | None:
 
 def patch(given: Sequence[str]) -> dict[str, Any]:
     """A JSON merge patch from ``FIELD=VALUE`` texts. A dot reaches into a nested field
-    (``autoscale.max=4``); ``none`` removes a field; a value that begins with [ or { is JSON. Raises
-    ``InvalidInput``."""
+    (``autoscale.max=4``), ``none`` removes a field, and a value that starts with [ or { is JSON.
+    Raises ``InvalidInput``."""
     made: dict[str, Any] = {}
     for name, text in pairs(given, "FIELD=VALUE", "autoscale.max=4").items():
         value: Any = None if text == "none" else text
@@ -241,7 +243,7 @@ def guess_engine(model: str) -> str:
 
 
 def locate_model(model: str) -> str:
-    """A local path as an absolute one; a hub id unchanged."""
+    """Make a local path absolute; a hub id stays unchanged."""
     path = Path(model).expanduser()
     looks_local = (
         model.startswith((".", "~", "/")) or model.lower().endswith(".gguf") or path.exists()
@@ -250,8 +252,8 @@ def locate_model(model: str) -> str:
 
 
 def guess_name(model: str) -> str:
-    """A valid endpoint name from the model's base name. Raises ``InvalidInput`` if nothing valid
-    remains."""
+    """A valid endpoint name derived from the model's base name. Raises ``InvalidInput`` if nothing
+    valid remains."""
     base = re.sub(
         r"([.-]gguf)?(:[^:]*)?$", "", model.rstrip("/").rsplit("/", 1)[-1], flags=re.IGNORECASE
     )
@@ -265,7 +267,7 @@ def guess_name(model: str) -> str:
 
 
 def parameter(name: str, text: str, declared: Parameter | None) -> str | bool | int | float:
-    """The value of a template's parameter from its text; unchanged if the template has no such
+    """Parse the value of a template parameter; the text stays unchanged if the template has no such
     parameter. Raises ``InvalidInput``."""
     kind = declared.type if declared is not None else "string"
     try:

@@ -1,9 +1,8 @@
-"""Standard input of ``moorage run -i``, which goes through a named pipe in the session to its
-program.
+"""Standard input of ``moorage run -i``, which reaches the session's program through a named pipe.
 
 A shell creates the pipe, waits for its writer and then starts the program. A command in the session
-(decision 12) copies the input into the pipe. The input can be read only once: a second attempt
-would have none, so the session is stopped instead.
+(decision 12) copies the input into the pipe. The input can be read only once, so the session is
+stopped instead of starting a second attempt without input.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _FEED = f'{_PIPE}; until [ -p "$p" ]; do sleep 0.05; done; exec cat >"$p"'
 FEEDER = ("/bin/sh", "-c", _FEED)
 # Exit code of cat when the program has closed its input, or has ended.
 _NOT_READ = (0, -signal.SIGPIPE, 128 + signal.SIGPIPE)
-# The longest time from the end of a session's commands to the end of the session.
+# The longest time between the end of a session's commands and the end of the session.
 _END_S = 10.0
 
 
@@ -51,7 +50,7 @@ async def send_input(command: RunningCommand) -> None:
 
 
 async def feed(cli: Cli, client: Client, created: SessionView) -> None:
-    """Pass standard input to the program of a session, and stop the session if the input is
+    """Pass standard input to a session's program, and stop the session if the input is
     incomplete."""
     view = await until_session(
         client, created, lambda view: view.status not in BEFORE_RUNNING, clock=cli.clock
@@ -75,7 +74,7 @@ async def feed(cli: Cli, client: Client, created: SessionView) -> None:
 
 
 async def _copy(client: Client, view: SessionView) -> str:
-    """Copy standard input into the pipe. Returns what went wrong."""
+    """Copy standard input into the pipe. Returns an error, if there was one."""
     from moorage.common.aio.tasks import cancel_and_wait, spawn
 
     printed = b""

@@ -1,4 +1,4 @@
-"""Pipelines in files for ``apply``, which submits them once, and ``plan``, which shows each step's
+"""Pipelines in files, for ``apply``, which submits them once, and ``plan``, which shows each step's
 placement."""
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ _PROGRAM = {"command", "args", "env", "user_labels", "secret_env"}
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """The placement of a step. ``plan``: where a session of the step would be placed now."""
+    """A step's placement. ``plan``: where a session of the step would be placed now."""
 
     step: Step
     plan: PlanView
 
 
 def key_of(pipeline: PipelineSpec) -> str:
-    """Idempotency key of a document, which is submitted once."""
+    """The idempotency key of a document, which is submitted only once."""
     plain = pipeline.model_dump_json(exclude_unset=True)
     return f"apply-{hashlib.sha256(plain.encode()).hexdigest()}"
 
 
 async def submit(client: Client, pipeline: PipelineSpec) -> bool:
-    """Submit the pipeline. Returns False if an earlier call has submitted it."""
+    """Submit the pipeline. Returns False if an earlier call has already submitted it."""
     before = await _found(client, pipeline.name)
     view = await client.pipelines.create(pipeline, idempotency_key=key_of(pipeline))
     return before is None or before.id != view.id
@@ -47,7 +47,7 @@ async def submit(client: Client, pipeline: PipelineSpec) -> bool:
 
 async def plan(client: Client, pipeline: PipelineSpec) -> list[StepPlan]:
     """Where each step would be placed now if its dependencies had ended. Raises the error of a step
-    that fits nowhere, and any other error that would refuse the pipeline."""
+    that fits nowhere, and any other error with which the pipeline would be refused."""
     await client.pipelines.create(pipeline, dry_run=True)
     known: dict[str, PlanView] = {}
     found = []
@@ -91,8 +91,8 @@ async def _found(client: Client, name: str) -> PipelineView | None:
 
 
 def row(planned: StepPlan) -> tuple[str, str, str, str]:
-    """The row of a step: its name, its dependencies, its number of sessions, and where it fits or
-    what it lacks."""
+    """A step's row: its name, its dependencies, its number of sessions, and where it fits or what
+    it lacks."""
     step = planned.step
     view = planned.plan
     after = ", ".join(condition.step for condition in step.conditions) or "-"

@@ -1,9 +1,9 @@
 """Plain reads of the REST API, for output that must be fast: lists in tables, and names for
 completion.
 
-Answers are decoded but not validated: pydantic with the models of the views takes more CPU to
-import than the rest of ``moorage ps``, and asyncio as much as h11. A caller that finds an
-unexpected answer falls back to the client of the SDK, which reports the error.
+Answers are decoded but not validated, because importing pydantic with the views' models takes more
+CPU than the rest of ``moorage ps``, and asyncio as much as h11. A caller that finds an unexpected
+answer falls back to the SDK's client, which reports the error.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FAILURES = (OSError, ValueError, KeyError, TypeError, AttributeError, h11.Protoc
 
 
 class Record(dict[str, Any]):
-    """A JSON object of an answer, with its fields as attributes like those of a view."""
+    """A JSON object in an answer, whose fields are attributes like those of a view."""
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -49,7 +49,7 @@ class Record(dict[str, Any]):
 
 
 class PlainReads:
-    """One connection to the manager at the address given by the options, for sequential reads.
+    """A connection for sequential reads to the manager at the address given by the options.
 
     Opening it raises ``ConfigError`` and ``OSError``; a read raises one of ``FAILURES``.
     """
@@ -89,7 +89,7 @@ class PlainReads:
         self._socket.close()
 
     def every(self, path: str, query: Mapping[str, str | None]) -> list[Record]:
-        """The items of all pages of a list."""
+        """The items on all pages of a list."""
         given = {name: value for name, value in query.items() if value is not None}
         found: list[Record] = []
         cursor: dict[str, str] = {}
@@ -137,7 +137,7 @@ def read_lists(
     *,
     timeout_s: float,
 ) -> list[list[Record]]:
-    """The items of each list, which is given by its path and query. Raises ``ConfigError`` and
+    """The items of each list, given by its path and query. Raises ``ConfigError`` and
     ``FAILURES``."""
     with PlainReads(options, timeout_s=timeout_s) as reads:
         return [reads.every(path, query) for path, query in lists]

@@ -1,4 +1,4 @@
-"""Progress on stderr, on a terminal only: one line per stage, and a spinner for the current one."""
+"""Progress on stderr, only on a terminal: one line per stage, and a spinner for the current one."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 class StageProgress:
     """Progress through stages. ``show`` prints each stage once, however often it is called. The
-    context can be entered again and continues where it was. Without a terminal, it only prints why
-    something waits."""
+    context can be entered again and then continues from there. Without a terminal, only the reason
+    why something waits is printed."""
 
     def __init__(self, err: Console, name: str) -> None:
         self._err = err
@@ -77,7 +77,7 @@ class StageProgress:
 
 
 def _text(plain: str) -> Text:
-    """Text for the spinner, which would interpret a string as markup. Imported here because a
+    """Text for the spinner, which would interpret a plain string as markup. Imported here because a
     command's help needs no spinner."""
     from rich.text import Text
 

@@ -1,7 +1,7 @@
 """Options and arguments whose plain values need no conversion.
 
-typer converts every value through an adapter of pydantic, even a missing value, or a string to a
-string. Importing pydantic and building the adapters takes a third of the CPU of a short command.
+typer converts every value through a pydantic adapter, even a missing value, or a string to a
+string. Importing pydantic and building the adapters takes a third of a short command's CPU time.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ class _QuickArgument(TyperArgument):
 
 
 class QuickParameters:
-    """Parameters of a command or group that take plain values without conversion.
+    """Parameters of a command or group that accept plain values without conversion. typer lets a
+    command choose its own class, but not the class of its parameters.
 
-    typer lets a command choose its own class, but not that of its parameters.
+
     """
 
     def get_params(self, ctx: Any) -> list[Any]:
@@ -55,7 +56,7 @@ def _process(parameter: Any, ctx: Any, value: Any, process: Callable[[Any, Any],
 
 
 def _plain_value(parameter: Any, value: Any) -> Any:
-    """The converted value if it is plain; ``_UNKNOWN`` otherwise, and for every invalid value."""
+    """The converted value if it is plain; otherwise, and for every invalid value, ``_UNKNOWN``."""
     several = parameter.multiple or parameter.nargs != 1
     if value is None:
         return () if parameter.multiple or parameter.nargs == -1 else None

@@ -149,7 +149,7 @@ Priority = Annotated[
 
 
 def user_labels(given: list[str] | None) -> dict[str, str] | None:
-    """Labels from ``--label``; None: the option was not given."""
+    """Labels from ``--label``; None if the option was not given."""
     return parse.pairs(given, "--label", "team=vision") if given else None
 
 
@@ -162,7 +162,8 @@ def placement_fields(
     image: str | None,
     runtime: str | None = None,
 ) -> dict[str, Any]:
-    """Fields of a spec that restrict where it may run; None where an option was not given."""
+    """Fields of a spec that restrict where it may run, with None for options that were not
+    given."""
     return {
         "arch": arch,
         "labels": parse.pairs(labels, "--agent-label", "room=north") if labels else None,
@@ -192,7 +193,7 @@ def session_fields(
     own: Mapping[str, Any],
     base_resources: Mapping[str, str] = parse.BASE_RESOURCES,
 ) -> dict[str, Any]:
-    """The given fields of ``session_spec``, without type and command."""
+    """The fields of ``session_spec`` that were given, without type and command."""
     fields: dict[str, Any] = {
         "name": given["name"],
         "resources": parse.resources(given["resources"] or [], given["gpus"], base_resources),
@@ -242,8 +243,8 @@ def _port(text: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class TemplateStart:
-    """The start of a session from a template. ``ref``: NAME or NAME@VERSION; ``given``: NAME=VALUE
-    texts; ``overrides``: fields of the specification."""
+    """Starts a session from a template. ``ref``: NAME or NAME@VERSION. ``given``: NAME=VALUE texts.
+    ``overrides``: fields of the specification."""
 
     ref: str
     given: Mapping[str, str]
@@ -251,7 +252,7 @@ class TemplateStart:
 
     async def create(self, client: Client, key: str, strict: bool, force: bool) -> SessionView:
         """Create the session. Raises ``InvalidInput`` for a parameter that the template lacks or
-        whose type is wrong."""
+        that has the wrong type."""
         name, version, values = await self._read(client)
         return await client.templates.start(
             name,
@@ -269,7 +270,7 @@ class TemplateStart:
         return await client.templates.plan(name, values, self.overrides, version=version)
 
     async def _read(self, client: Client) -> tuple[str, int | None, dict[str, Any]]:
-        """Name, version and values of the template's parameters."""
+        """The template's name and version, and the values of its parameters."""
         try:
             from moorage.common.model.templates import split_version
 
@@ -292,8 +293,8 @@ class TemplateStart:
 def session_request(
     kind: SessionType, given: Mapping[str, Any], own: Mapping[str, Any]
 ) -> SessionSpec | TemplateStart:
-    """The result of ``session_spec``, or the template of ``--template`` overridden by the other
-    options."""
+    """The result of ``session_spec``, or the template from ``--template`` with the other options as
+    overrides."""
     if given["template"] is None:
         if given["parameters"]:
             raise InvalidInput(
@@ -333,7 +334,7 @@ async def create_session(
     strict: bool,
     force: bool = False,
 ) -> SessionView:
-    """Create the session. Retries once when no answer came; the idempotency key ensures a single
+    """Create the session. Retries once if no answer arrives; the idempotency key ensures a single
     session."""
     key = cli.clock.new_id()
     try:

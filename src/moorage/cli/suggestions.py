@@ -1,4 +1,4 @@
-"""Suggestions for unknown commands: misspellings, and words of other tools."""
+"""Suggestions for unknown commands: misspellings, and words from other tools."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-# Commands, and similar words of Slurm, Docker, Kubernetes and the shell.
+# Commands, and similar words from Slurm, Docker, Kubernetes and the shell.
 _OTHER_TOOLS = {
     "--help": ("help", "man"),
     "agents": ("node", "nodes", "sinfo"),
@@ -49,20 +49,20 @@ _LIKE_VERBS = (
     ("add", "create", "edit", "new", "set", "submit", "update"),
     ("describe", "get", "info", "inspect", "show"),
 )
-# Nouns that the verbs of the root act on.
+# Nouns that the root's verbs act on.
 _OF_ROOT_VERBS = ("endpoints", "sessions")
-# Minimum similarity to a command, and to a word of another tool, between 0 and 1.
+# Minimum similarity to a command, and to another tool's word, between 0 and 1.
 _SIMILAR = 0.6
 _CLOSE = 0.8
 _PREFIX = 0.8
-# Commands that are less similar than the best by up to this much are suggested, too.
+# Commands that are less similar than the best by up to this much are also suggested.
 _AS_GOOD = 0.1
 _SHOWN = 3
 
 
 def suggestions(word: str, group: str, commands: Sequence[str]) -> list[str]:
-    """Command lines that ``word`` may mean, best first. ``commands`` are those of ``group``, which
-    is empty for the root."""
+    """Command lines that ``word`` may stand for, best first. ``commands`` are those of ``group``,
+    which is empty for the root."""
     known = _meanings(group, commands)
     if word in known:
         return list(known[word])
@@ -97,14 +97,14 @@ def _similarity(word: str, other: str) -> float:
 
 
 def _likeness(word: str, command: str) -> float:
-    """Similarity, increased for a prefix, which is more likely to be meant than a word that is
+    """The similarity, increased for a prefix, which is more likely to be meant than a word that is
     similar by chance."""
     similarity = _similarity(word, command)
     return max(similarity, _PREFIX) if len(word) > 1 and command.startswith(word) else similarity
 
 
 class Suggesting:
-    """A group that answers an unknown command with ``suggestions``."""
+    """A group that responds to unknown commands with ``suggestions``."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         try:

@@ -54,7 +54,7 @@ class Stage:
 def stages(
     history: Sequence[HistoryEntry], kind: SessionType = SessionType.INFERENCE
 ) -> list[Stage]:
-    """The stages of a session, one per change of status, oldest first."""
+    """A session's stages, one per status change, oldest first."""
     found: list[Stage] = []
     start: datetime | None = None
     last: Status | None = None
@@ -79,7 +79,7 @@ def stages(
 
 
 def hold_note(view: SessionView) -> str:
-    """Return the reason why a pending session was not placed, with the next step; "" when
+    """Return the reason why a pending session was not placed, with the next step; empty if
     unknown."""
     if view.status is not Status.PENDING or view.hold is None:
         return ""
@@ -88,7 +88,7 @@ def hold_note(view: SessionView) -> str:
 
 
 def current_activity(view: SessionView) -> str:
-    """The agent's current step in starting the session, like pulling an image; "" when unknown."""
+    """The agent's current step in starting the session, like pulling an image; empty if unknown."""
     if view.status not in STARTING_STEPS:
         return ""
     newest = max(view.kernels, key=lambda kernel: kernel.attempt, default=None)
@@ -96,8 +96,8 @@ def current_activity(view: SessionView) -> str:
 
 
 def leading_replica(view: EndpointView) -> ReplicaView | None:
-    """The replica that represents the endpoint in progress output: the most advanced of those that
-    are not ready, or else the newest."""
+    """The replica that represents the endpoint in progress output: the most advanced one that is
+    not ready, or else the newest."""
     live = [replica for replica in view.sessions if replica.status in LIVE]
     for status in reversed(in_order(BEFORE_RUNNING)):
         if found := [replica for replica in live if replica.status is status]:
@@ -112,8 +112,8 @@ def failed_replica(view: EndpointView) -> ReplicaView | None:
 
 
 def shown_status(view: SessionView) -> str:
-    """The status to show: a program that has ended is shown as succeeded or failed."""
-    ended = view.status == Status.TERMINATED  # lists are read without types
+    """The status to show. A program that has ended is shown as succeeded or failed."""
+    ended = view.status == Status.TERMINATED  # lists are read untyped
     return _OUTCOMES.get(view.result, str(view.status)) if ended else str(view.status)
 
 
@@ -122,14 +122,14 @@ def has_ended(view: SessionView) -> bool:
 
 
 def explain_failure(reason: Reason, detail: str) -> tuple[str, str]:
-    """The failure in one line, and the next step."""
+    """The failure as one line, and the next step."""
     known = REASONS[reason]
     text = known.text or "it failed"
     return f"{text} ({reason})" + (f": {detail}" if detail else ""), known.next_step
 
 
 def next_steps(view: SessionView) -> list[tuple[str, str]]:
-    """Next steps for the user of a live session: descriptions and commands."""
+    """Next steps for the user of a live session, as descriptions and commands."""
     if view.status not in LIVE or view.endpoint is not None:
         return []
 

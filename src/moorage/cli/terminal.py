@@ -27,7 +27,7 @@ def is_terminal() -> bool:
 
 
 def size() -> tuple[int, int]:
-    """Rows and columns; 0 when unknown."""
+    """Rows and columns; 0 if unknown."""
     try:
         found = os.get_terminal_size(STDOUT)
     except OSError:
@@ -37,13 +37,14 @@ def size() -> tuple[int, int]:
 
 @contextmanager
 def raw() -> Iterator[None]:
-    """Raw mode: every key goes to the command, ^C included. Restores the terminal at exit."""
+    """Raw mode, in which every key goes to the command, including ^C. Restores the terminal on
+    exit."""
     before = termios.tcgetattr(STDIN)
     try:
-        tty.setraw(STDIN, termios.TCSADRAIN)  # keeps input typed ahead
+        tty.setraw(STDIN, termios.TCSADRAIN)  # this keeps input typed ahead
         yield
     finally:
-        # Typed input that was not read remains for the shell.
+        # Typed input that was not read is left for the shell.
         termios.tcsetattr(STDIN, termios.TCSADRAIN, before)
 
 
@@ -65,7 +66,7 @@ def cancel_on_signals(task: asyncio.Task[object]) -> Iterator[None]:
 
 
 async def window_changes() -> AsyncIterator[tuple[int, int]]:
-    """Yield the window's size after each change."""
+    """Yield the window size after each change."""
     import asyncio
 
     loop = asyncio.get_running_loop()

@@ -9,9 +9,9 @@ from moorage.common.model.errors import InvalidInput
 
 
 def future(text: str, now: datetime, option: str) -> datetime:
-    """A duration from now (``30d``), or a date and time with its UTC offset.
+    """Parse a duration from now (``30d``), or a date and time with its UTC offset.
 
-    Raises ``InvalidInput`` naming the option and the text.
+    Raises ``InvalidInput``, which names the option and the text.
     """
     if (seconds := _duration(text)) is not None:
         return now + timedelta(seconds=seconds)
@@ -27,10 +27,10 @@ def future(text: str, now: datetime, option: str) -> datetime:
 
 
 def past(text: str, now: datetime, option: str) -> datetime:
-    """A duration ago (``10m``), a time of today (``13:00``), or a date and time, local if without
-    an offset.
+    """Parse a past duration (``10m`` ago), a time today (``13:00``), or a date and time, which is
+    local without an offset.
 
-    Raises ``InvalidInput`` naming the option and the text.
+    Raises ``InvalidInput``, which names the option and the text.
     """
     if (seconds := _duration(text)) is not None:
         return now - timedelta(seconds=seconds)

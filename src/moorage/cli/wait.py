@@ -41,7 +41,7 @@ async def _first(states: AsyncGenerator[T], condition: Callable[[T], bool]) -> T
 
 @contextmanager
 def timeout_of(timeout_s: float | None, waiting_for: str, next_step: str) -> Iterator[None]:
-    """Raise ``WaitTimeout`` when a wait times out."""
+    """Raise ``WaitTimeout`` if a wait times out."""
     try:
         yield
     except TimeoutError:
@@ -79,10 +79,10 @@ async def until_ready(
     progress: StageProgress,
     timeout_s: float | None,
 ) -> EndpointView | ReplicaView:
-    """Return the endpoint as soon as its replicas are ready, or as many of them as there is room
-    for now; or return the replica that failed first.
+    """Return the endpoint as soon as all its replicas are ready, or as many as there is currently
+    room for, or return the first replica that failed.
 
-    Raises ``WaitTimeout``, and ``Conflict`` when the endpoint is deleted during the wait.
+    Raises ``WaitTimeout``, and ``Conflict`` if the endpoint is deleted during the wait.
     """
     name = endpoint.name
     shown = _Stages(client, progress)
@@ -116,7 +116,7 @@ async def until_ready(
 
 
 def _has_what_fits(view: EndpointView, *, held: bool) -> bool:
-    """Whether as many replicas are ready as are wanted. ``held``: there is no room for another
+    """Whether the intended number of replicas is ready. ``held``: there is no room for another
     replica."""
     return bool(view.ready) and (held or view.ready >= view.replicas)
 
@@ -172,7 +172,7 @@ async def until_session(
 async def until_reloaded(
     client: Client, asked: Sequence[SessionView], *, clock: Clock, timeout_s: float | None
 ) -> list[SessionView]:
-    """Return the sessions when all kernels have ended their reload. Raises ``WaitTimeout``."""
+    """Return the sessions once all kernels have ended their reload. Raises ``WaitTimeout``."""
     from moorage.sdk.waiting import has_reloaded
 
     start = clock.monotonic()
@@ -188,7 +188,7 @@ async def until_reloaded(
 async def until_ended(
     client: Client, sessions: Sequence[SessionView], *, clock: Clock, timeout_s: float | None
 ) -> list[SessionView]:
-    """Return the sessions when all have ended. ``timeout_s`` bounds the total wait. Raises
+    """Return the sessions once all have ended. ``timeout_s`` limits the total wait. Raises
     ``WaitTimeout``."""
     start = clock.monotonic()
     views = []

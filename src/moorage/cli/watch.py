@@ -25,7 +25,7 @@ async def watch(
     *,
     show: Callable[[T], None],
 ) -> None:
-    """Show the result of ``read``, now and after every change; on a terminal, it replaces the
+    """Show the result of ``read``, now and after every change. On a terminal, it replaces the
     previous output. Never returns; raises the error of a lasting outage."""
     shown = None
     async with aclosing(

@@ -1,6 +1,6 @@
 """SSH server for one client on standard input and output. Each channel is a command in the session.
 
-No port is open, and no key of a user is needed: the streams belong to the program that started this
+No port is opened and no user key is needed: the streams belong to the program that started this
 process, and the manager authenticates the API key and authorises every channel, as for ``moorage
 exec`` (decision 36).
 """
@@ -32,7 +32,7 @@ async def serve_stdio(start: Start, kernel: str) -> None:
             server_factory=lambda: _Server(start, kernel, channels),
             server_host_keys=[asyncssh.generate_private_key("ssh-ed25519")],
             encoding=None,
-            # The stream is a pipe on this machine: the cheapest ciphers, and no compression.
+            # The stream is a pipe on this machine, so use the cheapest ciphers and no compression.
             encryption_algs=[
                 "aes128-gcm@openssh.com",
                 "aes256-gcm@openssh.com",
@@ -46,7 +46,7 @@ async def serve_stdio(start: Start, kernel: str) -> None:
         writer.close()
         await copies[1]
     except (asyncssh.Error, OSError):
-        pass  # the client left, or speaks something else; ssh reports it
+        pass  # the client has disconnected or does not speak SSH; ssh reports it
     finally:
         await channels.close()
         await cancel_and_wait(*copies)
@@ -58,7 +58,7 @@ async def _copy_input(writer: asyncio.StreamWriter) -> None:
         async for data in terminal.input_pieces():
             writer.write(data)
             await writer.drain()
-        writer.close()  # the client is gone
+        writer.close()  # the client has disconnected
 
 
 async def _copy_output(reader: asyncio.StreamReader) -> None:

@@ -11,8 +11,8 @@ from moorage.common.model.errors import InvalidInput
 
 
 def sign(public_key: str, file: Path | None, message: str, namespace: str) -> str:
-    """Sign. ``file``: the public key, which may lie beside the private key; None: the SSH agent has
-    the key. Raises ``InvalidInput`` if there is no signature."""
+    """Sign. ``file``: the public key, with the private key beside it or in the SSH agent; None
+    means that the SSH agent has the key. Raises ``InvalidInput`` if signing fails."""
     with tempfile.TemporaryDirectory(prefix="moorage-") as folder:
         if file is None:
             file = Path(folder) / "key.pub"
@@ -20,7 +20,7 @@ def sign(public_key: str, file: Path | None, message: str, namespace: str) -> st
 
         command = ["ssh-keygen", "-q", "-Y", "sign", "-n", namespace, "-f", str(file)]
         try:
-            # Its questions and errors go to the terminal.
+            # Its prompts and errors go to the terminal.
             done = subprocess.run(
                 command, input=message.encode(), stdout=subprocess.PIPE, check=False
             )
