@@ -150,10 +150,7 @@ def _complete(ctx: typer.Context, incomplete: str, *listings: _Listing) -> list[
         for value in values
     }
     options = {name: ctx.params.get(name) for name in ("url", "key_file", "ca_file")}
-    from moorage.cli.plain_reads import (
-        FAILURES,
-        PlainReads,
-    )  # other commands do not need completion
+    from moorage.cli.plain_reads import FAILURES, PlainReads  # other commands need no completion
 
     try:
         with PlainReads(options, timeout_s=_TIMEOUT_S) as reads:
