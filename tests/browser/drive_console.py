@@ -18,7 +18,9 @@ def make_group(console: Console, page: Page) -> None:
     page.get_by_role("button", name="New resource group").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Name").fill("gold")
-    expect(dialog.get_by_label("When the first one does not fit").first).to_have_value("backfill")
+    expect(dialog.get_by_label("When the first session does not fit").first).to_have_value(
+        "backfill"
+    )
     console.check(page, "group form")
     dialog.get_by_role("button", name="Create").click()
     expect(page.get_by_role("link", name="gold")).to_be_visible()
@@ -29,7 +31,7 @@ def add_agent(console: Console, page: Page) -> str:
     none."""
     console.go(page, "agents", "Agents")
     page.get_by_role("button", name="Add an agent").click()
-    page.get_by_role("dialog").get_by_role("button", name="Make a join token").click()
+    page.get_by_role("dialog").get_by_role("button", name="Create a join token").click()
     answer = page.get_by_role("dialog").get_by_role("alert").inner_text()
     page.keyboard.press("Escape")
     console.complaints.clear()  # the refusal is a 4xx
@@ -87,9 +89,9 @@ def drain(console: Console, page: Page, agent: str) -> None:
     console.check(page, "drain")
     page.screenshot(path=console.pictures / "drain.png")
     confirm(page, "Drain")
-    page.get_by_text("Draining, by").wait_for()
+    page.get_by_text("Draining, started by").wait_for()
     page.get_by_role("button", name="Uncordon").click()
-    expect(page.get_by_text("Draining, by")).to_have_count(0)
+    expect(page.get_by_text("Draining, started by")).to_have_count(0)
 
 
 def roll_out(console: Console, page: Page) -> None:

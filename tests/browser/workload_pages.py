@@ -104,7 +104,7 @@ def reloads(console: Console, page: Page, call: Call) -> None:
         console.go(page, f"sessions/{name}", name)
         expect(page.get_by_text("serving")).to_be_visible()
         page.get_by_role("button", name="Reload").click()
-        expect(page.get_by_text(f"{name} is asked to read its settings again")).to_be_visible()
+        expect(page.get_by_text(f"{name} is reloading its settings")).to_be_visible()
         acknowledgement = page.get_by_role("region", name="Reload")
         expect(acknowledgement.get_by_text(answer)).to_be_visible()
         console.check(page, f"reload of {name}")
