@@ -18,7 +18,7 @@ const router = makeRouter(client);
 startLive();
 void findSession();
 
-// A tab from before an upgrade asks for files that are gone: load the new console once.
+// A tab opened before an upgrade requests files that no longer exist, so load the new console once.
 window.addEventListener("vite:preloadError", () => {
   const last = Number(window.sessionStorage.getItem("moorage-reloaded") ?? 0);
   if (Date.now() - last > 60_000) {

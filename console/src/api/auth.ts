@@ -5,7 +5,7 @@ import type { components } from "./schema";
 export type Who = components["schemas"]["WhoAmI"];
 export type SignOutCause = "" | "expired" | "asked";
 
-/** `known`: false until the manager has said who is signed in. The cookie itself is invisible to scripts. */
+/** `known`: false until the manager has reported who is signed in. The cookie itself is invisible to scripts. */
 interface Auth {
   known: boolean;
   who: Who | null;
@@ -22,7 +22,7 @@ function change(next: Auth) {
   }
 }
 
-// Marks a request that no act of the user caused: it does not keep the console session from expiring.
+// Marks a request that was not caused by the user, so that it does not keep the console session alive.
 export const BACKGROUND = { "X-Moorage-Background": "1" };
 const ACT_MS = 30_000;
 let actedAt = Date.now();
@@ -30,7 +30,7 @@ for (const act of ["pointerdown", "keydown", "wheel"]) {
   window.addEventListener(act, () => (actedAt = Date.now()), { capture: true, passive: true });
 }
 
-/** What a request carries beside the cookie: writes prove that they come from this page. */
+/** Headers in addition to the cookie, with which writes prove that they come from this page. */
 export function credentials(method: string): Record<string, string> {
   if (method !== "GET" && method !== "HEAD") {
     return { "X-CSRF-Token": auth.who?.csrf_token ?? "" };
@@ -67,14 +67,14 @@ export async function findSession(): Promise<void> {
         return;
       }
     } catch {
-      // It is away: ask again.
+      // It does not answer, so ask again.
     }
     noteSilence();
     await new Promise((resolve) => window.setTimeout(resolve, backoffMs(failures)));
   }
 }
 
-/** Who is signed in, and why nobody is any more. */
+/** Who is signed in, or why nobody is any more. */
 export function useAuth(): Auth {
   return useSyncExternalStore(
     (listener) => {
@@ -85,7 +85,7 @@ export function useAuth(): Auth {
   );
 }
 
-/** Whether the signed-in user administers the platform, or at least reads all of it. */
+/** Whether the signed-in user administers the platform, or can at least read all of it. */
 export function usePlatformRole(): "admin" | "auditor" | "" {
   const { who } = useAuth();
   return who?.role === "admin" || who?.role === "auditor" ? who.role : "";

@@ -7,7 +7,7 @@ export interface Message {
   content: string;
 }
 
-/** Where clients reach the OpenAI-compatible API; "" if the manager does not know it. */
+/** The address of the OpenAI-compatible API; empty if the manager does not know it. */
 export async function chatAddress(): Promise<string> {
   const response = await fetch("/console/settings.json", { cache: "no-store" });
   return response.ok ? String(((await response.json()) as { openai_url?: string }).openai_url ?? "") : "";
@@ -16,7 +16,7 @@ export async function chatAddress(): Promise<string> {
 const KEY_MS = 15 * 60_000;
 const keys = new Map<string, { secret: string; until: number }>();
 
-// Proxies know keys, not console sessions: a short-lived one that is for this model only.
+// Proxies know keys but not console sessions, so use a short-lived key for this model only.
 async function keyFor(model: string): Promise<string> {
   const known = keys.get(model);
   if (known && known.until > serverNow() + 60_000) {
@@ -35,7 +35,7 @@ async function keyFor(model: string): Promise<string> {
   return made.secret;
 }
 
-/** Ask a model through the manager, and hand out its answer piece by piece. */
+/** Ask a model through the manager, and yield its answer piece by piece. */
 export async function chat(
   model: string,
   messages: Message[],
@@ -47,7 +47,7 @@ export async function chat(
   const headers = { "Content-Type": "application/json", Authorization: `Bearer ${key}` };
   const ask = () => fetch("/console/chat", { method: "POST", credentials: "omit", headers, body, signal });
   let response = await ask();
-  // A new key takes a moment until the proxies know it.
+  // It takes a moment until the proxies know a new key.
   for (let tries = 0; response.status === 401 && tries < 10; tries += 1) {
     await new Promise((resolve) => window.setTimeout(resolve, 300));
     response = await ask();

@@ -19,7 +19,7 @@ export type Pipeline = Schemas["PipelineView"];
 export type PipelineStep = Schemas["StepView"];
 export type ModelUsage = Schemas["ModelUsage"];
 
-/** An answer that is no success, as the manager describes it (RFC 9457). */
+/** An unsuccessful answer, as described by the manager (RFC 9457). */
 export class ApiProblem extends Error {
   readonly status: number;
   readonly title: string;
@@ -40,10 +40,10 @@ export class ApiProblem extends Error {
   }
 }
 
-/** No answer came: the manager restarts, or the network is down. */
+/** No answer arrived: the manager is restarting, or the network is down. */
 export class NoAnswer extends Error {}
 
-/** As `fetch`, with the credentials of the signed-in user; tells the connection's state from the outcome. */
+/** Like `fetch`, with the signed-in user's credentials; the outcome updates the connection state. */
 export async function send(input: Request | string, init?: RequestInit): Promise<Response> {
   const request = new Request(input, { cache: "no-store", ...init });
   for (const [name, value] of Object.entries(credentials(request.method))) {
@@ -88,7 +88,7 @@ export async function unwrap<T>(call: Promise<Outcome<T>>): Promise<T> {
   return data;
 }
 
-/** As `unwrap`, with the ETag of the answer. */
+/** Like `unwrap`, with the answer's ETag. */
 export async function unwrapVersioned<T>(call: Promise<Outcome<T>>): Promise<{ value: T; etag: string }> {
   const outcome = await call;
   return {
@@ -97,5 +97,5 @@ export async function unwrapVersioned<T>(call: Promise<Outcome<T>>): Promise<{ v
   };
 }
 
-/** The ETag of an item of a listing. */
+/** The ETag of an item in a list. */
 export const etagOf = (item?: { version?: number }) => `"${item?.version ?? 0}"`;

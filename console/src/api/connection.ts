@@ -20,7 +20,7 @@ function change(next: Partial<Connection>) {
   }
 }
 
-/** Call `callback` when the manager answers again after a silence. */
+/** Call `callback` when the manager answers again after an outage. */
 export function onRecovery(callback: () => void): () => void {
   recovered.add(callback);
   return () => recovered.delete(callback);
@@ -29,7 +29,7 @@ export function onRecovery(callback: () => void): () => void {
 export function noteAnswer(date: string | null) {
   if (date !== null) {
     const behindMs = Date.parse(date) + 500 - Date.now();
-    // The header has whole seconds. Smaller changes are noise, and would redraw every age.
+    // The header is in whole seconds. Smaller changes are noise and would redraw every age.
     if (Math.abs(behindMs - state.behindMs) > 2000) {
       change({ behindMs });
     }
@@ -60,7 +60,7 @@ export function noteLive(live: boolean) {
 
 export const isLive = () => state.live && !state.lost;
 
-/** 1, 2, 4 … 30 seconds with full jitter, so that all consoles do not return in one moment. */
+/** 1, 2, 4 … 30 seconds with full jitter, so that not all consoles reconnect at the same moment. */
 export function backoffMs(failures: number): number {
   return Math.max(250, Math.random() * Math.min(30_000, 1000 * 2 ** failures));
 }
@@ -74,13 +74,13 @@ async function probe() {
         noteAnswer(answer.headers.get("date"));
       }
     } catch {
-      // It is still away.
+      // It still does not answer.
     }
   }
   probing = false;
 }
 
-/** The time by the manager's clock, in milliseconds. */
+/** The time on the manager's clock, in milliseconds. */
 export function serverNow(): number {
   return Date.now() + state.behindMs;
 }

@@ -3,13 +3,13 @@ import { BACKGROUND, endSession, isSignedIn } from "./auth";
 import { backoffMs, isLive, noteAnswer, noteLive } from "./connection";
 import { refreshAll } from "./queries";
 
-// One tab of the browser holds this lock and the stream, and tells the other tabs: over HTTP/1.1 a browser opens
+// One browser tab holds this lock and the stream, and informs the other tabs: over HTTP/1.1, a browser opens
 // six connections to a host, and a stream for each tab would use them up.
 const LOCK = "moorage-events";
 const CHANNEL = "moorage-events";
 const SILENT_MS = 40_000;
 const GATHER_MS = 250;
-// The manager has no stream: ask whether it has one again after so long.
+// The manager has no stream: how long to wait before asking again.
 const ABSENT_MS = 60_000;
 
 interface Message {
@@ -26,7 +26,7 @@ const KEYS: Record<string, string[]> = {
   budget: ["budgets", "endpoints"],
 };
 
-/** Follow the events of the manager, in this tab or through another one, and ask again for what changed. */
+/** Follow the manager's events, in this tab or through another one, and refetch what has changed. */
 export function followEvents(client: QueryClient) {
   const channel = new BroadcastChannel(CHANNEL);
   const gathered = new Set<string>();
@@ -45,7 +45,7 @@ export function followEvents(client: QueryClient) {
       const cut = isLive() && !message.live;
       noteLive(message.live);
       if (cut) {
-        // The answer tells whether the manager is away, and begins the polling that stands in for the stream.
+        // The answer shows whether the manager is down, and starts the polling that replaces the stream.
         void refreshAll(client);
       }
     }

@@ -3,7 +3,7 @@ import { api, unwrap } from "./client";
 import { isLive, serverNow } from "./connection";
 import type { SessionType, Status } from "./statuses";
 
-// Open pages ask again after so long: without the stream of events, and with it, for what has no events.
+// How often open pages poll: without the event stream, and with it, for data that has no events.
 const POLL_MS = 5000;
 const SLOW_POLL_MS = 30_000;
 
@@ -11,7 +11,7 @@ export const pollMs = () => (isLive() ? SLOW_POLL_MS : POLL_MS);
 
 const PAGE = 500;
 
-/** All items of a listing, page by page. */
+/** All items of a list, page by page. */
 async function everyPage<T>(
   page: (query: { limit: number; cursor?: string }) => Promise<{ items: T[]; next?: string | null }>,
 ): Promise<T[]> {
@@ -31,7 +31,7 @@ export const groupsQuery = queryOptions({
   queryFn: () => everyPage((query) => unwrap(api.GET("/v1/groups", { params: { query } }))),
 });
 
-/** What each runtime is like. It changes with the manager's version only. */
+/** The properties of each runtime, which change only with the manager's version. */
 export const runtimesQuery = queryOptions({
   queryKey: ["runtimes"],
   queryFn: async () => (await unwrap(api.GET("/v1/runtimes"))).items,
@@ -67,7 +67,7 @@ export const overviewQuery = queryOptions({
   queryFn: () => unwrap(api.GET("/v1/overview")),
 });
 
-/** The agents of a group, or one agent, with who holds each of their devices now. */
+/** The agents of a group, or one agent, with the current users of each device. */
 export const occupancyQuery = (query: { resource_group?: string; agent?: string }) =>
   queryOptions({
     queryKey: ["occupancy", query],
@@ -79,7 +79,7 @@ const RANGES_S = { "6h": 6 * 3600, "1d": 86_400, "7d": 7 * 86_400, "30d": 30 * 8
 export type HistoryRange = keyof typeof RANGES_S;
 export const historyRanges = Object.keys(RANGES_S) as HistoryRange[];
 
-/** What was in use and what waited, until now by the manager's clock. */
+/** What was in use and what waited, until now on the manager's clock. */
 export const occupancyHistoryQuery = (range: HistoryRange, group?: string) =>
   queryOptions({
     queryKey: ["history", range, group],
@@ -149,8 +149,8 @@ export const pipelinePage = (cursor?: string) =>
 // Large pipelines have long answers.
 const MANY_STEPS = 1000;
 
-/** A pipeline with its steps. Their sessions have events, of which most are about other sessions: it is asked for
- * again by the clock, and once it has ended as rarely as what has no events. */
+/** A pipeline with its steps. Their sessions have events, but most events are about other sessions, so it is
+ * polled, and once it has ended, only as rarely as data without events. */
 export const pipelineQuery = (ref: string) =>
   queryOptions({
     queryKey: ["pipelines", ref],
@@ -164,7 +164,7 @@ export const pipelineQuery = (ref: string) =>
     },
   });
 
-/** Its picture. `shown`: a text that changes when the picture does. */
+/** Its picture. `shown`: a text that changes whenever the picture does. */
 export const pipelineGraphQuery = (ref: string, shown: string) =>
   queryOptions({
     queryKey: ["pipelines", ref, "graph", shown],
@@ -216,7 +216,7 @@ export const sshKeysQuery = queryOptions({
   queryFn: () => everyPage((query) => unwrap(api.GET("/v1/ssh-keys", { params: { query } }))),
 });
 
-// A new one for each form, and the same while it is open: it is what the user signs.
+// A new one for each form, which stays the same while the form is open, because the user signs it.
 export const sshChallengeQuery = queryOptions({
   queryKey: ["ssh-key-challenge"],
   queryFn: () => unwrap(api.GET("/v1/ssh-keys/challenge")),
@@ -249,13 +249,13 @@ export const usageDimensions = [
   "device",
 ] as const;
 export type UsageDimension = (typeof usageDimensions)[number];
-// Of one answer. Who wants more rows than a page can show takes the command line.
+// Rows in one answer. Users who need more than a page can show use the command line.
 const USAGE_ROWS = 1000;
 
 export const usageFrom = (range: UsageRange) =>
   new Date(serverNow() - USAGE[range] * 86_400_000).toISOString();
 
-/** What was used in that time, in one row for each value of the dimension. */
+/** Usage in that period, with one row for each value of the dimension. */
 export const usageQuery = (by: UsageDimension, range: UsageRange) =>
   queryOptions({
     queryKey: ["usage", by, range],
@@ -266,7 +266,7 @@ export const usageQuery = (by: UsageDimension, range: UsageRange) =>
     refetchInterval: 60_000,
   });
 
-/** The same by hour, day or month; without a dimension, that of all. */
+/** The same by hour, day or month; without a dimension, the total. */
 export const usageOverTimeQuery = (by: UsageDimension | undefined, range: UsageRange) =>
   queryOptions({
     queryKey: ["usage", "over time", by, range],
@@ -279,7 +279,7 @@ export const usageOverTimeQuery = (by: UsageDimension | undefined, range: UsageR
     refetchInterval: 60_000,
   });
 
-/** Ask again for everything that is shown. */
+/** Refetch everything that is shown. */
 export function refreshAll(client: QueryClient) {
   return client.invalidateQueries({ refetchType: "active" });
 }

@@ -1,10 +1,10 @@
-// Sets of statuses. The tables have a row for every member of the REST models' types: the check of types fails
-// for one that a model gains. tests/tidy/test_console_statuses.py compares them with the manager's sets.
+// Sets of statuses. The tables have a row for every member of the REST models' types: the type check fails
+// if a model gains one. tests/tidy/test_console_statuses.py compares them with the manager's sets.
 import type { Schemas } from "./client";
 import type { paths } from "./schema";
 
 export type SessionStatus = Schemas["Status"];
-/** What sessions are listed by: their statuses, and what people read in place of TERMINATED. */
+/** The statuses by which sessions are listed, with the outcomes that are shown instead of TERMINATED. */
 export type Status = NonNullable<
   NonNullable<paths["/v1/sessions"]["get"]["parameters"]["query"]>["status"]
 >[number];
@@ -43,7 +43,7 @@ export const STATUSES: Status[] = [
 ];
 export const TYPES = Object.keys(TYPE_ORDER) as SessionType[];
 
-/** The status of a session for people: a program that has ended has succeeded or failed. */
+/** The session status to show: a program that has ended has succeeded or failed. */
 export function shownStatus(session: Pick<Schemas["SessionView"], "status" | "result">): Status {
   const { status, result } = session;
   return status === "TERMINATED" && result && result !== "UNDEFINED" ? OUTCOMES[result] : status;

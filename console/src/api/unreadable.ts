@@ -1,6 +1,6 @@
 import { useSyncExternalStore } from "react";
 
-/** An item of a list that a newer manager has stored: the one that answers cannot read it, or not all of it. */
+/** A list item stored by a newer manager, which the one that answers cannot read completely. */
 export interface UnreadableRow {
   kind: string;
   name: string;
@@ -16,7 +16,7 @@ const byList = new Map<string, Map<string, UnreadableRow[]>>();
 const listeners = new Set<() => void>();
 let shown: UnreadableRow[] = [];
 
-/** Of those that are shown as far as they are known, and of those that are left out. */
+/** Items that are shown as far as they are known, and items that are left out. */
 function rowsOf(path: string, { items = [], unreadable = [] }: Listing): UnreadableRow[] {
   const kind = path.slice(path.lastIndexOf("/") + 1).replace(/s$/, "");
   const partly = (items as { name?: string; needs_newer_manager?: string }[])
@@ -25,7 +25,7 @@ function rowsOf(path: string, { items = [], unreadable = [] }: Listing): Unreada
   return [...unreadable, ...partly];
 }
 
-/** What an answer says of its items. The first page of a list replaces what was said of all of its pages. */
+/** Records what an answer reports about its items. A list's first page replaces the records of all its pages. */
 export function noteUnreadable(url: string, answer: unknown) {
   if (typeof answer !== "object" || answer === null || !("items" in answer)) {
     return;

@@ -9,7 +9,7 @@ import { visible } from "@/parts/format";
 import { Problem } from "@/parts/States";
 import { t } from "@/texts";
 
-/** The signed-in user: the project that it acts in, and its own password. A session of a key has neither. */
+/** The signed-in user: its project and its password. A session signed in with a key has neither. */
 export default function Account({ who, close }: { who: Who; close: () => void }) {
   const [current, setCurrent] = useState("");
   const [password, setPassword] = useState("");
@@ -57,7 +57,7 @@ function Projects({ who }: { who: Who }) {
   const change = useAction(
     async (project: string) => {
       const next = await unwrap(api.PUT("/v1/session", { body: { project } }));
-      // What the other project shows is not this one's.
+      // The other project's data must not be shown in this one.
       client.clear();
       beginSession(next);
     },

@@ -32,7 +32,7 @@ const ADMINISTRATION = [
   ["audit", "/audit"],
 ] as const;
 
-/** A browser clock that is off by more is told about: absolute times look wrong. */
+/** A browser clock that is off by more than this is reported, because absolute times look wrong. */
 const CLOCK_OFF_MS = 30_000;
 
 async function signOut() {
@@ -47,7 +47,7 @@ export function Shell() {
   const platform = usePlatformRole();
   const [opened, { toggle, close }] = useDisclosure(false);
   const path = useRouterState({ select: (state) => state.location.pathname });
-  // biome-ignore lint/correctness/useExhaustiveDependencies: navigation closes the menu of a narrow screen
+  // biome-ignore lint/correctness/useExhaustiveDependencies: navigation closes the menu on a narrow screen
   useEffect(close, [path]);
   return (
     <AppShell
@@ -115,7 +115,7 @@ function Item({ name, to, path }: { name: Destination[0]; to: Destination[1]; pa
   );
 }
 
-/** Who is signed in, and in which project; a user with several switches between them. */
+/** Who is signed in, and in which project. A user with several projects can switch between them. */
 function Who() {
   const { who } = useAuth();
   const [opened, { open, close }] = useDisclosure(false);
@@ -137,7 +137,7 @@ function Who() {
   );
 }
 
-/** How current the page is: live by the stream, or asked for every few seconds. */
+/** How current the page is: live through the stream, or polled every few seconds. */
 function Liveness() {
   const { live, lost } = useConnection();
   const text = lost ? t("live.lost") : live ? t("live.live") : t("live.polling");
@@ -184,7 +184,7 @@ function SchemeButton() {
   );
 }
 
-/** So many are named at most. */
+/** The most items to name. */
 const NAMED = 3;
 
 function named(rows: UnreadableRow[]): string {

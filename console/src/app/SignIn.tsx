@@ -8,7 +8,7 @@ import { t } from "@/texts";
 
 type Way = "password" | "key";
 
-/** Opens a console session, by password or by API key. Neither is kept in the browser. */
+/** Opens a console session with a password or an API key. Neither is kept in the browser. */
 export function SignIn({ cause }: { cause: SignOutCause }) {
   const client = useQueryClient();
   const [way, setWay] = useState<Way>("key");

@@ -17,7 +17,7 @@ export const client = new QueryClient({
   },
 });
 
-/** Keep what is shown current: by the stream of events, else by asking again. */
+/** Keep the shown data current, through the event stream or otherwise by polling. */
 export function startLive() {
   onRecovery(() => void refreshAll(client));
   followEvents(client);

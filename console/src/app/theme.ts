@@ -25,7 +25,7 @@ export const theme = createTheme({
   fontFamilyMonospace: "ui-monospace, 'SF Mono', Menlo, 'DejaVu Sans Mono', monospace",
   headings: { fontWeight: "600", sizes: { h1: { fontSize: "1.45rem" }, h2: { fontSize: "1.1rem" } } },
   components: {
-    // A dialog has to be there within 100 ms.
+    // A dialog must appear within 100 ms.
     Modal: { defaultProps: { transitionProps: { duration: 0 }, overlayProps: { blur: 0 }, centered: true } },
     Menu: { defaultProps: { transitionProps: { duration: 0 } } },
     Tooltip: { defaultProps: { transitionProps: { duration: 0 }, withArrow: true } },

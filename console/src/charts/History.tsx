@@ -18,12 +18,12 @@ interface Column {
 }
 
 const STEPS_S = { minute: 60, hour: 3600, day: 86_400 };
-// As many lines as there are colours that one tells apart.
+// As many lines as there are distinguishable colours.
 const LINES = 8;
 const percent = (value: number) => `${number(value, 0)} %`;
 const count = (value: number) => number(value);
 
-/** What was in use and what waited, over time: of one group by slot, or of all by group. */
+/** What was in use and what waited over time, by slot for one group, or by group for all. */
 export default function History({ group }: { group?: string }) {
   const [range, setRange] = useState<HistoryRange>("6h");
   const history = useQuery(occupancyHistoryQuery(range, group));
@@ -106,7 +106,7 @@ function ofGroup(group: GroupHistory): { used: Column[]; waiting: Column[] } {
   };
 }
 
-/** By group, its devices together; processors where it has no devices. */
+/** By group: the sum of its devices, or its processors if it has no devices. */
 function ofGroups(groups: GroupHistory[]): { used: Column[]; waiting: Column[] } {
   return {
     used: groups.map((group) => {
@@ -127,7 +127,7 @@ function ofGroups(groups: GroupHistory[]): { used: Column[]; waiting: Column[] }
   };
 }
 
-/** One axis of times for all columns. Where no step was recorded, the lines break. */
+/** One time axis for all columns. The lines have gaps where nothing was recorded. */
 function chart(columns: Column[], stepS: number): { times: number[]; lines: Line[] } {
   const shown = columns.slice(0, LINES);
   const known = [...new Set(shown.flatMap((column) => column.at))].sort((a, b) => a - b);
@@ -142,7 +142,7 @@ function chart(columns: Column[], stepS: number): { times: number[]; lines: Line
   };
 }
 
-/** What a screen reader says of the chart: the newest values. */
+/** The chart's text for screen readers: the newest values. */
 function summary(title: string, lines: Line[], format: (value: number) => string): string {
   const last = lines.map(({ name, values }) => `${name} ${format(values.at(-1) ?? 0)}`);
   return t("history.summary", { title, values: last.join(", ") });

@@ -14,12 +14,12 @@ interface Props {
   times: number[];
   lines: Line[];
   height?: number;
-  /** What the axis of time spans, in Unix seconds; by default from the first value to the last. */
+  /** The range of the time axis in Unix seconds; by default from the first value to the last. */
   span?: readonly [number, number];
   format: (value: number) => string;
 }
 
-/** Values over time. Its canvas reads the colours of the page, so it is drawn again when the scheme changes. */
+/** Values over time. Its canvas uses the page's colours, so it is redrawn when the scheme changes. */
 export function LineChart({ label, times, lines, height = 180, span, format }: Props) {
   const box = useRef<HTMLDivElement>(null);
   const scheme = useComputedColorScheme("light");
@@ -70,7 +70,7 @@ export function LineChart({ label, times, lines, height = 180, span, format }: P
   return <div ref={box} className="chart" role="img" aria-label={label} />;
 }
 
-/** Reads a custom property as a colour that a canvas knows: the browser resolves light-dark() in `color`. */
+/** Reads a custom property as a colour that a canvas accepts: the browser resolves light-dark() in `color`. */
 function colourReader(element: HTMLElement): (name: string) => string {
   return (name) => {
     const probe = document.createElement("span");

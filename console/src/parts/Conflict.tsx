@@ -9,7 +9,7 @@ import { Age } from "./Time";
 
 type Values = Record<string, unknown>;
 
-/** What is there now: its values and version, and who changed it when. */
+/** The current state: its values and version, and who changed it and when. */
 export interface Latest<V> {
   value: V;
   etag: string;
@@ -17,8 +17,8 @@ export interface Latest<V> {
   at?: string | null | undefined;
 }
 
-/** Another administrator was faster: what both changed, and the choice between the two. Nothing is overwritten
- *  unless asked. Any other failure is shown as it is. */
+/** Another administrator was faster: shows what both changed and lets the user choose. Nothing is overwritten
+ *  without asking. Any other failure is shown unchanged. */
 export function Conflict<V extends object, L extends Latest<V> = Latest<V>>({
   error,
   base,
@@ -35,7 +35,7 @@ export function Conflict<V extends object, L extends Latest<V> = Latest<V>>({
   overwrite: (latest: L) => void;
 }) {
   const conflict = error instanceof ApiProblem && error.status === 412;
-  // Each refusal asks again: there may have been a third change.
+  // Each refusal refetches, because there may have been a third change.
   const found = useQuery({
     queryKey: ["conflict", conflict ? error.requestId : ""],
     queryFn: latest,
@@ -43,7 +43,7 @@ export function Conflict<V extends object, L extends Latest<V> = Latest<V>>({
     gcTime: 0,
   });
   const box = useRef<HTMLDivElement>(null);
-  // biome-ignore lint/correctness/useExhaustiveDependencies: what is told makes the box grow
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the text makes the box grow
   useEffect(() => {
     box.current?.scrollIntoView({ block: "nearest" });
   }, [found.data]);

@@ -10,7 +10,7 @@ import { WhyDetails } from "./Why";
 
 export type Plan = Schemas["PlanView"];
 
-/** A form that creates something, and says by a dry run where it would go. */
+/** A form that creates something, and shows with a dry run where it would be placed. */
 export function CreatePage<R>({
   title,
   lead,
@@ -25,7 +25,7 @@ export function CreatePage<R>({
   title: string;
   lead: string;
   where: string;
-  /** Whether there is enough for a dry run. */
+  /** Whether the form is complete enough for a dry run. */
   ready: boolean;
   plan: () => Promise<Plan>;
   create: () => Promise<R>;

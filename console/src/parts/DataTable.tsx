@@ -7,7 +7,7 @@ export interface Column<T> {
   header: string;
   cell: (row: T) => ReactNode;
   right?: boolean;
-  /** Left out where there is little room. */
+  /** Left out if there is little room. */
   wide?: boolean;
 }
 

@@ -20,13 +20,13 @@ export function FormDialog<R>({
   size?: ModalProps["size"];
   verb: string;
   ready: boolean;
-  /** The argument is what `problem` gave to `again`. */
+  /** The argument is the one that `problem` passed to `again`. */
   save: (again?: string) => Promise<R>;
   /** Without it, the caller shows the outcome. */
   done?: string;
   close: () => void;
   children: ReactNode;
-  /** How a failure is shown, if not as every other one. */
+  /** How a failure is shown, if differently from other failures. */
   problem?: (failure: { error: unknown; again: (argument: string) => void; reset: () => void }) => ReactNode;
 }) {
   const action = useAction(save, done === undefined ? undefined : () => done);

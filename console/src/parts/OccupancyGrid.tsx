@@ -15,7 +15,7 @@ type ColourBy = "project" | "user";
 const ROW = 34;
 const COLOURS = 8;
 
-/** Colours of the projects (or users) that hold most; the others share one. */
+/** Colours of the projects (or users) that use the most; all others share one. */
 function palette(agents: AgentRow[], by: ColourBy): Map<string, string> {
   const held = new Map<string, number>();
   for (const agent of agents) {
@@ -39,7 +39,7 @@ const isDevice = (slot: Slot) => slot.device_id !== "";
 
 const SORTS = ["name", "free"] as const;
 
-/** Each agent a row of its devices; each device shows who holds its shares now. */
+/** Each agent is a row of devices; each device shows who is using its shares. */
 export function OccupancyGrid({ agents }: { agents: AgentRow[] }) {
   const [by, setBy] = useState<ColourBy>("project");
   const [sort, setSort] = useState<(typeof SORTS)[number]>("name");

@@ -2,7 +2,7 @@ import { Group, Title } from "@mantine/core";
 import { type ReactNode, useEffect, useRef } from "react";
 import { t } from "@/texts";
 
-/** A page's heading, with its actions at the right. It takes the focus after navigation. */
+/** A page's heading, with its actions on the right. It takes the focus after navigation. */
 export function Page({
   title,
   lead,

@@ -2,7 +2,7 @@ import type { Schemas } from "@/api/client";
 import { t } from "@/texts";
 import { visible } from "./format";
 
-/** How far a program is by its own reports: a bar where it gave a fraction, its figures and its message. */
+/** A program's progress by its own reports: a bar if it reported a fraction, its figures and its message. */
 export function Progress({ progress }: { progress: Schemas["ProgressView"] | null | undefined }) {
   if (!progress) {
     return <>–</>;

@@ -6,7 +6,7 @@ import { reasonText, slotsText, visible } from "./format";
 import { Empty } from "./States";
 import { Age } from "./Time";
 
-/** Sessions that wait, each with the reason. */
+/** Waiting sessions, each with the reason. */
 export function Queue({ sessions, groups }: { sessions: Session[]; groups?: boolean }) {
   return (
     <DataTable

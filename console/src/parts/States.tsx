@@ -34,7 +34,7 @@ export function Problem({ error, retry }: { error: unknown; retry?: () => void }
   );
 }
 
-/** Nothing to show: why, and the command or button that changes it. */
+/** Why there is nothing to show, and the command or button that changes this. */
 export function Empty({
   title,
   children,
@@ -84,7 +84,7 @@ function Loading({ height }: { height: number }) {
   );
 }
 
-/** The data of a query: a skeleton until it is there, the problem if it failed and nothing older is known. */
+/** The data of a query: a skeleton until it arrives, or the problem if it failed and there is no older data. */
 export function Loaded<T>({
   query,
   height = 160,

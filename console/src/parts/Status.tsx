@@ -49,12 +49,12 @@ const TONES: Record<StatusName, Tone> = {
   exhausted: "bad",
 };
 
-/** The kind of a status. A newer manager may answer one that this console does not know. */
+/** The kind of a status. A newer manager may report one that this console does not know. */
 export function toneOf(status: StatusName): Tone {
   return (TONES as Partial<Record<StatusName, Tone>>)[status] ?? "off";
 }
 
-/** A status: a dot whose shape and colour tell its kind, and its name. */
+/** A status: its name, and a dot whose shape and colour show its kind. */
 export function StatusText({ status }: { status: StatusName }) {
   return (
     <span className="status" data-tone={toneOf(status)}>

@@ -1,7 +1,7 @@
 import { useSyncExternalStore } from "react";
 import { dateTime, relative } from "./format";
 
-// One timer redraws all ages of the page.
+// One timer redraws all ages on the page.
 const listeners = new Set<() => void>();
 let ticks = 0;
 window.setInterval(() => {

@@ -4,7 +4,7 @@ import { amount, compareSlots, number, slotName } from "./format";
 
 type Capacities = Record<string, Schemas["Capacity"]>;
 
-/** An amount of an agent's slot: devices are counted in 1/1000 there. */
+/** An amount of an agent's slot, in which devices are counted in thousandths. */
 export function offered(slot: string, value: number): string {
   return slot.endsWith(".device") ? number(value / 1000, 2) : amount(slot, value);
 }

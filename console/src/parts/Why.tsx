@@ -5,7 +5,7 @@ import { Age } from "./Time";
 
 type Explanation = Schemas["WhyView"] | Schemas["PlanView"];
 
-/** When it can start, with how far such estimates were off; or why that is not known. */
+/** When it can start and how accurate such estimates were, or why this is unknown. */
 export function ExpectedStart({ why }: { why: Explanation }) {
   if (!why.expected_start) {
     return (
@@ -23,7 +23,7 @@ export function ExpectedStart({ why }: { why: Explanation }) {
   );
 }
 
-/** Why a session waits, or would wait. */
+/** Why a session waits or would wait. */
 export function WhyDetails({ why }: { why: Explanation }) {
   const conditions = (why.conditions ?? []).filter((condition) => !condition.met);
   return (

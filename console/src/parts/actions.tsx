@@ -5,7 +5,7 @@ import { refreshAll } from "@/api/queries";
 import { t } from "@/texts";
 import { Problem } from "./States";
 
-// The outcome of the last action. A screen reader hears it politely; nothing else is announced.
+// The outcome of the last action. Screen readers announce it politely, and nothing else.
 let outcome = "";
 let timer = 0;
 const listeners = new Set<() => void>();
@@ -34,15 +34,14 @@ export function Outcomes() {
   );
 }
 
-/** What an answer warns about, such as a secret that is stored in clear. */
+/** The warnings in an answer, for example about a secret that is stored in plain text. */
 function warningsOf(result: unknown): string[] {
   const found = (result as { warnings?: string[] } | null | undefined)?.warnings ?? [];
   return found.map((text) => t("action.warning", { text }));
 }
 
 /**
- * A change by the user: when it is done, its outcome and warnings are announced, and what is shown is asked for
- * again.
+ * A change by the user. When it is done, its outcome and warnings are announced, and the shown data is refetched.
  */
 export function useAction<A = void, R = unknown>(
   act: (argument: A) => Promise<R>,
@@ -62,7 +61,7 @@ export function useAction<A = void, R = unknown>(
   });
 }
 
-/** Asks before a destructive act, and says what will happen. `retype`: a name that has to be typed first. */
+/** Asks before a destructive action, and shows what will happen. `retype`: a name that must be typed first. */
 export function Confirm({
   title,
   consequences,
@@ -119,7 +118,7 @@ export function Confirm({
   );
 }
 
-/** A button that opens a dialog; the dialog is made when it opens. */
+/** A button that opens a dialog, which is created when it opens. */
 export function Opener({
   label,
   variant = "default",

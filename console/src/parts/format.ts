@@ -16,7 +16,7 @@ export function number(value: number, digits = 1): string {
   return new Intl.NumberFormat("en", { maximumFractionDigits: digits }).format(value);
 }
 
-/** An amount of a slot in base units, as a person writes it: 1.5, 4 GiB. */
+/** An amount of a slot in base units, as people write it: 1.5, 4 GiB. */
 export function amount(slot: string, value: number): string {
   if (slot === "mem") {
     return bytes(value);
@@ -47,7 +47,7 @@ const STEPS: [number, Intl.RelativeTimeFormatUnit][] = [
 ];
 const RELATIVE = new Intl.RelativeTimeFormat("en", { numeric: "auto", style: "short" });
 
-/** "3 min. ago", by the manager's clock. */
+/** "3 min. ago", on the manager's clock. */
 export function relative(iso: string): string {
   const seconds = (Date.parse(iso) - serverNow()) / 1000;
   let unitSeconds = 1;
@@ -88,7 +88,7 @@ export function clockTime(at: number): string {
   return new Intl.DateTimeFormat("en-GB", { timeStyle: "medium" }).format(new Date(at));
 }
 
-// Control and bidirectional characters could hide or reorder what a name or a log says.
+// Control and bidirectional characters could hide or reorder the text of a name or log.
 const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
 
 /** `text` with its invisible characters shown as code points. */

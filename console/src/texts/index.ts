@@ -1,7 +1,7 @@
 import i18next from "i18next";
 import en from "./en.json";
 
-/** A status that has a text, and so a tone. The types of the REST models' statuses are parts of it. */
+/** A status that has a text and therefore a tone. The types of the REST models' statuses are subsets of it. */
 export type StatusName = keyof (typeof en)["status"];
 
 declare module "i18next" {
@@ -10,7 +10,7 @@ declare module "i18next" {
   }
 }
 
-// React escapes what it shows, so texts are not escaped twice.
+// React escapes all text, so texts must not be escaped twice.
 void i18next.init({
   lng: "en",
   resources: { en: { translation: en } },

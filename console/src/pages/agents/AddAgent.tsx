@@ -8,7 +8,7 @@ import { Dialog } from "@/parts/FormDialog";
 import { Command, Problem } from "@/parts/States";
 import { t } from "@/texts";
 
-/** Makes a join token, and shows the command that joins a node with it. */
+/** Creates a join token, and shows the command with which a node joins. */
 export function AddAgent({ close }: { close: () => void }) {
   const groups = useQuery(groupsQuery);
   const [group, setGroup] = useState("default");

@@ -169,7 +169,7 @@ function Forget({ agent, close }: { agent: Agent; close: () => void }) {
   );
 }
 
-/** Those that have a value. */
+/** The pairs that have a value. */
 function optional(facts: [string, string][]): [string, string][] {
   return facts.filter(([, value]) => value !== "");
 }

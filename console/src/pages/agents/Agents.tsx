@@ -15,7 +15,7 @@ import { offered } from "@/parts/Usage";
 import { t } from "@/texts";
 import { AddAgent } from "./AddAgent";
 
-/** Used and offered amounts by slot, over all its devices. */
+/** Used and offered amounts by slot, summed over all its devices. */
 export function totals(agent: Agent): [string, number, number][] {
   const found = new Map<string, [number, number]>();
   for (const offer of agent.offers) {

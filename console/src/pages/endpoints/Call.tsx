@@ -3,7 +3,7 @@ import { chatAddress } from "@/api/chat";
 import { Command } from "@/parts/States";
 import { t } from "@/texts";
 
-/** Ready lines that call the endpoint. */
+/** Ready-made commands that call the endpoint. */
 export function Call({ model }: { model: string }) {
   const address = useQuery({
     queryKey: ["address"],

@@ -27,7 +27,7 @@ async function readSpec(name: string): Promise<Latest<Spec>> {
   return { value: (value.spec ?? {}) as Spec, etag };
 }
 
-/** A change of an endpoint, read when the dialog was opened, as a merge patch. */
+/** Changes an endpoint with a merge patch, relative to its state when the dialog was opened. */
 export function ChangeEndpoint({
   endpoint,
   etag,

@@ -5,7 +5,7 @@ import { visible } from "@/parts/format";
 import { Empty, Problem } from "@/parts/States";
 import { t } from "@/texts";
 
-/** A conversation with a model, to try it. Nothing of it is kept. */
+/** A conversation to try out a model. It is not saved. */
 export default function Chat({ model, ready }: { model: string; ready: boolean }) {
   const [messages, setMessages] = useState<Message[]>([]);
   const [text, setText] = useState("");

@@ -50,7 +50,7 @@ export function NewEndpoint() {
       lead={t("newEndpoint.lead")}
       where={t("newEndpoint.where")}
       ready={fields.model.trim() !== ""}
-      // Where a replica would go: that of a session which runs the same.
+      // A replica would be placed like a session that runs the same.
       plan={() =>
         unwrap(
           api.POST("/v1/sessions", {

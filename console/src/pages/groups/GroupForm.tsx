@@ -40,13 +40,13 @@ const DEFAULTS = {
 
 type Group = Latest<Options>;
 
-/** A group as it is now, with the version that a change of it names. */
+/** A group's current state, with the version to send when changing it. */
 export async function readGroup(name: string): Promise<Group> {
   const { value, etag } = await unwrapVersioned(api.GET("/v1/groups/{name}", { params: { path: { name } } }));
   return { value: value.options, etag, by: value.changed_by, at: value.changed_at };
 }
 
-/** Creates a resource group, or edits `group` as it was read when the form was opened. */
+/** Creates a resource group, or edits `group` as it was when the form was opened. */
 export function GroupForm({
   name: given,
   group,
@@ -59,7 +59,7 @@ export function GroupForm({
   const [name, setName] = useState(given ?? "");
   const [base, setBase] = useState(group);
   const [options, setOptions] = useState<Options>(group?.value ?? DEFAULTS);
-  // What may be typed there is asked for when somebody does.
+  // The suggestions are fetched when the user selects the field.
   const [asked, setAsked] = useState({ projects: false, users: false });
   const projects = useQuery({ ...projectsQuery, enabled: asked.projects });
   const users = useQuery({ ...usersQuery, retry: false, enabled: asked.users });
@@ -117,7 +117,7 @@ export function GroupForm({
         {(Object.keys(CHOICES) as (keyof typeof CHOICES)[])
           .filter((field) => field !== "share_by" || options.strategy === "drf")
           .map((field) => (
-            // The browser's own: five of Mantine's take as long to make as the rest of the dialog.
+            // The browser's own, because five of Mantine's take as long to create as the rest of the dialog.
             <NativeSelect
               key={field}
               label={t(`group.${field}`)}

@@ -19,7 +19,7 @@ import { Retire } from "./Retire";
 
 const History = lazy(() => import("@/charts/History"));
 
-// Each row asks why it waits; these are as many as one looks at.
+// Each row fetches why its session waits, so show only as many as a user looks at.
 const QUEUED = 12;
 
 export function GroupPage() {

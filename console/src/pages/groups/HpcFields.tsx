@@ -6,15 +6,15 @@ import { t } from "@/texts";
 
 type Hpc = Schemas["HpcOptions"];
 type Runtime = Schemas["RuntimeView"];
-/** Fields with a text of this console. Which of them a runtime knows, the manager says. */
+/** Fields for which this console has texts. The manager reports which of them a runtime supports. */
 const FIELDS = ["partition", "qos", "account", "cluster", "node_type", "project", "template"] as const;
 const HOUR_S = 3600;
 
-/** Runtimes for sites. A simulated one only where a group has it already. */
+/** Runtimes for sites. A simulated one is offered only if the group already has it. */
 const sitesOf = (all: Runtime[], chosen?: string) =>
   all.filter((one) => one.site_jobs && (!one.simulated || one.name === chosen));
 
-/** What the jobs of a group's sessions ask of a site; null: its sessions run on nodes. */
+/** What the jobs of a group's sessions request from a site; null means that its sessions run on nodes. */
 export function HpcFields({
   value,
   set,
@@ -101,7 +101,7 @@ function SiteFields({ value, set }: { value: Hpc; set: (value: Hpc) => void }) {
   );
 }
 
-/** Whether the fields may be sent. The manager checks the rest. */
+/** Whether the fields can be sent. The manager checks the rest. */
 export const hpcIsReady = (value: Hpc | null | undefined) =>
   !value || (value.walltime_s > 0 && (value.queue_timeout_s ?? 1) > 0);
 

@@ -10,10 +10,10 @@ const CHOICES = {
   among: ["all", "same-project", "same-user"],
 } as const;
 
-/** Times in seconds, with what they are where the group does not say. */
+/** Times in seconds, with their defaults. */
 const TIMES = { min_runtime_s: 0, max_grace_s: 300 } as const;
 
-/** Whether sessions of the group are stopped for others, and which; null: they never are. */
+/** Whether the group's sessions are stopped for others, and which ones; null means never. */
 export function PreemptionFields({
   value,
   set,
@@ -71,8 +71,8 @@ function Rules({ value, change }: { value: Preemption; change: (part: Partial<Pr
   );
 }
 
-/** The highest priority that each role may ask for; null: the default priority for members, any for
- *  administrators of projects. */
+/** The highest priority that each role may request; null means the default priority for members, any for
+ *  project administrators. */
 export function CeilingFields({
   value,
   set,

@@ -6,7 +6,7 @@ import { Opener } from "@/parts/actions";
 import { FormDialog } from "@/parts/FormDialog";
 import { t } from "@/texts";
 
-/** Gives a group another name; the former one goes on to work. */
+/** Gives a group another name. The former name keeps working. */
 export function Rename({ group, etag }: { group: Group; etag: string }) {
   return (
     <Opener

@@ -5,7 +5,7 @@ import { Confirm, Opener, useAction } from "@/parts/actions";
 import { Problem } from "@/parts/States";
 import { t } from "@/texts";
 
-/** Retires a group, or brings a retired one back. One that is in use is refused, unless it is to be drained. */
+/** Retires a group, or brings a retired one back. A group in use is refused, unless it is to be drained. */
 export function Retire({ group, etag }: { group: Group; etag: string }) {
   const restore = useAction(
     () => unwrap(api.POST("/v1/groups", { body: { name: group.name, options: group.options } })),

@@ -80,7 +80,7 @@ function Tiles({ overview }: { overview: Overall }) {
   );
 }
 
-/** Agents that need somebody: silent, refusing their orders, or with faulty devices. */
+/** Agents that need attention: silent, refusing their orders, or with faulty devices. */
 function Attention() {
   const { data } = useQuery({ ...agentsQuery, staleTime: 10_000 });
   const troubled = (data ?? [])

@@ -14,7 +14,7 @@ import { t } from "@/texts";
 type Entry = Schemas["AuditEntry"];
 const FILTERS = ["actor", "resource", "name"] as const;
 
-/** Every administrative write: who, what, before, after, from where. */
+/** Every administrative write: its actor, its change and its origin. */
 export function Audit() {
   const [typed, setTyped] = useState<Record<string, string>>({});
   const filter = useDeferredValue(typed);

@@ -112,7 +112,7 @@ function SlotUse({ quota }: { quota: Quota }) {
   );
 }
 
-/** Of this month, in hours: used, reserved by live jobs, and the limit. */
+/** This month's hours: used, reserved by live jobs, and the limit. */
 function NodeHours({ quota }: { quota: Quota }) {
   if (quota.node_hours === null || quota.node_hours === undefined) return <span>–</span>;
   const used = String(round(quota.node_hours_used ?? 0));
@@ -148,7 +148,7 @@ function Remove({ quota }: { quota: Quota }) {
   );
 }
 
-/** "cuda.device=4" and the like as slots. */
+/** Parses text like "cuda.device=4" into slots. */
 function slotsOf(lines: string[]): Record<string, string> {
   return Object.fromEntries(
     lines.map((line) => {

@@ -77,7 +77,7 @@ function Remove({ row }: { row: SshKey }) {
   );
 }
 
-/** Asks for the signature of a challenge, which shows that the user holds the private key. */
+/** Asks for a signed challenge, which proves that the user has the private key. */
 function SshKeyForm({ close }: { close: () => void }) {
   const challenge = useQuery(sshChallengeQuery);
   const [key, setKey] = useState("");

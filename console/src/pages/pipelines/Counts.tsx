@@ -2,11 +2,11 @@ import type { Pipeline } from "@/api/client";
 import { number } from "@/parts/format";
 import { t } from "@/texts";
 
-// Before the others what needs attention, as in the picture of the graph.
+// States that need attention come first, as in the picture of the graph.
 export const STATES = ["failed", "stopped", "running", "pending", "skipped", "succeeded"] as const;
 export type StepState = (typeof STATES)[number];
 
-// What the bar alone does not tell.
+// States that the bar alone does not show.
 const TOLD = ["failed", "stopped", "running", "skipped"] as const;
 
 export const total = (counts: Pipeline["counts"]) => STATES.reduce((sum, one) => sum + (counts[one] ?? 0), 0);

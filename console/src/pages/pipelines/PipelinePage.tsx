@@ -14,7 +14,7 @@ import { Age } from "@/parts/Time";
 import { t } from "@/texts";
 import { Counts, STATES, type StepState, total } from "./Counts";
 
-// Above so many boxes a picture is no overview any more.
+// With more boxes than this, a picture is no longer an overview.
 const DRAWN = 300;
 
 export function PipelinePage() {
@@ -94,7 +94,7 @@ function Stop({ pipeline }: { pipeline: Pipeline }) {
   );
 }
 
-/** Shown where something has failed or was stopped; refused by the manager while a step runs. */
+/** Shown if a step has failed or was stopped; the manager refuses it while a step runs. */
 function Retry({ pipeline }: { pipeline: Pipeline }) {
   const name = visible(pipeline.name);
   const { failed = 0, stopped = 0, skipped = 0, succeeded = 0, running = 0 } = pipeline.counts;
@@ -126,12 +126,12 @@ function Retry({ pipeline }: { pipeline: Pipeline }) {
   );
 }
 
-/** The graph as the manager draws it. It is an image, so nothing in it can act in this page. */
+/** The graph as drawn by the manager. It is an image, so nothing in it can affect this page. */
 function Picture({ pipeline }: { pipeline: Pipeline }) {
   const steps = pipeline.steps ?? [];
   const boxes = new Set(steps.map((step) => step.name)).size;
   const drawn = boxes <= DRAWN;
-  // The parts of each step that the picture shows: it is drawn again when one of them changes.
+  // The parts of each step that the picture shows. It is redrawn when one of them changes.
   const shown = drawn ? steps.map((step) => `${step.state}${step.reason}`).join() : "";
   const graph = useQuery({
     ...pipelineGraphQuery(pipeline.id, shown),
@@ -151,7 +151,7 @@ function Picture({ pipeline }: { pipeline: Pipeline }) {
   return (
     <Loaded query={graph}>
       {(svg) => (
-        // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls is reached by the keyboard
+        // biome-ignore lint/a11y/noNoninteractiveTabindex: a scrollable region must be reachable by keyboard
         <section className="picture" aria-label={t("pipeline.graph")} tabIndex={0}>
           <img
             src={`data:image/svg+xml,${encodeURIComponent(svg)}`}

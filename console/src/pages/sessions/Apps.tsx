@@ -11,7 +11,7 @@ import { t } from "@/texts";
 
 type App = Schemas["AppView"];
 
-/** Its service ports, and how to open them; how to get a shell in it. */
+/** The session's service ports and how to open them, and how to get a shell. */
 export function Apps({ session }: { session: Session }) {
   const apps = useQuery({ ...appsQuery(session.id), enabled: session.status === "RUNNING" });
   const address = useQuery({
@@ -36,7 +36,7 @@ export function Apps({ session }: { session: Session }) {
   );
 }
 
-/** Opens an app in a tab of its own, with an access token that is for it alone. */
+/** Opens an app in a separate tab, with an access token only for this app. */
 function AppLine({ session, app, proxy }: { session: Session; app: App; proxy: string }) {
   const path = { ref: session.id, app: app.name };
   const open = useAction(async () => {

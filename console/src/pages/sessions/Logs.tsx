@@ -5,11 +5,11 @@ import { visible } from "@/parts/format";
 import { Problem } from "@/parts/States";
 import { t } from "@/texts";
 
-// As much as one reads in a browser; the download has all of it.
+// As much as people read in a browser; the download has everything.
 const KEPT = 400_000;
 const TAIL = 2000;
 const DRAW_MS = 150;
-// How long nobody may answer, and nothing may come, before the problem is shown.
+// How long an outage or a reading without progress can last before the problem is shown.
 const OUTAGE_MS = 30_000;
 const PAUSE_MS = 500;
 const PASSING = [429, 502, 503, 504];
@@ -18,7 +18,7 @@ export const kernelsOf = (session: Session) => [
   ...new Set((session.kernels ?? []).map((kernel) => kernel.hostname ?? "main1")),
 ];
 
-/** The log of a kernel, followed while the session lives. Its text is never markup. */
+/** The log of a kernel, followed while the session lives. Its text is never treated as markup. */
 export function Logs({ session, live }: { session: Session; live: boolean }) {
   const hosts = kernelsOf(session);
   const [kernel, setKernel] = useState(hosts[0] ?? "main1");
@@ -57,7 +57,7 @@ export function Logs({ session, live }: { session: Session; live: boolean }) {
         </Button>
       </Group>
       {error ? <Problem error={error} retry={retry} /> : null}
-      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a scrollable region has to be reachable by keyboard */}
+      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a scrollable region must be reachable by keyboard */}
       <pre className="log" ref={box} tabIndex={0} role="region" aria-label={t("session.logs")}>
         {text === "" ? (ended ? t("logs.empty") : t("logs.waiting")) : visible(text)}
       </pre>
@@ -120,15 +120,15 @@ function useLog(id: string, kernel: string, live: boolean) {
   return { text, error, ended, retry: () => setAttempt(attempt + 1) };
 }
 
-/** Where a log goes on: behind this byte of this attempt. */
+/** The place where a log continues: after this byte of this attempt. */
 interface Place {
   offset: number;
   attempt: string;
 }
 
 /**
- * Hand out a log to its end, over answers that are cut off: each goes on behind the last byte that came. Throws the
- * cause that the manager names, and after an outage without progress what was wrong last.
+ * Deliver a log to its end, across answers that are cut off: each continues after the last byte received. Throws
+ * the cause that the manager names, or the last error after an outage without progress.
  */
 async function follow(
   id: string,
@@ -147,7 +147,7 @@ async function follow(
     } catch (failure) {
       const now = Date.now();
       const moved = reading.place !== null && reading.place.offset !== before;
-      // A connection that was silent for longer than an outage may last was one.
+      // A connection that was silent for longer than an outage can last was established.
       down = moved || now - began > OUTAGE_MS ? now : (down ?? now);
       const passing = !(failure instanceof ApiProblem) || PASSING.includes(failure.status);
       const goesOn = reading.place !== null && (moved || (live && now - down <= OUTAGE_MS));
@@ -197,7 +197,7 @@ class Reading {
     const told = headers.get("x-moorage-log-offset");
     const offset = Number(told);
     if (told === null) {
-      this.place = null; // of an agent of an older release: it cannot be read on
+      this.place = null; // from an agent of an older release, which cannot be continued
       return;
     }
     if (this.place && offset > this.place.offset) {

@@ -17,7 +17,7 @@ interface Fields {
   type: SessionType;
   group: string;
   command: string;
-  /** Empty: the first that the resource group has. */
+  /** If empty, the resource group's first runtime. */
   runtime: Runtime["name"] | "";
   image: string;
   cpu: number;
@@ -27,7 +27,7 @@ interface Fields {
   priority: number;
 }
 
-/** The runtimes that a session may ask for. A site has its own; a group without agents may get any but those. */
+/** The runtimes that a session can request. A site has its own; a group without agents can get any others. */
 function runtimesOf(all: Runtime[], group: ResourceGroup | undefined): Runtime[] {
   if (group?.options.hpc) {
     return [];

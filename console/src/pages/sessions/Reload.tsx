@@ -9,7 +9,7 @@ import { StatusText } from "@/parts/Status";
 import { Age } from "@/parts/Time";
 import { t } from "@/texts";
 
-/** Asks the program to read its settings again. Its acknowledgement arrives later: `Reloads` shows it. */
+/** Asks the program to reload its settings. `Reloads` shows its acknowledgement, which arrives later. */
 export function useReload(session: Session) {
   return useAction(
     () => unwrap(api.POST("/v1/sessions/{ref}/reload", { params: { path: { ref: session.id } } })),
@@ -19,7 +19,7 @@ export function useReload(session: Session) {
 
 type Action = ReturnType<typeof useReload>;
 
-/** Where the specification says how to reload. A session that shares another's run is reloaded there. */
+/** Shown if the specification says how to reload. A session that shares another's run is reloaded there. */
 export function ReloadButton({ session, action }: { session: Session; action: Action }) {
   if (!session.spec?.reload || session.status !== "RUNNING" || session.adopted_from) {
     return null;
@@ -31,7 +31,7 @@ export function ReloadButton({ session, action }: { session: Session; action: Ac
   );
 }
 
-/** What each kernel answered to the last reload. */
+/** Each kernel's answer to the last reload. */
 export function Reloads({ session, action }: { session: Session; action: Action }) {
   const asked = (session.kernels ?? []).filter((kernel) => kernel.reload);
   return (

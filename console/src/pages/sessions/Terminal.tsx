@@ -21,7 +21,7 @@ interface End {
   next_step?: string;
 }
 
-// xterm adds style elements, which the page's policy allows with its nonce only.
+// xterm adds style elements, which the page's policy allows only with its nonce.
 const createElement = document.createElement.bind(document);
 document.createElement = ((name: string, options?: ElementCreationOptions) => {
   const element = createElement(name, options);
@@ -38,7 +38,7 @@ function framed(channel: number, data: Uint8Array): Uint8Array<ArrayBuffer> {
   return message;
 }
 
-/** A shell in the session. Runtimes and types without commands refuse, and the refusal says why. */
+/** A shell in the session. Runtimes and types without commands refuse it, and the refusal gives the reason. */
 export default function Terminal({ session }: { session: Session }) {
   const kernels = kernelsOf(session);
   const [kernel, setKernel] = useState(kernels[0] ?? "main1");
@@ -127,7 +127,7 @@ function useShell(box: React.RefObject<HTMLElement | null>, id: string, kernel: 
         setEnd({ detail: t("terminal.cut") });
         return;
       }
-      // A browser does not tell why a WebSocket was refused; the same request without one does.
+      // Browsers do not report why a WebSocket was refused, but the same request without a WebSocket shows it.
       why(path).then(setError, setError);
     };
     const typed = screen.onData((data) => open() && socket.send(framed(STDIN, text.encode(data))));

@@ -11,7 +11,7 @@ type Stats = Schemas["SessionStats"];
 
 const cores = (value: number) => number(value, 2);
 
-/** Processors and memory by minute, a line for each kernel. */
+/** Processors and memory by minute, with one line per kernel. */
 export default function Usage({ id }: { id: string }) {
   const stats = useQuery(statsQuery(id, "minutes"));
   return <Loaded query={stats}>{(found) => <Charts stats={found} />}</Loaded>;

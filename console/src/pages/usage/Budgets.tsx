@@ -20,7 +20,7 @@ const PERIODS = ["day", "week", "month", "year"] as const;
 type Scope = (typeof SCOPES)[number];
 type Period = (typeof PERIODS)[number];
 
-// As a status, so that its colour and its dot tell it.
+// Shown as a status, with its colour and dot.
 const STATES = { ok: "within", soft: "soft", hard: "exhausted" } as const;
 
 const nameOf = ({ scope, name }: Budget) => `${t(`ledger.${scope}`)} ${visible(name)}`;
@@ -94,7 +94,7 @@ export function Budgets() {
   );
 }
 
-/** How far it is used up, as a bar with its figures. */
+/** How much of it is used, as a bar with figures. */
 function Used({ budget: { unit, used, soft, hard } }: { budget: Budget }) {
   const limit = hard ?? soft ?? 0;
   const share = limit > 0 ? Math.min(100, (100 * used) / limit) : 100;
@@ -139,7 +139,7 @@ function Remove({ budget }: { budget: Budget }) {
   );
 }
 
-/** What the caller sees of that kind: others can be typed. A key that is revoked has no budget. */
+/** The names of this kind that the user can see; others can be typed. A revoked key has no budget. */
 function useNames(scope: Scope, asked: boolean): string[] {
   const projects = useQuery({ ...projectsQuery, enabled: asked && scope === "project" });
   const users = useQuery({ ...usersQuery, enabled: asked && scope === "user" });

@@ -23,10 +23,10 @@ import { amountText, fine, MEASURES, type Measure, scaled } from "./units";
 
 const LineChart = lazy(() => import("@/charts/LineChart").then((found) => ({ default: found.LineChart })));
 
-// As many lines as there are colours that one tells apart.
+// As many lines as there are distinguishable colours.
 const LINES = 8;
 
-/** What was used, by whom and when; and the budgets for it. */
+/** Usage by user and time, and the budgets for it. */
 export function Usage() {
   const [by, setBy] = useState<UsageDimension>("project");
   const [range, setRange] = useState<UsageRange>("7d");
@@ -87,13 +87,13 @@ export function Usage() {
 
 const FROM: Record<UsageRange, string> = { "1d": "1d", "7d": "7d", "30d": "30d", "1y": "365d" };
 
-/** What a row is about; a key by its name, if it is one's own. */
+/** The subject of a row; a key is shown by its name if it is the user's own. */
 function nameOf(by: UsageDimension, row: ModelUsage): string {
   const name = by === "key" ? row.key || row.key_id : row[by];
   return name ? visible(name) : t("ledger.other");
 }
 
-/** A line for each row if there are few of them, else one of all. */
+/** One line per row if there are few rows, otherwise one for the total. */
 function OverTime({
   by,
   range,
@@ -159,7 +159,7 @@ function Chart({
   );
 }
 
-/** The begins of the hours, days or months of the time that is shown (UTC), in Unix seconds. */
+/** The starts of the hours, days or months in the shown period (UTC), in Unix seconds. */
 function everyStep(range: UsageRange, now: number): number[] {
   const bucket = usageBucket(range);
   const first = new Date(usageFrom(range));
@@ -182,7 +182,7 @@ function everyStep(range: UsageRange, now: number): number[] {
   return times;
 }
 
-/** Every amount of each row; the shown measure orders them, and is drawn as a bar. */
+/** All amounts of each row. The selected measure orders the rows and is drawn as a bar. */
 function Totals({ by, measure, rows }: { by: UsageDimension; measure: Measure; rows: ModelUsage[] }) {
   const ordered = [...rows].sort((a, b) => (b[measure] ?? 0) - (a[measure] ?? 0));
   const most = Math.max(1, ordered[0]?.[measure] ?? 1);

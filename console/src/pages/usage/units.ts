@@ -3,7 +3,7 @@ import { number } from "@/parts/format";
 
 export type BudgetUnit = Schemas["BudgetView"]["unit"];
 
-/** What rows of the ledger have, in the units of the REST API. */
+/** The amounts in a ledger row, in the units of the REST API. */
 export const MEASURES = [
   "gpu_ms",
   "cpu_ms",
@@ -16,7 +16,7 @@ export const MEASURES = [
 ] as const;
 export type Measure = (typeof MEASURES)[number];
 
-/** Two decimals; more of what is less than one. */
+/** Two decimals, or more if the amount is less than one. */
 export const fine = (value: number) => number(value, Math.abs(value) < 1 ? 4 : 2);
 
 const HOUR_MS = 3_600_000;
@@ -38,7 +38,7 @@ const SCALES: Record<Measure, number> = {
 export const scaled = (measure: Measure, value: number) => value / SCALES[measure];
 export const amountText = (measure: Measure, value: number) => fine(scaled(measure, value));
 
-/** What one of a unit of budgets is in the ledger. */
+/** The ledger amount for one budget unit. */
 const UNITS: Record<BudgetUnit, number> = {
   gpu: HOUR_MS,
   cpu: HOUR_MS,
