@@ -82,7 +82,7 @@ class BenchProgress:
 
 def print_summary(out: Console, model: str, summary: Summary) -> None:
     flat = summary.as_json()
-    stated = "" if summary.tokens_are_stated else " (pieces of text: the server states no tokens)"
+    stated = "" if summary.tokens_are_stated else " (pieces of text: the server reports no tokens)"
     facts = [
         ("model", model),
         (

@@ -80,7 +80,7 @@ class Transport:
 
         if not all("!" <= letter <= "~" for letter in key):
             raise InvalidInput(
-                "the API key contains characters that no key has",
+                "the API key contains characters that keys cannot have",
                 next_step="copy the complete key again",
             )
 

@@ -17,7 +17,7 @@ def test_table_and_plot(manager: FakeManager, moorage: Run, tmp_path: Path) -> N
     lines = result.stdout.splitlines()
     assert lines[0].split() == ["model", "tiny"]
     assert "4 completed, 0 failed" in lines[1]
-    assert "the server states no tokens" in lines[3]
+    assert "the server reports no tokens" in lines[3]
     assert [line.partition("  ")[0] for line in lines if "token" in line][-3:] == [
         "time to first token",
         "time per output token",

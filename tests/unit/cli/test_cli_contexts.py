@@ -106,5 +106,5 @@ def test_unknown_context_of_the_environment_is_refused(tmp_path: Path) -> None:
 )
 def test_broken_file_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "contexts.json").write_text(text)
-    with pytest.raises(ConfigError, match=r"contexts\.json is not a file of contexts"):
+    with pytest.raises(ConfigError, match=r"contexts\.json is not a contexts file"):
         find_connection({"MOORAGE_HOME": str(tmp_path)})

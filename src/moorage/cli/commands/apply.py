@@ -31,9 +31,9 @@ def apply(cli: Cli, file: File) -> None:
 
     Each document has `kind` (resource-group, quota, project or template), `name` and `spec`; a
     `kind: pipeline` has `steps`. All documents are checked before anything is written. Objects that
-    already match stay untouched; an object that somebody else changes at that moment is a conflict.
-    A pipeline is submitted once a day, unless its document changes. `moorage plan -f FILE` shows
-    the changes in advance.
+    already match stay untouched. If another user changes an object at the same time, this is
+    reported as a conflict. A pipeline is submitted once a day, unless its document changes.
+    `moorage plan -f FILE` shows the changes in advance.
 
     \b
     Examples:

@@ -101,7 +101,8 @@ def bench(
 ) -> None:
     """Benchmark a served model: time to first token, token rate, throughput, errors.
 
-    With --request-rate, times count from when a request was due, even if it had to wait for others.
+    With --request-rate, times are measured from when a request was due, even if it had to wait for
+    others.
 
     \b
     Examples:

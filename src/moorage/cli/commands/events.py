@@ -39,8 +39,8 @@ def events(
 ) -> None:
     """Stream events of the cluster until Ctrl-C.
 
-    With -o json, each line is one object. An event has the current state of a session, agent,
-    endpoint or group, or says that a limit of a budget was reached.
+    With -o json, each line is one object. An event contains the current state of a session, agent,
+    endpoint or group, or reports that a budget limit was reached.
 
     \b
     Examples:

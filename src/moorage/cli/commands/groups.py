@@ -107,8 +107,8 @@ def forget(
 ) -> None:
     """Free a former name of a renamed resource group. For administrators.
 
-    This is refused while agents' configurations or templates use that name. Usage of models that
-    was recorded under that name keeps it.
+    This is refused while agents' configurations or templates use that name. Model usage recorded
+    under that name keeps it.
     """
     _print_groups(cli, [cli.run(lambda client: client.groups.release_alias(alias))], single=True)
 

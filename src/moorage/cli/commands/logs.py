@@ -66,7 +66,7 @@ def logs(
 ) -> None:
     """Print the log of a session, or of the newest replica of an endpoint.
 
-    Each line of a cluster's log begins with the name of its kernel.
+    Each line of a cluster's log starts with the name of its kernel.
 
     On a terminal, control characters are escaped and colours are left out, so that a program's
     output cannot control the terminal. Files and pipes get the log unchanged.

@@ -32,7 +32,7 @@ def mcp(
     """Serve the cluster's operations to a coding agent, over MCP on standard input and output.
 
     Every change is planned first: a write needs the id of a plan, which the agent can show to its
-    user. With --gpu-hours, sessions must have a time limit, and nothing without an end is started.
+    user. With --gpu-hours, sessions must have a time limit, and open-ended work is refused.
 
     \b
     Examples:

@@ -85,7 +85,7 @@ def show(
         found = asyncio.run(look_up(model))
     except HubFailed as error:
         raise InvalidInput(
-            f"nothing is known of {model}: {error.message}", next_step=error.next_step
+            f"nothing is known about {model}: {error.message}", next_step=error.next_step
         ) from None
 
     wanted = Wanted(context=context)
@@ -220,7 +220,7 @@ def _print(
             ("attention", f"{architecture.attention}, {facts['layers']} layers{heads}"),
             ("context", f"{architecture.context} tokens"),
             ("KV cache", f"{size(cache)} for {tokens} tokens"),
-            ("fits", " or ".join(facts["fits"]) or "on no usual node"),
+            ("fits", " or ".join(facts["fits"]) or "on no common node"),
             (
                 "token",
                 "needed: `moorage secrets set`, then --secret HF_TOKEN=NAME" if model.gated else "",

@@ -102,8 +102,7 @@ def stop_pipeline(cli: Cli, ref: Ref) -> None:
 
 @command(pipelines, "retry")
 def retry_pipeline(cli: Cli, ref: Ref) -> None:
-    """Run failed and stopped steps again, and the steps after them that ended. Other steps are
-    kept."""
+    """Run failed and stopped steps again, and the ended steps after them. Other steps are kept."""
     _print(cli, cli.run(lambda client: client.pipelines.retry(ref)))
 
 

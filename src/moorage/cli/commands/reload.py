@@ -38,7 +38,7 @@ def reload(
 ) -> None:
     """Ask the programs of sessions to reload their settings.
 
-    The option --reload at the creation of a session selects how: `--reload HUP` sends a signal,
+    The option --reload of `run`, `start` and `serve` selects how: `--reload HUP` sends a signal,
     `--reload /-/reload` a POST request. If one of the names is unknown, nothing is reloaded. The
     exit code is 1 if a program has not reloaded.
 

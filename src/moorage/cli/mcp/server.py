@@ -27,7 +27,7 @@ APPLY = "apply_plan"
 MAX_TEXT = 60_000
 INSTRUCTIONS = """Moorage runs sessions (jobs, notebooks) and model endpoints on GPUs.
 
-Tools that read answer immediately. To change something, call a tool plan_… with the complete
+Read tools answer immediately. To change something, call a plan_… tool with the complete
 request. It changes nothing, and returns what would happen with a plan_id. Show that to the user,
 then call apply_plan with the plan_id. A plan can be used once, within ten minutes. get_why explains
 why a session waits; get_logs returns its output."""
@@ -214,7 +214,7 @@ _APPLY_TOOL = types.Tool(
     input_schema={
         "type": "object",
         "properties": {
-            "plan_id": {"type": "string", "description": "The id that a tool plan_… returned."}
+            "plan_id": {"type": "string", "description": "The id returned by a plan_… tool."}
         },
         "required": ["plan_id"],
         "additionalProperties": False,

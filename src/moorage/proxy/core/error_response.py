@@ -187,10 +187,9 @@ def not_in_engine(path: str, name: str, engine: str) -> ErrorResponse:
 
 def unknown_response(response_id: str) -> ErrorResponse:
     message = (
-        f"No response {_shorten(response_id)!r} of your project is known. Stored responses end "
-        "with their "
-        "replica; those of engines other than vLLM are known to the proxy that made them, for 24 "
-        "hours."
+        f"No response {_shorten(response_id)!r} of your project is known. Stored responses are "
+        "lost when their replica ends. Those of engines other than vLLM are known only to the proxy "
+        "that created them, for 24 hours."
     )
     return ErrorResponse(404, INVALID, "response_not_found", message, param="response_id")
 
@@ -341,7 +340,7 @@ def upstream_failure(failure: Failure, read_idle_timeout_s: float, tried: int) -
 
     if failure is Failure.ENGINE_DEAD:
         return upstream_error(
-            f"The engine of the replica has died ({tried} tried). Retry; it is replaced."
+            f"The replica's engine has died ({tried} tried). Retry; it is replaced."
         )
 
     return unreachable(failure is Failure.CONNECT, tried)

@@ -1,4 +1,4 @@
-"""Priority of requests: the key's class, and how an engine is told about it. Pure.
+"""Priority of requests: the key's class, and how it is passed to an engine. Pure.
 
 Higher numbers go first, as for sessions. vLLM serves lower numbers first, with 0 as the default, so
 it gets the difference from our default.

@@ -129,11 +129,11 @@ def read_dataset(lines: Iterable[str], output_len: int | None) -> list[Prompt]:
 
 def _prompt(given: Any, output_len: int | None) -> Prompt:
     if not isinstance(given, dict):
-        raise TypeError("it is no JSON object")
+        raise TypeError("it is not a JSON object")
 
     messages = given.get("messages") or [{"role": "user", "content": given.get("prompt")}]
     if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
-        raise TypeError("`messages` is no list of objects")
+        raise TypeError("`messages` is not a list of objects")
     if any(not message.get("content") for message in messages):
         raise ValueError("it has neither `prompt` nor `messages` with `content`")
 

@@ -49,7 +49,7 @@ class Contexts:
         if name == LOCAL or not _NAME.fullmatch(name):
             raise InvalidInput(
                 f"a context cannot be named {name!r}",
-                next_step=f"use up to 64 letters of ASCII, digits, . _ or -, and not {LOCAL!r}",
+                next_step=f"use up to 64 ASCII letters, digits, . _ or -, but not {LOCAL!r}",
             )
         return Contexts(self.current, {**self.saved, name: context})
 
@@ -84,7 +84,7 @@ def parse_contexts(path: Path, text: str) -> Contexts:
         return Contexts(str(found["current"]), saved)
     except (ValueError, KeyError, TypeError, AttributeError):
         raise ConfigError(
-            f"{path} is not a file of contexts",
+            f"{path} is not a contexts file",
             next_step="remove it; `moorage contexts add` writes it again",
         ) from None
 
