@@ -43,7 +43,7 @@ def proxy_id(settings: ProxySettings, home: Path, clock: Clock) -> str:
     # The last digits of this version of UUIDs are random.
     made = plain if has_plain else f"{plain}-{clock.new_id()[-8:]}"
     _store(file, made)
-    stored = _load(file)  # another process may have been faster
+    stored = _load(file)  # another process may have written it first
     assert stored is not None
 
     return stored

@@ -213,7 +213,8 @@ class Proxy:
                 Loop("proxy.credentials", feed.confirm, interval_s=_CONFIRM_S, clock=self._clock)
             )
 
-            # First, because running requests need the link, which reports them to the manager.
+            # This comes first, because running requests need the link, which reports them to the
+            # manager.
             stack.push_async_callback(self._drain)
             self._stack = stack.pop_all()
 

@@ -32,10 +32,10 @@ class Timeouts:
     """Time for which an idle connection to a replica is kept. Engines close theirs after 5 s
     (uvicorn, cpp-httplib), so ours is closed earlier."""
     table_update_s: float = 1.0
-    """Maximum wait of a request for a newer route table that may admit it. Proxies normally receive
-    a change well within this time."""
+    """Maximum time for which a request waits for a newer route table that may admit it. Proxies
+    normally receive a change well within this time."""
     shutdown_s: float = 5.0
     """Maximum time for which running requests continue at shutdown."""
     last_save_s: float = 2.0
-    """Maximum wait of a shutdown for the newest table to be saved. Running requests end only after
-    it."""
+    """Maximum time for which a shutdown waits for the newest table to be saved. Running requests
+    end only after that."""

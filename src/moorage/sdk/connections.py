@@ -36,7 +36,7 @@ async def connect_proven(path: str) -> socket.socket:
     while True:
         try:
             return proof.connect(path, timeout_s=0)
-        except BlockingIOError:  # as many wait as it lets wait
+        except BlockingIOError:  # the socket's queue of waiting connections is full
             await asyncio.sleep(_FULL_S)
 
 

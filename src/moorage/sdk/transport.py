@@ -118,8 +118,8 @@ class Transport:
             self._http = None
 
     async def health(self) -> Health:
-        """State of the manager and its parts; needs no key. Does not raise while the manager is
-        starting."""
+        """Return the state of the manager and its parts; needs no key. Does not raise while the
+        manager is starting."""
         return await self.call(Health, "GET", "/readyz", also_accept=503)
 
     async def call(

@@ -117,7 +117,7 @@ def read_credentials(
 
 
 def has_secret(text: str) -> bool:
-    """Return whether ``text`` contains anything that looks like a credential of Moorage, valid or
+    """Return whether ``text`` contains anything that looks like a Moorage credential, valid or
     not."""
     return "mg" in text and _SECRET.search(text) is not None
 

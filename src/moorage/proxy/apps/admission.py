@@ -67,7 +67,7 @@ def admit(
     expired_at = 0
     refused = Verdict.ALLOWED
     for source, secret in _candidates(credentials):
-        # Lookup by digest, because its timing reveals nothing about an almost correct secret.
+        # Look up by digest, because the timing then reveals nothing about an almost correct secret.
         sha256 = hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
         found = _check(
             sha256,
@@ -143,8 +143,8 @@ def _check(
     unix_now: float,
     allow_keys: bool,
 ) -> _Found:
-    """Check a credential. API keys are accepted only in a header: they must not appear in an
-    address or a cookie."""
+    """Check a credential. API keys are accepted only in a header, because they must not appear in
+    an address or a cookie."""
     token = table.access_tokens.get(sha256)
     if token is not None and (token.session_id, token.app) == (address.session_id, address.app):
         return _Found(unix_now < token.expires_at, token.expires_at)

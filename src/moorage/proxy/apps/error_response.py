@@ -55,7 +55,7 @@ def unauthorized(address: AppAddress, *, given: bool) -> ErrorResponse:
 
 
 def refused(address: AppAddress, verdict: Verdict) -> ErrorResponse:
-    """The refusal of a valid key that may not open this app."""
+    """The error for a valid key that may not open this app."""
     if verdict is Verdict.UNKNOWN:
         message = (
             "There is no such app, or this key may not see it: its session is not running, or "
@@ -134,7 +134,7 @@ def may_resolve(error: ErrorResponse, credentials: Credentials) -> bool:
 
 
 def render(error: ErrorResponse, accept: str) -> tuple[bytes, str]:
-    """Body and media type, in the format that the Accept header asks for."""
+    """The body and media type, in the format requested by the Accept header."""
     if "text/html" not in accept.lower():
         return error.body(), "application/json"
 

@@ -79,7 +79,7 @@ class GatheredHealth:
         self.departed = ""
 
     def add_departed(self, metrics: str) -> None:
-        """Keep the counts of a worker that has ended with these metrics."""
+        """Keep the counts of a worker that has ended, whose last metrics are given."""
         self.departed = merged_metrics((), merged_metrics([self.departed, metrics]))
 
     def app(self) -> web.Application:
@@ -97,7 +97,7 @@ class GatheredHealth:
         return _health(Health(status="ok"), 200)
 
     async def _readyz(self, request: web.Request) -> web.Response:
-        """Ready while any worker is; degraded while one is missing or not ready."""
+        """Ready while any worker is ready; degraded while any is missing or not ready."""
         answers = await self._ask("/readyz")
         found = [Health.model_validate_json(text) for text in answers.values()]
         checks = {

@@ -32,7 +32,7 @@ class LoadMeter:
 
     @property
     def drained(self) -> frozenset[str]:
-        """Draining replicas without a request."""
+        """Draining replicas without requests."""
         table = self._router.table
         in_flight = self._router.in_flight
         if table is None:

@@ -74,7 +74,7 @@ class ReportStream:
 
         # Unacknowledged batches, by epoch and last number.
         self._batches: dict[tuple[str, int], UsageBatch] = {}
-        self._sent: set[tuple[str, int]] = set()  # on the call that is open
+        self._sent: set[tuple[str, int]] = set()  # sent on the open call
         self._subjects: dict[
             str, tuple[LimitSubject, float]
         ] = {}  # with the time of the last request to each

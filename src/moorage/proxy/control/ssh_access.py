@@ -97,7 +97,7 @@ class SshAccess:
         return target
 
     async def list(self, login: Login, project: str) -> list[str]:
-        """List projects, or the sessions of one that have files. Raises ``ManagerAway`` and
+        """List projects, or a project's sessions that have files. Raises ``ManagerAway`` and
         ``Forbidden``."""
         async with self._stub() as stub:
             request = ssh_pb2.SshFolder(login=self._login(login), project=project)

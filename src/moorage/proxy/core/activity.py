@@ -8,7 +8,7 @@ from collections import deque
 from moorage.proxy.core.histogram import Histogram
 from moorage.proxy.core.token_meter import Tokens
 
-# Number of recent times to the first token kept for each model.
+# The number of recent times to first token that are kept for each model.
 RECENT_S = 60.0
 RECENT = 256
 # vLLM's buckets of the same name, without the last ones.

@@ -471,7 +471,7 @@ def _find_key(
     if not secret:
         return error_response.invalid_key(given=False)
 
-    # Lookup by digest, because its timing reveals nothing about an almost correct secret.
+    # Look up by digest, because the timing then reveals nothing about an almost correct secret.
     digest = hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
     return table.find_key(digest, unix_now) or error_response.invalid_key(given=True)
 

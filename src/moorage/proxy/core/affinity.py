@@ -19,9 +19,9 @@ from moorage.common.link.messages import Target
 from moorage.common.model.ids import KernelId
 
 SESSION = "X-Moorage-Session"
-"""Header that names the session of a request."""
+"""The header that names a request's session."""
 MAX_LOAD = 1.25
-"""Default header for sessions."""
+"""The default header for sessions."""
 PREFIX_CHARS = 1024
 _64 = (1 << 64) - 1
 

@@ -70,7 +70,7 @@ class Answering:
         return found.since if found is not None and found.fails_everybody else None
 
     def has_answered(self, kernel_id: KernelId, now: float) -> bool:
-        """Whether it has answered recently."""
+        """Whether the replica has answered recently."""
         return now - self._answered_at.get(kernel_id, float("-inf")) <= ANSWERED_S
 
     def keep_only(self, kernel_ids: Container[KernelId]) -> None:

@@ -1,4 +1,4 @@
-"""Canary: the share of the requests that a new revision gets. Pure."""
+"""Canary: a new revision's share of the requests. Pure."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ STALE_RETRY_S = 30
 
 @dataclass(frozen=True, slots=True)
 class ErrorResponse:
-    """A response with OpenAI's error object. ``close``: the connection cannot be reused."""
+    """A response with OpenAI's error object. ``close``: the connection must not be reused."""
 
     status: int
     type: str

@@ -278,7 +278,7 @@ class RequestFlow:
 
         return self._send(target, now) if target is not None else self._hold(now)
 
-    # Held: while no replica is ready, or none can be reached
+    # Held: while no replica is ready or reachable
 
     def _hold(self, now: float) -> Command:
         router = self._router
@@ -560,7 +560,7 @@ class RequestFlow:
         attempts.try_all_again()
         return self._hold(now)
 
-    # Streaming: while the response passes
+    # Streaming: while the response is relayed
 
     def upstream_end(self, now: float, tail: bytes | None = None) -> None:
         """The complete response was relayed. ``tail``: as for ``upstream_lost``."""

@@ -33,8 +33,8 @@ NAMES: Final = ("READING", "HELD", "SENT", "STREAMING", "ENDED")
 
 @dataclass(frozen=True, slots=True)
 class FlowTransition:
-    """``event``: the method of ``RequestFlow``. ``comes_in``, ``leads_to``: the states before and
-    after it."""
+    """``event``: the name of a ``RequestFlow`` method. ``comes_in``, ``leads_to``: the possible
+    states before and after it."""
 
     event: str
     comes_in: tuple[FlowState, ...]

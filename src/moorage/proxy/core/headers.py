@@ -61,7 +61,7 @@ NOT_FROM_A_KERNEL = frozenset(
         "x-lighttpd-send-file",
         "x-reproxy-url",
         "x-sendfile",
-        # Headers of the proxy itself.
+        # The proxy's own headers.
         "x-moorage-budget-warning",
         "x-moorage-error",
         "x-moorage-idle-ends-at",

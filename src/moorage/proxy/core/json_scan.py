@@ -1,4 +1,4 @@
-"""JSON scanner: reads the value at a position of a text, and returns its end.
+"""JSON scanner: reads the value at a position in a text, and returns its end.
 
 This is the scanner behind ``json.loads``, which ignores the text around the value. It raises
 ``StopIteration`` if no value begins there, and ``ValueError`` for an invalid one.

@@ -15,7 +15,7 @@ PRIORITIZED_PATHS: Final = ("/v1/chat/completions", "/v1/completions")
 
 
 def priority_of(key: KeyGrant | None) -> int:
-    """The priority of the key and its project, 0 to 100."""
+    """The priority from the key and its project, 0 to 100."""
     return DEFAULT if key is None or key.priority is None else key.priority
 
 

@@ -108,7 +108,7 @@ class RequestRouter:
 
     @property
     def held(self) -> Mapping[str, int]:
-        """Requests that wait for a replica of each model."""
+        """The number of requests waiting for a replica of each model."""
         return self.waiting.counts()
 
     def watch_tables(self, watcher: Callable[[IndexedTable], None]) -> None:
@@ -222,7 +222,7 @@ class RequestRouter:
         return admission.follow(forward, previous, self._find_home(previous, head, now))
 
     def _find_home(self, response_id: str, head: BodyRequired, now: float) -> Home | None:
-        """The home of a stored response; None if the caller has none with this id."""
+        """The home of a stored response; None if the caller has no response with this id."""
         assert self.table is not None
         owner = owner_of(head.key)
         return self.homes.find(response_id, owner, now) or named_home(

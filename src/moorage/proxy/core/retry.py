@@ -23,14 +23,14 @@ class Failure(StrEnum):
     IDLE_TIMEOUT = "idle-timeout"  # no data within read_idle_timeout_s
     KEY_REJECTED = "key-rejected"  # the replica rejected the key that the manager gave us
     INTERRUPTED = "interrupted"  # connection lost in the middle of the response
-    REFUSED = "refused"  # an outside provider refused our key, or sent us elsewhere
+    REFUSED = "refused"  # an outside provider refused our key or redirected us
     KEY_REVOKED = "key-revoked"  # the client's key was revoked in the middle of the response
     # the replica answered that its engine has died; its process will end soon
     ENGINE_DEAD = "engine-dead"
 
 
 DEATHS: Final = frozenset({Failure.DISCONNECT, Failure.ENGINE_DEAD})
-"""Failures that the request itself may cause."""
+"""Failures that the request itself may have caused."""
 _ERROR_DATA: Final = b'data: {"error"'
 _ERROR_EVENT: Final = b"event: error"
 # Messages from vLLM's API server about an engine core that has died or is being shut down.

@@ -133,7 +133,7 @@ class PackedMeter:
     def __init__(self, coding: str, *, is_stream: bool) -> None:
         self._unpacker = Unpacker(coding)
         self._meter = TokenMeter(is_stream=is_stream)
-        self._size = 0  # bytes that were not read
+        self._size = 0  # bytes that could not be read
 
     def feed(self, chunk: bytes) -> bytes:
         self._meter.feed(self._unpacker.feed(chunk))

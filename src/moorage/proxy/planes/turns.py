@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 
 Slice = Callable[[], bool]
-"""Does a slice of work, and returns whether there is more."""
+"""Does one slice of work, and returns whether there is more."""
 
 
 class Turns:

@@ -49,7 +49,7 @@ class UserTree:
 
 
 class FilesChannel(PipedChannel, asyncssh.SSHServerSession[bytes]):
-    """A channel with an SFTP server. Shells and commands are refused with advice."""
+    """A channel with an SFTP server. Shells and commands are refused with a hint."""
 
     def __init__(self, tree: UserTree, run: Run) -> None:
         super().__init__(run)

@@ -345,7 +345,7 @@ class SftpRouter:
 
 
 class _Answer(Exception):
-    """The status that answers a request."""
+    """The status with which a request is answered."""
 
     def __init__(self, code: SftpStatus, message: str) -> None:
         super().__init__(message)

@@ -1,1 +1,1 @@
-"""Resources of the client: one module for each, with its calls for asyncio and without."""
+"""Resources of the client: one module for each, with its calls with and without asyncio."""

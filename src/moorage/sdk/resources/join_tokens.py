@@ -1,4 +1,4 @@
-"""Join tokens, with which agents and proxies join."""
+"""Join tokens for agents and proxies."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from moorage.sdk.transport import segment
 
 
 class JoinTokens(Resource):
-    """Join tokens, with which agents and proxies join."""
+    """Join tokens for agents and proxies."""
 
     async def create(self, spec: JoinTokenSpec) -> NewJoinTokenView:
         """Create a token. Only this answer contains its secret."""

@@ -75,7 +75,7 @@ class Sessions(Resource):
         return await self._call(PlanView, "POST", "/v1/sessions", query=query, body=spec)
 
     async def get(self, ref: str) -> SessionView:
-        """By id or name."""
+        """Return a session, given by id or name."""
         return await self._call(SessionView, "GET", f"/v1/sessions/{segment(ref)}")
 
     def list(

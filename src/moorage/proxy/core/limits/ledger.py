@@ -348,7 +348,7 @@ class Ledger:
         with self._lock({self._digest(grant.subject.name)[0] for grant in grants}):
             for grant in grants:
                 if self._find(grant.subject.name) != grant.slot:
-                    continue  # replaced by another subject
+                    continue  # the slot now belongs to another subject
 
                 for kind, (limit, amount) in enumerate(
                     zip(_limits_of(grant.limits), (requests, tokens, -1), strict=True)
@@ -397,7 +397,7 @@ class Ledger:
         self._cells[cell] = min(1 << 40, self._cells[cell] + asked)
 
     def _retry_s(self, slot: int, kind: int, asked: int, share: int, *, second: int) -> int:
-        """Seconds until enough use has left the window."""
+        """Seconds until enough usage has left the window."""
         if kind == CONCURRENT or asked > share:
             return 1
 

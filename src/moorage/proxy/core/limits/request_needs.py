@@ -19,7 +19,7 @@ from moorage.proxy.core.limit_subject import LimitSubject
 from moorage.proxy.core.token_meter import BYTES_PER_TOKEN
 
 WINDOW_S: Final = 60
-# Tokens reserved for an answer without a bound.
+# Tokens reserved for an answer without a limit.
 UNBOUNDED_ANSWER: Final = 256
 _TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 

@@ -1,4 +1,4 @@
-"""Bodies in chunks: decoded strictly by llhttp, in both directions."""
+"""Chunked bodies, strictly decoded by llhttp in both directions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import httptools
 
 # Bytes of chunk extensions and trailers, in addition to the body and the framing of small chunks.
 _FRAMING_BYTES = 256 * 1024
-# A chunk of one byte takes six bytes.
+# A one-byte chunk takes six bytes.
 _FRAMING_PER_BYTE = 8
 _HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 LAST: Final = b"0\r\n\r\n"

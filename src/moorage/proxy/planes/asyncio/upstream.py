@@ -45,7 +45,7 @@ class Requester(Protocol):
         ...
 
     def response_failed(self, failure: Failure, detail: str) -> None:
-        """Handle the failure of the response. The connection is closed."""
+        """Handle the failure of the response. The connection is already closed."""
         ...
 
 

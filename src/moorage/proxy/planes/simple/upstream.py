@@ -177,7 +177,7 @@ class UpstreamClient:
 def _kept(
     request: web.BaseRequest, target: Target, flow: RequestFlow, admitted: BodyRequired
 ) -> list[tuple[str, str]]:
-    """The client's headers that ``target`` gets, and the trace."""
+    """The client's headers that ``target`` gets, and the trace headers."""
     given = request.headers.items()
     without = replaced_headers(flow)
     if admitted.upgrades:
