@@ -254,9 +254,9 @@ def test_dataset() -> None:
     ("line", "problem"),
     [
         ("{", "line 2"),
-        ("[]", "no JSON object"),
+        ("[]", "not a JSON object"),
         ("{}", "neither `prompt` nor"),
-        ('{"messages": [1]}', "no list of objects"),
+        ('{"messages": [1]}', "not a list of objects"),
         ('{"prompt": "a", "max_tokens": 0}', "not a positive number"),
         ('{"prompt": "a", "max_tokens": true}', "not a positive number"),
     ],

@@ -57,5 +57,5 @@ def test_a_client_with_an_address_reads_no_other_source(
 
 def test_bad_sources_are_reported_at_once(home: Path) -> None:
     (home / "contexts.json").write_text("no JSON")
-    with pytest.raises(ConfigError, match="not a file of contexts"):
+    with pytest.raises(ConfigError, match="not a contexts file"):
         Client()
