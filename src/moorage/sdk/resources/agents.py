@@ -46,7 +46,7 @@ class Agents(Resource):
         return await self._call(AgentView, "PUT", path, body=Assignment(resource_group=group))
 
     async def uncordon(self, agent_id: str) -> AgentView:
-        return await self._call(ForgottenAgent, "DELETE", f"/v1/agents/{segment(agent_id)}/cordon")
+        return await self._call(AgentView, "DELETE", f"/v1/agents/{segment(agent_id)}/cordon")
 
     async def forget(self, agent_id: str, *, destroyed: bool = False) -> ForgottenAgent:
         """Forget an agent that is SUSPECT or LOST. ``destroyed``: its node is gone for good, so its
