@@ -1,8 +1,8 @@
-"""Addresses that no other test process of the machine uses: ports, networks, and numbers for names.
+"""Addresses that no other test process on the machine uses: ports, networks, and numbers for names.
 
-Test runs at the same time have different lanes, and the workers of a run different numbers. Each
-room of addresses is divided among the lanes, and a lane's part among its workers.
-``MOORAGE_TEST_LANE`` gives the lane; without it, a run takes the first that no other run has.
+Concurrent test runs have different lanes, and the workers of a run have different numbers. Each
+range of addresses is divided among the lanes, and a lane's part among its workers.
+``MOORAGE_TEST_LANE`` sets the lane; without it, a run takes the first free one.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from pathlib import Path
 
 LANE = "MOORAGE_TEST_LANE"
 LANES = 8
-# Below those that systems give to outgoing connections (32768 and up on Linux): one of these was
-# taken by a connection of somebody else, between being found free and being listened on.
+# Below the range that systems use for outgoing connections (32768 and up on Linux): a foreign
+# connection once took one of those ports between the moment it was found free and the moment it was
+# listened on.
 PORTS = range(10_000, 32_768)
 # Numbers of private Docker Engines, and of networks between namespaces.
 ENGINES = range(64)
@@ -31,8 +32,8 @@ AGENT_PORTS = 40
 
 @dataclass(frozen=True)
 class Place:
-    """``worker``: of the ``workers`` of this run. One that replaces a crashed worker has a higher
-    number, and the addresses of another one."""
+    """``worker``: this worker's number among the ``workers`` of this run. A worker that replaces a
+    crashed one has a higher number, and the addresses of another worker."""
 
     lane: int
     worker: int
@@ -48,7 +49,7 @@ class Place:
         return cls(lane, worker % workers, workers)
 
     def share(self, room: range) -> range:
-        """The part of ``room`` that is this process's alone."""
+        """The part of ``room`` that only this process uses."""
         of_lane = len(room) // LANES
         width = of_lane // self.workers
         if width == 0:
@@ -59,12 +60,12 @@ class Place:
         return room[first : first + width]
 
     def single_ports(self) -> range:
-        """Ports of ``free_port``; all others are in ranges of agents."""
+        """Ports for ``free_port``; all others are in the agents' ranges."""
         ports = self.share(PORTS)
         return ports[: len(ports) // 3]
 
     def agent_ranges(self, count: int) -> Iterator[range]:
-        """Ranges of ``count`` ports; the first comes again after the last."""
+        """Ranges of ``count`` ports; after the last one, the first one follows again."""
         ports = self.share(PORTS)
         ports = ports[len(ports) // 3 :]
         starts = range(0, len(ports) - count + 1, count)
@@ -72,8 +73,8 @@ class Place:
 
 
 def claim_lane(environ: MutableMapping[str, str], folder: str = tempfile.gettempdir()) -> None:
-    """Hold the lane that is given, or else the first that nobody holds, until this process ends.
-    Processes that this one starts have it, too."""
+    """Hold the given lane, or otherwise the first free one, until this process ends. Its child
+    processes hold it, too."""
     given = environ.get(LANE)
     for lane in [given] if given else map(str, range(LANES)):
         file = Path(folder, f"moorage-test-lane-{lane}")
@@ -88,8 +89,8 @@ def claim_lane(environ: MutableMapping[str, str], folder: str = tempfile.gettemp
 
 claim_lane(os.environ)
 OWN = Place.of(os.environ)
-# One is given a second time after all others: two components of a test had found the same port
-# free.
+# A port is returned a second time only after all others: two components of a test had once found
+# the same port free.
 _ports = itertools.cycle(random.SystemRandom().sample(OWN.single_ports(), len(OWN.single_ports())))
 _agent_ranges = OWN.agent_ranges(AGENT_PORTS)
 _numbers: dict[range, Iterator[int]] = {}
@@ -108,8 +109,8 @@ def free_port(host: str = "127.0.0.1") -> int:
 
 
 def agent_ports() -> range:
-    """Ports for the kernels of one agent. Agents with one name try the ports of a range in the same
-    order, so two that run at the same time need two ranges."""
+    """Ports for the kernels of one agent. Agents with the same name try the ports of a range in the
+    same order, so two that run at the same time need two ranges."""
     return next(_agent_ranges)
 
 
@@ -119,8 +120,8 @@ def port_range(ports: range) -> str:
 
 
 def number(room: range, used: Collection[int] = ()) -> int:
-    """One of this process's numbers in ``ENGINES`` or ``NETWORKS``, and none of ``used``; the first
-    comes again after the last."""
+    """One of this process's numbers in ``ENGINES`` or ``NETWORKS`` that is not in ``used``; after
+    the last one, the first one follows again."""
     share = OWN.share(room)
     if set(share) <= set(used):
         raise ValueError(f"all {len(share)} numbers of this process are in use")

@@ -1,4 +1,4 @@
-"""Calls of the handlers of the API to the store and to the services, read from their text."""
+"""The API handlers' calls to the store and the services, found in their source text."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _PLAIN |= {"store", "validating", "max_body_bytes", "version", "on_plain_key"}
 
 
 def called_by_the_api() -> set[tuple[str, str]]:
-    """The name of each repository or service, and the method. Raises ``AssertionError`` if one of
-    them is handed on, so that its calls cannot be found."""
+    """The name of each repository or service, and the method. Raises ``AssertionError`` if a
+    repository or service is passed on, because its calls cannot be found then."""
     found = set[tuple[str, str]]()
     for path in sorted(Path(api.__path__[0]).rglob("*.py")):
         if path.name == "dependencies.py":
@@ -42,7 +42,7 @@ def called_by_the_api() -> set[tuple[str, str]]:
 
 
 def class_of(store: Store, name: str) -> type:
-    """The class of a repository of the store, or of a service."""
+    """The class of a store repository or of a service."""
     if name not in _SERVICES:
         return type(getattr(store, name))
     declared = _SERVICES[name]
@@ -50,7 +50,7 @@ def class_of(store: Store, name: str) -> type:
 
 
 class _Uses:
-    """Uses in one function. ``call.deps`` and ``deps`` are the services, ``store`` among them."""
+    """Calls in one function. ``call.deps`` and ``deps`` are the services, including ``store``."""
 
     def __init__(self, function: ast.AST, module: str) -> None:
         self._function = function
@@ -90,7 +90,7 @@ class _Uses:
                     yield to.id, name
 
     def _is_known(self, user: ast.AST) -> bool:
-        """An assignment to a name, or the check that a service is there."""
+        """An assignment to a name, or the check that a service exists."""
         return isinstance(user, (ast.Assign, ast.Tuple)) or _is_check(user)
 
     def _repository(self, node: ast.AST) -> str | None:

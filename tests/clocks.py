@@ -1,4 +1,4 @@
-"""Clock of tests that use a real Postgres."""
+"""A clock for tests that use a real Postgres."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from datetime import datetime
 
 from moorage.common.aio.clock import ManualClock, SystemClock
 
-# Zero stands for "never" in caches: a machine has run for a while before anything is cached.
+# Zero means "never" in caches, so the clock starts at a time when the machine has been up for a
+# while.
 _UPTIME_S = 3600.0
 
 
 class StoreClock(ManualClock):
-    """Durations pass on request only: no cache, sweep or lease ends because a machine is busy. The
-    wall clock, identifiers and secrets are the system's, for timestamps are compared with those of
-    Postgres, and the rows of several stores must not collide.
+    """Time passes only on request, so no cache entry, sweep or lease expires because the machine is
+    busy. The wall clock, identifiers and secrets are the system's, because timestamps are compared
+    with those of Postgres, and the rows of several stores must not collide.
 
     A test that ages a row does so in Postgres.
     """

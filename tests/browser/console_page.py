@@ -1,5 +1,4 @@
-"""The web console in a real Chromium, for the scripts that drive it: signing in, and what went
-wrong."""
+"""The web console in a real Chromium, for the scripts that drive it: sign-in and errors."""
 
 from pathlib import Path
 
@@ -7,8 +6,8 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 CHROMIUM = "/usr/bin/chromium"
-SECONDS = 1000  # playwright takes milliseconds
-# The limit of each wait for a condition: on a machine with other work a page may need as long.
+SECONDS = 1000  # playwright expects milliseconds
+# The limit of each wait for a condition: on a busy machine a page can take this long.
 LIMIT = 60 * SECONDS
 expect.set_options(timeout=LIMIT)
 WIDTHS = {"wide": (1280, 800), "narrow": (360, 780)}
@@ -17,7 +16,7 @@ WATCH = """addEventListener('securitypolicyviolation',
 
 
 class Console:
-    """A signed-in browser, and what went wrong in it."""
+    """A signed-in browser and the errors that it saw."""
 
     def __init__(self, browser: Browser, url: str, key: str, pictures: Path) -> None:
         self.browser = browser
@@ -46,13 +45,13 @@ class Console:
         page.goto(f"{self.url}/console/")
         page.get_by_role("heading", name="Sign in").wait_for()
         self.check(page, "sign-in")
-        self.complaints.clear()  # "Who am I?" is answered with 401 before
+        self.complaints.clear()  # the answer to "Who am I?" is 401 before sign-in
         page.locator("input[type=password]").fill(self.key)
         page.get_by_role("button", name="Sign in", exact=True).click()
         expect(page.get_by_role("heading", name="Overview", level=1)).to_be_visible()
 
     def check(self, page: Page, name: str) -> None:
-        """Serious findings of axe, and anything wider than the screen."""
+        """Serious axe findings, and anything wider than the screen."""
         for found in Axe().run(page).response["violations"]:
             if found["impact"] in ("serious", "critical"):
                 self.axe.append(f"{name}: {found['id']}: {found['nodes'][0]['html'][:200]}")
@@ -64,7 +63,7 @@ class Console:
         expect(page.get_by_role("heading", name=heading, level=1)).to_be_visible()
 
     def go_without(self, page: Page, path: str, problem: str) -> None:
-        """To what is not there: the page says so."""
+        """Open a page that does not exist: it says so."""
         page.goto(f"{self.url}/console/{path}")
         expect(page.get_by_role("alert")).to_contain_text(problem)
         self.complaints.clear()  # the refusal is a 404

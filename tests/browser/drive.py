@@ -17,7 +17,7 @@ CODE = (
     "print('six times seven is', 6 * 7)\n"
     "sorted(name for name in os.environ if name.startswith('MOORAGE_P'))"
 )
-SECONDS = 1000  # playwright takes milliseconds
+SECONDS = 1000  # playwright expects milliseconds
 
 
 def main(url: str, pictures: Path) -> None:
@@ -41,7 +41,9 @@ def main(url: str, pictures: Path) -> None:
         address = page.url
 
         try:
-            page.locator(".Toastify >> text='No'").click()  # JupyterLab asks whether to fetch news
+            page.locator(
+                ".Toastify >> text='No'"
+            ).click()  # JupyterLab asks whether it may fetch news
             output = notebook(page)
             page.screenshot(path=pictures / "notebook.png")
             terminal(page)
@@ -68,8 +70,9 @@ def main(url: str, pictures: Path) -> None:
 def notebook(page: Page) -> str:
     """Run a cell in a new notebook, and return its output.
 
-    A notebook shows its kernel as idle before it has connected to it. Until then, Shift+Enter only
-    selects the next cell. So repeat it until the brackets of the cell show a number or an asterisk.
+    A notebook shows its kernel as idle before it has connected to it, and until then Shift+Enter
+    only selects the next cell. So this repeats it until the cell's brackets show a number or an
+    asterisk.
     """
     page.locator('.jp-LauncherCard[data-category="Notebook"]').first.click()
     page.locator('.jp-NotebookPanel [data-status="idle"]').first.wait_for()
@@ -89,8 +92,8 @@ def notebook(page: Page) -> str:
 
 
 def terminal(page: Page) -> None:
-    """Type into a terminal. It is drawn on a canvas, so the test reads the file that the command
-    writes."""
+    """Type into a terminal. The terminal is drawn on a canvas, so the test reads a file that the
+    command writes."""
     page.locator("#jp-MainMenu >> text=File").click()
     page.locator(".lm-Menu-itemLabel >> text=New").first.hover()
     page.locator(".lm-Menu-item[data-command='terminal:create-new']").click()

@@ -1,10 +1,10 @@
-"""Operates the web console where something changes under it: ``python drive_changes.py URL KEY
+"""Operates the web console while things change underneath: ``python drive_changes.py URL KEY
 PICTURES``.
 
 Two administrators edit one group, groups are retired, a shell runs in a session, a pipeline is
-stopped and resumed, programs are reloaded, the clock of the browser is wrong, and the manager
-restarts. Prints a line for each moment at which the test has to act, waits for a line from it, and
-prints what it has seen as JSON at the end.
+stopped and resumed, programs are reloaded, the browser's clock is wrong, and the manager restarts.
+Prints a line for each moment at which the test has to act, waits for a line from it, and prints
+what it has seen as JSON at the end.
 """
 
 import json
@@ -28,7 +28,7 @@ WRONG_CLOCK = """{
 
 
 def call(console: Console, method: str, path: str, body: object = None, **headers: str) -> Any:
-    """A call of another administrator."""
+    """A call by another administrator."""
     given = {"Authorization": f"Bearer {console.key}", "Content-Type": "application/json"}
     given |= {name.replace("_", "-"): value for name, value in headers.items()}
     data = None if body is None else json.dumps(body).encode()
@@ -38,7 +38,7 @@ def call(console: Console, method: str, path: str, body: object = None, **header
 
 
 def ask(moment: str) -> None:
-    """Tell the test what to do now, and wait until it has done it."""
+    """Ask the test to do something, and wait until it has done it."""
     print(moment, flush=True)
     sys.stdin.readline()
 
@@ -49,7 +49,7 @@ def change(console: Console, name: str, **options: object) -> None:
 
 
 def two_administrators(console: Console, page: Page) -> str:
-    """What the page says of the other's change."""
+    """How the page reports another administrator's change."""
     call(console, "PUT", "/v1/groups/lab", {})
     console.go(page, "groups/lab", "lab")
     page.get_by_role("button", name="Edit").click()
@@ -81,7 +81,7 @@ def two_administrators(console: Console, page: Page) -> str:
 
 
 def priorities(console: Console, page: Page) -> None:
-    """Preemption and the highest priorities of a group: given, shown, and taken back."""
+    """Preemption and a group's maximum priorities: set, shown, and removed."""
     console.go(page, "groups/lab", "lab")
     page.get_by_role("button", name="Edit").click()
     dialog = page.get_by_role("dialog")
@@ -119,7 +119,7 @@ def priorities(console: Console, page: Page) -> None:
 
 
 def newer_row(console: Console, page: Page) -> str:
-    """What the page says while a session is stored as a newer release writes it."""
+    """The page's text while a session is stored in a newer release's format."""
     console.go(page, "sessions", "Sessions")
     banner = page.get_by_role("status").filter(has_text="a newer manager")
     expect(banner).to_have_count(0)
@@ -160,7 +160,7 @@ def jobs_of_a_site(console: Console, page: Page) -> None:
 
 
 def rename(console: Console, page: Page) -> None:
-    """The page continues with the new name, and the former one is an alias."""
+    """The page carries on under the new name, and the former one is an alias."""
     console.go(page, "groups/site", "site")
     page.get_by_role("button", name="Rename").click()
     dialog = page.get_by_role("dialog")
@@ -178,7 +178,7 @@ def rename(console: Console, page: Page) -> None:
 
 
 def retire(console: Console, page: Page) -> str:
-    """Why the group is not retired while it is in use."""
+    """The reason shown for not retiring a group that is in use."""
     console.go(page, "groups/default", "default")
     page.get_by_role("button", name="Retire").click()
     dialog = page.get_by_role("dialog")
@@ -201,7 +201,7 @@ def shell(console: Console, page: Page) -> None:
     terminal = page.locator(".terminal")
     expect(terminal.locator(".xterm-rows")).to_be_visible()
 
-    # A key that is typed before the shell listens is lost.
+    # A key typed before the shell is listening is lost.
     expect(terminal.locator(".xterm-rows")).to_contain_text(re.compile("[#$] *$"))
     page.keyboard.type("echo six-$((3+4)); stty size\n")
     expect(terminal.locator(".xterm-rows")).to_contain_text("six-7")
@@ -212,7 +212,7 @@ def shell(console: Console, page: Page) -> None:
 
 
 def no_shell(console: Console, page: Page) -> str:
-    """Why there is no shell in a replica."""
+    """The reason shown for the missing shell in a replica."""
     [replica] = call(console, "GET", "/v1/sessions?endpoint=tiny")["items"]
     console.go(page, f"sessions/{replica['id']}", replica["name"])
     page.get_by_role("tab", name="Terminal").click()
@@ -256,11 +256,11 @@ def own_password(console: Console) -> None:
         page.get_by_role("button", name="Sign out").click()
 
     page.context.close()
-    console.complaints.clear()  # "Who am I?" is answered with 401 before
+    console.complaints.clear()  # the answer to "Who am I?" is 401 before sign-in
 
 
 def wrong_clock(console: Console) -> str:
-    """How old a session that has just begun is by a page whose clock is five hours slow."""
+    """The age of a session that has just started, on a page whose clock is five hours slow."""
     page = console.open()
     page.add_init_script(WRONG_CLOCK)
     console.sign_in(page)
@@ -285,7 +285,7 @@ def restart(console: Console, page: Page) -> None:
     expect(
         page.get_by_text("after-the-restart").or_(page.get_by_text(re.compile("new$"))).first
     ).to_be_visible()
-    console.complaints.clear()  # requests without an answer
+    console.complaints.clear()  # requests that were not answered
 
 
 def main(url: str, key: str, pictures: Path) -> None:

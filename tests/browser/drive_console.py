@@ -1,7 +1,7 @@
 """Operates the web console in a real Chromium: ``python drive_console.py URL KEY PICTURES``.
 
-Runs in the environment with playwright and axe. Saves screenshots in PICTURES, and prints as JSON
-what axe, the security policy and the browser's console complained about.
+Runs in the environment with playwright and axe. Saves screenshots in PICTURES, and prints the
+complaints of axe, the security policy and the browser's console as JSON.
 """
 
 import json
@@ -27,7 +27,7 @@ def make_group(console: Console, page: Page) -> None:
 
 
 def add_agent(console: Console, page: Page) -> str:
-    """The page's refusal of a join token: the links of this platform have no TLS, so they need
+    """The page does not issue a join token: this platform's links have no TLS, so they need
     none."""
     console.go(page, "agents", "Agents")
     page.get_by_role("button", name="Add an agent").click()
@@ -51,7 +51,7 @@ def set_quota(console: Console, page: Page) -> None:
 
 
 def set_budget(console: Console, page: Page) -> None:
-    """What the sessions of this platform use soon passes its soft limit."""
+    """The usage of this platform's sessions soon exceeds its soft limit."""
     console.go(page, "usage", "Usage and budgets")
     page.get_by_role("button", name="New budget").click()
     dialog = page.get_by_role("dialog")
@@ -65,7 +65,8 @@ def set_budget(console: Console, page: Page) -> None:
 
 
 def see_it_wait(console: Console, page: Page) -> str:
-    """A session that waits says why; a dry run says where one would go. Returns the reason."""
+    """A waiting session shows the reason; a dry run shows where a session would be placed. Returns
+    the reason."""
     console.go(page, "new-session", "New session")
     page.get_by_label("Command").fill("sleep 60")
     page.get_by_role("button", name="Dry run").click()
@@ -111,7 +112,7 @@ def chat(console: Console, page: Page) -> str:
     page.get_by_label("Message").fill("Hello")
     page.get_by_role("button", name="Send").click()
     expect(page.locator(".chat > div").last).not_to_have_text("…")
-    console.complaints.clear()  # 401 until the proxies know the new key
+    console.complaints.clear()  # 401 until the proxies have received the new key
     return page.locator(".chat > div").last.inner_text()
 
 
@@ -124,7 +125,7 @@ def revoke_key(console: Console, page: Page) -> None:
 
 
 def register_ssh_key(console: Console, page: Page) -> None:
-    """With what the shown command prints, on the machine that has the private key."""
+    """With the output of the shown command, run on the machine that has the private key."""
     file = console.pictures / "id"
     subprocess.run(
         ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "pc", "-f", str(file)], check=True
@@ -148,7 +149,7 @@ def register_ssh_key(console: Console, page: Page) -> None:
 
 
 def take_pictures(console: Console) -> None:
-    """Every page, in both themes and widths, is looked at by axe; two of them by people, in
+    """axe checks every page in both themes and widths; people look at two of them, in
     docs/console."""
     pages = {
         "overview": ("", "Overview"),

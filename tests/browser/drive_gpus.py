@@ -1,7 +1,7 @@
-"""Looks at a node whose GPU fails in the web console: ``python drive_gpus.py URL KEY PICTURES AGENT
+"""Looks in the web console at a node whose GPU fails: ``python drive_gpus.py URL KEY PICTURES AGENT
 DEVICE``.
 
-Prints as JSON what the row of the device says of its health, and what went wrong.
+Prints the health shown in the device's row, and the errors, as JSON.
 """
 
 import json

@@ -1,5 +1,5 @@
-"""Single sign-on in a real Chromium, in and out: ``python drive_sign_on.py URL PICTURE`` prints
-JSON."""
+"""Signs in and out in a real Chromium with single sign-on: ``python drive_sign_on.py URL PICTURE``
+prints JSON."""
 
 import json
 import re

@@ -18,7 +18,7 @@ _PACKAGES = {
 
 
 def missing() -> str:
-    """The first missing requirement of the browser tests; "" if there is none."""
+    """The first missing requirement of the browser tests, or "" if all are met."""
     return (
         ""
         if os.access(CHROMIUM, os.X_OK)

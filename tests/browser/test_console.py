@@ -1,5 +1,5 @@
-"""The web console in a real browser: a day of an administrator, every page in both themes and
-widths, axe."""
+"""The web console in a real browser: an administrator's day, every page in both themes and widths,
+axe."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def platform(home: Path) -> Iterator[Platform]:
 
 
 async def furnish(platform: Platform) -> None:
-    """Three nodes with eight GPUs each, sessions that hold most of them, one that waits, an
+    """Three nodes with eight GPUs each, sessions that hold most of them, a waiting session, and an
     endpoint."""
     platform.start("proxy")
     platform.start("simulate", "--agents", "3", "--gpus", "8", "--forever", "--serve")

@@ -1,4 +1,4 @@
-"""The web console where something changes under it: another administrator, a restart, a shell that
+"""The web console while things change underneath: another administrator, a restart, a shell that
 ends."""
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def platform(home: Path) -> Iterator[Platform]:
 
 
 async def furnish(platform: Platform) -> None:
-    """A session of a real agent, in which commands run, and a replica, which runs none."""
+    """A session on a real agent in which commands run, and a replica, in which none run."""
     platform.start("agent")
     async with platform.client() as client:
         await create(platform, "shell")
@@ -63,7 +63,7 @@ async def create(platform: Platform, name: str) -> None:
 
 
 async def store(platform: Platform, spec: str) -> None:
-    """Store the session as another release does."""
+    """Store the session in the format of another release."""
     dsn = running_dsn(platform.home / "postgres")
     assert dsn is not None
     connection = await asyncpg.connect(dsn)
@@ -74,7 +74,7 @@ async def store(platform: Platform, spec: str) -> None:
 
 
 def answer(process: subprocess.Popen[str], platform: Platform) -> str:
-    """Do what the script asks for, until it has printed what it has seen."""
+    """Do what the script asks for until it has printed its results."""
     assert process.stdin is not None
     assert process.stdout is not None
 

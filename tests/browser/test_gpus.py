@@ -1,4 +1,4 @@
-"""The web console of a node whose GPU fails, with a scripted NVML."""
+"""The web console for a node whose GPU fails, with a scripted NVML."""
 
 from __future__ import annotations
 

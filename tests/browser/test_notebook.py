@@ -1,4 +1,4 @@
-"""JupyterLab in a real browser, through every component: the notebook example of the README."""
+"""JupyterLab in a real browser, through every component: the README's notebook example."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ async def browser() -> AsyncIterator[aiohttp.ClientSession]:
 
 
 async def sign_in(http: aiohttp.ClientSession, manager: str, name: str) -> aiohttp.ClientResponse:
-    """Through the forms of the provider; returns the answer to the last redirect."""
+    """Sign in through the provider's forms; returns the answer to the last redirect."""
     answer = await http.get(f"{manager}/v1/session/oidc")
     for _ in range(4):
         page = await answer.text()
@@ -122,8 +122,10 @@ async def test_people_of_a_provider_sign_in_and_out(platform: tuple[Platform, in
             [made] = [one for one in users["items"] if one["name"] == "dora"]
             assert (made["email"], made["subject"]) == ("dora@example.com", "dora")
 
-    with provider(port, "second", manager):  # it has been restarted, and signs with another key
-        await asyncio.sleep(10.1)  # a manager asks for keys again not more often than that
+    with provider(
+        port, "second", manager
+    ):  # the provider has been restarted, and signs with another key
+        await asyncio.sleep(10.1)  # a manager does not fetch the keys more often than that
         async with browser() as dora:
             answer = await sign_in(dora, manager, "dora")
             assert (answer.status, answer.url.path) == (200, "/console/"), await answer.text()

@@ -15,7 +15,7 @@ TRAIN = """echo '{"fraction": 0.4, "step": 2, "of": 5}' > $MOORAGE_PROGRESS; exe
 
 
 def pipelines(console: Console, page: Page, call: Call) -> None:
-    """One that runs, is stopped, and resumed from where it was stopped."""
+    """A pipeline that runs, is stopped, and is resumed from where it stopped."""
     console.go(page, "pipelines", "Pipelines")
     expect(page.get_by_text("No pipelines yet")).to_be_visible()
     console.go_without(page, "pipelines/nothing", "no pipeline 'nothing'")
@@ -75,13 +75,13 @@ def pipelines(console: Console, page: Page, call: Call) -> None:
 
 
 def step(page: Page, name: str) -> Locator:
-    """Its row. The name also stands in the rows of what is after it."""
+    """The pipeline's row. Its name also appears in the rows of pipelines that depend on it."""
     first = page.locator("td:first-child").filter(has_text=re.compile(f"^{name}$"))
     return page.get_by_role("row").filter(has=first)
 
 
 def picture(page: Page) -> None:
-    """The browser has drawn it, and the keyboard reaches what scrolls."""
+    """The browser has drawn the graph, and the keyboard reaches whatever scrolls."""
     image = page.get_by_role("img", name="Graph of digits with 4 steps")
     expect(image).to_be_visible()
     image.evaluate("image => image.decode()")

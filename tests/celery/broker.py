@@ -121,7 +121,7 @@ class Broker:
         return redis.Redis(port=self.port, decode_responses=True)
 
     def application(self) -> Path:
-        """Directory of the application ``conform_tasks``."""
+        """The directory that contains the application ``conform_tasks``."""
         folder = self._folder / "application"
         folder.mkdir(exist_ok=True)
         (folder / "conform_tasks.py").write_text(APPLICATION.format(url=self.url))

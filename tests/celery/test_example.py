@@ -1,4 +1,4 @@
-"""The example of the documents: an application, and sessions that call its tasks."""
+"""The example in the documentation: an application, and sessions that call its tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The conformance suite on the runtime ``celery``, and more, with a real Redis and real workers."""
+"""The conformance suite on the ``celery`` runtime, and further tests, with a real Redis and real
+workers."""
 
 from __future__ import annotations
 
@@ -72,7 +73,7 @@ def new_harness(tmp_path: Path, broker: Broker) -> CeleryHarness:
 
 
 async def ended(runtime: CeleryRuntime, handle: Handle) -> tuple[int | None, str]:
-    """Exit code and log."""
+    """The exit code and the log."""
     await until(runtime, handle, S.EXITED)
     return (await runtime.observe(handle)).exit_code, await runtime.log_tail(handle)
 
@@ -176,7 +177,7 @@ class TestCelery(RuntimeConformance):
     async def test_loss_of_the_broker_loses_no_result(
         self, harness: CeleryHarness, tmp_path: Path
     ) -> None:
-        """The broker, with the result back end, is gone when the task ends, and comes back
+        """The broker, which is also the result back end, is gone when the task ends, and returns
         empty."""
         runtime = harness.runtime()
         progress = tmp_path / "progress"

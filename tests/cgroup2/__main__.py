@@ -1,9 +1,9 @@
 """Tests of isolation on cgroup v2, in a virtual machine: ``python -m tests.cgroup2``.
 
 Machines with cgroup v1, among them those of CI, cannot run them otherwise. QEMU emulates the
-processor, so no virtualization is needed. The machine runs Debian's kernel for clouds, and of the
-files of this machine it has those that the tests use. Installs QEMU on Debian, and downloads the
-kernel. Exits with 1 if the tests fail, and says why if they could not run.
+processor, so no virtualization is needed. The machine runs Debian's cloud kernel, and has those of
+this machine's files that the tests use. Installs QEMU on Debian, and downloads the kernel. Exits
+with 1 if the tests fail, and prints the reason if they could not run.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def _archive(kernel: Path) -> Archive:
 
 
 def _with_needed(kernel: Path) -> list[Path]:
-    """The files of the modules, and before each those that it needs."""
+    """The files of the modules, each preceded by the modules that it needs."""
     files = {path.stem.replace("-", "_"): path for path in kernel.rglob("*.ko")}
     found: list[Path] = []
 

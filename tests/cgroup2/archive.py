@@ -1,4 +1,4 @@
-"""File system of the virtual machine: a part of this machine's, which Linux unpacks into memory."""
+"""The virtual machine's file system: a part of this machine's, which Linux unpacks into memory."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 
 
 class Archive:
-    """An archive in cpio's format ``newc``. Every path keeps its place, its owner and its mode."""
+    """An archive in cpio's ``newc`` format. Every path keeps its location, owner and mode."""
 
     def __init__(self) -> None:
         # mode, uid, gid, content, device
         self._files: dict[str, tuple[int, int, int, bytes, int]] = {}
 
     def add(self, path: str) -> None:
-        """Add a file or a link, with what leads to it and what it leads to."""
+        """Add a file or a link, with its parent directories and the target of the link."""
         parent = os.path.dirname(path)
         if path in self._files or path == "/":
             return
@@ -39,7 +39,7 @@ class Archive:
             self.add(os.path.normpath(os.path.join(parent, os.readlink(path))))
 
     def add_tree(self, folder: str, without: Iterable[str] = ()) -> None:
-        """``without``: names of directories that are left out."""
+        """``without``: names of directories to leave out."""
         for path, folders, files in os.walk(folder):
             folders[:] = [name for name in folders if name not in without]
             for name in (*folders, *files):

@@ -1,7 +1,7 @@
-"""Process 1 of the virtual machine: makes it a node with cgroup v2 only, runs the tests, and turns
+"""Process 1 of the virtual machine: makes it a node with only cgroup v2, runs the tests, and powers
 it off.
 
-``/tests.json`` says what to load and to run. The standard library only.
+``/tests.json`` lists what to load and run. The standard library only.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Pages that a test follows word by word: their indented blocks, each with the machines that it is
-for."""
+"""Pages that a test follows word for word: their indented blocks, each with the machines that it
+runs on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 
 def steps(page: str) -> Iterator[tuple[list[str], str]]:
-    """Each indented block after ``On one, two and three:``, with the machines that it is for."""
+    """Each indented block after ``On one, two and three:``, with the machines that it runs on."""
     machines: list[str] = []
     block: list[str] = []
     for line in [*page.splitlines(), ""]:
@@ -23,5 +23,5 @@ def steps(page: str) -> Iterator[tuple[list[str], str]]:
 
 
 def addresses(page: str) -> dict[str, str]:
-    """The machines in the table of the page, with their addresses."""
+    """The machines in the page's table, with their addresses."""
     return dict(re.findall(r"^\| `(\w+)` \| ([\d.]+) \|", page, re.MULTILINE))

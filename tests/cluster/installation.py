@@ -1,5 +1,5 @@
-"""A whole installation on hosts of its own: three managers beside three members of etcd, a primary
-and a standby, two proxies and two agents."""
+"""A whole installation on separate hosts: three managers with three etcd members beside them, a
+primary and a standby, two proxies and two agents."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ PEERS = 2380
 
 
 class Installation(Cluster):
-    """``previous``: sources of the previous release; None: not at hand. Each member of etcd is on the
-    host of the manager with its number."""
+    """``previous``: the sources of the previous release, or None if they are not available. Each
+    etcd member is on the host of the manager with the same number."""
 
     agents = AGENTS
 
@@ -48,7 +48,7 @@ class Installation(Cluster):
         etcd = "etcd://" + ",".join(f"{address[name]}:{CLIENTS}" for name in MANAGERS)
         self.env = os.environ | {
             "MOORAGE_HOME": str(home),
-            # Not loopback, but a network that nobody else is on.
+            # Not loopback, but a private network.
             "MOORAGE_COMMON__LINK_TLS": "off",
             "MOORAGE_ETCD__ADDRESS": etcd,
             "MOORAGE_MANAGER__DSN": self.postgres.dsn,
@@ -62,7 +62,7 @@ class Installation(Cluster):
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     async def start_everything(self, previous: tuple[str, ...] = ()) -> None:
-        """``previous``: the components that begin as the previous release."""
+        """``previous``: the components that start on the previous release."""
         self.hosts.open()
         for member in ETCD:
             self.start(member)
@@ -121,7 +121,7 @@ class Installation(Cluster):
             "MOORAGE_AGENT__ID": component,
             "MOORAGE_AGENT__ADDRESS": address,
             "MOORAGE_AGENT__PORT_RANGE": "24000-24099",
-            "MOORAGE_AGENT__PROCESS_DISK": "0",  # what is killed leaves no mounts
+            "MOORAGE_AGENT__PROCESS_DISK": "0",  # killed components leave no mounts
         }
 
     def _etcd(self, member: str) -> list[str]:
@@ -148,7 +148,7 @@ class Installation(Cluster):
         ]
 
     async def leader(self) -> str:
-        """The manager that leads, as any of them says."""
+        """The leading manager, according to any of them."""
         hosts = {f"{self.hosts.addresses[name]}:{LINK}": name for name in MANAGERS}
 
         async def ask() -> str:
@@ -172,7 +172,8 @@ class Installation(Cluster):
         await until("both replicas serve", both, 90)
 
     def upgrade(self, component: str, *, previous: bool = False) -> None:
-        """Stop it as a service manager does, and start this release, or the previous one."""
+        """Stop a component as a service manager does, and start this release or the previous
+        one."""
         process = self._running.pop(component)
         process.send_signal(signal.SIGTERM)
         process.wait(60)

@@ -1,9 +1,10 @@
-"""Machines for a page that is followed word by word: each a network, mount and host name namespace.
+"""Machines for a page that is followed word for word, each a network, mount and host name
+namespace.
 
-What is written below /etc, /var, /opt, /usr/local and /run is private to a machine, and in memory
-or below ``home``. ``systemctl``, ``ssh``, ``scp`` and ``apt-get`` are programs of this module; all
-others are real. Daemons of units run as root: the interpreter of the tests may be readable by root
-only.
+Files written below /etc, /var, /opt, /usr/local and /run are private to a machine, and are in
+memory or below ``home``. ``systemctl``, ``ssh``, ``scp`` and ``apt-get`` are programs of this
+module; all others are real. The units' daemons run as root, because the tests' interpreter may be
+readable only by root.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ ROOT = Path(__file__).parents[2]
 OVERLAID = ("/etc", "/var", "/opt", "/usr/local")
 MOORAGE = f'#!/bin/sh\nPYTHONPATH={ROOT}/src exec {sys.executable} -m moorage "$@"\n'
 SYSTEMCTL = f'#!/bin/sh\nexec {sys.executable} -I {Path(__file__).with_name("systemctl.py")} "$@"\n'
-# `ssh HOST COMMAND` and `scp [-rp] HOST:PATH... TARGET`, by the process that holds the machine.
+# `ssh HOST COMMAND` and `scp [-rp] HOST:PATH... TARGET`, through the process that holds the
+# machine.
 SSH = """#!/bin/bash
 name=$1; shift
 pid=$(cat {home}/$name/pid)
@@ -52,7 +54,8 @@ ip link set lo up
 
 
 class Machines:
-    """``names``: with their addresses, all in 192.0.2.0/24. Use it as a context."""
+    """``names``: the machines with their addresses, all in 192.0.2.0/24. Use it as a context
+    manager."""
 
     def __init__(self, home: Path, names: dict[str, str]) -> None:
         self.home = home
@@ -76,8 +79,8 @@ class Machines:
         self.close()
 
     def run(self, name: str, commands: str, timeout_s: float = 120) -> str:
-        """In a login shell on that machine; stops at the first command that fails. Returns the
-        output."""
+        """Run commands in a login shell on that machine; stops at the first one that fails. Returns
+        the output."""
         done = subprocess.run(
             [*self._on(name), "bash", "-lc", f"set -e -o pipefail\n{commands}"],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout_s,
@@ -96,7 +99,7 @@ class Machines:
         )
 
     def close(self) -> None:
-        """Stop everything that runs on a machine, and remove the machines."""
+        """Stop all processes on the machines, and remove the machines."""
         for name in reversed(self.names):
             if (self.home / name / "pid").exists():
                 subprocess.run(
@@ -131,7 +134,7 @@ class Machines:
                    f"ip addr add {address}/24 dev eth0; ip link set eth0 up"])  # fmt: skip
 
     def install(self, name: str) -> None:
-        """What pip installs: the tree under test."""
+        """The package that pip installs: the tree under test."""
         root = Path(f"/proc/{(self.home / name / 'pid').read_text()}/root")
         (root / "opt/moorage/bin").mkdir(parents=True)
         program = root / "opt/moorage/bin/moorage"
@@ -143,7 +146,7 @@ class Machines:
         return int((self.home / name / "pid").read_text())
 
     def command(self, name: str, *words: str) -> list[str]:
-        """What runs ``words`` on that machine."""
+        """The command that runs ``words`` on that machine."""
         return [*self._on(name), *words]
 
     def _on(self, name: str) -> list[str]:
@@ -151,7 +154,7 @@ class Machines:
         return ["nsenter", "--target", pid, "--mount", "--net", "--uts", f"--wd={ROOT}"]
 
     def _hold(self, *namespaces: str) -> int:
-        """A process that keeps new namespaces, and dies with this one."""
+        """A process that keeps new namespaces alive, and dies with this one."""
         command = ["setpriv", "--pdeathsig", "KILL", "unshare", *namespaces, "sleep", "infinity"]
         holder = subprocess.Popen(command)
         self._holders.append(holder)

@@ -1,6 +1,7 @@
-"""Network namespaces on one bridge, each a host of its own. Packets of one can be dropped.
+"""Network namespaces on one bridge, each acting as a host. Packets from and to a host can be
+dropped.
 
-Nothing outside of them and their bridge is changed. Needs root, ``ip`` and ``nft``.
+Nothing outside the namespaces and their bridge is changed. Needs root, ``ip`` and ``nft``.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from tests.addresses import NETWORKS, number
 
 
 class Namespaces:
-    """``names``: of the hosts. The tests have an address on the same network: ``own``. ``number``:
-    no other test has it."""
+    """``names``: the names of the hosts. The tests have an address on the same network, ``own``.
+    ``number``: must be unique among the tests."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.number = number(NETWORKS)
@@ -26,8 +27,8 @@ class Namespaces:
         self._cut: set[str] = set()
 
     def open(self) -> None:
-        """Raises ``OSError`` where namespaces cannot be made."""
-        self.close()  # what a killed test left
+        """Raises ``OSError`` if namespaces cannot be made."""
+        self.close()  # left by a killed test
         try:
             run("ip", "link", "add", self._bridge, "type", "bridge")
             run("ip", "addr", "add", f"{self.own}/24", "dev", self._bridge)
@@ -51,16 +52,17 @@ class Namespaces:
         run("ip", "-n", space, "link", "set", "lo", "up")
 
     def remove(self, name: str) -> None:
-        """With what it knows; nobody is told."""
+        """Remove a host with everything on it; no peer is notified."""
         run("ip", "link", "del", self._outer(self.addresses[name]))
         run("ip", "netns", "del", self._space(name))
 
     def prefix(self, name: str) -> tuple[str, ...]:
-        """What runs a command in the namespace; it replaces itself by the command."""
+        """The command prefix that runs a command in the namespace; it replaces itself with the
+        command."""
         return ("ip", "netns", "exec", self._space(name))
 
     def cut(self, name: str) -> None:
-        """Drop every packet from and to other hosts. Nothing is closed."""
+        """Drop every packet from and to other hosts. No connection is closed."""
         nft = (*self.prefix(name), "nft")
         run(*nft, "add", "table", "inet", "cut")
         self._cut.add(name)
@@ -76,7 +78,7 @@ class Namespaces:
 
     def close(self) -> None:
         for name, address in self.addresses.items():
-            # First: a namespace that is deleted gives its links up only later.
+            # Delete the link first: a deleted namespace releases its links only later.
             subprocess.run(
                 ("ip", "link", "del", self._outer(address)), capture_output=True, check=False
             )
@@ -86,7 +88,7 @@ class Namespaces:
         subprocess.run(("ip", "link", "del", self._bridge), capture_output=True, check=False)
 
     def _outer(self, address: str) -> str:
-        """The end of its link on the bridge."""
+        """The bridge end of its link."""
         return f"{self._prefix}v{address.rpartition('.')[2]}"
 
     def _space(self, name: str) -> str:
@@ -94,7 +96,7 @@ class Namespaces:
 
 
 def run(*command: str) -> None:
-    """Raises ``OSError`` with what it printed."""
+    """Raises ``OSError`` with the output of the command."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     if done.returncode != 0:
         raise OSError(f"`{' '.join(command)}`: {done.stderr.strip() or done.stdout.strip()}")

@@ -1,6 +1,6 @@
 """NAT in network namespaces: hosts on one bridge, and one behind a router that can restart.
 
-A restart of the router loses what its connection tracking knew, as a mapping that has idled out.
+A restart of the router clears its connection tracking, as if the mappings had timed out.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from .namespaces import Namespaces, run
 
-# What belongs to no connection that this router has seen is dropped, also from inside: nothing is
-# refused.
+# Packets that belong to no connection the router has seen are dropped, also from inside; nothing is
+# rejected.
 _RULES = """
 table inet nat {
   chain input { type filter hook input priority 0; policy drop; }
@@ -29,8 +29,8 @@ table inet nat {
 
 
 class Nat:
-    """``outside``: hosts with addresses of their own; ``inside``: the one behind the router.
-    ``own``: an address of the tests outside."""
+    """``outside``: hosts with public addresses; ``inside``: the host behind the router. ``own``:
+    the tests' address outside."""
 
     def __init__(self, outside: Sequence[str], inside: str) -> None:
         self._inside = inside
@@ -42,8 +42,8 @@ class Nat:
         self.router = self._hosts.addresses["router"]
 
     def open(self) -> None:
-        """Raises ``OSError`` where namespaces cannot be made."""
-        self.close()  # what a killed test left
+        """Raises ``OSError`` if namespaces cannot be made."""
+        self.close()  # left by a killed test
         self._hosts.open()
 
         try:
@@ -93,7 +93,7 @@ class Nat:
         )
 
     def prefix(self, name: str) -> tuple[str, ...]:
-        """What runs a command on a host; it replaces itself by the command."""
+        """The command prefix that runs a command on a host; it replaces itself with the command."""
         return ("ip", "netns", "exec", self._space(name))
 
     def close(self) -> None:

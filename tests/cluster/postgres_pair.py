@@ -1,5 +1,5 @@
-"""A primary and a synchronous standby on two hosts of their own. The standby can be promoted, and
-what was the primary is then made its standby."""
+"""A primary and a synchronous standby on two separate hosts. The standby can be promoted, and the
+former primary is then made its standby."""
 
 from __future__ import annotations
 
@@ -32,9 +32,8 @@ _STREAMS = "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'"
 
 
 class PostgresPair:
-    """``primary``: its host. Commits that matter wait for the standby, so a promotion loses none.
-    The standby streams through ``relay``, which listens on the tests' own address and may delay
-    it."""
+    """``primary``: its host. Important commits wait for the standby, so a promotion loses none. The
+    standby streams through ``relay``, which listens on the tests' own address and may delay it."""
 
     def __init__(self, home: Path, network: Namespaces) -> None:
         self._home = home
@@ -99,7 +98,7 @@ class PostgresPair:
         self._start(self.standby)
 
     def kill_primary(self) -> None:
-        """SIGKILL: nothing is written or sent any more. Its children exit as soon as they
+        """Send SIGKILL: nothing is written or sent after that. Its children exit as soon as they
         notice."""
         process = self._running.pop(self.primary)
         process.send_signal(signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Faults of hosts and of everything that runs on them, on a whole installation in network
+"""Injects faults into hosts and everything that runs on them, on a whole installation in network
 namespaces: ``python -m tests.cluster.run --seconds 300``. Prints the faults and a table of
 invariants."""
 
@@ -32,16 +32,17 @@ from .installation import AGENTS, COMPONENTS, ETCD, MANAGERS, PROXIES, Installat
 from .traffic import Traffic, had_living_way
 
 UPGRADED = ("agent-2", "proxy-2")
-"""They begin as the previous release. Of managers, ``tests/e2e/test_previous_release`` runs one of
-that release beside this one, which migrates the database meanwhile."""
+"""The components that start on the previous release. Managers are left out:
+``tests/e2e/test_previous_release`` runs one of that release beside this one, which migrates the
+database at the same time."""
 PROMOTION_S = 5.0
-"""From the first write that a promoted standby accepts to the start of a program."""
+"""From the first write that a promoted standby accepts until a program starts."""
 DELAY_S = 0.04
 PAUSE_S = 0.8
 
 
 class Faults:
-    """The faults, one at a time, each with what undoes it. ``injected`` records them."""
+    """The faults, one at a time, each with the action that undoes it. ``injected`` records them."""
 
     def __init__(self, installation: Installation, traffic: Traffic, seed: int) -> None:
         self._all = installation
@@ -66,7 +67,7 @@ class Faults:
         await self.upgrade("manager-3")
 
     async def long(self, seconds: float) -> None:
-        """In an order of the seed, again and again."""
+        """In an order that the seed determines, repeatedly."""
         ends_at = time.monotonic() + seconds
         while time.monotonic() < ends_at:
             scenes = self._scenes()
@@ -122,7 +123,7 @@ class Faults:
             await self._alive(component)
 
     async def downgrade(self, component: str) -> None:
-        """To the previous release, and up again."""
+        """Downgrade to the previous release, and upgrade again."""
         if self._all.previous is not None:
             await self.restart_as_previous(component)
             await self.upgrade(component)
@@ -133,7 +134,7 @@ class Faults:
             await self._alive(component)
 
     async def delay_standby(self, meanwhile: Awaitable[None]) -> None:
-        """Every commit waits for the standby, and what both send each other is late."""
+        """Every commit waits for the standby, and the traffic between both is delayed."""
         relay = self._all.postgres.relay
         assert relay is not None
         relay.delay_s = DELAY_S
@@ -162,7 +163,7 @@ class Faults:
         await self._all.postgres.make_standby()
 
     async def _alive(self, component: str) -> None:
-        """What was hit does its work again."""
+        """The components that were hit work again."""
         if component in AGENTS:
             poll = self._agent_alive(component)
         elif component in PROXIES:
@@ -208,8 +209,8 @@ class Faults:
 
 
 async def run(home: Path, seed: int, seconds: float, previous: Path | None) -> list[Invariant]:
-    """``seconds``: of faults; 0: one of each. Raises ``OSError`` where namespaces cannot be
-    made."""
+    """``seconds``: how long to inject faults; 0 means one of each. Raises ``OSError`` if namespaces
+    cannot be made."""
     installation = Installation(home, previous)
     try:
         return await _run(

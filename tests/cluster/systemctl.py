@@ -1,8 +1,8 @@
 """Stand-in for systemctl on machines without systemd: it runs the units in /etc/systemd/system.
 
-Understands what docs/cluster.md and deploy/join.sh say: ``start``, ``stop``, ``restart``,
-``reload``, ``enable [--now]``, ``disable``, and units of Debian's Postgres. Output of a unit goes
-to /var/log/units.
+Understands the commands in docs/cluster.md and deploy/join.sh: ``start``, ``stop``, ``restart``,
+``reload``, ``enable [--now]``, ``disable``, and Debian's Postgres units. A unit's output goes to
+/var/log/units.
 """
 
 from __future__ import annotations
@@ -100,7 +100,8 @@ def end(pid: int, number: int) -> None:
 
 
 def stop_everything() -> int:
-    """Also what daemons leave behind: every process whose files are this machine's."""
+    """Also stops processes that daemons leave behind: every process whose files belong to this
+    machine."""
     own = os.stat("/proc/self/ns/mnt").st_ino
     if not RUNNING.is_dir():
         sys.exit("this is no machine of tests.cluster.machines")

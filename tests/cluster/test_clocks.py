@@ -1,4 +1,4 @@
-"""Hosts whose clocks are a minute apart: nothing depends on it, and `moorage doctor` says so."""
+"""Hosts whose clocks differ by a minute: nothing depends on it, and `moorage doctor` reports it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SMALL = {"cpu": "0.1", "mem": "32MiB"}
 
 
 def clock(offset: str) -> dict[str, str]:
-    """The environment of a process whose clock differs. Durations stay what they are."""
+    """The environment of a process whose clock differs. Durations are unaffected."""
     library = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
     if library is None:
         pytest.skip("faketime is not installed: make test-cluster installs it")
@@ -39,8 +39,8 @@ def platform(home: Path, empty_database: str) -> Iterator[Platform]:
 
 
 async def test_clocks_a_minute_apart_cost_nothing(platform: Platform) -> None:
-    """The first manager is a minute ahead of the database, and the agent a minute behind; then the
-    first manager is killed."""
+    """The first manager's clock is a minute ahead of the database, and the agent's a minute behind;
+    then the first manager is killed."""
     api = f"127.0.0.1:{free_port()}"
     link = f"127.0.0.1:{free_port()}"
     platform.env["MOORAGE_AGENT__MANAGER"] += f",{link}"

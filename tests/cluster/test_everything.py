@@ -11,7 +11,9 @@ from tests.previous_release import unpack_previous_release
 
 from .run import run
 
-SHARED = "what shares a run ran nothing itself, and ended as it"  # by chance, few or none
+SHARED = (
+    "what shares a run ran nothing itself, and ended as it"  # there may be few or none by chance
+)
 pytestmark = [pytest.mark.cluster]
 
 

@@ -1,6 +1,6 @@
-"""``docs/cluster.md``, followed word by word on four machines, with real etcd and Postgres.
+"""``docs/cluster.md``, followed word for word on four machines, with a real etcd and Postgres.
 
-Of its commands only the installation by pip is replaced: the tree under test is there instead.
+Only the installation with pip is replaced: the tree under test is used instead.
 """
 
 from __future__ import annotations

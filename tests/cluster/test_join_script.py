@@ -1,7 +1,7 @@
-"""``deploy/join.sh`` on a machine of its own, with a real manager on another.
+"""``deploy/join.sh`` on a separate machine, with a real manager on another.
 
-The environment is not made by pip: a stand-in for Python puts the tree under test there, and says
-what it was asked to install.
+The environment is not made with pip: a stand-in for Python puts the tree under test there, and
+prints what it was asked to install.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PIP = """#!/bin/sh
 test "$(cat)" = "" || {{ echo "pip got the token" >&2; exit 1; }}
 echo "$@" >> {log}
 """
-# `python -m venv FOLDER`, and the question for its version.
+# `python -m venv FOLDER`, and the query for its version.
 PYTHON = """#!/bin/sh
 test "$1" = -m || exec {python} "$@"
 mkdir -p $3/bin
@@ -93,7 +93,7 @@ def test_an_agent_and_a_proxy_join_and_a_second_run_changes_only_what_differs(
     assert [line.split()[-1] for line in installed] == [str(wheel), f"{wheel}[agent]"]
     first = pid(machines, "node1", "moorage-agent")
 
-    said = join(machines, "node1", "", *options)  # a token that is used up is not asked for
+    said = join(machines, "node1", "", *options)  # a used token is not asked for again
     assert "has this wheel" in said, said
     assert "has joined already" in said, said
     assert pid(machines, "node1", "moorage-agent") == first

@@ -1,5 +1,5 @@
-"""An agent behind NAT, with two proxies: they say that they do not reach it; it dials out once it
-is told to, and survives the loss of its mappings."""
+"""An agent behind NAT, with two proxies: they report that they cannot reach it; it dials out once
+configured to, and survives the loss of its mappings."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ PROGRAM = (
     "{port:backwards}",
     "0.0.0.0",
 )
-# Silence until either side calls the connection broken, and the longest wait before it is dialed
-# again.
+# How long the connection is silent before either side considers it broken, and the longest wait
+# before it is dialed again.
 NOTICED_S = (SILENT_TICKS + 1) * TICK_S
 DIALED_AGAIN_S = NOTICED_S + 1.25 * LONGEST_BACKOFF_S
-# For a slow machine.
+# Allows for a slow machine.
 GRACE_S = 15.0
 
 
@@ -60,9 +60,9 @@ def platform(home: Path, empty_database: str, nat: Nat) -> Iterator[Platform]:
         "MOORAGE_MANAGER__LISTEN": f"{nat.own}:8700",
         "MOORAGE_MANAGER__LINK_LISTEN": f"{nat.own}:8701",
         "MOORAGE_URL": running.url,
-        # Not loopback, but a network that nobody else is on.
+        # Not loopback, but a private network.
         "MOORAGE_COMMON__LINK_TLS": "off",
-        # Its link comes from the router, but this address is its own all the same.
+        # Its link arrives from the router, but it still has this address.
         "MOORAGE_MANAGER__AGENT_ADDRESSES": json.dumps([f"node-1={address['node-1']}"]),
         "MOORAGE_AGENT__ADDRESS": address["node-1"],
         "MOORAGE_AGENT__MANAGER": f"{nat.own}:8701",
@@ -81,7 +81,7 @@ def platform(home: Path, empty_database: str, nat: Nat) -> Iterator[Platform]:
 
 
 class Clients:
-    """Clients of the session ``apps``, through each proxy."""
+    """Clients of the session ``apps``, one through each proxy."""
 
     def __init__(self, platform: Platform, nat: Nat, http: aiohttp.ClientSession) -> None:
         self._platform = platform
@@ -111,13 +111,14 @@ class Clients:
         return socket
 
     async def served_again(self, restarted_at: float) -> None:
-        """Wait until each proxy serves after a restart of the router, which must be soon."""
+        """Wait until each proxy serves again after the router's restart, which must not take
+        long."""
         for proxy in PROXIES:
             await until(f"{proxy} serves again", lambda proxy=proxy: self.answers(proxy))
         assert time.monotonic() - restarted_at < DIALED_AGAIN_S + GRACE_S
 
     async def all_ways(self) -> None:
-        """A streamed response, a WebSocket and TCP, through each proxy."""
+        """A streamed response, a WebSocket and a TCP stream through each proxy."""
         for proxy in PROXIES:
             async with asyncio.timeout(30), self._http.get(f"{self._urls[proxy]}stream") as answer:
                 lines = [line async for line in answer.content]
@@ -160,7 +161,7 @@ async def test_agent_behind_nat_dials_out(platform: Platform, nat: Nat) -> None:
 
         await clients.all_ways()
 
-        # The router loses its mappings, and tells nobody.
+        # The router loses its mappings without notifying anyone.
         socket = await clients.socket("proxy-1")
         began = time.monotonic()
         nat.restart_router()

@@ -1,5 +1,5 @@
-"""A manager's store behind PgBouncer in session mode, which refuses settings at the start of a
-connection."""
+"""A manager's store behind PgBouncer in session mode, which rejects settings at connection
+start."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def answers(dsn: str) -> bool:
 
 
 async def test_settings_at_the_start_are_refused(pooled: str) -> None:
-    """The reason for SET after connecting."""
+    """The reason for the SET statements after connecting."""
     with pytest.raises(asyncpg.ProtocolViolationError, match="unsupported startup parameter"):
         await asyncpg.connect(pooled, server_settings={"statement_timeout": "1s"})
 
@@ -111,7 +111,7 @@ async def test_next_client_gets_a_connection_without_these_settings(pooled: str)
 
 
 async def test_session_runs_to_its_end(pooled: str, home: Path) -> None:
-    """The whole platform, as processes: a manager opens more connections than PgBouncer's
+    """The whole platform, as processes: a manager opens more connections than PgBouncer allows by
     default."""
     platform = Platform(home)
     platform.env |= {"MOORAGE_MANAGER__DSN": pooled, "MOORAGE_AGENT__INVENTORY": "fake:1xH100"}

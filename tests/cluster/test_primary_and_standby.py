@@ -1,4 +1,4 @@
-"""A primary and a streaming standby, which is promoted under load, with and without the last
+"""A primary and a streaming standby, which is promoted under load, with and without losing the last
 commits."""
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Pair:
                 await asyncio.sleep(0.05)
 
     async def cut(self) -> None:
-        """The standby gets no more commits."""
+        """The standby no longer receives commits."""
         connection = await asyncpg.connect(self.second)
         await connection.execute("ALTER SYSTEM SET primary_conninfo = ''")
         await connection.execute("SELECT pg_reload_conf()")
@@ -170,7 +170,7 @@ async def test_lost_commits_are_noticed_and_mended(pair: Pair) -> None:
     ran = pair.home / "ran"
     async with Client(f"http://{manager.api_address}", pair.key) as client:
         await client.sessions.create(spec("kept"))
-        # Its start is known to the standby, its end is not.
+        # The standby has its start, but not its end.
         await client.sessions.create(
             spec(
                 "ends",
@@ -189,7 +189,7 @@ async def test_lost_commits_are_noticed_and_mended(pair: Pair) -> None:
         await client.sessions.create(spec("lost"))
         await until(client, "lost", runs)
         lost = (await client.sessions.get("lost")).kernels[-1].id
-        await asyncio.sleep(1)  # the agent has removed what has ended
+        await asyncio.sleep(1)  # the agent has removed the ended kernels
         await pair.stop_primary()
         await promote(pair.second)
         writable = CLOCK.monotonic()
@@ -209,8 +209,8 @@ async def test_lost_commits_are_noticed_and_mended(pair: Pair) -> None:
 
 
 async def test_a_lost_placement_does_not_run_twice(pair: Pair) -> None:
-    """The standby knows that the sessions were created, and not that they ran: one has ended, one
-    runs on."""
+    """The standby knows that the sessions were created, but not that they ran: one has ended, and
+    one is still running."""
     manager = await pair.manager("a")
     await pair.agent("node-1", manager)
     go = pair.home / "go"
@@ -239,12 +239,12 @@ async def test_a_lost_placement_does_not_run_twice(pair: Pair) -> None:
             assert [(k.id, k.exit_code) for k in view.kernels] == [(kernels[name], code)]
 
         assert sorted(ran.read_text().split()) == ["ended", "runs"], "each has run once"
-        await client.agents.uncordon("node-1")  # that was lost, too
+        await client.agents.uncordon("node-1")  # that was lost as well
         await until(client, "after", runs)
 
 
 async def test_a_former_primary_that_comes_back_is_not_written(pair: Pair) -> None:
-    """It comes first in the URL, and accepts writes."""
+    """It is first in the URL, and accepts writes."""
     manager = await pair.manager("a")
     await pair.agent("node-1", manager)
 
@@ -259,7 +259,8 @@ async def test_a_former_primary_that_comes_back_is_not_written(pair: Pair) -> No
         beats = await pair.on_primary("SELECT coalesce(sum(beat), 0) FROM managers")
         await manager.__aexit__(None, None, None)
 
-        # One that was there, by what it has seen; and one that comes, by comparing both.
+        # One finding for the server that was already there, from its own history, and one for the
+        # new one, from comparing both.
         for name in ("a", "new"):
             again = await pair.manager(name)
             async with Client(f"http://{again.api_address}", pair.key) as other:
@@ -275,7 +276,7 @@ async def test_a_former_primary_that_comes_back_is_not_written(pair: Pair) -> No
 
 
 async def create(client: Client, session: SessionSpec) -> None:
-    """As soon as the manager has a database."""
+    """Once the manager has a database."""
     async with asyncio.timeout(10):
         while True:
             try:

@@ -1,5 +1,5 @@
 """A rolling upgrade of a whole installation under load, in the steps of ``moorage upgrade plan``,
-the way back, and the upgrade again."""
+then a downgrade, and the upgrade again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 
 def unpack_before(directory: Path) -> Path:
-    """It says that it is the release before: a plan leaves out what runs this one already."""
+    """Report the release before this one as its version: a plan leaves out components that already
+    run this one."""
     sources = unpack_previous_release(directory)
     init = sources / "moorage/__init__.py"
     assert VERSION[0] in init.read_text()
@@ -37,7 +38,7 @@ def unpack_before(directory: Path) -> Path:
 
 
 class Administrator:
-    """Commands of this release, where a manager runs."""
+    """Commands of this release, run where a manager runs."""
 
     def __init__(self, installation: Installation) -> None:
         self._all = installation
@@ -67,7 +68,7 @@ class Administrator:
 
 
 async def upgrade(admin: Administrator, faults: Faults, home: Path) -> list[str]:
-    """Each step of the plan, in its order. What was restarted or run."""
+    """Run each step of the plan in order. Returns what was restarted or run."""
     done: list[str] = []
     for step in (await admin.plan())["steps"]:
         if step["part"] == "database":
@@ -115,7 +116,7 @@ async def _run(installation: Installation, traffic: Traffic) -> list[Invariant]:
         for component in (*MANAGERS, *PROXIES, *AGENTS):
             await faults.restart_as_previous(component)
 
-        # The one that leads is of the release before: none of this release runs.
+        # The leader is of the previous release: no manager of this release runs.
         await installation.leader()
 
         await admin.run("db", "upgrade")

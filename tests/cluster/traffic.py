@@ -1,5 +1,5 @@
-"""Load whose clients know both proxies, and the requests among it that failed although something
-could have answered them."""
+"""Load whose clients know both proxies, and those of its requests that failed although they could
+have been answered."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from .installation import AGENTS, PROXIES
 
 CLIENTS_PER_PROXY = 3
 SILENCE_S = 20.0
-"""Longest silence of a stream, and longest wait for its first piece at one proxy."""
+"""The longest silence in a stream, and the longest wait for its first piece at one proxy."""
 
 
 @dataclass(frozen=True)
 class FailedRequest:
-    """``cut_by``: the proxy through which it was answered in part; "": nobody answered."""
+    """``cut_by``: the proxy that answered it in part, or "" if none answered."""
 
     began: datetime
     ended: datetime
@@ -32,9 +32,9 @@ class FailedRequest:
 
 
 def had_living_way(request: FailedRequest, injected: Iterable[InjectedFault]) -> bool:
-    """Whether a proxy and a replica lived all the time. A stream has only the ones with which it
-    began. A killed agent leaves its replicas running, and a proxy that is upgraded lets its streams
-    end first."""
+    """Whether a proxy and a replica lived all the time. A stream has only those with which it
+    started. A killed agent leaves its replicas running, and a proxy lets its streams finish before
+    it is upgraded."""
     hit = {
         each.fault.component
         for each in injected
@@ -50,7 +50,7 @@ def had_living_way(request: FailedRequest, injected: Iterable[InjectedFault]) ->
 
 @dataclass
 class Traffic(Load):
-    """``failed``: the streamed requests that neither proxy has answered whole."""
+    """``failed``: the streamed requests that neither proxy answered completely."""
 
     failed: list[FailedRequest] = field(default_factory=list)
 
@@ -85,7 +85,7 @@ class Traffic(Load):
                 self.chats["complete"] += 1
 
     async def _ask(self, url: str, pieces: list[str]) -> str:
-        """Why the answer is not complete; "" if it is."""
+        """Why the answer is not complete, or "" if it is."""
         message: Any = [{"role": "user", "content": "go on"}]
         try:
             async with asyncio.timeout(SILENCE_S):

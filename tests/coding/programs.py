@@ -1,5 +1,5 @@
-"""Claude Code and Codex of npm, beside our own program, for a user of a platform, and what they
-show."""
+"""Claude Code and Codex from npm, next to our own program, for a user of a platform, and their
+output."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ PROGRAMS = Path(__file__).parent / "node_modules" / ".bin"
 def moorage(
     platform: Platform, home: Path, *arguments: str, timeout: float = 120
 ) -> subprocess.CompletedProcess[str]:
-    """A command whose programs are those of npm."""
+    """A command that uses the programs from npm."""
     return run(platform, home, sys.executable, "-m", "moorage", *arguments, timeout=timeout)
 
 
 def run(
     platform: Platform, home: Path, *command: str, timeout: float = 120
 ) -> subprocess.CompletedProcess[str]:
-    """A program that finds those of npm, and our own. Nothing of theirs leaves this machine."""
+    """A program that finds those from npm and our own. Their requests do not leave this machine."""
     env = {
         name: value for name, value in platform.env.items() if not name.lower().endswith("_proxy")
     }
@@ -38,6 +38,6 @@ def run(
 
 
 def says_words(answer: str) -> bool:
-    """Whether these are words of the demo's model, and nothing else."""
+    """Whether these are only words of the demo's model."""
     words = answer.replace(".", " ").split()
     return bool(words) and {*words} <= {*WORDS}

@@ -1,7 +1,7 @@
-"""Engine that streams one answer over Anthropic's messages and OpenAI's responses: what it was
-asked.
+"""Engine that streams one answer over Anthropic's messages API and OpenAI's responses API, and
+records its requests.
 
-Tokens: 7 of the prompt, 3 of the answer.
+Tokens: 7 in the prompt, 3 in the answer.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from aiohttp import web
 
 
 def facts(request: web.Request, body: dict[str, Any]) -> str:
-    """What the client prints, so that a test can read it."""
+    """The client's output, in a form that a test can read."""
     told = {
         "model": body["model"],
         "tools": len(body.get("tools", [])),

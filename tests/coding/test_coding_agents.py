@@ -1,5 +1,5 @@
 """Claude Code and Codex themselves, from npm, with a served model: an answer, its tokens, and the
-end of the key."""
+key's revocation."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def served(platform: Platform) -> None:
 
 
 def asked(output: str) -> dict[str, Any]:
-    """What the engine was asked first."""
+    """The first request that the engine received."""
     found: dict[str, Any] = json.JSONDecoder().raw_decode(output[output.index("pong ") + 5 :])[0]
     return found
 

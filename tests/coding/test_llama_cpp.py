@@ -1,7 +1,7 @@
 """Claude Code and Codex with a model that llama.cpp serves.
 
-The model is tiny and says random words: any answer counts. It has room for the prompts of both
-programs.
+The model is tiny and returns random words, so any answer counts. Its context holds the prompts of
+both programs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CONTEXT = 65536
 
 @pytest.fixture
 def long_model(tiny_model: Path, reachable_dir: Path) -> Path:
-    """The demo's model; llama.cpp takes no longer context than its file names, which is 2048."""
+    """The demo's model; llama.cpp accepts no longer context than its file states, which is 2048."""
     path = reachable_dir / "long.gguf"
     shutil.copy(tiny_model, path)
     field = gguf.GGUFReader(path, "r+").get_field("llama.context_length")

@@ -1,4 +1,4 @@
-"""Sessions whose code runs under the agent's code service, without a manager."""
+"""Sessions whose code runs under the agent's code service without a manager."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from moorage.agent.runtimes import Handle, Runtime
 from moorage.common.aio.clock import SystemClock
 from moorage.common.model.ids import KernelId
 
-# Kernelspecs beside python3, which ipykernel installs with itself.
+# Kernelspecs in addition to python3, which ipykernel itself installs.
 _SPECS = {
     "bash": {"argv": [sys.executable, "-m", "bash_kernel", "-f", "{connection_file}"], "language": "bash"},
     "other": {
@@ -28,7 +28,7 @@ _SPECS = {
 
 
 def write_kernelspecs(folder: Path) -> Path:
-    """A directory for JUPYTER_PATH."""
+    """A directory to use as JUPYTER_PATH."""
     for name, spec in _SPECS.items():
         path = folder / "kernels" / name
         path.mkdir(parents=True)
@@ -46,7 +46,7 @@ def environment(specs: Path) -> dict[str, str]:
 
 
 class CodeSession:
-    """One kernel of a session, and the code service of its agent. ``restart_agent`` makes another
+    """One session kernel, and the code service of its agent. ``restart_agent`` makes another
     one."""
 
     def __init__(
@@ -71,7 +71,7 @@ class CodeSession:
         self.service = self._new_service()
 
     async def ask(self, op: str, **fields: Any) -> Any:
-        """The answer to a request. Raises what it is refused with."""
+        """The answer to a request. Raises the error with which it is refused."""
         answer = await self.service.answer(self._id, json.dumps({"op": op, **fields}))
         output = b""
         while piece := await answer.read():
@@ -81,7 +81,7 @@ class CodeSession:
         return json.loads(output)
 
     async def execute(self, code: str, language: str = "python", **fields: Any) -> Any:
-        """The first page of a run, and all that follows up to its end or its wish for input."""
+        """The first page of a run, and all further pages until it ends or requests input."""
         found = await self.ask("execute", code=code, language=language, **{"wait_s": 20, **fields})
         return await self.finish(found)
 

@@ -1,4 +1,4 @@
-"""Nodes and sites on which the conformance suite of runtimes runs. A new runtime adds its
+"""Nodes and sites on which the runtime conformance suite runs. A new runtime adds its
 ``Harness``."""
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def new_kernel_id() -> KernelId:
 
 
 class DockerHarness:
-    """Uses an engine shared by all tests; a key of its own keeps its containers apart."""
+    """Uses an engine that all tests share; a separate key keeps its containers apart."""
 
     def __init__(self, folder: Path, socket: Path) -> None:
         self._folder = folder
@@ -167,8 +167,8 @@ class DockerHarness:
 
 
 class SlurmHarness:
-    """Jobs of a private Slurm, shared by all tests; an identity of its own keeps its jobs apart.
-    ``calls``: of Slurm's commands, by all its runtimes."""
+    """Jobs of a private Slurm that all tests share; a separate identity keeps its jobs apart.
+    ``calls``: the Slurm commands run by all its runtimes."""
 
     def __init__(self, folder: Path, cluster: SlurmCluster) -> None:
         self.heartbeat_s = 600.0

@@ -16,8 +16,8 @@ _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 class Incomplete(Exception):
-    """The connection ended before the response did. ``received``: the part of the body that
-    arrived."""
+    """The connection ended before the response was complete. ``received``: the part of the body
+    that arrived."""
 
     def __init__(self, received: bytes, how: str) -> None:
         super().__init__(f"{how} after {received[-80:]!r}")
@@ -27,7 +27,8 @@ class Incomplete(Exception):
 
 @dataclass
 class Head:
-    """``framing``: "none", "length", "chunked", or "close": until the end of the connection."""
+    """``framing``: "none", "length", "chunked", or "close", which means until the connection
+    ends."""
 
     status: int
     version: str
@@ -39,7 +40,7 @@ class Head:
         return [value for key, value in self.headers if key.lower() == name]
 
     def get(self, name: str) -> str:
-        """The value of a header that occurs at most once; "" without it."""
+        """The value of a header that occurs at most once, or "" without it."""
         values = self.all(name)
         assert len(values) <= 1, f"{name} occurs {len(values)} times"
         return values[0] if values else ""
@@ -61,7 +62,7 @@ class Response(Head):
 
 
 class Client:
-    """One connection. ``informational``: statuses of the 1xx responses received so far."""
+    """One connection. ``informational``: the statuses of the 1xx responses received so far."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -70,7 +71,7 @@ class Client:
 
     @classmethod
     async def connect(cls, address: tuple[str, int], receive_buffer: int = 0) -> Client:
-        # A small limit: what the test does not read stays in the socket.
+        # The limit is small, so that data which the test does not read stays in the socket.
         reader, writer = await asyncio.open_connection(*address, limit=receive_buffer or 65_536)
         if receive_buffer:
             option = (socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
@@ -112,7 +113,7 @@ class Client:
                 self.informational.append(head.status)
 
     async def body(self, head: Head) -> AsyncIterator[bytes]:
-        """The body in pieces, as they arrive."""
+        """The body in pieces as they arrive."""
         if head.framing == "length":
             async for piece in self._exactly(head.length):
                 yield piece
@@ -129,7 +130,7 @@ class Client:
                 yield piece
 
     async def body_until(self, head: Head, text: bytes) -> bytes:
-        """The body up to and with the piece that completes ``text``."""
+        """The body up to and including the piece that completes ``text``."""
         received = b""
         async with asyncio.timeout(_WAIT_S):
             async for piece in self.body(head):
@@ -139,7 +140,7 @@ class Client:
         raise AssertionError(f"the body ended with {received[-80:]!r}")
 
     async def ended(self) -> bytes:
-        """Wait for the end of the connection. Returns what arrived before it."""
+        """Wait until the connection ends. Returns the data that arrived before that."""
         received = b""
         async with asyncio.timeout(_WAIT_S):
             try:
@@ -150,7 +151,7 @@ class Client:
         return received
 
     async def response_or_nothing(self) -> Response | None:
-        """None if the connection ends without a byte."""
+        """Returns None if the connection ends without a byte."""
         try:
             return await self.response()
         except Incomplete as end:

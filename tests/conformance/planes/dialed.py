@@ -1,5 +1,5 @@
-"""Replicas that are reached over a connection that their agent has dialed: the data-plane
-conformance suite runs on them, too."""
+"""Replicas reached over a connection that their agent has dialed: the data-plane conformance suite
+also runs on them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ MakePlane = Callable[[RequestRouter, ProxySettings, Clock, Timeouts], DataPlane]
 
 
 class Dialed:
-    """Makes planes of a kind within ``agent``. Their routes are what ``dialed`` makes of others."""
+    """Makes planes of one kind within ``agent``. Their routes are made from others by
+    ``dialed``."""
 
     def __init__(self, kind: type[AsyncioPlane] | type[SimplePlane]) -> None:
         self._kind = kind
@@ -54,7 +55,7 @@ class Dialed:
 
 
 def dialed(table: RouteTable) -> RouteTable:
-    """The same with every replica without TLS at the agent that dials out."""
+    """The same, with every replica without TLS on the agent that dials out."""
 
     def moved(target: Target) -> Target:
         return target if target.tls else replace(target, host=HOST)

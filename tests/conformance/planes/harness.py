@@ -1,8 +1,7 @@
 """Harness of the data-plane conformance suite: a plane between plain sockets and scripted replicas.
 
-A new data plane adds itself to ``PLANES`` and passes all tests. Whatever a test does, at its end no
-request may count as in flight, and after the plane has stopped, none of its connections may be
-open.
+A new data plane adds itself to ``PLANES`` and passes all tests. Whatever a test does, no request
+may be counted as in flight when it ends, and no connection may be open after the plane has stopped.
 """
 
 from __future__ import annotations
@@ -45,7 +44,8 @@ from moorage.proxy.planes.base import DataPlane
 from moorage.proxy.planes.simple import SimplePlane
 
 MakePlane = Callable[[RequestRouter, ProxySettings, Clock, Timeouts], DataPlane] | Dialed
-# Each with replicas that are reached directly, and over a connection that an agent has dialed.
+# Each with replicas that are reached directly, and with replicas reached over a connection that an
+# agent has dialed.
 PLANES: dict[str, MakePlane] = {
     "asyncio": AsyncioPlane,
     "asyncio-dialed": Dialed(AsyncioPlane),
@@ -58,15 +58,15 @@ ACCESS_TOKEN = "mga-good"
 REPLICA_KEY = "replica-key"
 SESSION = SessionId("01a1fe3c-5331-77ad-8599-a7c43705bf82")
 APP_PATH = f"/apps/{SESSION}/lab"
-# How long a test waits for what should take milliseconds: the machine may be busy.
+# How long a test waits for something that should take milliseconds: the machine may be busy.
 SOON_S = 10.0
-# How many looks 20 ms apart must see the same, before something counts as stopped.
+# How many looks, 20 ms apart, must see the same value before it is considered settled.
 SETTLED_LOOKS = 15
 BODY = b'{"model":"tiny"}'
 
 
 async def until(condition: Callable[[], Any], within_s: float = SOON_S) -> None:
-    """Poll until ``condition()`` holds. Fails after ``within_s`` seconds."""
+    """Poll until ``condition()`` is true. Fails after ``within_s`` seconds."""
     deadline = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < deadline, "the condition did not become true in time"
@@ -74,8 +74,8 @@ async def until(condition: Callable[[], Any], within_s: float = SOON_S) -> None:
 
 
 async def settled(count: Callable[[], int]) -> int:
-    """``count()`` once it no longer grows: a number of looks, since a busy machine may not let
-    anything run for longer than any time."""
+    """``count()`` once it no longer grows over a number of looks: time alone proves nothing,
+    because a busy machine may let nothing run for any length of time."""
     last = count()
     equal = 0
     while equal < SETTLED_LOOKS:
@@ -135,12 +135,12 @@ def table(*targets: Target, app_port: int = 0, generation: int = 1) -> RouteTabl
 
 
 def replica_host(plane: MakePlane) -> str:
-    """As replicas are called."""
+    """The way replicas are called."""
     return dialed.HOST if isinstance(plane, Dialed) else "127.0.0.1"
 
 
 class Served:
-    """A running plane. ``routes_of``: the routes that it has for those of a test."""
+    """A running plane. ``routes_of``: returns the plane's routes for a test's routes."""
 
     def __init__(
         self,
@@ -168,7 +168,7 @@ class Served:
         return client
 
     async def ask(self, request: bytes = b"") -> Response:
-        """Send one request on a connection of its own."""
+        """Send one request on a new connection."""
         client = await self.connect()
         response = await client.ask(request or post())
         client.close()
@@ -188,7 +188,7 @@ async def serving(
     tracer: TraceSink | None = None,
     **settings: Any,
 ) -> AsyncIterator[Served]:
-    """``settings``: of the proxy."""
+    """``settings``: the proxy's settings."""
     configured = ProxySettings(**settings)
     router = RequestRouter(configured, ProxyMetrics(), randrange=random.Random(1).randrange)
     router.tracer = tracer
@@ -232,8 +232,8 @@ async def replica(script: Script, tls: ssl.SSLContext | None = None) -> AsyncIte
 async def serving_one(
     make: MakePlane, script: Script, *, app: bool = False, **options: Any
 ) -> AsyncIterator[tuple[Served, Replica]]:
-    """A plane with one model ``tiny``, whose only replica follows ``script``; with ``app``, the
-    app, too."""
+    """A plane with one model ``tiny``, whose only replica follows ``script``; ``app`` adds the
+    app."""
     async with replica(script) as started:
         routes = table(target("k", started.port), app_port=started.port if app else 0)
         async with serving(make, routes, **options) as served:
@@ -246,7 +246,7 @@ async def soon(awaitable: Awaitable[Any]) -> Any:
 
 
 def limited(served: Served, limits: RequestLimits) -> UsageBook:
-    """Enforce limits of the key's project, and count what it uses."""
+    """Enforce the limits of the key's project, and count its usage."""
     usage = UsageBook()
     ledger = Ledger([0] * cells_needed(1))
     served.router.limiter = RequestLimiter(ledger, lambda _: limits, usage, lambda: 1.0)

@@ -1,4 +1,4 @@
-"""Replica of the conformance suite: a TCP server that follows a script, byte for byte."""
+"""A replica for the conformance suite: a TCP server that follows a script, byte for byte."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def event(text: str) -> bytes:
 
 @dataclass(frozen=True)
 class Request:
-    """A request as it arrived. ``visit``: the number of its connection, from 0."""
+    """A request as it arrived. ``visit``: its connection's number, from 0."""
 
     line: str
     headers: tuple[tuple[str, str], ...]
@@ -67,8 +67,8 @@ class Visit:
         return line, tuple(pairs)
 
     async def request(self) -> Request:
-        """The next request. Raises ``IncompleteReadError`` when the plane leaves before it is
-        complete."""
+        """The next request. Raises ``IncompleteReadError`` if the plane closes the connection
+        before it is complete."""
         line, pairs = await self.head()
         request = Request(line, pairs, b"", self.number)
         lengths = request.all("content-length")
@@ -97,7 +97,7 @@ class Visit:
             self.sent += len(piece)
 
     async def left(self) -> None:
-        """Wait until the plane leaves."""
+        """Wait until the plane closes the connection."""
         try:
             while await self.reader.read(65_536):
                 pass
@@ -123,8 +123,7 @@ async def answer(visit: Visit) -> None:
 
 
 def answers(*responses: bytes) -> Script:
-    """Answers each request with the next response, the last one always, whatever the
-    connection."""
+    """Answers each request with the next response, and repeats the last one, on any connection."""
     remaining = list(responses)
 
     async def script(visit: Visit) -> None:
@@ -136,7 +135,7 @@ def answers(*responses: bytes) -> Script:
 
 
 def first(script: Script, then: Script = answer) -> Script:
-    """``script`` for the first connection, ``then`` for the others."""
+    """Runs ``script`` for the first connection, and ``then`` for the others."""
 
     async def chosen(visit: Visit) -> None:
         await (then if visit.number else script)(visit)
@@ -146,7 +145,7 @@ def first(script: Script, then: Script = answer) -> Script:
 
 class Replica:
     """``script`` runs for each connection, which is closed when it returns. ``requests``: the
-    complete ones. ``open``: connections that the plane has not left."""
+    complete requests. ``open``: connections that the plane has not closed."""
 
     def __init__(self, script: Script, tls: ssl.SSLContext | None = None) -> None:
         self._script = script

@@ -19,7 +19,7 @@ from moorage.proxy import Timeouts
 
 MIB = 1 << 20
 PIECE = chunk(b"x" * 65_536)
-# What sockets on loopback hold in both directions, and the plane's own buffers.
+# The capacity of loopback sockets in both directions and the plane's own buffers.
 HELD = 48 * MIB
 
 
@@ -71,7 +71,7 @@ async def test_other_streams_go_on(plane: MakePlane) -> None:
 
 
 async def test_memory_of_many_slow_clients_is_bounded(plane: MakePlane) -> None:
-    """What a replica could send to ten clients that read nothing is bounded for each of them."""
+    """The data buffered from a replica for ten clients that read nothing is bounded per client."""
     async with serving_one(plane, endless) as (served, replica):
         for _ in range(10):
             slow = await served.connect(receive_buffer=4096)
@@ -94,7 +94,7 @@ async def test_client_that_reads_nothing_is_cut(plane: MakePlane) -> None:
 
 
 async def test_replica_that_reads_slowly(plane: MakePlane) -> None:
-    """A large body arrives, however slowly, and others are served meanwhile."""
+    """A large body arrives, however slowly, and other requests are served during that time."""
     body = b'{"model":"tiny","prompt":"%s"}' % (b"y" * 6_000_000)
     received = bytearray()
 
@@ -118,7 +118,7 @@ async def test_replica_that_reads_slowly(plane: MakePlane) -> None:
 
 
 async def test_pipelining_client_that_reads_nothing(plane: MakePlane) -> None:
-    """Responses to a client that does not read them are not collected, nor are its requests."""
+    """Neither the responses to a client that does not read them nor its requests are collected."""
     sent = 0
 
     async def large(visit: Visit) -> None:

@@ -1,4 +1,5 @@
-"""Replicas that misbehave: they stall, send garbage, answer too early, too much or without end."""
+"""Replicas that misbehave: they stall, send garbage, answer too early, send too much, or never
+finish."""
 
 from __future__ import annotations
 
@@ -88,7 +89,7 @@ async def test_time_before_the_request_does_not_count_as_silence(plane: MakePlan
 
 
 async def test_never_reads(plane: MakePlane) -> None:
-    """A replica that accepts a connection and reads nothing: the body does not fit into the
+    """A replica that accepts a connection and reads nothing, so the body does not fit into the
     sockets."""
     async with serving_one(plane, stalling(reads=False), read_idle_timeout_s=0.3) as (served, _):
         response = await served.ask(post(LARGE))
@@ -137,7 +138,7 @@ async def test_garbage_instead_of_a_response(plane: MakePlane, garbage: bytes) -
     ids=["no size", "negative", "no line end", "too large", "too long", "bad trailer"],
 )
 async def test_garbage_within_a_response(plane: MakePlane, rest: bytes) -> None:
-    """What was sent before it stays, and the client can tell that the rest is missing."""
+    """The data sent before it stays, and the client can tell that the rest is missing."""
 
     def script(prelude: bytes) -> Script:
         async def garbage(visit: Visit) -> None:
@@ -222,7 +223,7 @@ async def test_answers_before_the_request(plane: MakePlane) -> None:
 )
 @pytest.mark.parametrize("at_once", [True, False])
 async def test_sends_more_than_its_response(plane: MakePlane, late: bytes, at_once: bool) -> None:
-    """Nothing of it reaches the next client."""
+    """None of it reaches the next client."""
 
     async def script(visit: Visit) -> None:
         await visit.request()
@@ -237,7 +238,7 @@ async def test_sends_more_than_its_response(plane: MakePlane, late: bytes, at_on
             response = await served.ask()
             assert (response.status, response.body) == (200, b"{}")
             assert not response.all("x-stolen")
-            if number == 0:  # the others are answered by a replica that sends no more
+            if number == 0:  # a replica that sends nothing more answers the others
                 await left_or_late(bad)
 
         if late in (STOLEN, b"\x00bad"):
@@ -250,7 +251,8 @@ async def test_sends_more_than_its_response(plane: MakePlane, late: bytes, at_on
 async def test_sends_more_behind_the_end_of_a_response_that_has_begun(
     plane: MakePlane, surplus: bytes
 ) -> None:
-    """Its client is told, too: who put the end there, and what belongs to whom, is in doubt."""
+    """Its client also gets an error: it is unclear who ended the response, and which bytes belong
+    to whom."""
 
     def script(begin: bytes, end: bytes) -> Script:
         async def more(visit: Visit) -> None:
@@ -274,8 +276,8 @@ async def test_sends_more_behind_the_end_of_a_response_that_has_begun(
 
 
 async def left_or_late(replica: Replica) -> None:
-    """Wait until the plane has given up the connection, as most bytes that it did not ask for make
-    it do, or for as long as such bytes may be under way."""
+    """Wait until the plane has given up the connection, which most unsolicited bytes cause, or for
+    as long as such bytes can be in transit."""
     with suppress(TimeoutError):
         async with asyncio.timeout(0.15):
             while replica.open:
@@ -283,7 +285,7 @@ async def left_or_late(replica: Replica) -> None:
 
 
 async def test_endless_informational_responses(plane: MakePlane) -> None:
-    """Each is a sign of life, so only their number can bound them."""
+    """Each is a sign of life, so only their number can limit them."""
 
     async def script(visit: Visit) -> None:
         await visit.request()
@@ -297,7 +299,7 @@ async def test_endless_informational_responses(plane: MakePlane) -> None:
 
 @pytest.mark.parametrize("status", [429, 502, 503])
 async def test_busy_replica_with_a_large_answer(plane: MakePlane, status: int) -> None:
-    """The last answer passes, whole; of the others nothing does."""
+    """The last answer is passed on completely; none of the others is."""
     body = b"x" * 300_000
 
     async def busy(visit: Visit) -> None:

@@ -1,4 +1,5 @@
-"""Bodies: the model is found wherever it is, and what names none, two or no text is refused."""
+"""Bodies: the model is found wherever it is, and a body with no model, two, or one that is no text
+is refused."""
 
 from __future__ import annotations
 
@@ -64,7 +65,7 @@ async def test_body_without_a_model_of_ours(
         error = json.loads(response.body)["error"]
         assert (response.status, error["param"]) == (status, param)
 
-        # The connection continues, or says that it does not.
+        # The connection stays open, or the response says that it does not.
         if not response.closes:
             assert (await client.ask(post())).status == 200
 

@@ -1,4 +1,4 @@
-"""Clients that leave: at each point of a request their replica is freed at once, and nobody else
+"""Clients that leave: at any point of a request their replica is freed at once, and no other client
 notices."""
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ LENGTH = b"HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n"
 
 
 class Watched:
-    """A replica that sends ``sent`` and waits until the plane leaves. ``freed``: set when it has
-    left."""
+    """A replica that sends ``sent`` and waits until the plane disconnects. ``freed``: set when it
+    has disconnected."""
 
     def __init__(self, *sent: bytes, floods: bool = False) -> None:
         self.sent = sent
@@ -156,7 +156,7 @@ async def test_many_clients_leave_at_once(plane: MakePlane) -> None:
 
 
 async def test_others_are_served_meanwhile(plane: MakePlane) -> None:
-    """One client leaves, and streams of others continue."""
+    """One client leaves, and the streams of the others continue."""
     go = asyncio.Event()
 
     async def stream(visit: Visit) -> None:
@@ -189,7 +189,7 @@ async def test_others_are_served_meanwhile(plane: MakePlane) -> None:
 
 async def test_half_closed_client_is_served_or_left(plane: MakePlane) -> None:
     """A client that closes its sending side may be waiting for the response, or gone: either
-    reading is allowed, but the request ends."""
+    interpretation is allowed, but the request must end."""
 
     async def slow(visit: Visit) -> None:
         await visit.request()
@@ -206,7 +206,7 @@ async def test_half_closed_client_is_served_or_left(plane: MakePlane) -> None:
 
 
 async def test_request_ends_after_its_client_has_left(plane: MakePlane) -> None:
-    """Whatever happens to the replica then."""
+    """Whatever the replica then does."""
 
     async def die(visit: Visit) -> None:
         await visit.request()
@@ -233,7 +233,7 @@ async def leave_soon(served: Served, request: bytes, after_s: float) -> None:
 
 
 async def test_clients_leave_at_any_time(plane: MakePlane) -> None:
-    """A response takes about as long as the clients stay."""
+    """A response takes about as long as the clients stay connected."""
 
     async def quick(visit: Visit) -> None:
         while True:

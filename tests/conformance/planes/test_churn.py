@@ -1,6 +1,6 @@
-"""Churn: clients that ask, stream, and leave at any time, before replicas that answer, break off,
-or stay silent. Nothing may be left of any of them: a short form of ``benchmarks/proxy.py
---soak``."""
+"""Churn: clients that send requests, stream, and leave at any time, with replicas that answer,
+break off, or stay silent. Nothing may be left of any of them. This is a short form of
+``benchmarks/proxy.py --soak``."""
 
 from __future__ import annotations
 
@@ -29,14 +29,13 @@ from moorage.proxy.core.flow import RequestFlow
 CLIENTS = 8
 REQUESTS = 12
 LIMIT_S = 20.0
-# Idle connections to replicas are closed after up to twice as long, and what is left over with
-# them.
+# Idle connections to replicas are closed after up to twice this time, with anything left over.
 KEPT_S = 0.3
 STREAM = post(b'{"model":"tiny","stream":true}')
 
 
 class Fickle:
-    """Answers, streams, breaks off or closes, as it likes."""
+    """Answers, streams, breaks off or closes at random."""
 
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(seed)
@@ -61,7 +60,7 @@ class Fickle:
 
 
 async def churn(served: Served, rng: random.Random) -> None:
-    """A client: one connection after the other, each left in some way."""
+    """A client: opens one connection after the other, and leaves each in some way."""
     asked = 0
     while asked < REQUESTS:
         client = await Client.connect(served.address)
@@ -111,5 +110,5 @@ async def test_nothing_is_left(plane: MakePlane) -> None:
             assert not served.router.held
             await until(lambda: descriptors() <= before, LIMIT_S)
 
-            # What serves a client that has left may end after its sockets are closed.
+            # The task that serves a departed client may end after its sockets are closed.
             await until(lambda: len(flows()) <= len(of_others), LIMIT_S)

@@ -1,4 +1,4 @@
-"""Drain: a plane that stops refuses what is new, finishes what is running, and aborts what takes
+"""Drain: a plane that stops refuses new requests, finishes running ones, and aborts those that take
 too long."""
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Held:
 async def is_refused(address: tuple[str, int]) -> bool:
     try:
         client = await Client.connect(address)
-    except ConnectionError:  # also reset, while the socket closes
+    except ConnectionError:  # or a reset while the socket closes
         return True
     client.close()
     return False
@@ -93,7 +93,8 @@ async def test_running_requests_finish(plane: MakePlane) -> None:
 async def test_request_that_was_sent_before_the_stop_is_answered_or_refused_whole(
     plane: MakePlane,
 ) -> None:
-    """A client may send again what was not answered at all, but not what was answered in part."""
+    """A client may resend a request that was not answered at all, but not one that was answered in
+    part."""
     async with replica(Held()) as started:
         for pause_s in (0.0, 0.001, 0.002, 0.005):
             async with serving(plane, table(target("k", started.port))) as served:

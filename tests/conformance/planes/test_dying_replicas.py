@@ -1,4 +1,4 @@
-"""A replica that dies, at each point of a request: another one answers, or the client can tell."""
+"""A replica that dies, at any point of a request: another one answers, or the client can tell."""
 
 from __future__ import annotations
 
@@ -42,8 +42,9 @@ STREAM = b'{"model":"tiny","stream":true}'
 @dataclass(frozen=True)
 class Point:
     """``die``: what the replica does before it dies. ``expected``: "elsewhere": another replica
-    answers; "event": the stream ends with an error event; "cut": the body ends early, as the client
-    can tell; "whole": the response was complete. ``received``: the part that the client gets."""
+    answers; "event": the stream ends with an error event; "cut": the body ends early, and the
+    client can tell; "whole": the response was complete. ``received``: the part that the client
+    receives."""
 
     name: str
     die: Callable[[Visit], Awaitable[None]]
@@ -116,7 +117,7 @@ async def test_replica_dies(plane: MakePlane, point: Point, how: str) -> None:
     async def die(visit: Visit) -> None:
         await point.die(visit)
         if how == "rst":
-            await asyncio.sleep(0.05)  # a reset drops what has not been received yet
+            await asyncio.sleep(0.05)  # a reset drops data that has not been received yet
         visit.end(how)
 
     request = post(STREAM if point.expected == "event" or DONE in point.received else point.body)
@@ -172,7 +173,7 @@ async def test_dead_before_connect(plane: MakePlane) -> None:
 
 @pytest.mark.parametrize("sent", [b"", LENGTH, SSE, CHUNKED])
 async def test_request_is_sent_at_most_twice(plane: MakePlane, sent: bytes) -> None:
-    """One that crashes its engine must not crash one replica after the other."""
+    """A request that crashes its engine must not crash one replica after the other."""
     async with replica(after(sent)) as dying:
         async with serving(
             plane, table(*[target(f"k{n}", dying.port) for n in range(4)])
@@ -195,8 +196,8 @@ DEAD = (
 async def test_engine_that_died_before_its_server(
     plane: MakePlane, sent: tuple[bytes, ...]
 ) -> None:
-    """vLLM's API server outlives its engine for a moment, and tells so. Another replica answers,
-    once."""
+    """vLLM's API server outlives its engine for a moment, and reports that. Another replica
+    answers, once."""
     async with replica(after(*sent, slowly=True)) as dying, replica(answer) as alive:
         routes = table(target("dying", dying.port), target("alive", alive.port))
         async with serving(plane, routes) as served:
@@ -239,7 +240,7 @@ async def test_nothing_is_sent_elsewhere_after_the_first_byte(plane: MakePlane) 
 
 
 async def test_dead_after_a_kept_connection(plane: MakePlane) -> None:
-    """Engines close idle connections at any time, also when the next request is on its way."""
+    """Engines close idle connections at any time, even while the next request is on its way."""
 
     async def once(visit: Visit) -> None:
         await visit.request()
@@ -255,7 +256,7 @@ async def test_dead_after_a_kept_connection(plane: MakePlane) -> None:
 
 
 async def test_stream_until_the_end_of_the_connection(plane: MakePlane) -> None:
-    """Such a stream has no end but that of the connection: only a reset tells that it was
+    """Such a stream ends only with the connection, so only a reset shows that it was
     interrupted."""
 
     async def script(visit: Visit) -> None:
@@ -300,8 +301,8 @@ async def test_interrupted_body_in_both_versions(plane: MakePlane, version: str)
 
 
 async def test_upload_to_an_app_that_dies(plane: MakePlane) -> None:
-    """A body that is passed on as it comes cannot be sent again: the client gets an error, and may
-    continue."""
+    """A body that is passed on as it arrives cannot be sent again: the client gets an error, and
+    can continue."""
     async with serving_one(plane, within_the_body, app=True) as (served, _):
         client = await served.connect()
         path = "/apps/01a1fe3c-5331-77ad-8599-a7c43705bf82/lab/x"

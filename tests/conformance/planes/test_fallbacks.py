@@ -1,5 +1,5 @@
-"""Fallbacks: another model, or an outside provider over TLS, which learns nothing of the client but
-its body."""
+"""Fallbacks: another model, or an outside provider over TLS, which learns nothing about the client
+except its body."""
 
 from __future__ import annotations
 
