@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from tests.e2e.shared import SharedPlatform
     from tests.hpc.slurm import SlurmCluster
 
-gc.disable()  # until the cases are collected, none of which is garbage
-load_profile()  # before the tests are imported: their settings begin with it
-# Plain tracebacks, as daemons have them: the pretty ones, with all variables, hold up the event
-# loop for seconds where several loops fail at once, and with it the manager that a test has in its
-# own process.
+gc.disable()  # frozen until the cases are collected, since none of this is garbage
+load_profile()  # before the tests are imported: their settings start with it
+# Plain tracebacks, as daemons have them: when several loops fail at once, pretty ones with all
+# variables block the event loop for seconds, and with it a manager that runs in the test's own
+# process.
 structlog.configure(
     processors=[
         structlog.processors.add_log_level,
@@ -49,19 +49,19 @@ structlog.configure(
         ),
     ]
 )
-# The machine may be busy: how long an example takes says nothing about the code.
+# The machine may be busy, so the duration of an example says nothing about the code.
 settings.register_profile("moorage", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("moorage")
-# nohup and `&` of a shell without job control ignore them, and every program of a test would
-# inherit that.
+# nohup and `&` in a shell without job control ignore these signals, and every program that a test
+# starts would inherit that.
 for number, handler in (
     (signal.SIGHUP, signal.SIG_DFL),
     (signal.SIGINT, signal.default_int_handler),
 ):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, handler)
-# What a test loses in a power cut it does not miss. Autovacuum visits the databases when it likes,
-# and what a statement reads depends on whether it has been there.
+# Tests need no durability across a power cut. Autovacuum visits the databases at arbitrary times,
+# and the pages that a statement reads depend on whether it has run.
 FORGETFUL = {
     "fsync": "off",
     "synchronous_commit": "off",
@@ -69,7 +69,7 @@ FORGETFUL = {
     "autovacuum": "off",
     "max_connections": "100",
 }
-# More than the databases of all workers take.
+# More than the databases of all workers need.
 DATABASES_BYTES = 4 * 1024**3
 
 
@@ -78,16 +78,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
 
 
 def pytest_collection_finish() -> None:
-    """Garbage is looked for among what the cases make: not, each time, in all modules and all
-    cases."""
+    """Garbage is looked for among the objects that the cases create, not each time in all modules
+    and all cases."""
     gc.enable()
     freeze_startup_objects()
 
 
 @pytest.fixture(autouse=True)
 def keep_logging() -> Iterator[None]:
-    """Restores the logging setup: a test may run a command, which changes it, in its own
-    process."""
+    """Restores the logging setup, because a test may run a command in its own process, which
+    changes it."""
     config = structlog.get_config()
     root = logging.getLogger()
     handlers = list(root.handlers)
@@ -103,8 +103,8 @@ def keep_logging() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def reachable_dir() -> Iterator[Path]:
-    """A directory that any user can pass through: pytest's own are private, and Postgres is not
-    root."""
+    """A directory that any user can traverse: pytest's own are private, and Postgres does not run
+    as root."""
     path = Path(tempfile.mkdtemp(prefix="moorage-test-"))
     path.chmod(0o711)
     yield path
@@ -128,8 +128,9 @@ def slurm_cluster(reachable_dir: Path) -> Iterator[SlurmCluster]:
 
 @pytest.fixture
 def home(reachable_dir: Path) -> Iterator[Path]:
-    """A state directory for a whole Moorage, removed after the test with the database in it: in a
-    private one, and started by root, the database would be put (and left) below /var/lib."""
+    """A state directory for a whole Moorage, removed after the test with the database in it: if the
+    directory were private and root started Moorage, the database would be created (and left) below
+    /var/lib."""
     path = reachable_dir / f"home-{SystemClock().new_id()}"
     path.mkdir(mode=0o711)
     yield path
@@ -147,15 +148,15 @@ def shared_platform(reachable_dir: Path) -> Iterator[SharedPlatform]:
 
 @pytest_asyncio.fixture
 async def one_node(shared_platform: SharedPlatform) -> AsyncIterator[Platform]:
-    """A running ``moorage up``: all tests of a worker share it that kill no daemon and need no
-    settings."""
+    """A running ``moorage up``, which a worker shares among all tests that kill no daemon and need
+    no settings."""
     async with shared_platform.lend() as platform:
         yield platform
 
 
 @pytest.fixture(scope="session")
 def docker_engine(reachable_dir: Path) -> Iterator[PrivateEngine]:
-    """A Docker Engine of our own, with ``images.PYTHON_IMAGE``, which believes that it can give
+    """A private Docker Engine with ``images.PYTHON_IMAGE``, which believes that it can provide
     GPUs."""
     from tests.containers.engine import PrivateEngine, missing_requirement
     from tests.containers.images import import_python
@@ -174,7 +175,7 @@ def docker_engine(reachable_dir: Path) -> Iterator[PrivateEngine]:
 
 @pytest.fixture(scope="session")
 def database_dir(reachable_dir: Path) -> Iterator[Path]:
-    """In memory where it has room: making and dropping a database takes a quarter of the CPU
+    """In memory if there is room: creating and dropping a database takes a quarter of the CPU time
     there."""
     memory = Path("/dev/shm")
     if not os.access(memory, os.W_OK) or shutil.disk_usage(memory).free < DATABASES_BYTES:
@@ -189,9 +190,9 @@ def database_dir(reachable_dir: Path) -> Iterator[Path]:
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def postgres_dsn(database_dir: Path) -> AsyncIterator[str]:
-    """A real Postgres for the whole test run, without durability. Databases in it: see
+    """A real Postgres for the whole test run, without durability. For databases in it, see
     ``empty_database``."""
-    # Here and not above: tests of the other components do not import the manager.
+    # Imported here and not above, because tests of the other components do not import the manager.
     from moorage.manager.postgres import EmbeddedPostgres
 
     async with EmbeddedPostgres(
@@ -203,17 +204,17 @@ async def postgres_dsn(database_dir: Path) -> AsyncIterator[str]:
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def stopped_postgres(database_dir: Path) -> Path:
-    """The directory of an embedded Postgres that has run once, for ``copied_postgres``."""
+    """The directory of an embedded Postgres that has already run once, for ``copied_postgres``."""
     from moorage.manager.postgres import EmbeddedPostgres
 
     path = database_dir / "stopped-pg"
     async with EmbeddedPostgres(path, clock=SystemClock(), extra=FORGETFUL):
         pass
-    (path / "port").unlink()  # each copy has one of its own
+    (path / "port").unlink()  # each copy has its own
     return path
 
 
-# Its databases are made in the event loop of the connection, whichever loop the test has.
+# Its databases are created in the connection's event loop, whichever loop the test has.
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def database_server(postgres_dsn: str) -> AsyncIterator[DatabaseServer]:
     async with connected(postgres_dsn) as server:
@@ -222,8 +223,8 @@ async def database_server(postgres_dsn: str) -> AsyncIterator[DatabaseServer]:
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def migrated_template(postgres_dsn: str) -> str:
-    """Name of a migrated database that ``migrated_database`` copies: a copy takes a tenth of a
-    migration."""
+    """Name of a migrated database that ``migrated_database`` copies: a copy takes a tenth of the
+    time of a migration."""
     from moorage.manager.store import migrate
 
     await execute(postgres_dsn, "CREATE DATABASE migrated")

@@ -1,4 +1,4 @@
-"""Databases for tests on a running Postgres."""
+"""Test databases on a running Postgres."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ async def execute(dsn: str, statement: str) -> None:
 
 
 UNKNOWN_ROLE = "nobody"
-"""A role that does not exist, of which the server of the tests asks a password."""
+"""A role that does not exist; the tests' server asks it for a password."""
 
 
 async def trust_local_connections(dsn: str) -> None:
-    """Ask no other role for a password: to check one takes both ends 2 ms of CPU, and a case opens
-    six connections."""
+    """Ask no other role for a password: checking one takes both ends 2 ms of CPU time, and a case
+    opens six connections."""
     connection = await asyncpg.connect(dsn)
     try:
         rules = Path(await connection.fetchval("SHOW hba_file"))
@@ -45,16 +45,16 @@ def database_at(server_dsn: str, name: str) -> str:
 
 
 def copied_postgres(stopped: Path, copy: Path) -> Path:
-    """``copy``: the directory of a server that is not to be initialized again, which takes seconds
-    of CPU."""
-    # shutil would not keep the owner.
+    """``copy``: the directory of a server to copy instead of initializing one, which takes seconds
+    of CPU time."""
+    # shutil would not preserve the owner.
     subprocess.run(["cp", "-a", "--", stopped, copy], check=True)
     return copy
 
 
 class DatabaseServer:
-    """A running Postgres and one connection to it, over which databases are made and dropped: to
-    connect for each statement costs as much CPU as the database."""
+    """A running Postgres and one connection to it, over which databases are created and dropped:
+    connecting for each statement costs as much CPU time as the database itself."""
 
     def __init__(self, dsn: str, connection: asyncpg.Connection) -> None:
         self.dsn = dsn
@@ -63,10 +63,10 @@ class DatabaseServer:
 
     @asynccontextmanager
     async def new_database(self, template: str = "template1") -> AsyncIterator[str]:
-        """The DSN of a copy of ``template``, which is dropped some time after the end.
+        """The DSN of a copy of ``template``, which is dropped some time after the test.
 
-        Connections to it are closing at the end of a test, and Postgres waits 100 ms before it
-        looks again whether they have.
+        Connections to it are still closing when a test ends, and Postgres waits 100 ms before it
+        checks again.
         """
         name = f"test_{SystemClock().new_id().replace('-', '')}"
         await self._connection.execute(
@@ -94,6 +94,6 @@ async def connected(dsn: str) -> AsyncIterator[DatabaseServer]:
 
 @asynccontextmanager
 async def new_database(server_dsn: str) -> AsyncIterator[str]:
-    """The DSN of an empty database on this server, dropped at the end."""
+    """The DSN of an empty database on this server, dropped on exit."""
     async with connected(server_dsn) as server, server.new_database() as dsn:
         yield dsn

@@ -1,7 +1,7 @@
 """Code blocks and code spans of the documents, and the command lines in them.
 
-An indented block, and a fenced one of ``sh`` or ``bash``, is typed into a shell. Other fences name
-what they hold (``toml``, ``yaml``, ``python``, ``console``, ``text``).
+Indented blocks, and fenced ones with ``sh`` or ``bash``, are typed into a shell. Other fences name
+their content (``toml``, ``yaml``, ``python``, ``console``, ``text``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SEPARATORS = {";", "|", "||", "&", "&&", "\n", "(", ")", ";;"}
 
 @dataclass(frozen=True)
 class Block:
-    """``line``: number of its first line of code. ``language``: "" for an indented block."""
+    """``line``: the number of its first line of code. ``language``: "" for an indented block."""
 
     page: str
     line: int
@@ -30,13 +30,13 @@ class Block:
 
     @property
     def first(self) -> str:
-        """What names the block in a table of a test: its first line without the comment."""
+        """The block's name in a test's table: its first line without the comment."""
         return _COMMENT.sub("", self.text.splitlines()[0]).strip()
 
 
 def pages() -> list[Path]:
-    """All documents of the repository but the changelog and the decisions, which tell what was true
-    then."""
+    """All documents in the repository except the changelog and the decisions, which describe what
+    was true at the time."""
     found = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docs/skill/*/*.md")]
     found += [*ROOT.glob("examples/*.md"), *ROOT.glob("deploy/**/*.md")]
     return sorted(page for page in found if page.name != "CHANGELOG.md")
@@ -76,7 +76,7 @@ def _parts(page: Path) -> Iterator[Block | tuple[int, str]]:
 
             continue
 
-        # Inside a list, text that is indented less than a block is prose.
+        # Inside a list, text with less indentation than a block is prose.
         is_code = line.startswith("    ") and (after_blank or held)
         if held and not is_code and line.strip():
             yield Block(name, start, "", "\n".join(held).rstrip())
@@ -96,7 +96,7 @@ def _parts(page: Path) -> Iterator[Block | tuple[int, str]]:
 
 
 def commands(text: str) -> Iterator[list[str]]:
-    """The simple commands of a shell text, without comments, variables and redirections."""
+    """The simple commands in a shell text, without comments, variables and redirections."""
     lines = (_COMMENT.sub("", line) for line in text.replace("\\\n", " ").splitlines())
     lexer = shlex.shlex("\n".join(lines), posix=True, punctuation_chars=";|&<>()\n")
     lexer.whitespace = " \t\r"
@@ -117,7 +117,7 @@ def commands(text: str) -> Iterator[list[str]]:
 
 
 def moorage_commands(text: str) -> Iterator[list[str]]:
-    """The arguments of each call of ``moorage``, also of those behind ``--`` and by pipx."""
+    """The arguments of each ``moorage`` call, including those after ``--`` and through pipx."""
     for words in commands(text):
         for index, word in enumerate(words):
             starts = index == 0 or words[index - 1] in ("--", "$") or words[0] == "pipx"

@@ -1,9 +1,9 @@
-"""Number of hypothesis examples per property.
+"""The number of hypothesis examples per property.
 
-Everywhere, CI included, a property runs a number of examples that finds the mutations of
-``tests/mutations``, the same ones each time: a change fails because of what it changed. ``make
-soak`` multiplies the number by ``MOORAGE_EXAMPLES`` and draws new examples; what it finds becomes a
-test of its own.
+Everywhere, including CI, a property runs enough examples to find the mutations in
+``tests/mutations``, and the same ones each time, so a failing change is at fault itself. ``make
+soak`` multiplies the number by ``MOORAGE_EXAMPLES`` and draws new examples; each finding becomes a
+separate test.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PHASES = (
 
 
 def load_profile() -> None:
-    """The settings of all properties, also of those that name none."""
+    """The settings for all properties, including those that specify none."""
     settings.register_profile("moorage", derandomize=FACTOR == 1, print_blob=True)
     settings.load_profile("moorage")
 

@@ -1,4 +1,4 @@
-"""Code in sessions, by real code kernels: one of Python, and one that is not."""
+"""Code in sessions, run by real code kernels: one for Python, and one for another language."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from moorage.common.model.errors import Conflict, InvalidInput, NotFound
 from moorage.common.model.status import ObservedState
 from moorage.testing.runtime_conformance import until
 
-# A code kernel takes a second of CPU to start: the tests share one.
+# A code kernel takes a second of CPU time to start, so the tests share one.
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("code")]
 
 
@@ -113,8 +113,7 @@ async def test_interrupt_keeps_the_state_and_reaches_programs(session: CodeSessi
 
 
 async def test_interrupt_at_once_is_not_lost(session: CodeSession) -> None:
-    """An idle Jupyter kernel ignores a signal, and one that is starting has nothing to send it
-    to."""
+    """An idle Jupyter kernel ignores a signal, and a starting one has no process to send it to."""
     await session.ask("restart", language="python")
     async with asyncio.timeout(60):
         run = await session.ask("execute", code="while True: pass", language="python", wait_s=0)
@@ -201,7 +200,7 @@ async def test_runs_wait_in_order_and_languages_beside_each_other(
 
 
 async def test_completion_and_restart(session: CodeSession) -> None:
-    # Without a cache of its own in the directory of its user, jedi first reads for seconds.
+    # Without a cache in its user's directory, jedi first spends seconds reading.
     await session.execute("%config Completer.use_jedi = False\nsome_long_name = 1")
     found = await session.ask("complete", code="some_lo", cursor=7, language="python")
     assert (found["matches"], found["cursor_start"], found["cursor_end"]) == (

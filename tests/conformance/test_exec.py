@@ -145,7 +145,7 @@ async def test_terminal_size_can_change(harness: Harness) -> None:
     execution = await runtime.exec(handle, command)
     first = await read_until(execution, b"\n")
 
-    # Docker sets the size after the start of the command.
+    # Docker sets the size after the command has started.
     if b"30 100" not in first:
         await read_until(execution, b"30 100")
 
@@ -166,7 +166,7 @@ async def test_command_ends_with_its_kernel(harness: Harness) -> None:
     runtime, handle = await running(harness)
     execution = await runtime.exec(handle, Command(command_line(harness, "sleep")))
     await runtime.destroy(handle)
-    with suppress(ExecFailed):  # Docker may have forgotten it already
+    with suppress(ExecFailed):  # Docker may already have forgotten it
         assert (await result(execution))[0] != 0
     assert (await runtime.observe(handle)).state is S.GONE
     with pytest.raises(ExecFailed):
@@ -314,7 +314,7 @@ async def test_killed_agent_ends_its_commands_but_not_its_kernels(tmp_path: Path
         [handle] = (await runtime.find()).values()
         assert (await runtime.observe(handle)).state is S.RUNNING
 
-        # The next agent can run commands in it.
+        # The next agent can run commands in the kernel.
         await runtime.probe()
         program = (sys.executable, "-S", "-c", _PRELUDE + PROGRAMS["exit"], "5")
         assert (await result(await runtime.exec(handle, Command(program))))[0] == 5

@@ -1,5 +1,5 @@
-"""A full disk of an agent's state: exits are recorded, no program starts, and a start of the agent
-says what is wrong. The disk is a tmpfs of 4 MiB."""
+"""A full disk for an agent's state: exits are recorded, no program starts, and a starting agent
+reports what is wrong. The disk is a tmpfs of 4 MiB."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def fill(disk: Path) -> None:
 
 
 def limit_files(disk: Path, more: int) -> None:
-    """So many new files, and no more."""
+    """Room for this many new files and no more."""
     found = os.statvfs(disk)
     files = f"remount,nr_inodes={found.f_files - found.f_ffree + more}"
     subprocess.run(["mount", "-o", files, str(disk)], check=True)
@@ -79,7 +79,7 @@ def launch(program: str) -> Launch:
 async def test_the_exit_of_a_program_is_recorded(
     runtime: ProcessRuntime, disk: Path, tmp_path: Path
 ) -> None:
-    """Its output is lost, and its result is not."""
+    """Its output is lost, but its result is not."""
     end = tmp_path / "end"
     os.mkfifo(end)
     handle = await runtime.create(launch(f"read x < {end}; echo hello; exit 7"))
@@ -93,7 +93,7 @@ async def test_the_exit_of_a_program_is_recorded(
 
 
 async def test_a_command_runs_in_it_and_tells_its_exit(runtime: ProcessRuntime, disk: Path) -> None:
-    """Also the first one: what it needs was there when the program started."""
+    """This also applies to the first one: it had everything it needs when the program started."""
     handle = await runtime.create(launch("sleep 1000"))
     fill(disk)
     limit_files(disk, 0)
@@ -102,7 +102,7 @@ async def test_a_command_runs_in_it_and_tells_its_exit(runtime: ProcessRuntime, 
 
 
 async def test_a_program_is_stopped(runtime: ProcessRuntime, disk: Path) -> None:
-    """With the grace period of its start, since another one cannot be written."""
+    """With the grace period from its start, because another one cannot be written."""
     handle = await runtime.create(launch("sleep 1000"))
     fill(disk)
     limit_files(disk, 0)
@@ -114,7 +114,7 @@ async def test_a_program_is_stopped(runtime: ProcessRuntime, disk: Path) -> None
 
 
 async def test_the_space_for_an_exit_is_taken_before_the_start(tmp_path: Path) -> None:
-    """As the test above where no disk can be filled."""
+    """Like the test above, for machines where no disk can be filled."""
     runtime = runtime_at(tmp_path)
     end = tmp_path / "end"
     os.mkfifo(end)
@@ -136,7 +136,7 @@ async def test_no_program_starts_whose_exit_could_not_be_recorded(
     runtime: ProcessRuntime, disk: Path, tmp_path: Path
 ) -> None:
     trace = tmp_path / "trace"
-    first = await runtime.create(launch("true"))  # the programs of the supervisors are there
+    first = await runtime.create(launch("true"))  # the supervisors' programs are there
     await runtime.destroy(first)
     fill(disk)
     with pytest.raises(CreateFailed) as refused:

@@ -51,7 +51,7 @@ async def until_exited(runtime: ProcessRuntime, handle: Handle) -> int | None:
 
 
 async def written_pids(path: Path, count: int) -> list[int]:
-    """Pids that the kernel wrote into a file, once there are ``count`` of them."""
+    """The pids that the kernel wrote into a file, once there are ``count`` of them."""
     async with asyncio.timeout(10):
         while not path.exists() or len(path.read_text().split()) < count:
             await asyncio.sleep(0.02)
@@ -63,8 +63,8 @@ def is_alive(pid: int) -> bool:
     return stat is not None and stat.alive
 
 
-# Writes four pids: its own, that of a child, of a daemon (a session of its own, no parent, no
-# environment), and of an orphan in the session that has lost its environment, like programs that
+# Writes four pids: its own, and those of a child, a daemon (own session, no parent, no
+# environment), and an orphan in the session that has lost its environment, like programs that
 # rename themselves.
 FAMILY = """
 import os, subprocess, sys, time
@@ -154,7 +154,7 @@ async def test_process_with_a_reused_pid_is_left_alone(
         foreign = subprocess.Popen(["sleep", "3600"], start_new_session=True)
 
     try:
-        # As if the pids of the kernel had been reused for the foreign process.
+        # As if the foreign process had reused the kernel's pids.
         reused = {"shim_pid": foreign.pid, "engine_pid": foreign.pid}
         stale = replace(handle, state=handle.state | {"kernel_id": "another"} | reused)
         await runtime.stop(stale, 0)
@@ -251,7 +251,7 @@ async def test_program_has_clean_descriptors_and_signals(runtime: ProcessRuntime
     # ls itself opens descriptor 3 to read the list.
     *lines, ignored = (await runtime.log_tail(handle)).splitlines()
     assert lines == [directory, "0", "1", "2", "3"]
-    # No standard signal is ignored (32 and 33 are reserved by the C library).
+    # No standard signal is ignored (the C library reserves 32 and 33).
     assert int(ignored.split()[1], 16) & 0x7FFFFFFF == 0
 
 
@@ -268,7 +268,7 @@ async def test_no_descriptors_or_zombies_are_leaked(runtime: ProcessRuntime) -> 
         return {stat.pid for stat in found if not stat.alive}
 
     await one()
-    dead_before = zombies()  # of other tests
+    dead_before = zombies()  # left by other tests
     await runtime.probe()
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(5):
@@ -281,7 +281,7 @@ async def test_no_descriptors_or_zombies_are_leaked(runtime: ProcessRuntime) -> 
 
 @pytest.fixture
 def small_cgroup() -> Iterator[Path]:
-    """A control group with 64 MiB of memory, if this machine permits one."""
+    """A control group with 64 MiB of memory, if this machine permits it."""
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         group = Path(f"/sys/fs/cgroup/{controllers}{path}") / f"moorage-test-{os.getpid()}"

@@ -1,5 +1,5 @@
-"""The conformance suite of ``moorage.testing`` on every runtime that ships. A new one adds its
-harness."""
+"""The conformance suite from ``moorage.testing`` on every runtime that we ship. A new runtime adds
+its harness."""
 
 from __future__ import annotations
 

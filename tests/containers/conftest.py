@@ -38,12 +38,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.docker)
-            if item.get_closest_marker("xdist_group") is None:  # engines belong to modules
+            if item.get_closest_marker("xdist_group") is None:  # each engine belongs to one module
                 item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
 def launch(*program: str, **fields: Any) -> Launch:
-    """A kernel of the Python image. A single argument is the source of a program."""
+    """A kernel with the Python image. A single argument is the source of a program."""
     argv = ("python3", "-c", program[0]) if len(program) == 1 else program
     defaults: dict[str, Any] = {
         "kernel_id": KernelId(SystemClock().new_id()),
@@ -57,7 +57,7 @@ def launch(*program: str, **fields: Any) -> Launch:
 
 @pytest.fixture
 def stoppable_engine(docker_engine: PrivateEngine) -> Iterator[PrivateEngine]:
-    """The shared engine for tests that stop it; it is started again afterwards."""
+    """The shared engine, for tests that stop it; it is started again afterwards."""
     yield docker_engine
     if not docker_engine.is_running:
         docker_engine.start()
@@ -80,7 +80,7 @@ def plain_engine(reachable_dir: Path) -> Iterator[PrivateEngine]:
 
 @pytest_asyncio.fixture
 async def make_runtime(docker_engine: PrivateEngine, tmp_path: Path) -> AsyncIterator[MakeRuntime]:
-    """Creates runtimes of one agent. Their kernels are destroyed after the test."""
+    """Creates runtimes for one agent. Their kernels are destroyed after the test."""
     runtimes: list[DockerRuntime] = []
 
     def make(
@@ -126,7 +126,7 @@ async def fake_manager() -> AsyncIterator[FakeManager]:
 async def node(
     fake_manager: FakeManager, tmp_path: Path, stoppable_engine: PrivateEngine
 ) -> AsyncIterator[Node]:
-    """A running agent. After the test its kernels are stopped by orders."""
+    """A running agent. After the test, orders stop its kernels."""
     node = Node(fake_manager, tmp_path, stoppable_engine)
     fake_manager.order()
     await node.start()

@@ -26,13 +26,12 @@ IMAGE = "moorage-test/daemons:1"
 _CHECKOUT = Path(__file__).parents[2]
 DOCKERFILE = _CHECKOUT / "deploy" / "docker" / "Dockerfile"
 _EXTRAS = ("manager", "agent", "proxy")
-# The time of the files in the image.
+# The timestamp of the files in the image.
 EPOCH = 1_700_000_000
 
 
 def ensure(api: Any, folder: Path) -> None:
-    """Build the image if the engine does not have it. ``folder`` must be accessible to the
-    engine."""
+    """Build the image unless the engine has it. ``folder`` must be accessible to the engine."""
     if not api.images(IMAGE):
         with tempfile.TemporaryDirectory(dir=folder) as context:
             _build(api, Path(context))
@@ -56,7 +55,7 @@ def _build(api: Any, folder: Path) -> None:
 
 @functools.cache
 def packages() -> Any:
-    """deploy/docker/packages.py, which is a program and no module of a package."""
+    """deploy/docker/packages.py, which is a program and not a module in a package."""
     spec = importlib.util.spec_from_file_location("packages", DOCKERFILE.with_name("packages.py"))
     assert spec is not None
     assert spec.loader is not None
@@ -95,7 +94,7 @@ def build(
 
 
 def _needed() -> set[str]:
-    """Names of all distributions that the daemons need, according to pyproject.toml."""
+    """The names of all distributions that the daemons need, according to pyproject.toml."""
     project = tomllib.loads((_CHECKOUT / "pyproject.toml").read_text())["project"]
     declared = [
         *project["dependencies"],

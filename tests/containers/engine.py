@@ -1,4 +1,4 @@
-"""Private Docker Engine for tests, with its own socket, data directory, containerd, bridge and
+"""A private Docker Engine for tests, with its own socket, data directory, containerd, bridge and
 namespaces. It does not touch an installed engine or the firewall of the machine."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _serials = itertools.count()
 
 
 def missing_requirement() -> str:
-    """The first missing requirement of a private engine; "" if none is known."""
+    """The first missing requirement of a private engine, or "" if none is known."""
     if os.geteuid() != 0:
         return "a Docker Engine needs root"
 
@@ -50,14 +50,14 @@ def missing_requirement() -> str:
 class PrivateEngine:
     """``gpus``: install a fake NVIDIA runtime. ``cdi``: directory of CDI specifications, which
     needs Docker
-    25. ``programs``: directories with another engine than that of the machine. ``live_restore``:
-    containers outlive the engine. ``data_mib``: size of the data directory, in memory.
-    ``firewalled``: run in a network namespace with a firewall, like an installed engine; the tests
-    cannot reach published ports then. ``networks``: maximum number of networks (a power of two),
-    each with 16 addresses for 28 ``network_bits``."""
+    25. ``programs``: directories with a different engine from the machine's. ``live_restore``:
+        containers outlive the engine. ``data_mib``: size of the data directory, in memory.
+        ``firewalled``: run in a network namespace with a firewall, like an installed engine; the
+        tests cannot reach published ports then. ``networks``: maximum number of networks (a power
+        of two), each with 16 addresses for 28 ``network_bits``."""
 
-    # Places of those that were not closed. With five in one process, the fifth took the bridge of
-    # the first.
+    # Addresses of engines that were not closed. With five in one process, the fifth once took the
+    # bridge of the first.
     _used: ClassVar[set[int]] = set()
 
     def __init__(
@@ -116,8 +116,8 @@ class PrivateEngine:
         self._process: subprocess.Popen[bytes] | None = None
         self._walled = firewalled
 
-        # The other half of that range, in as many parts as there are places; larger ones reach into
-        # those of other places.
+        # The other half of that range, divided among the places; larger networks extend into the
+        # parts of other places.
         size = network_bits - (networks - 1).bit_length()
         base = ipaddress.ip_network(f"198.19.{place * 256 // len(ENGINES)}.0/{size}", strict=False)
         self._options += ["--default-address-pool", f"base={base},size={network_bits}"]
@@ -146,7 +146,7 @@ class PrivateEngine:
 
     def start(self) -> None:
         folder = self.folder
-        # Left by a killed engine. Where orphans are not reaped, the pid would look alive.
+        # Left by a killed engine. If orphans are not reaped, the pid would look alive.
         for name in ("docker.pid", "x/containerd/containerd.pid"):
             (folder / name).unlink(missing_ok=True)
 
@@ -201,7 +201,7 @@ class PrivateEngine:
         self.stop()
         end = time.monotonic() + 10
         while (remaining := self._remaining()) and time.monotonic() < end:
-            # The container of a killed shim keeps running: kill the children, too.
+            # The container of a killed shim keeps running: also kill the children.
             children = [
                 stat.pid
                 for pid in procfs.pids()

@@ -1,4 +1,4 @@
-"""etcd image without a registry: the programs of this machine and their libraries."""
+"""An etcd image made without a registry, from this machine's programs and their libraries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ETCD_IMAGE = "moorage-test/etcd:1"
 
 
 def import_etcd(socket: Path, folder: Path) -> bool:
-    """Whether etcd is installed, of which the image is made."""
+    """Whether etcd, from which the image is made, is installed."""
     import docker
 
     program = shutil.which("etcd")

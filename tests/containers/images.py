@@ -1,4 +1,4 @@
-"""Test image without a registry: the Python of this machine in an otherwise empty image."""
+"""A test image made without a registry: this machine's Python in an otherwise empty image."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PYTHON_IMAGE = "moorage-test/python:1"
-# Loaded by the C library at run time for name resolution, so ldd does not list them.
+# The C library loads these at run time for name resolution, so ldd does not list them.
 _NAME_SERVICES = ("libnss_dns.so.2", "libnss_files.so.2")
 # Programs for interactive work.
 _PROGRAMS = ("sh", "sleep", "tar", "mkdir", "mv", "cp", "rm", "cat", "stty", "readlink")
@@ -24,7 +24,7 @@ _ENV = {
     "PYTHONHOME": "/opt/python",
     "IMAGE_SAYS": "hello",
 }
-# Labels that an image may forge; they must have no effect.
+# Labels that an image can forge; they must have no effect.
 FORGED = {"moorage.kernel": "00000000-0000-7000-8000-000000000000", "moorage.agent": "forged"}
 
 
@@ -56,7 +56,7 @@ def write_python_root(path: Path) -> None:
         ]
         for library in sorted(_libraries(binaries)):
             loader = library.name.startswith("ld-linux")
-            # The path of the loader is fixed in every program and differs between architectures.
+            # The loader's path is fixed in every program and differs between architectures.
             name = str(library).lstrip("/") if loader else f"opt/python/lib/{library.name}"
             tar.add(library.resolve(), name)
 
@@ -73,8 +73,7 @@ def write_python_root(path: Path) -> None:
 
 def _slim(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
     parts = set(entry.name.split("/"))
-    # The bytecode of plain Python stays: without it, every new container would compile what it
-    # imports.
+    # Python's own bytecode is kept: without it, every new container would compile what it imports.
     return (
         None
         if parts & _LEFT_OUT or entry.name.endswith((".a", ".opt-1.pyc", ".opt-2.pyc"))

@@ -1,5 +1,5 @@
 """A Docker Engine on each of several machines, which are namespaces (``tests.cluster.machines``),
-with the images of the first one. ``docker compose`` is there; other commands of ``docker`` are
+with the first machine's images. ``docker compose`` is available; other ``docker`` commands are
 not."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ test "$1" = compose || {{ echo "only docker compose is here" >&2; exit 1; }}
 shift
 exec {compose} "$@"
 """
-# Engines look for mounts that are shared.
+# Engines look for shared mounts.
 _SETUP = """install -d /var/lib/docker {data}
 mount --bind {data} /var/lib/docker
 mount --make-shared /var/lib/docker
@@ -43,7 +43,7 @@ class MachineEngines:
         return self._machines.home / name / "docker.sock"
 
     def api(self, name: str) -> Any:
-        """A client of the Docker SDK for that machine. The caller closes it."""
+        """A Docker SDK client for that machine. The caller closes it."""
         import docker
 
         return docker.APIClient(base_url=f"unix://{self.socket(name)}", timeout=60)
@@ -60,7 +60,7 @@ class MachineEngines:
             time.sleep(0.1)
 
     def copy_images(self, source: str) -> None:
-        """Give what the engine of ``source`` has, which is stopped, to the others."""
+        """Copy everything from the engine of ``source``, which is stopped, to the others."""
         for name in self._machines.names:
             if name != source:
                 argv = ["cp", "-a", f"{self._data(source)}/.", str(self._data(name))]
@@ -96,7 +96,7 @@ class MachineEngines:
             api.ping()
         except (requests.RequestException, OSError):
             return False
-        except Exception as error:  # the SDK wraps what it meets
+        except Exception as error:  # the SDK wraps the errors that it meets
             if type(error).__module__.startswith("docker"):
                 return False
             raise

@@ -1,4 +1,4 @@
-"""Agent with the Docker runtime, in a process of its own."""
+"""An agent with the Docker runtime, in a separate process."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Node:
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self, docker: str = "") -> None:
-        """``docker``: the setting ``agent.docker``; the engine by default."""
+        """``docker``: the setting ``agent.docker``; the default is the engine."""
         argv = ("-c", AGENT, *self._arguments, docker or self._docker, self._inventory)
         env = os.environ | self._environment
         self._process = await asyncio.create_subprocess_exec(sys.executable, *argv, env=env)

@@ -1,5 +1,5 @@
-"""Postgres image with what the entry point of the official image does, of the programs of this
-machine."""
+"""A Postgres image that does what the official image's entry point does, made from this machine's
+programs."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ CMD ["postgres"]
 
 
 def ensure(api: Any, socket: Path, folder: Path, bin_dir: Path) -> None:
-    """Build the image if the engine at ``socket`` does not have it. ``bin_dir``: the programs of
-    Postgres; ``folder`` must be accessible to the engine."""
+    """Build the image unless the engine at ``socket`` has it. ``bin_dir``: the Postgres programs;
+    ``folder`` must be accessible to the engine."""
     if api.images(IMAGE):
         return
 

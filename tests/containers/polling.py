@@ -11,8 +11,8 @@ TIMEOUT_S = 60.0
 
 
 def until(what: str, check: Callable[[], T]) -> T:
-    """Returns the first true result of ``check``. A failed assertion in it is retried, and shown at
-    the timeout."""
+    """Returns the first true result of ``check``. An assertion that fails in it is retried, and
+    shown on timeout."""
     deadline = time.monotonic() + TIMEOUT_S
     last = "it was never true"
     while time.monotonic() < deadline:

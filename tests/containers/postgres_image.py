@@ -1,5 +1,5 @@
-"""Postgres image without a registry: the programs of this machine, their libraries, a shell, and a
-start script that supports the variables set by testcontainers."""
+"""A Postgres image made without a registry: this machine's programs, their libraries, a shell, and
+a start script that supports the variables set by testcontainers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ exec postgres -D /var/lib/postgresql/data -h 0.0.0.0 -k /tmp -F
 
 
 def programs() -> Path | None:
-    """The directory of Debian's Postgres programs; None if they are not installed."""
+    """The directory of Debian's Postgres programs, or None if they are not installed."""
     for folder in sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True):
         if all((folder / name).exists() for name in _PROGRAMS):
             return folder

@@ -31,9 +31,9 @@ LOCK_TIMEOUT_S = 300
 
 
 def install(packages: Mapping[str, str]) -> str:
-    """Install what is missing of ``packages``, each with a program or file that shows that it is
-    installed. Returns the reason for a failed installation; "" on success. One caller at a time
-    installs; the others wait, also for an apt-get that somebody else runs."""
+    """Install those of ``packages`` that are missing; each is given with a program or file whose
+    presence shows that it is installed. Returns the reason if the installation fails, or "" on
+    success. One caller installs at a time; the others wait, also for a foreign apt-get."""
     with open(
         os.path.join(tempfile.gettempdir(), f"moorage-test-packages-{os.geteuid()}.lock"), "w"
     ) as lock:
@@ -49,7 +49,8 @@ def _install_missing(packages: Mapping[str, str]) -> str:
         return f"not installed: {', '.join(missing)}, and there is no apt-get: install it and try again"
 
     print(f"installing {', '.join(missing)} with apt-get", file=sys.stderr)
-    # Debian's package scripts start services unless this file forbids it. An existing file is kept.
+    # Debian's package scripts start services unless this file forbids it. A file that already
+    # exists is kept.
     policy = "/usr/sbin/policy-rc.d"
     ours = not os.path.exists(policy)
     if ours:

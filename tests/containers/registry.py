@@ -1,4 +1,5 @@
-"""Fake image registry on loopback with one small image. Implements the calls that a pull uses."""
+"""Fake image registry on loopback with one small image. It implements the calls that a pull
+uses."""
 
 from __future__ import annotations
 
@@ -31,8 +32,8 @@ def _digest(data: bytes) -> str:
 
 class Registry:
     """``open``: while cleared, only the first half of the layer is served. ``error_status``: an
-    HTTP status for all requests; 0 for none. ``login``: the required ``user:password``; "" for
-    none."""
+    HTTP status for all requests, or 0 for none. ``login``: the required ``user:password``, or ""
+    for none."""
 
     def __init__(self) -> None:
         self.requests: list[str] = []

@@ -1,5 +1,5 @@
-"""A machine booted by systemd, as a container: /usr of this machine, the daemons in /opt/moorage,
-and the units of the repository. It shares the network of the tests."""
+"""A machine booted by systemd, as a container: this machine's /usr, the daemons in /opt/moorage,
+and the repository's units. It shares the network of the tests."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ COPY --from=daemons /opt/moorage /opt/site
 """
 _PATH = "/opt/moorage/bin:/usr/sbin:/usr/bin"
 _TMPFS = {"/run": "", "/tmp": ""}
-# With cgroup v1 it shares the hierarchy of the machine; with v2 it has a namespace of its own.
+# With cgroup v1 it shares the machine's hierarchy; with v2 it has its own namespace.
 _CGROUPS = "/sys/fs/cgroup"
 _INIT = """test -e /sys/fs/cgroup/cgroup.controllers && mount -o remount,rw /sys/fs/cgroup
 exec /usr/lib/systemd/systemd --system --unit=multi-user.target"""
 
 
 def missing_requirement() -> str:
-    """The first missing requirement; "" if none is known."""
+    """The first missing requirement, or "" if none is known."""
     if not os.access("/usr/lib/systemd/systemd", os.X_OK):
         return "not installed: systemd"
     if not all(os.path.realpath(f"/{name}").startswith("/usr/") for name in ("bin", "sbin", "lib")):

@@ -178,7 +178,7 @@ async def test_engine_unavailable_at_the_start_of_the_agent(
         lambda r: r.orders_generation == fake_manager.generation
     )
 
-    # Nothing is created before the engine has listed its containers: one of them may be this
+    # Nothing is created until the engine has listed its containers, because one of them may be this
     # kernel.
     assert find_kernel(waiting, late.kernel_id) is None
     # An order withdrawn in the meantime is executed as soon as the engine answers.

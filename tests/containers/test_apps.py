@@ -1,5 +1,5 @@
-"""Service ports of containers: declared by the session and the image, published, and recovered
-after a restart."""
+"""Container service ports: declared by the session and the image, published, and recovered after a
+restart."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .images import PYTHON_IMAGE
 from .node import Node, contained
 
 LABEL = "lab:9000+path,web:1,other:8080,ssh:22/tcp"
-# Answers on both ports with its port variables.
+# Returns its port variables on both ports.
 PROGRAM = """
 import http.server, json, os, threading
 

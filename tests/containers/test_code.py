@@ -1,4 +1,4 @@
-"""Code in containers: its kernel and its sockets are in the workspace."""
+"""Code in containers: the code kernel and its sockets are in the workspace."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ _ENV |= {
 
 
 def bring_ipykernel(workspace: Path) -> None:
-    """The image has only Python: ipykernel and what it needs, as `pip install --target` puts it."""
+    """The image has only Python: this adds ipykernel and its dependencies, as `pip install
+    --target` installs them."""
     wanted = ["ipykernel"]
     copied = set[str]()
     while wanted:
@@ -69,7 +70,8 @@ def bring_ipykernel(workspace: Path) -> None:
     (folder / "kernel.json").write_text(json.dumps({"argv": argv, "language": "python"}))
 
 
-# It copies ipykernel and all it needs twice: 16 s on idle cores, five times as much on busy ones.
+# It copies ipykernel and all its dependencies twice: 16 s on idle cores, five times as much on busy
+# ones.
 @pytest.mark.timeout(300)
 async def test_code_in_a_container_of_any_user(
     make_runtime: MakeRuntime, reachable_dir: Path

@@ -1,4 +1,4 @@
-"""deploy/compose with a real `docker compose`, started as its header describes."""
+"""deploy/compose with a real `docker compose`, started as the file's header describes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def compose() -> str:
 
 
 class Project:
-    """A copy of the compose file with ports, socket and directories of its own. ``project("up",
+    """A copy of the compose file with its own ports, socket and directories. ``project("up",
     "-d")`` runs ``docker compose up -d``."""
 
     def __init__(self, engine: PrivateEngine, folder: Path) -> None:

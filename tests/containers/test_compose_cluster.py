@@ -1,5 +1,5 @@
-"""``docs/compose.md``, followed word by word: ``deploy/compose/cluster.yaml`` on three machines,
-each with a Docker Engine of its own."""
+"""``docs/compose.md``, followed word for word: ``deploy/compose/cluster.yaml`` on three machines,
+each with its own Docker Engine."""
 
 from __future__ import annotations
 
@@ -32,15 +32,14 @@ pytestmark = [
     pytest.mark.timeout(900, func_only=True),
 ]
 GUIDE = (Path(__file__).parents[2] / "docs" / "compose.md").read_text()
-# The names of the page for images that the engines have.
+# The page's names for the images that the engines have.
 NAMES = {
     IMAGE: "moorage",
     official_postgres.IMAGE: "postgres:16",
     ETCD_IMAGE: "etcd",
     PYTHON_IMAGE: "python:3.12-slim",
 }
-# A standing leader renews its lease of 2 s; the rest is for a machine that is busy with other
-# tests.
+# A leader renews its 2 s lease; the rest allows for a machine that is busy with other tests.
 ELECTION_S = 3.0
 SLACK_S = 5.0
 WATCH = """
@@ -159,7 +158,7 @@ def test_the_cluster_works_as_documented(engines: tuple[Machines, MachineEngines
 
 
 def election_s(machines: Machines, docker: MachineEngines, leader: str) -> float:
-    """Kill the manager of ``leader``. Returns seconds until another one leads."""
+    """Kill the manager of ``leader``. Returns how many seconds pass until another one leads."""
     watcher = next(name for name in machines.names if name != leader)
     key = machines.run(watcher, "cat /etc/moorage/admin-key").strip()
     argv = machines.command(

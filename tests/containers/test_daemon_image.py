@@ -1,4 +1,4 @@
-"""Image of the daemons: an agent in a container joins a manager outside, runs, and shuts down
+"""The daemon image: an agent in a container joins a manager outside, runs, and shuts down
 cleanly."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .daemon_image import IMAGE, ensure
 from .engine import PrivateEngine
 
 __all__ = ["site"]  # fixture
-# Not the build of the image, for which a busy machine takes minutes.
+# Without building the image, which takes minutes on a busy machine.
 pytestmark = pytest.mark.timeout(120, func_only=True)
 
 
@@ -67,7 +67,7 @@ async def test_agent_in_a_container(site: Site, api: Any, reachable_dir: Path) -
         agent = await run(start, api, home, "agent", *settings)
         try:
             async with asyncio.timeout(60):
-                # The agent is listed when it attaches, and its offers arrive with the first report
+                # The agent is listed once it attaches, and its offers arrive with the first report
                 # a moment later.
                 while not [
                     a for a in await site.client.agents.list() if a.id == "node-c" and a.offers

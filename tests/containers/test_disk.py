@@ -1,5 +1,4 @@
-"""Image garbage collection and a full disk. The data directory of the engine is a tmpfs of 160
-MiB."""
+"""Image garbage collection and a full disk. The engine's data directory is a tmpfs of 160 MiB."""
 
 from __future__ import annotations
 
@@ -103,8 +102,8 @@ async def test_least_recently_used_images_are_removed_and_only_pulled_ones(
         harness.clock.advance(700)
         await runtime.prepare(first)  # used again
 
-        # A dry run of a restarted agent removes nothing; it has read the list of pulled images from
-        # disk.
+        # A dry run on a restarted agent removes nothing; the agent has read the list of pulled
+        # images from disk.
         await harness.runtime(ImageGcRules(mode="dry-run", high=1, low=0)).collect_images()
         assert harness.images() >= set(names)
         await runtime.collect_images()
@@ -130,7 +129,7 @@ async def test_full_disk_refuses_new_containers(harness: Harness) -> None:
     await availability.check()
     assert not availability.offered
 
-    # A session that is already placed here fails with a retryable reason.
+    # A session that has already been placed here fails with a retryable reason.
     with pytest.raises(CreateFailed, match="MiB are free in") as caught:
         await runtime.prepare(launch())
 

@@ -1,5 +1,5 @@
-"""GPUs of containers by the Container Device Interface, with a real engine. Their device nodes are
-the tests' own."""
+"""Container GPUs through the Container Device Interface, with a real engine. Their device nodes
+belong to the tests."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from .images import import_python
 from .node import Node, contained
 from .test_limits import run
 
-# The device nodes of a container, by their minor number, and what it is told of its GPUs.
+# A container's device nodes by minor number, and its GPU variables.
 REPORT = """
 import json, os, stat
 nodes = {}
@@ -91,7 +91,7 @@ class Site:
 
 
 def programs_with_cdi() -> tuple[Path, ...]:
-    """Directories of an engine of Docker 25 or later. Skips the tests without one."""
+    """The directories of a Docker engine 25 or later. Skips the tests if there is none."""
     program = shutil.which("dockerd") or ""
     version = (
         subprocess.run([program, "--version"], capture_output=True, text=True).stdout
@@ -116,7 +116,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
 
 @pytest.fixture(scope="module")
 def cdi_engine(site: Site, reachable_dir: Path) -> Iterator[PrivateEngine]:
-    """An engine that knows CDI and has no NVIDIA runtime."""
+    """An engine that supports CDI and has no NVIDIA runtime."""
     engine = PrivateEngine(
         reachable_dir,
         gpus=False,
@@ -133,7 +133,7 @@ def cdi_engine(site: Site, reachable_dir: Path) -> Iterator[PrivateEngine]:
 
 
 async def seen_by(runtime: Runtime, order: Launch) -> tuple[dict[str, int], dict[str, str | None]]:
-    """The device nodes and the variables of a container."""
+    """A container's device nodes and variables."""
     observation, output = await run(runtime, order)
     assert observation.exit_code == 0, output
     nodes, variables = json.loads(output)
@@ -177,7 +177,7 @@ async def test_container_gets_its_gpus_alone(
 async def test_index_that_belongs_to_another_gpu(
     make_runtime: MakeRuntime, cdi_engine: PrivateEngine, site: Site
 ) -> None:
-    """After a GPU was lost, the driver gives the others new numbers; the specification is older."""
+    """After a GPU is lost, the driver renumbers the others; the specification is older."""
     site.specify(BY_INDEX)
     runtime = make_runtime(cdi_engine.socket)
     places = {B: DevicePlace("/dev/nvidia1", "0")}
@@ -244,8 +244,7 @@ async def gpu_node(
 async def test_agent_gives_a_container_the_gpu_of_its_session(
     gpu_node: tuple[Node, ScriptedNvml], fake_manager: FakeManager, site: Site
 ) -> None:
-    """Where the specification has indexes only: the agent knows which one a UUID has from the
-    driver."""
+    """The specification has only indexes: the agent learns the index for a UUID from the driver."""
     _, nvml = gpu_node
     site.specify(BY_INDEX)
     uuid = nvml.uuid(1)

@@ -1,4 +1,4 @@
-"""Limits, rights, mounts and GPUs of containers, and the reasons for refusals."""
+"""Container limits, rights, mounts and GPUs, and the reasons for refusals."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ async def run(runtime: Runtime, order: Launch) -> tuple[RuntimeObservation, str]
 
 
 async def refused(runtime: Runtime, order: Launch) -> CreateFailed:
-    """The error of a refused kernel. Checks that no container is left, which the engine does not do
-    by itself."""
+    """The error for a refused kernel. Checks that no container is left, because the engine does not
+    clean up by itself."""
 
     async def start() -> None:
         await runtime.prepare(order)
@@ -149,7 +149,7 @@ async def test_gpus_without_cdi_are_refused(
 async def test_a_model_of_the_cache_is_read_only_and_alone(
     make_runtime: MakeRuntime, reachable_dir: Path
 ) -> None:
-    """The files of a snapshot are links to those beside it, as huggingface-hub makes them."""
+    """The files of a snapshot are links to files beside it, as huggingface-hub makes them."""
     hub = reachable_dir / "huggingface" / "hub"
     mine = hub / "models--org--tiny"
     other = hub / "models--org--other"

@@ -1,4 +1,4 @@
-"""Output of containers that write much: past rotations of the engine's files, and up to their last
+"""Output of containers that write a lot, across rotations of the engine's files and up to the last
 byte."""
 
 from __future__ import annotations

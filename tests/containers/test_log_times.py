@@ -1,4 +1,4 @@
-"""Times of the lines of containers' logs, from the engine and from the copy that outlives the
+"""Timestamps of container log lines, from the engine and from the copy that outlives the
 container."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from moorage.agent.state.logs import data_of
 from .conftest import MakeRuntime, launch
 from .test_limits import until_exited
 
-# The engine passes a long line on in pieces of 16 KiB, each with a time of its own.
+# The engine passes a long line on in pieces of 16 KiB, each with its own timestamp.
 LONG = 40_000
 PROGRAM = (
     f"import time; print('early', flush=True); time.sleep(1.5); print('x' * {LONG}); print('late')"

@@ -1,7 +1,7 @@
 """Reachability between containers: the kernels of a cluster reach each other by name; all others
 are isolated.
 
-Uses an engine with a firewall, like an installed one, in a network namespace of its own.
+Uses an engine with a firewall, like an installed one, in its own network namespace.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .conftest import MakeRuntime, launch
 from .engine import PrivateEngine, missing_requirement
 from .images import import_python
 
-MAX_NETWORKS = 8  # of the engine: its own, the shared one, and six clusters
+MAX_NETWORKS = 8  # the engine's own, the shared one, and six clusters
 SERVE = """
 import socket
 with socket.create_server(("0.0.0.0", 8080)) as server:
@@ -36,7 +36,7 @@ with socket.create_server(("0.0.0.0", 8080)) as server:
     while True:
         server.accept()[0].close()
 """
-# Tries to connect until it succeeds or the time is up.
+# Tries to connect until it succeeds or times out.
 REACH = """
 import socket, time
 deadline = time.monotonic() + {timeout_s}
@@ -160,7 +160,7 @@ async def test_single_kernels_cannot_reach_each_other(
 async def test_single_kernels_reach_each_other_on_the_default_bridge(
     make_runtime: MakeRuntime, firewalled: PrivateEngine
 ) -> None:
-    """Proves that the test above can fail."""
+    """This proves that the test above can fail."""
     runtime = make_runtime(firewalled.socket, network="bridge")
     server_address = await address(runtime, firewalled, await runtime.create(launch(SERVE)))
     assert (
@@ -195,7 +195,7 @@ async def test_killed_agent_finds_and_cleans_up_its_networks(
     other = group()
     await foreign.create(member(other, "main1", SERVE))
 
-    # as if the agent died before it removed the network
+    # as if the agent had died before it removed the network
     with contextlib.closing(firewalled.api()) as api:
         api.remove_container(lost.state["container"], force=True)
 
@@ -264,7 +264,7 @@ async def test_removed_shared_network_is_created_again(
 async def test_second_shared_network_is_removed(
     runtime: DockerRuntime, firewalled: PrivateEngine
 ) -> None:
-    """As two agents leave it that start at the same moment."""
+    """The state that two agents leave when they start at the same moment."""
     await runtime.create(launch("print('first')"))
     with contextlib.closing(firewalled.api()) as api:
         [first] = [row["Id"] for row in api.networks(names=[SHARED])]

@@ -1,6 +1,6 @@
-"""Clusters of containers over several nodes: their encrypted network reaches all of their kernels,
-and nobody else. The nodes are agents on one machine, whose WireGuard sockets are on its
-loopback."""
+"""Container clusters across several nodes: their encrypted network reaches all of their kernels,
+and nothing else. The nodes are agents on one machine, whose WireGuard sockets are on its loopback
+interface."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def packets_on_loopback() -> Iterator[list[bytes]]:
-    """The packets that pass the loopback of this machine."""
+    """The packets that cross this machine's loopback interface."""
     seen: list[bytes] = []
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as tap:
         tap.bind(("lo", 0))
@@ -133,7 +133,7 @@ async def test_others_do_not_reach_the_network_of_a_cluster(runtime: DockerRunti
 
 
 async def test_wrong_key_does_not_join(runtime: DockerRuntime) -> None:
-    """Somebody who knows addresses and ports of a cluster, but not its key."""
+    """An attacker who knows a cluster's addresses and ports, but not its key."""
     ours = group()
     await runtime.create(member(ours, 0, SERVE))
     order = member(ours, 1, connect_to("main1", 4))
@@ -184,7 +184,7 @@ async def test_taken_port_refuses_the_kernel(runtime: DockerRuntime) -> None:
 async def test_failed_interface_leaves_no_container(
     runtime: DockerRuntime, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The node has no program for its second step."""
+    """The node lacks the program for its second step."""
     for name in ("ip", "nsenter"):
         (tmp_path / name).symlink_to(
             f"/usr/bin/{name}" if Path(f"/usr/bin/{name}").exists() else f"/sbin/{name}"

@@ -103,7 +103,7 @@ async def test_registry_that_is_not_public_must_be_named_for_members(
 async def test_registry_with_credentials(
     make_runtime: MakeRuntime, store: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Credentials come from ``docker login`` of the agent's user, and are read at each pull."""
+    """Credentials come from the agent user's ``docker login``, and are read for each pull."""
     store.login = "ann:correct-horse"
     order = launch(image=f"{store.address}/team/tool:1")
     runtime = make_runtime()

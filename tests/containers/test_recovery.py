@@ -28,7 +28,8 @@ from .engine import PrivateEngine
 from .images import FORGED, PYTHON_IMAGE
 
 TICKS = "import time, sys\nwhile True: print('tick', flush=True); time.sleep(0.05)"
-# Silent while its engine is killed: what the engine has read and not stored is lost with it.
+# It is silent while its engine is killed, because output that the engine has read and not stored is
+# lost with it.
 COUNTING = "import time\nfor n in range(40): print('count', n, flush=True); time.sleep(4 if n == 9 else 0.01)"
 SERVE = "import http.server; http.server.test(port={port}, bind='0.0.0.0')"
 
@@ -42,8 +43,8 @@ async def until(runtime: Runtime, handle: Handle, *states: S, within_s: float = 
 def create_directly(
     engine: PrivateEngine, name: str, labels: dict[str, str], *, start: bool = True
 ) -> str:
-    """Create a container without the runtime, like another user of the engine or an agent that is
-    killed before it starts it."""
+    """Create a container without the runtime, as another user of the engine does, or an agent that
+    is killed before it starts the container."""
     with contextlib.closing(engine.api()) as api:
         argv = ["python3", "-c", "import time; time.sleep(3600)"]
         created = api.create_container(PYTHON_IMAGE, entrypoint=argv, name=name, labels=labels)
@@ -61,7 +62,7 @@ def status(engine: PrivateEngine, container: str) -> str:
 
 @pytest_asyncio.fixture
 async def foreign(docker_engine: PrivateEngine) -> AsyncIterator[list[str]]:
-    """Ids of containers of no agent, removed after the test."""
+    """Ids of containers that belong to no agent; they are removed after the test."""
     containers: list[str] = []
     yield containers
     with contextlib.closing(docker_engine.api()) as api:
@@ -93,7 +94,7 @@ async def test_forged_labels_are_ignored(
     assert await runtime.find() == {}
     assert [status(docker_engine, container) for container in foreign] == ["running"] * 3
 
-    # The name of that kernel is taken.
+    # That kernel's name is taken.
     with pytest.raises(CreateFailed, match="this agent did not create it"):
         await runtime.create(launch(kernel_id=another))
 
@@ -162,13 +163,13 @@ async def test_engine_without_live_restore_ends_its_containers(
     runtime = make_runtime(plain_engine.socket)
     handle = await runtime.create(launch(TICKS))
     async with contextlib.aclosing(runtime.logs(handle, follow=True)) as output:
-        await anext(output)  # a signal before the program runs would reach its init only
+        await anext(output)  # a signal sent before the program runs would reach only its init
 
     plain_engine.stop(number)
     assert (await runtime.observe(handle)).state is S.UNKNOWN
     plain_engine.start()
     await until(runtime, handle, S.EXITED)
-    assert (await runtime.observe(handle)).exit_code == -signal.SIGTERM  # sent by the engine
+    assert (await runtime.observe(handle)).exit_code == -signal.SIGTERM  # the engine sends it
 
 
 async def test_hanging_engine_is_unknown(
@@ -199,7 +200,7 @@ async def test_different_engine_is_unknown(
     with pytest.raises(RuntimeFailed, match="a different Docker Engine"):
         await moved.destroy(handle)
 
-    # After a reboot nothing of the kernel is left.
+    # After a reboot, nothing is left of the kernel.
     rebooted = replace(handle, state=handle.state | {"boot_id": "an-earlier-one"})
     assert (await moved.observe(rebooted)).state is S.GONE
 
@@ -263,7 +264,7 @@ async def test_runtime_is_offered_while_the_engine_answers(
 async def test_engine_outage_of_ten_minutes(
     make_runtime: MakeRuntime, stoppable_engine: PrivateEngine
 ) -> None:
-    """Checks every 30 s of a manual clock: kernels are kept, and the runtime is withdrawn."""
+    """Checks run every 30 s of a manual clock: kernels are kept, and the runtime is withdrawn."""
     clock = ManualClock()
     runtime = make_runtime()
     availability = RuntimeAvailability(runtime, clock)

@@ -1,4 +1,4 @@
-"""The image of the daemons, built twice: its layer has the same digest, whenever and wherever it is
+"""The daemon image, built twice: its layer has the same digest, whenever and wherever it is
 built."""
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from .daemon_image import DOCKERFILE, EPOCH, build, packages
 from .engine import PrivateEngine
 from .images import PYTHON_IMAGE
 
-# What pip leaves: sources of now, a program with the path of its interpreter, the origin of the
-# wheel.
+# The files that pip leaves: sources with the current time, a program with the interpreter's path,
+# the wheel's origin.
 RECORD = """thing.py,sha256=0,30
 thing-1.dist-info/METADATA,sha256=0,9
 {bin}bin/thing,sha256=0,20
@@ -68,7 +68,7 @@ def test_two_builds_have_the_same_layers(docker_engine: PrivateEngine, reachable
                 built.append(layers(api, name))
 
             end = int(time.time()) + 1
-            while time.time() < end:  # times of files have seconds in a layer
+            while time.time() < end:  # file times in a layer are in seconds
                 time.sleep(0.05)
 
         base = layers(api, PYTHON_IMAGE)

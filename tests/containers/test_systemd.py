@@ -1,4 +1,4 @@
-"""The systemd units under a real systemd: start, restart after a crash, and kernels that survive
+"""The systemd units under a real systemd: they start, restart after a crash, and kernels survive
 both."""
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def machine(
 
 
 class Moorage:
-    """The ``moorage`` command of an administrator, and the state of the units."""
+    """An administrator's ``moorage`` command, and the state of the units."""
 
     def __init__(self, machine: Machine, url: str) -> None:
         self.machine = machine
@@ -111,7 +111,7 @@ class Moorage:
         return [s["status"] for s in self.json_list("ps", "sessions")] == ["RUNNING"]
 
     def join(self) -> None:
-        """Join the agent and the proxy, each as the user that it runs as."""
+        """Join the agent and the proxy, each under the user that it runs as."""
         outputs = [self("join-tokens", "create", *options) for options in ((), ("--proxy",))]
         tokens = [
             next(word for word in text.split() if word.startswith("mgj-")) for text in outputs
@@ -134,13 +134,13 @@ def test_units_start_restart_and_keep_kernels(machine: Machine, ports: dict[str,
     until("the manager answers", lambda: moorage("agents") or True)
     moorage.join()
 
-    # The unit offers containers only. /etc/moorage/agent.env overrides it.
+    # The unit offers only containers. /etc/moorage/agent.env overrides it.
     machine.run("/bin/sh", "-c", f"echo {quote(PROCESSES)} > /etc/moorage/agent.env")
     moorage.systemctl("start", "moorage-agent", "moorage-proxy")
     until("the agent is alive", lambda: moorage.agent()["status"] == "ALIVE")
     moorage("start", "--name", "dev", "--", "sh", "-c", "echo started; exec sleep 3600")
 
-    # Restarts and crashes of the daemons do not affect the kernel.
+    # Daemon restarts and crashes do not affect the kernel.
     moorage.systemctl("restart", "moorage-agent")
     until("the agent is back", lambda: not moorage.agent()["draining"] and moorage.session_runs())
     moorage.systemctl("stop", "moorage-agent")

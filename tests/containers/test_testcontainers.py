@@ -1,5 +1,5 @@
 """The store on a Postgres, and daemons on a Postgres and an etcd, run by testcontainers, as users
-may do in their own tests."""
+might run them in their own tests."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from .engine import PrivateEngine
 from .etcd_image import ETCD_IMAGE, import_etcd
 from .postgres_image import POSTGRES_IMAGE, import_postgres, programs
 
-# Read by testcontainers at import. Without these it would pull the image of its reaper, and mistake
-# this machine for a container.
+# testcontainers reads these at import. Without these it would pull the image of its reaper, and
+# mistake this machine for a container.
 _ENV = {
     "TESTCONTAINERS_RYUK_DISABLED": "true",
     "TESTCONTAINERS_CONNECTION_MODE": "docker_host",
@@ -83,8 +83,7 @@ async def is_reachable(dsn: str) -> bool:
 async def test_store_on_postgres_in_a_container(dsn: str) -> None:
     assert "s3cret" in dsn
     async with asyncio.timeout(60):
-        # testcontainers asks from inside of the container; the port of the host may open a moment
-        # later.
+        # testcontainers checks from inside the container; the host's port may open a moment later.
         while not await is_reachable(dsn):
             await asyncio.sleep(0.1)
 
@@ -99,11 +98,10 @@ async def test_store_on_postgres_in_a_container(dsn: str) -> None:
 async def test_manager_and_proxy_on_etcd_and_postgres_in_containers(
     etcd: str, dsn: str, home: Path
 ) -> None:
-    """The manager is registered in etcd, the proxy finds it there, and both have a setting that is
-    shared."""
+    """The manager is registered in etcd, the proxy finds it there, and both receive a shared
+    setting."""
     async with asyncio.timeout(120):
-        # testcontainers asks from inside of the container; the port of the host may open a moment
-        # later.
+        # testcontainers checks from inside the container; the host's port may open a moment later.
         while not await is_reachable(dsn):
             await asyncio.sleep(0.1)
 
@@ -137,6 +135,6 @@ async def test_manager_and_proxy_on_etcd_and_postgres_in_containers(
             assert shown["telemetry.accept_traceparent"] == {"value": False, "origin": "etcd"}
             async with platform.client() as client:
                 while [manager.proxies for manager in await client.managers.list()] != [["door"]]:
-                    await asyncio.sleep(0.1)  # the manager says so with its next heartbeat
+                    await asyncio.sleep(0.1)  # the manager reports it with its next heartbeat
         finally:
             platform.close()

@@ -1,7 +1,7 @@
 """vLLM in a container, with the image that ``deploy/docker/vllm_cpu_image.py`` builds, from
 ``serve`` to a response of the proxy.
 
-Takes minutes and gigabytes, so it is also marked ``vllm``: ``make test-vllm-image``.
+This takes minutes and gigabytes, so it is also marked ``vllm``: ``make test-vllm-image``.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def platform(home: Path, docker_engine: PrivateEngine) -> Iterator[Platform]:
 def test_model_in_a_container_answers_through_the_proxy(
     platform: Platform, docker_engine: PrivateEngine, image: str
 ) -> None:
-    """The image is the default of the node. What it compiles stays in the container: the cache of
-    models is not its to write."""
+    """The image is the node's default. Files that it compiles stay in the container, because it may
+    not write to the model cache."""
     model = platform.home / "models" / "tiny"
     write_tiny_llama_dir(model)
     asyncio.run(

@@ -1,4 +1,4 @@
-"""Renders of ``deploy/kubernetes``, as ``kubectl kustomize`` makes them."""
+"""Renderings of ``deploy/kubernetes``, as ``kubectl kustomize`` produces them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from tests.trixie import KUBECTL
 
 SOURCE = Path(__file__).parents[2] / "deploy" / "kubernetes"
 OVERLAYS = ("trial", "cluster")
-# The files that an overlay expects next to it, and the Secret that docs/kubernetes.md makes later.
+# The files that an overlay expects next to it, and the Secret that docs/kubernetes.md creates
+# later.
 SECRETS = {
     "dsn": "postgresql://moorage:s3cret@moorage-postgres:5432/moorage\n",
     "ca-secret": "a passphrase for the authority\n",
@@ -25,7 +26,7 @@ LATER = "moorage-join-tokens"
 
 
 def kustomize(overlay: str, folder: Path, **secrets: str) -> str:
-    """YAML of an overlay, from a copy of the manifests in ``folder``."""
+    """The YAML of an overlay, from a copy of the manifests in ``folder``."""
     copy = folder / "kubernetes"
     shutil.copytree(SOURCE, copy, dirs_exist_ok=True)
     for name, text in (SECRETS | secrets).items():
@@ -39,7 +40,7 @@ def kustomize(overlay: str, folder: Path, **secrets: str) -> str:
 
 
 class Manifests:
-    """The objects of a render."""
+    """The objects in a rendering."""
 
     def __init__(self, text: str) -> None:
         self.all: list[dict[str, Any]] = list(yaml.safe_load_all(text))
@@ -48,7 +49,7 @@ class Manifests:
         return [one for one in self.all if one["kind"] in kinds]
 
     def pods(self) -> dict[str, dict[str, Any]]:
-        """The template of each workload's pods, by the workload's name."""
+        """Each workload's pod template, by workload name."""
         workloads = self.of("Deployment", "StatefulSet", "DaemonSet")
         return {one["metadata"]["name"]: one["spec"]["template"] for one in workloads}
 

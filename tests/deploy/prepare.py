@@ -1,8 +1,8 @@
 """Preparation for the tests of ``deploy`` and ``containers``: ``python -m tests.deploy.prepare
 [PACKAGE ...]``.
 
-Unpacks programs of Debian trixie below ``build``: those of the packages, by default those of
-``deploy``. Exits with 1 and prints the reason if it cannot.
+Unpacks programs from Debian trixie below ``build``: those in the given packages, by default those
+for ``deploy``. Exits with 1 and prints the reason if it fails.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PROGRAMS = {
     "containerd": CONTAINERD,
 }
 
-# Those of this folder; the tests of containers name theirs.
+# The packages for this folder; the container tests name theirs.
 OURS = ("kubectl", "docker-compose")
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ from .manifests import LATER, OVERLAYS, SOURCE, Manifests, containers, kustomize
 
 pytestmark = pytest.mark.deploy
 VALIDATE = Path(__file__).parents[2] / ".venv-deploy" / "bin" / "kubernetes-validate"
-# The oldest that is still supported somewhere, and the newest that the program knows.
+# The oldest version that is still supported somewhere, and the newest one that the program
+# supports.
 VERSIONS = ("1.30", "1.37")
 
 
@@ -107,7 +108,7 @@ def test_every_volume_that_is_mounted_exists(manifests: Manifests) -> None:
 
 
 def test_managers_read_every_key_of_their_secret(manifests: Manifests) -> None:
-    """In particular the first administrator's key: a generated one would be lost with its pod."""
+    """This includes the first administrator's key: a generated one would be lost with its pod."""
     [secret] = [
         one
         for one in manifests.of("Secret")
@@ -127,7 +128,8 @@ def test_containers_are_confined(manifests: Manifests) -> None:
         spec = pod["spec"]
         assert spec["automountServiceAccountToken"] is False, name
 
-        # Otherwise Kubernetes sets MOORAGE_MANAGER_PORT and the like, which look like settings.
+        # Otherwise Kubernetes sets variables such as MOORAGE_MANAGER_PORT, which look like
+        # settings.
         assert spec["enableServiceLinks"] is False, name
         assert spec["securityContext"]["runAsNonRoot"] is True, name
         for one in containers(pod):

@@ -1,4 +1,4 @@
-"""deploy/systemd, as systemd itself reads it."""
+"""deploy/systemd, as read by systemd itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UNITS = Path(__file__).parents[2] / "deploy" / "systemd"
 
 
 def verify(folder: Path) -> str:
-    """What systemd says of the units in ``folder``."""
+    """The complaints of systemd about the units in ``folder``."""
     if not shutil.which("systemd-analyze"):
         pytest.skip("Debian's package systemd is not installed (make test-docker installs it)")
 
@@ -29,7 +29,7 @@ def verify(folder: Path) -> str:
 
 @pytest.fixture
 def units(tmp_path: Path) -> Path:
-    """The units, with a program that exists in place of those that an installation has."""
+    """The units, with an existing program in place of the installed ones."""
     for file in UNITS.glob("*.*"):
         if file.suffix in (".service", ".timer"):
             text = file.read_text()

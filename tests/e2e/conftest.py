@@ -21,8 +21,8 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def platform(home: Path, migrated_database: str) -> Iterator[Platform]:
-    """One of its own, for a test that kills daemons, needs settings or starts more of them. Its
-    database is made already, which is a third of the work of a start."""
+    """A separate platform, for a test that kills daemons, needs settings or starts more daemons.
+    Its database already exists, which saves a third of the work of a start."""
     running = Platform(home)
     running.env["MOORAGE_MANAGER__DSN"] = migrated_database
     yield running

@@ -1,5 +1,5 @@
-"""Program with two service ports: HTTP with WebSocket (echo) and a stream of numbers, and TCP that
-reverses its input."""
+"""A program with two service ports: HTTP with a WebSocket echo and a stream of numbers, and TCP
+that reverses its input."""
 
 from __future__ import annotations
 

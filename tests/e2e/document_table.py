@@ -1,6 +1,6 @@
 """Requirements of the documents' shell blocks that the test's platform does not meet.
 
-A line that is in no table runs. ``tests/tidy/test_documents.py`` parses all of them.
+A line that is in no table is run. ``tests/tidy/test_documents.py`` parses all of them.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Page:
-    """``before``: commands that make what the page presumes. ``absent``: the beginning of a line
-    that cannot run here, and why, or which test runs it. ``block:`` before the first line of a
-    block means all of it.
+    """``before``: commands that set up what the page assumes. ``absent``: the beginning of a line
+    that cannot run here, and why, or which test runs it. ``block:`` before a block's first line
+    means the whole block.
     """
 
     before: str = ""

@@ -1,4 +1,4 @@
-"""Harness that runs the real commands as processes, and inspects the processes they leave
+"""A harness that runs the real commands as processes, and inspects the processes that they leave
 behind."""
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from tests.previous_release import without_newer_settings
 
 TIMEOUT_S = 60.0
 EXAMPLES = Path(__file__).parents[2] / "examples"
-# What no component may write, whatever happens to it: faults of ours that only a log shows.
+# Lines that no component may write, whatever happens to it: faults of ours that only a log shows.
 _FAULTS = re.compile(
     r"Traceback \(most recent call last\)|Exception in callback|never retrieved|was never awaited"
     r"|Task was destroyed|Unhandled exception"
-    r"|^[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ \S+\.cc:\d+\]"  # of gRPC itself
+    r"|^[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ \S+\.cc:\d+\]"  # from gRPC itself
 )
-_CONTEXT = 40  # lines after a match that are shown
+_CONTEXT = 40  # lines shown after a match
 
 
 def processes() -> dict[int, dict[str, str]]:
-    """Live processes with their environment. Zombies count as dead: some machines never reap
-    orphans."""
+    """Live processes with their environment. Zombies are counted as dead, because some machines
+    never reap orphans."""
     found = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -61,28 +61,29 @@ def processes() -> dict[int, dict[str, str]]:
 
 
 def read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that the loader and Python read before a program begins: too early for a forked
-    one."""
+    """The variables that the loader and Python read before a program starts, which is too early for
+    a forked one."""
     return {
         name: value for name, value in environment.items() if name.startswith(("LD_", "PYTHON"))
     }
 
 
 def known_to_its_release(environment: Mapping[str, str]) -> dict[str, str]:
-    """Without what a program of the previous release refuses as an unknown setting."""
+    """Without the settings that a program of the previous release refuses as unknown."""
     if is_of_this_tree(environment):
         return dict(environment)
     return without_newer_settings(environment)
 
 
 def is_of_this_tree(environment: Mapping[str, str]) -> bool:
-    """Whether a program with this environment is the one that this process would start."""
+    """Whether a program with this environment is the same one that this process would start."""
     return read_at_start(environment) == read_at_start(os.environ)
 
 
 @cache
 def prepared_database() -> Path:
-    """The directory of a migrated Postgres that has stopped. To make one takes 2 CPU seconds."""
+    """The directory of a stopped Postgres with a migrated database. Creating one takes 2 CPU
+    seconds."""
     folder = Path(tempfile.mkdtemp(prefix="moorage-test-"))
     folder.chmod(0o711)
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -98,8 +99,8 @@ def prepared_database() -> Path:
 
 
 def kernels_below(home: Path) -> dict[int, str]:
-    """Programs of kernels, without their shims, with a working directory below ``home``, by pid,
-    with their kernel id."""
+    """Kernel programs (without their shims) with a working directory below ``home``: kernel ids by
+    pid."""
     found = {}
     for pid, env in processes().items():
         if "MOORAGE_KERNEL_ID" in env and "MOORAGE_SHIM" not in env:
@@ -134,10 +135,10 @@ class Platform:
             "MOORAGE_AGENT__MANAGER": f"127.0.0.1:{link}",
             "MOORAGE_AGENT__ID": "node-1",
             "MOORAGE_AGENT__REPORT_INTERVAL_S": "1",
-            "MOORAGE_AGENT__STATS_INTERVAL_S": "1",  # usage, and progress that programs tell
+            "MOORAGE_AGENT__STATS_INTERVAL_S": "1",  # usage, and progress reported by programs
             "MOORAGE_AGENT__PORT_RANGE": port_range(agent_ports()),
-            # A test that kills everything would leave mounts below its folder; tests/isolation has
-            # them.
+            # A test that kills everything would leave mounts below its folder; tests/isolation
+            # covers them.
             "MOORAGE_AGENT__PROCESS_DISK": "0",
             "MOORAGE_PROXY__LISTEN": f"127.0.0.1:{openai}",
             "MOORAGE_PROXY__INTERNAL_LISTEN": f"127.0.0.1:{internal}",
@@ -190,8 +191,8 @@ class Platform:
         prefix: Sequence[str] = (),
     ) -> None:
         """Start a daemon in the background, with additional variables. Its output goes to a file,
-        see ``output``. ``known_as``: the name of a second one of its kind. ``prefix``: runs its
-        command elsewhere."""
+        see ``output``. ``known_as``: the name for a second daemon of the same kind. ``prefix``:
+        runs its command elsewhere."""
         known_as = known_as or name
         if name == "up":
             self.forget_addresses()
@@ -212,12 +213,13 @@ class Platform:
         log.close()
 
     def copy_prepared_database(self) -> None:
-        """Have an empty, migrated database at the first start, as if this platform had made it."""
+        """Provide an empty, migrated database for the first start, as if this platform had created
+        it."""
         if not (self.home / "postgres").exists():
             copied_postgres(prepared_database(), self.home / "postgres")
 
     def forget_addresses(self) -> None:
-        """What the last ``moorage up`` here left says nothing about the next one."""
+        """The file that the last ``moorage up`` left here says nothing about the next one."""
         (self.home / "connection.json").unlink(missing_ok=True)
 
     def pid(self, name: str) -> int:
@@ -236,7 +238,7 @@ class Platform:
         return process.wait(TIMEOUT_S)
 
     async def wait_until_ready(self) -> None:
-        """Wait until commands find the manager, and it answers. Of ``up``, agent and proxy are
+        """Wait until commands find the manager and it answers. With ``up``, agent and proxy are
         connected by then."""
         connection = self.home / "connection.json"
 
@@ -274,7 +276,7 @@ class Platform:
         self.check_logs()
 
     def check_logs(self) -> None:
-        """Raises ``AssertionError`` for a fault that a log shows since the last check."""
+        """Raises ``AssertionError`` for a fault that has appeared in a log since the last check."""
         for log in sorted(self.home.glob("*.out")):
             lines = log.read_text(errors="replace").splitlines()
             first = self._checked.get(log, 0)
@@ -288,7 +290,7 @@ class Platform:
 async def until(
     description: str, poll: Callable[[], Coroutine[Any, Any, Any]], timeout_s: float = TIMEOUT_S
 ) -> Any:
-    """Call ``poll`` until its result is true, and return it. At the timeout, the last exception is
+    """Call ``poll`` until its result is true, and return it. On timeout, the last exception is
     shown."""
     deadline = time.monotonic() + timeout_s
     last = "it was never true"

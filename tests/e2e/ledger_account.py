@@ -1,5 +1,5 @@
-"""Account of an embedded Postgres: triggers record what is stored, and the ledger must say the
-same."""
+"""Account from an embedded Postgres: triggers record what is stored, and the ledger must match
+it."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class LedgerAccount:
             await connection.close()
 
     async def check(self) -> int:
-        """Return how many kernels are charged. Raises ``Violation`` unless these are all that ran
-        and have ended, each charged once and to the second."""
+        """Return how many kernels are charged. Raises ``Violation`` unless these are all the
+        kernels that ran and have ended, each charged once and to the second."""
         connection = await self._connect()
         try:
             async with connection.transaction(isolation="repeatable_read", readonly=True):

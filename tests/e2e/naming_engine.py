@@ -1,5 +1,4 @@
-"""Engine with vLLM's command line that says who answers: its process, its revision, and for which
-model."""
+"""An engine with vLLM's command line whose answers name its process, its revision and the model."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A platform that many tests share. Each finds it as new; what it leaves there is its own
-failure."""
+"""A platform that many tests share. Each test finds it as new; anything that a test leaves there is
+that test's failure."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Facts = dict[str, list[str]]
 
 
 class SharedPlatform:
-    """``moorage up``, started for the first test that asks for it; again after one that broke
-    it."""
+    """``moorage up``, started for the first test that asks for it, and restarted after a test that
+    broke it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -28,7 +28,7 @@ class SharedPlatform:
 
     @asynccontextmanager
     async def lend(self) -> AsyncIterator[Platform]:
-        """To one test. Raises ``AssertionError`` for what it leaves."""
+        """Lend the platform to one test. Raises ``AssertionError`` for anything that it leaves."""
         if self._running is None:
             home = Path(tempfile.mkdtemp(prefix="up-", dir=self._folder))
             home.chmod(0o711)
@@ -68,15 +68,15 @@ class SharedPlatform:
 
 
 async def _clear(client: Client) -> None:
-    """End what a test left running, and remove the records: the next one finds names and lists
-    free."""
+    """Stop everything that a test left running, and remove the records, so the next one finds free
+    names and empty lists."""
     for pipeline in await client.pipelines.list():
         if not has_ended(pipeline):
             await client.pipelines.stop(pipeline.id)
     for endpoint in await client.endpoints.list():
         await client.endpoints.delete(endpoint.name)
     for session in await client.sessions.list(statuses=LIVE):
-        with contextlib.suppress(ApiError):  # those of endpoints end with them
+        with contextlib.suppress(ApiError):  # sessions of endpoints end with them
             await client.sessions.stop(session.id)
 
     async def nothing_runs() -> bool:
@@ -86,7 +86,7 @@ async def _clear(client: Client) -> None:
 
     await until("everything has ended, and its slots are free", nothing_runs)
     for session in await client.sessions.list(statuses=TERMINAL):
-        with contextlib.suppress(ApiError):  # those of pipelines stay with them
+        with contextlib.suppress(ApiError):  # sessions of pipelines stay with them
             await client.sessions.delete(session.id)
 
 
@@ -96,7 +96,8 @@ async def _used(client: Client) -> list[str]:
 
 
 async def _facts(client: Client, platform: Platform) -> Facts:
-    """What tests can change for those after them. Prices and users are no part: they stay."""
+    """State that a test can change for later ones. Prices and users are excluded, because they
+    stay."""
     return {
         "agents": [f"{one.id} {one.status}" for one in await client.agents.list()],
         "addresses": [(platform.home / "connection.json").read_text()],

@@ -1,6 +1,6 @@
-"""Engine that streams one word every 50 ms, for tests that need long streams.
+"""An engine that streams one word every 50 ms, for tests that need long streams.
 
-``WAIT_FOR``: a file that must exist before it listens. ``SLOTS``: requests that it works on at a
+``WAIT_FOR``: a file that must exist before it listens. ``SLOTS``: how many requests it handles at a
 time.
 """
 

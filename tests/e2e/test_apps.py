@@ -57,7 +57,7 @@ async def get(http: aiohttp.ClientSession, url: str) -> tuple[int, str]:
 
 @pytest_asyncio.fixture(params=["administrator", "member"])
 async def user(request: pytest.FixtureRequest, one_node: Platform) -> AsyncIterator[Platform]:
-    """The platform, whose commands this user runs. The processes of a member run in a sandbox."""
+    """The platform on which this user runs commands. A member's processes run in a sandbox."""
     if request.param == "administrator":
         yield one_node
         return

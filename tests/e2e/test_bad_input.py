@@ -216,7 +216,7 @@ def test_occupied_ports_and_wrong_dsns_are_reported(platform: Platform) -> None:
         assert "secret" not in result.stderr
         assert "Traceback" not in result.stderr
 
-    # Every user of the machine can read arguments.
+    # Every user on the machine can read arguments.
     for arguments in (
         ("--dsn", "postgresql://u:hidden@127.0.0.1:1/x"),
         ("--dsn", "postgresql://127.0.0.1:1/x?password=hidden"),

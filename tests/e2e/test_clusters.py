@@ -1,4 +1,5 @@
-"""Cluster sessions through the real commands: rendezvous, end, kernel loss, and multiple agents."""
+"""Cluster sessions through the real commands: rendezvous, completion, kernel loss, and multiple
+agents."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Crashes: SIGKILL of each component while a stream is open and a step of a pipeline ends.
 
-Nothing is lost, doubled or left behind, and the ledger has all of it.
+Nothing is lost, duplicated or left behind, and the ledger has everything.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ COMPONENTS = ("manager", "agent", "postgres", "proxy")
 
 @pytest.fixture
 def platform(home: Path) -> Iterator[Platform]:
-    """With a Postgres of its own, which is killed, too."""
+    """It has its own Postgres, which is also killed."""
     running = Platform(home)
     yield running
     running.close()
@@ -46,8 +46,8 @@ def platform(home: Path) -> Iterator[Platform]:
 
 
 def chain(home: Path) -> PipelineSpec:
-    """A step for each component, which ends when its gate is opened: it adds its name to the output
-    of the step before, and to a file of all runs."""
+    """A step for each component, which ends when its gate is opened. It adds its name to the output
+    of the step before, and to a file that lists all runs."""
     steps: list[dict[str, Any]] = []
     for name in COMPONENTS:
         before = f"cat inputs/{steps[-1]['name']}/out/names" if steps else "true"
@@ -81,8 +81,8 @@ def tiny(model: Path) -> EndpointSpec:
 
 
 async def stream(platform: Platform) -> str:
-    """A complete streamed response of the slow engine. Raises if it is interrupted or ends without
-    [DONE]."""
+    """A complete streamed response from the slow engine. Raises if it is interrupted or ends
+    without [DONE]."""
     messages = [{"role": "user", "content": "go on"}]
     pieces = [
         p async for p in chat(platform.openai_url, platform.key, "slow", messages, max_tokens=WORDS)

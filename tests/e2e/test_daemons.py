@@ -1,7 +1,7 @@
-"""Agent and proxy as separate daemons: registration, shutdown, crash, upgrade under kernels,
-revocation.
+"""Agent and proxy as separate daemons: registration, shutdown, crash, upgrade under running
+kernels, revocation.
 
-Each daemon has its own state directory, as on its own machine.
+Each daemon has its own state directory, as if on its own machine.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ async def alive(site: Site, version: str = "0.1.0") -> bool:
 
 
 async def cordon_drain_uncordon(site: Site) -> None:
-    """Cordon, drain and uncordon. The only agent keeps its replica, because nothing could replace
-    it."""
+    """Cordon, drain and uncordon. The only agent keeps its replica, because there is no place for
+    another one."""
     run = site.manager.run
     assert run("agents", "cordon", "node-7").stdout == "node-7\n"
     assert "ALIVE cordoned" in run("agents").stdout

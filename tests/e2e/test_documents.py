@@ -1,7 +1,7 @@
 """The shell blocks of the documents, typed into a shell beside a platform of real processes.
 
-Addresses are replaced, files that a reader has are made, and ``document_table`` names the lines
-that need what is not here. Every other line must succeed.
+Addresses are replaced, files that a reader would have are created, and ``document_table`` names the
+lines that need something unavailable here. Every other line must succeed.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ MODELS = ("model.gguf", "tiny.gguf", "small.gguf", "Qwen3-0.6B-Q8_0.gguf", "mode
 
 @pytest.fixture(scope="module")
 def reader(reachable_dir: Path, tiny_model: Path) -> Iterator[tuple[Platform, Path]]:
-    """A platform whose node takes GPU sessions on its CPUs, and the directory of somebody who
-    types."""
+    """A platform whose node accepts GPU sessions on its CPUs, and the directory in which the
+    commands are typed."""
     home = Path(tempfile.mkdtemp(prefix="up-", dir=reachable_dir))
     home.chmod(0o711)
     running = Platform(home)
@@ -81,7 +81,7 @@ def absent_lines(block: Block, page: Page) -> list[str]:
 
 
 def script_of(block: Block, page: Page) -> str:
-    """The block without what cannot run here."""
+    """The block without the lines that cannot run here."""
     absent = absent_lines(block, page)
     if any(key.startswith("block:") for key in absent):
         return ""
@@ -112,7 +112,7 @@ def test_the_table_names_lines_that_exist() -> None:
 
 def runs_here(name: str) -> bool:
     """Whether a page has a line that no entry of the table leaves out."""
-    # Nothing of a page that nobody has put into the table: it may change this machine.
+    # Run nothing from a page that is not in the table: it may change this machine.
     return name in PAGES and any(script_of(block, PAGES[name]) for block in SHELL_BLOCKS[name])
 
 
@@ -123,7 +123,7 @@ async def test_the_blocks_of_a_page_run(reader: tuple[Platform, Path], name: str
     page = PAGES[name]
     texts = [script_of(block, page) for block in SHELL_BLOCKS[name]]
 
-    # The first page waits for a new database, too.
+    # The first page also waits for a new database.
     key = platform.home / "admin-key"
     await until("the platform has started", lambda: asyncio.to_thread(key.exists), 120)
     await platform.wait_until_ready()
@@ -144,7 +144,7 @@ async def test_the_blocks_of_a_page_run(reader: tuple[Platform, Path], name: str
 def type_into_shell(
     platform: Platform, folder: Path, text: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run commands on a terminal, as ``exec -it`` needs one. A shell that they open ends at
+    """Run commands on a terminal, because ``exec -it`` needs one. A shell that they open ends at
     once."""
     for example, here in {
         "http://127.0.0.1:8800": platform.openai_url.removesuffix("/v1"),
@@ -154,9 +154,9 @@ def type_into_shell(
         '"/models/': f'"{folder}/models/',
         "/backups/": f"{folder}/backups/",
         "$(date +%F)": "2030-01-31",
-        # It asks, and drops what was typed before.
+        # It asks, and discards anything typed before.
         "secrets set openai\n": "secrets set openai < token.txt\n",
-        # Simulations of minutes, in seconds.
+        # Simulated minutes, in seconds.
         "--jobs 2000": "--jobs 40",
         "--jobs 1500": "--jobs 40",
         "--like gpu-03": "--like node-1",
@@ -182,7 +182,7 @@ def type_into_shell(
     os.write(ours, b"exit\n")
 
     try:
-        # Its input stays open: at the end of that, `script` waits for two seconds.
+        # Its input stays open, because `script` waits for two seconds when its input ends.
         return subprocess.run(
             command, cwd=folder, env=env, stdin=typed, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             text=True, errors="replace", timeout=TIMEOUT_S, check=False,

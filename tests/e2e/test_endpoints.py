@@ -1,5 +1,5 @@
-"""Endpoints through the real proxy: they sleep and wake, roll out and back, and lose replicas, and
-the proxy is reloaded, without a failed request."""
+"""Endpoints through the real proxy: they sleep and wake, roll out and roll back, lose replicas, and
+the proxy is reloaded, all without a failed request."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ async def ask(http: aiohttp.ClientSession, url: str, words: int = 3) -> str:
 
 @asynccontextmanager
 async def load(platform: Platform, url: str, clients: int = 6) -> AsyncIterator[Counter[str]]:
-    """Clients that ask one after the other, the odd ones on a new connection each time. Every
-    answer must be whole."""
+    """Clients that send one request after the other; odd-numbered ones use a new connection each
+    time. Every answer must be complete."""
     seen = Counter[str]()
     over = asyncio.Event()
 
@@ -71,13 +71,13 @@ async def has(client: Client, status: str, revision: int = 1, ready: int = 0) ->
     view = await client.endpoints.get(NAME)
     assert view.rollout is not None
     reached = (view.status, view.revision, view.rollout.state) == (status, revision, "complete")
-    assert reached, view  # `until` shows the last one
+    assert reached, view  # on timeout, `until` shows the last one
     assert view.ready >= ready, view
     return True
 
 
 async def live(client: Client) -> list[str]:
-    """The states of its live replicas."""
+    """The states of the endpoint's live replicas."""
     return [r.state for r in (await client.endpoints.get(NAME)).sessions if r.state]
 
 
@@ -103,7 +103,7 @@ async def test_endpoint_sleeps_rolls_and_wakes(one_node: Platform) -> None:
         async def is_unloaded() -> bool:
             return not await live(client)
 
-        # Its last replica drains first, and a proxy that has not heard of that yet sends it
+        # Its last replica drains first, and a proxy that does not know that yet still sends it
         # requests.
         await until("no replica is left", is_unloaded)
         async with aiohttp.ClientSession(headers=platform.auth) as http:
@@ -119,7 +119,7 @@ async def test_endpoint_sleeps_rolls_and_wakes(one_node: Platform) -> None:
 
 @asynccontextmanager
 async def proxy_with_workers(platform: Platform) -> AsyncIterator[str]:
-    """The address of another proxy, with two workers."""
+    """The address of a second proxy, with two workers."""
     port = free_port()
     internal = free_port()
     options = [f"proxy.internal_listen=127.0.0.1:{internal}", "proxy.id=other", "proxy.workers=2"]
@@ -188,7 +188,7 @@ async def test_reload_and_bad_revision_under_load(one_node: Platform) -> None:
 
 
 async def test_replicas_killed_at_random(one_node: Platform, tiny_model: Path) -> None:
-    """Two real engines. Only streams may fail whose first byte was sent, also when both are
+    """Two real engines. Only streams whose first byte was sent may fail, even when both are
     gone."""
     platform = one_node
     rng = random.Random(1)
@@ -216,7 +216,7 @@ async def test_replicas_killed_at_random(one_node: Platform, tiny_model: Path) -
                 seen["cut off" if began else repr(error)] += 1
 
             answered[number] += 1
-            await asyncio.sleep(0.1)  # spares the processor of the machine
+            await asyncio.sleep(0.1)  # saves the machine's CPU
 
     async with platform.client() as client:
         await client.endpoints.create(tiny(tiny_model).model_copy(update={"replicas": 2}))
@@ -226,7 +226,7 @@ async def test_replicas_killed_at_random(one_node: Platform, tiny_model: Path) -
             return view.ready == len(set(kernels_below(platform.home).values())) == 2
 
         async def kill_one() -> None:
-            """And wait until whoever asked it has an answer."""
+            """Then wait until every client has its answer."""
             before = list(answered)
             os.kill(rng.choice(sorted(kernels_below(platform.home))), signal.SIGKILL)
             await until("all go on", lambda: on_since(before))

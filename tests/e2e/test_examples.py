@@ -1,4 +1,4 @@
-"""The programs in ``examples/``, as the documents name them, on one node."""
+"""The programs in ``examples/``, run as the documents show, on one node."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ SDK_PAGE = EXAMPLES.parent / "docs" / "sdk.md"
 async def test_the_page_on_the_python_client(
     one_node: Platform, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its blocks are one program, as ``python -m asyncio`` would run it; comments tell what it
-    prints."""
+    """Its blocks form one program, as ``python -m asyncio`` would run it; comments show its
+    output."""
     monkeypatch.setenv("MOORAGE_HOME", str(one_node.home))
     monkeypatch.setenv("MOORAGE_URL", one_node.url)
     monkeypatch.setenv("MOORAGE_API_KEY", one_node.key)

@@ -1,6 +1,7 @@
-"""Two managers of one database: one of them dies or stops, and neither work nor requests are lost.
+"""Two managers with one database: one of them dies or stops, and neither work nor requests are
+lost.
 
-Each daemon has its own state directory, as on its own machine.
+Each daemon has its own state directory, as if on its own machine.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Site:
         for platform in (self.a, self.b, *self.nodes, self.edge):
             platform.env |= {
                 "MOORAGE_COMMON__LINK_TOKEN": "shared",
-                # Each has a home of its own, so none finds the socket of a manager.
+                # Each has its own home, so none finds the socket of a manager.
                 "MOORAGE_COMMON__LINK_TLS": "off",
                 "MOORAGE_MANAGER__DSN": dsn,
                 "MOORAGE_AGENT__MANAGER": links,
@@ -116,7 +117,7 @@ def site(home: Path, migrated_database: str) -> Iterator[Site]:
 
 
 def check_requests(manager: Platform, name: str) -> None:
-    """What needs the session's agent works through this manager, wherever the agent is
+    """Everything that needs the session's agent works through this manager, wherever the agent is
     connected."""
     log = manager.run("logs", name)
     assert (log.returncode, log.stdout) == (0, "hello from the log\n"), log.stderr
@@ -171,8 +172,8 @@ async def start_daemon(site: Site, manager: Platform) -> None:
 
 
 async def check_reload(site: Site, asked: SessionView, manager: Platform) -> None:
-    """What the lost manager was asked ends through the other one, and was asked of the program
-    once."""
+    """An operation that the lost manager was asked for ends through the other one, and the program
+    was asked once."""
     (site.home / "gate").touch()
     async with manager.client() as client:
         view = await client.sessions.wait_reloaded(asked, timeout_s=60)

@@ -28,7 +28,7 @@ say(2000, 2010)
 
 
 def numbers(text: str) -> list[int]:
-    """The numbers in whole lines: what is kept of a rotated log begins anywhere."""
+    """The numbers in complete lines: the kept part of a rotated log can start anywhere."""
     return [int(number) for number in re.findall(r"^step (\d{5}): loss 0.5$", text, re.MULTILINE)]
 
 

@@ -1,5 +1,5 @@
 """A platform on a node whose NVIDIA driver fails: what continues, what waits, and what each command
-says."""
+shows."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Node:
             return (await client.sessions.get(name)).status
 
     async def reasons(self) -> dict[str, str]:
-        """Why each of the agent's devices is unhealthy, or "", by id."""
+        """The reason why each of the agent's devices is unhealthy, or "", by id."""
         async with self.platform.client() as client:
             agent = await client.agents.get("node-1")
         return {o.device_id: o.unhealthy_reason for o in agent.offers if o.device_id}
@@ -136,7 +136,7 @@ async def lose_and_reset(node: Node, held: str, other: str) -> None:
     assert "1 of 2 GPUs" in doctor
     assert f"{other}: the driver cannot reach it: GPU is lost" in doctor
 
-    # It is reset, but its memory is still in use: the session that waits starts once it is free.
+    # It is reset, but its memory is still in use: the waiting session starts once it is free.
     index = node.gpus.index(other)
     node.nvml.use_memory(index, 9 * GIB, processes={1: 8 * GIB})
     node.nvml.repair(lost)
@@ -155,13 +155,13 @@ async def lose_and_reset(node: Node, held: str, other: str) -> None:
 
 
 async def upgrade_the_driver(node: Node) -> None:
-    """Nothing new starts until its module is loaded, also under an agent that was restarted."""
+    """Nothing new starts until its module is loaded, even under a restarted agent."""
     node.run("stop", "second")
     node.nvml.install_library("590.44.01")
     await node.until_unhealthy(*node.gpus)
     assert all(MISMATCH in reason for reason in (await node.reasons()).values())
 
-    # It asks for a label that the agent has found itself, and that stays while the driver fails.
+    # It requires a label that the agent has detected itself, and that stays while the driver fails.
     node.submit("third", 2, "--agent-label", "gpu.model=H200")
     assert "gpu.model=H200" in node.run("agents", "describe", "node-1")
     assert MISMATCH in node.run("why", "third")
@@ -183,7 +183,7 @@ async def upgrade_the_driver(node: Node) -> None:
 
 
 async def test_node_whose_driver_is_broken_from_the_start(node: Node) -> None:
-    """It is no node without GPUs: a session that wants one waits, and is told for what."""
+    """It is not a node without GPUs: a session that needs one waits, and its reason is shown."""
     node.nvml.install_library("590.44.01")
     node.platform.start("up")
     await node.platform.wait_until_ready()
@@ -193,7 +193,7 @@ async def test_node_whose_driver_is_broken_from_the_start(node: Node) -> None:
     node.run("stop", "waits")
 
 
-@pytest.mark.slow  # it waits 30 s for the driver
+@pytest.mark.slow  # the agent waits 30 s for the driver
 async def test_agent_starts_beside_a_driver_that_hangs(node: Node) -> None:
     node.nvml.hang("*")
     node.platform.start("up")

@@ -1,5 +1,5 @@
-"""Models by their id on a hub, which is on loopback: downloaded by the agent, served by a real
-engine, also after everything was killed in the middle of the download."""
+"""Models named by their id on a hub, which is on loopback: the agent downloads them, and a real
+engine serves them, even after everything was killed in the middle of the download."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MIB = 1024 * 1024
 
 @pytest.fixture
 def hub(tiny_model: Path) -> Iterator[LocalHub]:
-    # Large enough to be continued; the engine ignores what follows the tensors.
+    # Large enough for a download to be resumed; the engine ignores the bytes after the tensors.
     data = tiny_model.read_bytes() + b"\0" * (24 * MIB)
     with LocalHub({"org/tiny-GGUF": {FILE: data, "README.md": b"#"}}) as running:
         yield running

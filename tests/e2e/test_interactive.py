@@ -70,7 +70,7 @@ async def test_session_is_started_followed_and_stopped(one_node: Platform) -> No
 
 
 class Terminal:
-    """A command on a pseudo-terminal, with a user who types and reads."""
+    """A command on a pseudo-terminal, with a user who types and reads the output."""
 
     def __init__(self, platform: Platform, *arguments: str) -> None:
         self.ours, theirs = pty.openpty()
@@ -94,8 +94,8 @@ class Terminal:
         os.write(self.ours, text.encode())
 
     def until(self, text: str, timeout_s: float = 20) -> None:
-        """Read until ``text`` appears. ``seen_before`` is the output before it, ``seen`` that after
-        it."""
+        """Read until ``text`` appears. ``seen_before`` is the output before it, and ``seen`` the
+        output after it."""
         deadline = time.monotonic() + timeout_s
         while text.encode() not in self.seen:
             remaining_s = deadline - time.monotonic()
@@ -129,13 +129,13 @@ def use_a_terminal(platform: Platform) -> None:
         terminal.type("until [ \"$(stty size)\" = '50 200' ]; do :; done; echo it-is-larger\r")
         terminal.until("it-is-larger")
 
-        # The job itself says that it has begun: until it has the terminal, Ctrl-C reaches the
+        # The job itself reports that it has started: until it owns the terminal, Ctrl-C reaches the
         # shell, which runs its trap when the job has ended.
         terminal.type("trap 'echo inter''rupted' INT; sh -c 'echo be\"\"gun; exec sleep 600'\r")
         terminal.until("begun")
         terminal.type("\x03")
         terminal.until("interrupted")
-        terminal.until("> ")  # the shell discards what is typed before its prompt
+        terminal.until("> ")  # the shell discards input typed before its prompt
         terminal.type("exit 7\r")
         assert terminal.end() == 7
     finally:
@@ -143,7 +143,7 @@ def use_a_terminal(platform: Platform) -> None:
 
 
 def lose_a_terminal(platform: Platform, number: signal.Signals) -> None:
-    """Killing the client leaves a usable terminal and no running command."""
+    """After the client is killed, the terminal is usable and no command is running."""
     terminal = Terminal(
         platform, "exec", "-it", "dev", "--", "/bin/sh", "-c", "echo pid $$; exec sleep 1234"
     )
@@ -212,7 +212,7 @@ async def test_commands_in_a_session(one_node: Platform) -> None:
 
 
 async def _pipe_into_a_program(platform: Platform) -> None:
-    """Its record is removed at its end."""
+    """Its record is removed when it ends."""
     data = "text\n" * 200_000
     command = ("run", "-i", "--rm", "--name", "piped", *SMALL, "--", "sha256sum")
     done = await asyncio.to_thread(platform.run, *command, stdin=data)
@@ -267,7 +267,7 @@ async def test_files_are_copied_in_and_out(one_node: Platform, tmp_path: Path) -
         "sub dir",
     ]
 
-    # A link that an earlier copy could have made leads nowhere: it is replaced, at both ends.
+    # A link that an earlier copy could have created leads nowhere: it is replaced on both sides.
     for ours in (tmp_path / "back", workdir / "tree"):
         (tmp_path / f"outside {ours.name}").mkdir()
         (ours / "merged").symlink_to(tmp_path / f"outside {ours.name}")
@@ -309,7 +309,7 @@ async def test_files_are_copied_in_and_out(one_node: Platform, tmp_path: Path) -
 
 
 async def _interrupt(platform: Platform, local_dir: Path, workdir: Path) -> None:
-    """An interrupted copy leaves nothing, at either end."""
+    """An interrupted copy leaves nothing on either side."""
     for into, paths in (
         (workdir, ("huge", "files:huge")),
         (local_dir, ("files:endless", "endless", "--max-size", "2TiB")),

@@ -1,5 +1,5 @@
-"""A node that is cut off from its manager: the lease ends its program there, and it runs again
-elsewhere."""
+"""A node that is cut off from its manager: the lease ends its program there, and the program runs
+again elsewhere."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def nodes(home: Path) -> Iterator[tuple[Platform, Platform, Platform]]:
     for platform in platforms:
         platform.env |= {
             "MOORAGE_COMMON__LINK_TOKEN": "shared",
-            # Each has a home of its own, so none finds the socket of a manager.
+            # Each has its own home, so none finds the socket of a manager.
             "MOORAGE_COMMON__LINK_TLS": "off",
             "MOORAGE_MANAGER__SUSPECT_AFTER_S": "3",
             "MOORAGE_MANAGER__LOST_GRACE_S": "600",
@@ -62,7 +62,7 @@ async def test_program_of_a_node_that_is_cut_off_runs_again_elsewhere(
     nodes: tuple[Platform, Platform, Platform], home: Path
 ) -> None:
     manager, cut_off, other = nodes
-    # Each run takes a lock for as long as it lives, and writes a line.
+    # Each run holds a lock for as long as it lives, and writes a line.
     lock = home / "program.lock"
     runs = home / "runs"
     program = (
@@ -79,7 +79,7 @@ async def test_program_of_a_node_that_is_cut_off_runs_again_elsewhere(
         stop_grace_s=1,
     )
     async with relay_to(manager.link) as relay:
-        # Agents learn this address: none finds a way around the relay.
+        # Agents learn this address, so none finds a way around the relay.
         manager.start("manager", env={"MOORAGE_MANAGER__LINK_ADDRESS": relay.address})
         await manager.wait_until_ready()
         cut_off.start("agent", env={"MOORAGE_AGENT__MANAGER": relay.address})

@@ -1,5 +1,4 @@
-"""``moorage mcp`` on a running platform, used by the official client of the Model Context
-Protocol."""
+"""``moorage mcp`` on a running platform, used by the official Model Context Protocol client."""
 
 from __future__ import annotations
 

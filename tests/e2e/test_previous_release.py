@@ -1,7 +1,7 @@
 """The previous release beside this one: its agent and proxy with this manager, and the other way
 round.
 
-A relay between the ends counts what they send each other.
+A relay between them counts the messages that they exchange.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from .harness import Platform, until
 from .test_crashes import SLOW, answers
 
 RESOURCES = {"cpu": "0.1", "mem": "64MiB"}
-# The previous release lets gRPC write lines of its own, which `Platform` takes for faults.
+# In the previous release, gRPC writes its own log lines, which `Platform` treats as faults.
 QUIET = {"GRPC_VERBOSITY": "NONE"}
 
 
 @pytest.fixture(scope="module")
 def previous_release(reachable_dir: Path) -> Path:
-    """The sources of the previous release."""
+    """The source code of the previous release."""
     return unpack_previous_release(reachable_dir / "previous-release")
 
 
@@ -92,7 +92,7 @@ class Relay(grpc.GenericRpcHandler):  # type: ignore[misc]
 
 @asynccontextmanager
 async def relay_to(platform: Platform) -> AsyncIterator[Relay]:
-    """A relay that the platform's agent and proxy use."""
+    """A relay used by the platform's agent and proxy."""
     relay = Relay(platform.link)
     server = grpc.aio.server()
     address = f"127.0.0.1:{free_port()}"
@@ -102,7 +102,7 @@ async def relay_to(platform: Platform) -> AsyncIterator[Relay]:
     platform.env |= {
         "MOORAGE_AGENT__MANAGER": address,
         "MOORAGE_PROXY__MANAGER": address,
-        "MOORAGE_COMMON__LINK_TLS": "off",  # nobody has a socket for a relay
+        "MOORAGE_COMMON__LINK_TLS": "off",  # a relay has no socket file
     }
 
     try:
@@ -124,7 +124,7 @@ def platform(home: Path, empty_database: str) -> Iterator[Platform]:
 
 
 async def run_a_session(platform: Platform) -> None:
-    """A batch session to its end, and an interactive one that is stopped."""
+    """A batch session that runs to its end, and an interactive one that is stopped."""
     async with platform.client() as client:
         await client.sessions.create(SessionSpec(name="job", command=["true"], resources=RESOURCES))
         stays = SessionSpec(
@@ -153,7 +153,7 @@ async def run_a_session(platform: Platform) -> None:
 def test_specs_that_use_nothing_new_are_readable_to_the_previous_release(
     previous_release: Path,
 ) -> None:
-    """Its managers refuse fields that they do not know, also with their defaults."""
+    """Its managers refuse unknown fields, even with their default values."""
     specs = [
         SessionSpec(command=["true"], resources={"cpu": 1}),
         SessionSpec(type="interactive", command=["sh"], ports=[Port(name="a")]),
@@ -204,7 +204,7 @@ async def test_agents_and_proxies_of_the_previous_release(
             return relay.counts["delta reports"] >= 4
 
         await until("the agent has reported what changed", has_reported)
-        await asyncio.sleep(1)  # whoever drifts says so by then
+        await asyncio.sleep(1)  # components that drift report it by then
         check_counts(relay.counts)
         assert relay.counts["full reports"] == 1, f"a delta suffices: {relay.counts}"
 
@@ -213,7 +213,7 @@ async def test_agents_and_proxies_of_the_previous_release(
 
 
 class Jobs:
-    """Short jobs, one after the other, submitted at each of some managers in turn."""
+    """Short jobs, submitted one after the other to each of several managers in turn."""
 
     def __init__(self) -> None:
         self.done: Counter[str] = Counter()
@@ -241,8 +241,8 @@ class Jobs:
 async def test_a_manager_of_the_previous_release_runs_on_beside_this_one(
     platform: Platform, previous_release: Path
 ) -> None:
-    """This one migrates under it and under load, goes, returns, and leads when the other one
-    stops."""
+    """This release's manager migrates the database while the other one runs under load, leaves,
+    returns, and leads when the other one stops."""
     beside = f"127.0.0.1:{free_port()}"
     link = f"127.0.0.1:{free_port()}"
     listens = {"MOORAGE_MANAGER__LISTEN": beside, "MOORAGE_MANAGER__LINK_LISTEN": link}
@@ -298,8 +298,8 @@ async def test_a_manager_of_the_previous_release_runs_on_beside_this_one(
 async def test_agents_of_the_previous_release_go_on_in_a_renamed_group(
     platform: Platform, previous_release: Path
 ) -> None:
-    """They know nothing of the rename, and keep announcing the former name, also when they start
-    again."""
+    """They do not know about the rename, and keep announcing the former name, even after a
+    restart."""
     previous = {
         "PYTHONPATH": str(previous_release),
         **QUIET,

@@ -1,5 +1,5 @@
-"""Loss of the database, and its restore from a backup into a fresh state directory, under running
-kernels."""
+"""Loss of the database, and its restoration from a backup into a fresh state directory, under
+running kernels."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def running(client: Client, name: str) -> str:
 
 
 def manager_in_fresh_home(site: Site, home: Path) -> None:
-    """The database is lost with the manager's state directory. What a backup leaves out is
+    """The database is lost with the manager's state directory. Files that a backup leaves out are
     copied."""
     site.manager.kill("manager")
     home.mkdir(mode=0o711)
@@ -55,8 +55,8 @@ def manager_in_fresh_home(site: Site, home: Path) -> None:
 
 
 async def back_up_then_work(site: Site, backup: Path) -> tuple[str, str]:
-    """A served model, a backup, and further work that it does not know. Returns the kernel of a
-    session that it knows, and of one that it does not."""
+    """A served model, a backup, and later work that the backup does not contain. Returns the kernel
+    of a session that it contains, and of one that it does not."""
     run = site.manager.run
     async with site.manager.client() as client:
         await client.endpoints.create(SLOW)
@@ -83,7 +83,7 @@ async def back_up_then_work(site: Site, backup: Path) -> tuple[str, str]:
 
 
 async def check_adopted(site: Site, client: Client, known: str, unknown: str) -> None:
-    """What lives is adopted, and what the backup does not know is listed."""
+    """Live kernels are adopted, and those that the backup does not contain are listed."""
 
     async def reported() -> AgentView | None:
         view = await client.agents.get("node-7")

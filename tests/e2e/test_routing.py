@@ -1,4 +1,4 @@
-"""Routing through the real proxy: by adapter, prefix, canary weight and fallback."""
+"""Routing through the real proxy by adapter, prefix, canary weight and fallback."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.xdist_group("platform"), pytest.mark.timeout(300)]
 ENGINE = f"{sys.executable} {Path(__file__).with_name('naming_engine.py')}"
 MAIN = "main"
 SPARE = "spare"
-WEIGHTS = str(Path(__file__).parent)  # it has to exist, and nobody reads it
+WEIGHTS = str(Path(__file__).parent)  # it has to exist, but its content is never read
 
 
 def spec(name: str, **fields: Any) -> EndpointSpec:
@@ -37,7 +37,7 @@ class Asker:
         self._url = f"{url}/completions"
 
     async def ask(self, model: str, prompt: str = "") -> dict[str, Any]:
-        """What the engine says, with the model in the proxy's header, or the status of an error."""
+        """The engine's answer, with the model in the proxy's header, or the status of an error."""
         async with self._http.post(self._url, json={"model": model, "prompt": prompt}) as answer:
             found: dict[str, Any] = await answer.json()
             if answer.status != 200:

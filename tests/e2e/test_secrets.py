@@ -1,5 +1,5 @@
-"""Stored secrets, from the command line to a program, and their key's rotation under a running
-manager."""
+"""Stored secrets, from the command line to a program, and the rotation of their key while a manager
+runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 
 from .harness import Platform
 
-# The tail of a log is shown by `describe`, so the program prints the value reversed.
+# `describe` shows the tail of a log, so the program prints the value reversed.
 REVERSED = "2retnuh"
 PRINT = ("--", sys.executable, "-c", "import os; print(os.environ['HF_TOKEN'][::-1])")
 

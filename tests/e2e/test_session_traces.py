@@ -1,5 +1,5 @@
-"""Traces of sessions: one tree from the client's request to the program, over kills of manager and
-agent."""
+"""Session traces: one tree from the client's request to the program, although manager and agent are
+killed."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def _ended(client: Any, ref: str) -> Any:
 
 
 async def spans_of(collector: Collector, names: set[str]) -> dict[str, tuple[str, trace_pb2.Span]]:
-    """By name, with the component that sent each, once all of ``names`` have arrived."""
+    """Spans by name, with the component that sent each, once all of ``names`` have arrived."""
 
     async def arrived() -> dict[str, tuple[str, trace_pb2.Span]] | None:
         found = collector.spans()
@@ -117,8 +117,8 @@ async def test_one_tree_from_the_request_to_the_program(
 
 
 async def _has_passed(platform: Platform) -> bool:
-    """Whether this process of the manager has finished a pass: only a pass over what waits
-    counts."""
+    """Whether this manager process has finished a pass; only passes over waiting sessions are
+    counted."""
     async with aiohttp.ClientSession(platform.url) as http, http.get("/metrics") as answer:
         lines = (await answer.text()).splitlines()
     return any(

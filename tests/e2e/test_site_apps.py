@@ -1,4 +1,4 @@
-"""Service ports of a batch job: picked on the node of the job, where the proxy reaches them."""
+"""Service ports of a batch job: they are chosen on the job's node, where the proxy reaches them."""
 
 from __future__ import annotations
 

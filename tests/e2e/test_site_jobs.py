@@ -25,8 +25,8 @@ ENGINE = str(Path(__file__).parent / "slow_engine.py")
 WITHIN_S = 90.0
 
 
-# What differs between the profiles is in tests/heappe and tests/wire; each case here takes 16 CPU
-# seconds.
+# Tests for differences between the profiles are in tests/heappe and tests/wire; each case here
+# takes 16 CPU seconds.
 @pytest_asyncio.fixture(params=[pytest.param("6.3.2", marks=pytest.mark.slow), "6.5"])
 async def server(request: pytest.FixtureRequest) -> AsyncIterator[HeappeServer]:
     site = Site(templates=(Template(11, "moorage", 7, command=PROGRAM),))
@@ -38,7 +38,7 @@ async def server(request: pytest.FixtureRequest) -> AsyncIterator[HeappeServer]:
 
 @pytest_asyncio.fixture
 async def client(platform: Platform, server: HeappeServer) -> AsyncIterator[Client]:
-    """A client of a platform whose group ``GROUP`` is the site, with an agent."""
+    """A client for a platform whose group ``GROUP`` is the site, with an agent."""
     platform.env |= heappe_agent(server.url) | {"MOORAGE_AGENT__RESOURCE_GROUP": GROUP}
     platform.start("manager")
     await platform.wait_until_ready()
@@ -73,7 +73,7 @@ async def log_of(client: Client, name: str) -> str:
 async def test_batch_sessions_run_as_jobs(
     client: Client, server: HeappeServer, tmp_path: Path
 ) -> None:
-    """Each waits in the queue, runs, and ends with the exit code and the log of its program."""
+    """Each waits in the queue, runs, and ends with its program's exit code and log."""
     cluster = server.cluster
     gate = tmp_path / "gate"
     assert isinstance(cluster, ScriptedCluster)
@@ -114,7 +114,7 @@ async def test_a_queue_that_is_longer_than_the_start_timeout(
     platform: Platform, client: Client, server: HeappeServer, tmp_path: Path
 ) -> None:
     """Two models queue at once, and their first observations overlap. Their agent and the manager
-    are killed while they wait, and while they start."""
+    are killed while the models wait, and while they start."""
     cluster = server.cluster
     names = ("one", "two")
     assert isinstance(cluster, ScriptedCluster)
@@ -162,7 +162,7 @@ async def test_a_queue_that_is_longer_than_the_start_timeout(
 
 
 async def restart(platform: Platform) -> None:
-    """Kill the agent and the manager, and start both."""
+    """Kill the agent and the manager, and start both again."""
     for name in ("agent", "manager"):
         platform.kill(name)
     for name in ("manager", "agent"):
@@ -182,7 +182,7 @@ def model(name: str, **fields: object) -> EndpointSpec:
 async def test_files_are_copied_in_and_out_of_a_job(
     platform: Platform, client: Client, server: HeappeServer, tmp_path: Path
 ) -> None:
-    """Into a job that waits in the queue, out of one that runs."""
+    """Copy into a job that waits in the queue, and out of a running one."""
     cluster = server.cluster
     data = os.urandom(300_000)
     assert isinstance(cluster, ScriptedCluster)

@@ -35,7 +35,7 @@ HEAPPE = {
 
 
 class Sites:
-    """``old`` and ``new``: HEAppE servers. ``near``: a Slurm. Each has a resource group of its
+    """``old`` and ``new``: HEAppE servers. ``near``: a Slurm. Each has a resource group with its
     name."""
 
     def __init__(
@@ -87,7 +87,7 @@ class Sites:
             return await answer.text()
 
     def submitted(self) -> dict[str, int]:
-        """How many jobs each site has ever taken."""
+        """How many jobs each site has ever accepted."""
         taken = {name: len(server.cluster.jobs) for name, server in self.servers.items()}
         return taken | {"near": len(self.near.names)}
 
@@ -119,8 +119,8 @@ async def sites(platform: Platform, tmp_path: Path) -> AsyncIterator[Sites]:
 
 
 async def test_sites_serve_on_their_own(sites: Sites, tmp_path: Path) -> None:
-    """One site hangs while the others take sessions. The daemon is killed and finds the jobs again.
-    It stops although two sites hang."""
+    """One site hangs while the others accept sessions. The daemon is killed and finds the jobs
+    again. It stops even though two sites hang."""
     gate = tmp_path / "gate"
     sites.start()
     for group in GROUPS:
@@ -171,5 +171,5 @@ async def test_sites_serve_on_their_own(sites: Sites, tmp_path: Path) -> None:
         return sites.servers["old"].switches.hangs < many
 
     await until("a call hangs", hangs, WITHIN_S)
-    await asyncio.sleep(1)  # and one at the other site, which is asked as often
+    await asyncio.sleep(1)  # and one at the other site, which is called as often
     assert await asyncio.to_thread(sites.platform.stop, "agent") == 0

@@ -1,4 +1,4 @@
-"""An orderly stop that stops the kernels, too: work that may run again returns to the queue."""
+"""An orderly stop that also stops the kernels: work that may run again returns to the queue."""
 
 from __future__ import annotations
 

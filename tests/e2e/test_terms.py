@@ -1,7 +1,7 @@
-"""A leader that is killed in the middle of what it has planned for later: the next one carries it
-out.
+"""A leader is killed while it has actions scheduled for later: the next one carries them out.
 
-One platform for all kinds of timers: two managers of one database, a node, a site, and a proxy.
+One platform serves all kinds of timers: two managers with one database, a node, a site, and a
+proxy.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from .harness import Platform, until
 pytestmark = [pytest.mark.xdist_group("platform"), pytest.mark.timeout(300)]
 ENGINE = str(Path(__file__).with_name("slow_engine.py"))
 WITHIN_S = 60.0
-RETURNS_S = 30.0  # longer than the second manager takes to lead
+RETURNS_S = 30.0  # longer than the second manager needs to become leader
 
 
 class Daemons:
-    """Managers ``a`` and ``b``, of which ``a`` leads, the agents of a node and of a site, and a
+    """Managers ``a`` and ``b``, of which ``a`` leads, the agents of a node and a site, and a
     proxy."""
 
     def __init__(self, home: Path, dsn: str, site_url: str) -> None:
@@ -53,7 +53,7 @@ class Daemons:
         for one in self.all:
             one.env |= {
                 "MOORAGE_COMMON__LINK_TOKEN": "shared",
-                # Each has a home of its own, so none finds the socket of a manager.
+                # Each has its own home, so none finds the socket of a manager.
                 "MOORAGE_COMMON__LINK_TLS": "off",
                 "MOORAGE_MANAGER__DSN": dsn,
                 "MOORAGE_AGENT__MANAGER": links,
@@ -75,7 +75,7 @@ class Daemons:
                 "template": "moorage",
                 "walltime_s": 60,
             }
-            options["successor_at"] = 0.5  # 30 s before its end
+            options["successor_at"] = 0.5  # 30 s before it ends
             await client.groups.update("site", GroupOptions.model_validate({"hpc": options}))
 
         for one in (self.node, self.login):
@@ -128,8 +128,8 @@ async def ask(platform: Platform, key: str, name: str) -> int:
 
 
 async def plan_everything(client: Client, url: str, failed: Path) -> None:
-    """Create what waits for its time. ``failed``: the file by which a program knows its second
-    attempt."""
+    """Create the objects that wait for their time. ``failed``: the file by which a program
+    recognizes its second attempt."""
     await client.endpoints.create(model("job", resource_group="site"))
     await client.endpoints.create(model("life", max_lifetime_s=95))
     asleep = {"min": 0, "max": 1, "idle_timeout_s": 600}
@@ -143,7 +143,7 @@ async def plan_everything(client: Client, url: str, failed: Path) -> None:
         paid = {"name": "paid", "command": ["sleep", "1000"], "resources": resources}
         await ann.sessions.create(SessionSpec.model_validate(paid))
 
-    limit = BudgetSpec(hard=3_000, policy="stop")  # 30 s of a tenth of a CPU
+    limit = BudgetSpec(hard=3_000, policy="stop")  # 30 s at a tenth of a CPU
     await client.budgets.set("user", "ann", "cpu", "day", spec=limit)
 
     async def job_is_placed() -> bool:
@@ -155,8 +155,8 @@ async def plan_everything(client: Client, url: str, failed: Path) -> None:
 
 
 async def let_it_be_late(dsn: str) -> None:
-    """As if the replica had served elsewhere for so long that it returns ``RETURNS_S`` from now, if
-    there is room."""
+    """As if the replica had served elsewhere long enough to return ``RETURNS_S`` from now if there
+    is room."""
     connection = await asyncpg.connect(dsn)
     try:
         await connection.execute(
@@ -172,9 +172,9 @@ async def let_it_be_late(dsn: str) -> None:
 async def test_the_next_leader_carries_out_what_the_last_one_had_planned(
     daemons: Daemons, tmp_path: Path, migrated_database: str
 ) -> None:
-    """Successors before a walltime and before the end of ``max_lifetime_s``, a retry after its
-    backoff, the wake of a model that sleeps, the end of a session by its budget, and the return to
-    a preferred group."""
+    """Successors before a walltime and before ``max_lifetime_s`` ends, a retry after its backoff,
+    the wake-up of a sleeping model, the end of a session whose budget is spent, and the return to a
+    preferred group."""
     await daemons.start()
     async with daemons.a.client() as client:
         await plan_everything(client, daemons.a.url, tmp_path / "failed")
@@ -208,7 +208,7 @@ async def test_the_next_leader_carries_out_what_the_last_one_had_planned(
         await client.quotas.set("group", "site", QuotaLimits(sessions=6))
 
         async def follows(name: str) -> bool:
-            """The first replica has ended after another one served."""
+            """The first replica ended after another one was serving."""
             found = {one.id: one.status for one in await replicas(client, name)}
             others = [status for one, status in found.items() if one != firsts[name]]
             return (

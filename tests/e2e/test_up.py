@@ -1,4 +1,4 @@
-"""``moorage up``: it ends at a signal, and its log has lines of its own only."""
+"""``moorage up``: it ends on a signal, and its log contains only its own lines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def platform(home: Path, empty_database: str) -> Iterator[Platform]:
 
 
 async def test_grpc_writes_no_lines_of_its_own_at_the_end(platform: Platform) -> None:
-    """The manager ends the streams of the agent, of which gRPC would tell beside the agent."""
+    """The manager ends the agent's streams, which gRPC would otherwise also log."""
     platform.start("up")
     await platform.wait_until_ready()
 

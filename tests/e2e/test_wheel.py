@@ -1,5 +1,4 @@
-"""The wheel has the build of the web console, and a manager from it serves it without a
-checkout."""
+"""The wheel contains the built web console, and a manager from it serves it without a checkout."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from tests.etcd.servers import EtcdServers, is_installed
 
 @pytest.fixture
 def one(home: Path) -> Iterator[EtcdServers]:
-    """A server without TLS and users."""
+    """A server without TLS or users."""
     yield from running(EtcdServers(home / "etcd"))
 
 

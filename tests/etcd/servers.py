@@ -35,9 +35,9 @@ class Member:
 
 @dataclass
 class EtcdServers:
-    """``members`` servers below ``home``. With ``tls`` they have certificates of an own authority,
-    and with ``users`` the role of ``USER`` is limited to ``PREFIX``. ``client_certificates``: they
-    want one of that authority."""
+    """``members`` servers below ``home``. With ``tls`` they have certificates from a private
+    authority, and with ``users`` the role of ``USER`` is limited to ``PREFIX``.
+    ``client_certificates``: they require one from that authority."""
 
     home: Path
     count: int = 1
@@ -192,8 +192,8 @@ def is_installed() -> bool:
 
 
 def write_certificates(home: Path) -> None:
-    """An authority, a certificate of 127.0.0.1 for servers and their peers, and two of clients, one
-    of which has the name of ``USER``."""
+    """An authority, a certificate for 127.0.0.1 for servers and their peers, and two client
+    certificates, one of which has the name of ``USER``."""
     now = datetime.now(UTC)
     authority = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "etcd CA of the tests")])

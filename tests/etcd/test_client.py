@@ -1,4 +1,4 @@
-"""The client of etcd against real servers, which die, lose their quorum, and compact."""
+"""The etcd client against real servers, which die, lose their quorum, and compact."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def test_keys_transactions_and_leases(three: EtcdServers) -> None:
         await client.put(f"{PREFIX}b", "")
         assert await values(client) == {f"{PREFIX}a": "größer", f"{PREFIX}b": ""}
         modified = (await client.read(PREFIX)).entries[f"{PREFIX}a"].modified
-        for expected in (True, False):  # the second time it has changed
+        for expected in (True, False):  # it changes the second time
             written = [wire.put_operation(f"{PREFIX}a", "2"), wire.delete_operation(f"{PREFIX}b")]
             assert (
                 await client.commit([wire.unchanged(f"{PREFIX}a", modified)], written) is expected
@@ -87,7 +87,7 @@ async def test_calls_go_on_when_the_leader_dies(three: EtcdServers) -> None:
 async def test_without_a_quorum_calls_end_and_stale_reads_work(three: EtcdServers) -> None:
     async with EtcdClient(three.access) as client:
         await client.put(f"{PREFIX}a", "1")
-        await client.authenticate()  # without a quorum no token is given
+        await client.authenticate()  # without a quorum no token is issued
         for member in three.members[1:]:
             three.kill(member)
 
@@ -106,7 +106,7 @@ async def test_without_a_quorum_calls_end_and_stale_reads_work(three: EtcdServer
         three.wait_until_healthy()
         await client.put(f"{PREFIX}a", "3")
 
-        # the write that was given up may be applied, but not after a later one
+        # the abandoned write may be applied, but not after a later one
         await asyncio.sleep(1)
         assert await values(client) == {f"{PREFIX}a": "3"}
 

@@ -1,4 +1,4 @@
-"""An etcd that wants certificates of its clients."""
+"""An etcd that requires client certificates."""
 
 from __future__ import annotations
 

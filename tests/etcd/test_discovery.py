@@ -25,9 +25,9 @@ SMALL = ("--resources", "cpu=0.1", "--resources", "mem=32MiB")
 
 @pytest.fixture
 def platform(home: Path, three: EtcdServers, empty_database: str) -> Iterator[Platform]:
-    """A manager that is registered in etcd, and an agent and a proxy that know nothing else. The
-    agent waits for its manager for 30 s only, which a Postgres that is made meanwhile may take on a
-    busy machine."""
+    """A manager that is registered in etcd, and an agent and a proxy that have no other
+    configuration. The agent waits only 30 s for its manager, and creating a Postgres can take that
+    long on a busy machine."""
     path = home / "platform"
     path.mkdir()
     created = Platform(path)
@@ -58,7 +58,7 @@ async def agent_status(platform: Platform) -> AgentStatus | None:
 async def test_daemons_meet_in_etcd_and_live_without_it(
     platform: Platform, three: EtcdServers
 ) -> None:
-    platform.start("agent")  # before its manager: it waits
+    platform.start("agent")  # before its manager, so it waits
     platform.start("manager")
     platform.start("proxy")
 
@@ -84,7 +84,7 @@ async def test_daemons_meet_in_etcd_and_live_without_it(
     ran = platform.run("run", *SMALL, "--", "echo", "without etcd")
     assert "without etcd" in ran.stdout, ran.stderr
     platform.kill("agent")
-    platform.start("agent")  # by the managers that it found before
+    platform.start("agent")  # through the managers that it found before
 
     async def says_so() -> bool:
         return "using the managers found before" in platform.output("agent")
@@ -136,7 +136,7 @@ async def test_a_key_that_was_deleted_or_changed_is_restored(one: EtcdServers) -
 
 
 class LosingReplies(EtcdClient):
-    """While ``is_losing``, etcd applies what is put, and the reply does not arrive."""
+    """While ``is_losing``, etcd applies writes, but the reply does not arrive."""
 
     is_losing = False
 

@@ -1,5 +1,4 @@
-"""An etcd in which somebody else has keys, too: another installation below the same prefix, and
-text."""
+"""An etcd that also contains foreign keys: another installation below the same prefix, and text."""
 
 from __future__ import annotations
 
@@ -46,8 +45,8 @@ def links(etcd: EtcdServers) -> set[str]:
 async def test_an_agent_joins_its_own_installation(
     one: EtcdServers, ours: Platform, others: Platform
 ) -> None:
-    """What is registered below the prefix is dialed, and whoever does not have the secret is
-    left."""
+    """Every address registered below the prefix is dialed, and the daemon leaves a manager that
+    does not have the secret."""
     for name, text in {
         "a": "not JSON",
         "b": '{"link": 7}',

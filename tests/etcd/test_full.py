@@ -1,5 +1,4 @@
-"""An etcd that is full: what runs continues, changes are refused with the cure, and the cure
-works."""
+"""A full etcd: running work continues, changes are refused with a remedy, and the remedy works."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ def small(home: Path) -> Iterator[EtcdServers]:
 
 
 async def fill(client: EtcdClient) -> str:
-    """Write one key again and again, of which etcd keeps all versions. Returns why it takes no
+    """Write one key repeatedly, because etcd keeps all its versions. Returns why etcd accepts no
     more."""
     for _ in range(2 * QUOTA // len(FILLER)):
         try:
@@ -70,7 +69,7 @@ async def test_a_full_etcd_refuses_changes_and_keeps_what_it_has(
         shown = json.loads(platform.run("config", "show", "--origin", "-o", "json").stdout)
         assert shown["telemetry.accept_traceparent"] == {"value": False, "origin": "etcd"}
 
-        # The cure, as the message says.
+        # The remedy from the message.
         [status] = json.loads(small.etcdctl("endpoint", "status", "-w", "json"))
         small.etcdctl("compact", str(status["Status"]["header"]["revision"]))
         small.etcdctl("defrag")

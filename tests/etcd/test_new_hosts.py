@@ -1,4 +1,4 @@
-"""Hosts that are new while etcd is away: they join by address, and do without it."""
+"""New hosts while etcd is away: they join by address, and do without etcd."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Settings that daemons share in etcd: set, refused, rolled back, written by hand, and without
-etcd."""
+"""Settings that daemons share in etcd: set, refused, rolled back, written by hand, and
+unavailable."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 from tests.e2e.harness import Platform, until
 from tests.etcd.servers import PASSWORD, PREFIX, USER, EtcdServers
 
-# The command, at whose write the members with these process ids die: it has read the settings, with
-# a quorum.
+# Run the command; the members with these process ids die when it writes, after it has read the
+# settings with a quorum.
 LOSES_QUORUM = """
 import os, signal, sys
 from moorage.common.etcd import shared_settings
@@ -40,7 +40,9 @@ def platform(home: Path, one: EtcdServers) -> Platform:
     path.mkdir()
     created = Platform(path)
     created.env["MOORAGE_ETCD__ADDRESS"] = one.address
-    del created.env["MOORAGE_AGENT__REPORT_INTERVAL_S"]  # the environment goes before etcd
+    del created.env[
+        "MOORAGE_AGENT__REPORT_INTERVAL_S"
+    ]  # the environment takes precedence over etcd
     return created
 
 
@@ -70,7 +72,7 @@ def test_set_history_and_rollback(platform: Platform, one: EtcdServers) -> None:
     found = shown(platform)
     assert found["telemetry.accept_traceparent"] == {"value": False, "origin": "etcd"}
     assert found["agent.report_interval_s"] == {"value": 7.0, "origin": "etcd"}
-    platform.env["MOORAGE_AGENT__REPORT_INTERVAL_S"] = "3"  # a host may differ
+    platform.env["MOORAGE_AGENT__REPORT_INTERVAL_S"] = "3"  # a host may deviate
     assert shown(platform)["agent.report_interval_s"]["value"] == 3
     config(platform, "set", "--etcd", "telemetry.accept_traceparent=true")
     config(platform, "unset", "--etcd", "agent.report_interval_s")
@@ -222,7 +224,7 @@ def test_a_change_of_unknown_outcome_is_made_once_at_most(home: Path, three: Etc
     assert "it is not known whether the change was made" in lost.stderr
     assert "check `moorage config history --etcd` when etcd answers again" in lost.stderr
     for member in others:
-        three.kill(member)  # waits for its end
+        three.kill(member)  # waits for its own turn to end
         three.start_member(member)
 
     three.wait_until_healthy()

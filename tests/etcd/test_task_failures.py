@@ -1,4 +1,4 @@
-"""Tasks that keep a daemon registered in etcd and watch its settings survive a failure at any
+"""Tasks that keep a daemon registered in etcd and watch its settings survive a failure in any
 await."""
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ async def test_settings_watch_goes_on(one: EtcdServers, faults: TaskFaults, tmp_
             faults.disarm()
             faults.arm("etcd.settings", number, error("injected"))
             before = faults.thrown
-            for value in range(2):  # a change makes it pass its awaits
+            for value in range(2):  # a change makes it run through its awaits
                 await client.put(f"{PREFIX}settings/proxy.workers", str(10 * number + value))
                 await asyncio.sleep(0.2)
 

@@ -1,7 +1,7 @@
-"""Account of a fault run: what was stored, in its order, and what programs say of themselves.
+"""The account of a fault run: what was stored, in order, and what programs report about themselves.
 
-Triggers of the simulation write the same log here. So the ledger and the pipelines of real
-processes are held to the same truth as those in virtual time.
+The simulation's triggers write the same log here, so the ledger and pipelines of real processes are
+held to the same truth as those in virtual time.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ async def begin(dsn: str) -> None:
 
 @dataclass(frozen=True)
 class Charge:
-    """The charge for a kernel (``id``), in seconds since 1970. ``reason``: why it ended, "" if it
-    was charged before its end was known, up to the last contact with its agent."""
+    """The charge for a kernel (``id``), in seconds since 1970. ``reason``: why it ended, or "" if
+    it was charged before its end was known, up to the last contact with its agent."""
 
     id: str
     began: int
@@ -50,11 +50,11 @@ class Charge:
 def charged_wrongly(
     charges: list[Charge], starts: Mapping[str, int], ends: Mapping[str, int]
 ) -> list[str]:
-    """By the clock of the programs: no time before one has begun is charged, and all until it has
+    """By the programs' clock: no time before a program started is charged, and all time until it
     exited.
 
-    One that was ended at once, as a sub kernel is whose main1 ends, may not have come to say that
-    it began.
+    A program that was stopped at once, like a sub kernel whose main1 ends, may not have had time to
+    report its start.
     """
     found = []
     for one in charges:
@@ -71,9 +71,9 @@ def charged_wrongly(
 
 
 class Account:
-    """``site_agent``: what it ran is charged by the clock of its site, and left to ``site_truth``.
-    ``step_sessions``: ids of the sessions of pipelines. ``site_charges``: of the jobs of the
-    site."""
+    """``site_agent``: its work is charged by the site's clock, and left to ``site_truth``.
+    ``step_sessions``: ids of the pipelines' sessions. ``site_charges``: the charges for the site's
+    jobs."""
 
     def __init__(self, connection: asyncpg.Connection, site_agent: str = "") -> None:
         self._connection = connection
@@ -84,8 +84,8 @@ class Account:
     async def check(
         self, starts: Path, ends: Path, pipelines: Mapping[str, str]
     ) -> list[Invariant]:
-        """``starts``, ``ends``: lines of programs, with kernel and time: clock ticks since boot,
-        and seconds since 1970. ``pipelines``: the acknowledged names by id."""
+        """``starts``, ``ends``: lines from programs, with kernel and time (clock ticks since boot,
+        and seconds since 1970). ``pipelines``: the acknowledged names by id."""
         await prepare_connection(self._connection)
         return [
             await self._check_ledger(),

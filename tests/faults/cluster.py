@@ -1,5 +1,5 @@
-"""Cluster under test: Postgres, two managers, three agents, one of a site, and two proxies as
-processes, and their faults."""
+"""The cluster under test: Postgres, two managers, three agents and one for a site, and two proxies
+as processes, and their faults."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ AGENTS = ("agent-1", "agent-2", "agent-3")
 PROXIES = ("proxy-1", "proxy-2")
 SITE_AGENT = "site-1"
 # Much shorter than in production: agents must become LOST within seconds. But a frozen manager is
-# noticed after nine, and its agents must have the time to reach the other one.
+# noticed after nine, and its agents must have time to reach the other one.
 SUSPECT_AFTER_S = 4.0
 LOST_GRACE_S = 8.0
 
 
 class Cluster:
-    """``network``: the link to agent-3, if there is one. ``urls`` and ``openai_urls``: of each
-    manager and of each proxy. ``key`` is the administrator's. ``agents``: names of those that are
-    no site's. ``site``: None without one; it is the caller's."""
+    """``network``: the link to agent-3, if there is one. ``urls`` and ``openai_urls``: one per
+    manager and per proxy. ``key`` is the administrator's. ``agents``: the names of the agents that
+    belong to no site. ``site``: None without one; it belongs to the caller."""
 
     agents: tuple[str, ...] = AGENTS
     site: FaultySite | None = None
@@ -131,7 +131,7 @@ class Cluster:
         if component in self.all_agents:
             env["MOORAGE_AGENT__ID"] = component
             env["MOORAGE_AGENT__PORT_RANGE"] = self._port_ranges[component]
-            env["MOORAGE_AGENT__PROCESS_DISK"] = "0"  # what is killed leaves no mounts
+            env["MOORAGE_AGENT__PROCESS_DISK"] = "0"  # killed components leave no mounts
             if self.network is not None and component == AGENTS[-1]:
                 command = [*self.network.prefix, *command]
                 env["MOORAGE_AGENT__ADDRESS"] = self.network.far
@@ -144,7 +144,7 @@ class Cluster:
             self._running[component] = subprocess.Popen(command, env=env, stdout=log, stderr=log)
 
     def kill(self, component: str) -> None:
-        """SIGKILL, and wait for the exit. Postgres is restarted by itself."""
+        """Send SIGKILL, and wait for the exit. Postgres restarts by itself."""
         if component == "postgres":
             for pid in self.pids(component)[:1]:
                 os.kill(pid, signal.SIGKILL)
@@ -159,11 +159,11 @@ class Cluster:
             try:
                 os.kill(pid, number)
             except ProcessLookupError:
-                continue  # a backend that has exited
+                continue  # a backend that has already exited
 
     def pids(self, component: str) -> list[int]:
-        """One process (``ip netns exec`` replaces itself by the command); for Postgres all, its
-        parent first."""
+        """One process (``ip netns exec`` replaces itself with the command); for Postgres all
+        processes, the parent first."""
         if component != "postgres":
             return [self._running[component].pid]
 
@@ -177,7 +177,7 @@ class Cluster:
         ]
 
     def output(self, component: str) -> str:
-        """Last part of the output of a component."""
+        """The last part of a component's output."""
         return (self.home / f"{component}.out").read_text()[-2000:]
 
     def exited(self) -> list[str]:

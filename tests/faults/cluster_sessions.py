@@ -1,4 +1,4 @@
-"""Sessions of several kernels with known ends, and what their kernels must look like. Pure."""
+"""Sessions with several kernels and known ends, and what their kernels must look like. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from moorage.common.model.reasons import Reason
 from moorage.common.model.status import TERMINAL, Result, Status
 from moorage.common.views.resources import HistoryEntry, KernelView, SessionView
 
-# Exit code of a sub kernel that fails.
+# The exit code of a failing sub kernel.
 SUB_CODE = 7
 SubEnd = Literal["never", "before-main1", "failure", "tolerated-failure"]
 
@@ -28,7 +28,7 @@ class ClusterScript:
     sub_end: SubEnd
 
     def session_options(self, record_start: str, record_end: str, sub_s: float) -> dict[str, Any]:
-        """Options of the session's specification. ``sub_s``: after how long sub1 ends."""
+        """Options of the session's specification. ``sub_s``: how long sub1 runs."""
         code = 0 if self.sub_end == "before-main1" else SUB_CODE
         own_end = f"sleep {sub_s:.2f}; {record_end} exit {code}"
         program = f"{record_start} exec sleep 600"
@@ -49,7 +49,7 @@ class ClusterScript:
 
 
 def draw_cluster(rng: random.Random, agents: int) -> ClusterScript:
-    """``agents``: how many there are for a multi-node cluster."""
+    """``agents``: how many are available for a multi-node cluster."""
     mode = rng.choice(("single-node", "multi-node"))
     size = rng.randint(2, min(3, agents) if mode == "multi-node" else 3)
     sub_end = rng.choice(("never", "before-main1", "failure", "tolerated-failure"))
@@ -57,7 +57,7 @@ def draw_cluster(rng: random.Random, agents: int) -> ClusterScript:
 
 
 def latest_kernels(session: SessionView) -> list[KernelView]:
-    """The kernels of its last attempt, main1 first."""
+    """The kernels of the session's last attempt, main1 first."""
     attempt = max(kernel.attempt for kernel in session.kernels)
     latest = [kernel for kernel in session.kernels if kernel.attempt == attempt]
     return sorted(latest, key=lambda kernel: kernel.hostname)
@@ -70,8 +70,8 @@ def main_kernel(session: SessionView) -> KernelView:
 def failed_by_sub(
     script: ClusterScript, session: SessionView, history: Sequence[HistoryEntry]
 ) -> bool:
-    """Whether the session ended as one that a sub kernel has failed. A failure that is tolerated
-    ends it only while it starts."""
+    """Whether the session ended because a sub kernel failed. A tolerated failure ends it only while
+    it starts."""
     if script.sub_end not in ("failure", "tolerated-failure"):
         return False
 
@@ -85,7 +85,7 @@ def failed_by_sub(
 
 
 def wrong_kernels(script: ClusterScript, session: SessionView) -> str:
-    """What is wrong with the kernels of a cluster that has ended; "" if nothing is."""
+    """What is wrong with the kernels of a cluster that has ended, or "" if nothing is."""
     attempts: defaultdict[int, list[KernelView]] = defaultdict(list)
     for kernel in session.kernels:
         attempts[kernel.attempt].append(kernel)

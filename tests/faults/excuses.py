@@ -1,8 +1,8 @@
-"""Excuses: which ends of sessions an injected fault explains. Pure.
+"""Excuses: which session endings an injected fault explains. Pure.
 
 A lost agent or kernel is excused only by a fault that hit its agent at that time. Faults of
-managers, Postgres and proxies excuse nothing: a manager that was away, or whose database was, must
-not declare healthy agents lost.
+managers, Postgres and proxies excuse nothing: a manager that was away, or whose database was away,
+must not declare healthy agents lost.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from .cluster import AGENTS, LOST_GRACE_S, SITE_AGENT, SUSPECT_AFTER_S
 from .schedule import Fault
 from .site import SITE
 
-# How long an agent that runs again may need until its reports are applied.
+# How long an agent that runs again may take until its reports are applied.
 RETURN_S = 20.0
 
 
 @dataclass(frozen=True)
 class InjectedFault:
-    """``ended``: when it was undone; None: not yet."""
+    """``ended``: when it was undone, or None if it has not been."""
 
     fault: Fault
     began: datetime
@@ -39,8 +39,9 @@ class InjectedFault:
 
 @dataclass(frozen=True)
 class SessionEnd:
-    """A session that ended for a reason that claims a fault. ``agents``: of the kernels of its last
-    attempt that say so themselves, else of all of them; empty: it was not placed."""
+    """A session that ended for a reason that claims a fault. ``agents``: the agents of those
+    kernels in its last attempt that give this reason, otherwise of all its kernels; empty if it was
+    not placed."""
 
     reason: Reason
     agents: frozenset[str]
@@ -51,7 +52,7 @@ class SessionEnd:
 def met_fault(
     began: datetime, ended: datetime, way: Collection[str], injected: Iterable[InjectedFault]
 ) -> bool:
-    """Whether a fault hit a component of the ``way`` during a request, or just before it."""
+    """Whether a fault hit a component on the ``way`` during a request or just before it."""
     on_it = [each for each in injected if each.fault.component in way]
     return any(each.overlaps(began - timedelta(seconds=RETURN_S), ended) for each in on_it)
 
@@ -59,7 +60,7 @@ def met_fault(
 def is_excused(end: SessionEnd, injected: Iterable[InjectedFault]) -> bool:
     """Whether a fault of one of its agents explains the end.
 
-    An agent is lost some time after it fell silent. All other ends concern the time since the
+    An agent is lost some time after it fell silent. All other endings concern the time since
     placement.
     """
     since = end.placed_at

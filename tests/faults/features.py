@@ -1,4 +1,4 @@
-"""Load of pipelines, templates and equal requests, with known ends."""
+"""A load of pipelines, templates and equal requests with known ends."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from moorage.common.model.pipelines import PipelineSpec
 from moorage.common.model.templates import TemplateSpec
 
 TEMPLATE = "load"
-# Equal requests: seconds and exit code of the program.
+# Equal requests: the program's duration in seconds and its exit code.
 EQUAL = ((2, 0), (3, 3))
 
 
 def template(record_start: str, options: dict[str, Any]) -> TemplateSpec:
-    """Sessions from it are told how long to run, and with which code to exit."""
+    """Its sessions receive how long to run and the exit code to use."""
     program = f'{record_start} sleep "$1"; exit "$2"'
     return TemplateSpec.model_validate(
         {
@@ -31,7 +31,7 @@ def template(record_start: str, options: dict[str, Any]) -> TemplateSpec:
 def draw_pipeline(
     rng: random.Random, name: str, record_start: str, record_end: str, *, options: dict[str, Any]
 ) -> PipelineSpec:
-    """A load, an array of parts of which each may fail, and steps after its success, failure and
+    """A load step, an array whose parts may each fail, and steps after its success, failure and
     end."""
 
     def step(name: str, *after: Any, code: int = 0, **more: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Finding of a fault run: an invariant, and what violates it."""
+"""A finding of a fault run: an invariant and its violations."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Invariant:
-    """``checked``: the number of objects."""
+    """``checked``: the number of objects checked."""
 
     name: str
     checked: int

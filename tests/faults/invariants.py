@@ -1,5 +1,4 @@
-"""Invariants after the faults, each with the number of objects that were checked and the
-violations."""
+"""The invariants after the faults, each with the number of objects checked and the violations."""
 
 from __future__ import annotations
 
@@ -35,10 +34,10 @@ from .site_truth import (
     strangers,
 )
 
-# Reasons that a fault may cause. Each names the fault, and none claims an exit of the program.
+# Reasons that a fault can cause. Each names the fault, and none claims that the program exited.
 FAULT_REASONS = frozenset({Reason.AGENT_LOST, Reason.KERNEL_GONE, Reason.START_TIMEOUT})
-# What a site that cancels a job, or calls it failed, may make of it: its walltime is nearly as
-# short as the lag of a site's database, within which a failure counts as the end of the walltime.
+# Possible outcomes when a site cancels a job or calls it failed: its walltime is nearly as short as
+# the lag of a site's database, within which a failure is taken for the end of the walltime.
 SITE_REASONS = FAULT_REASONS | {Reason.CREATE_FAILED, Reason.WALLTIME, Reason.KILLED}
 
 
@@ -49,7 +48,7 @@ async def all_sessions(client: Client) -> list[SessionView]:
 async def check_invariants(
     cluster: Cluster, load: Load, injected: list[InjectedFault]
 ) -> tuple[list[Invariant], Counter[str]]:
-    """Every invariant, and the number of sessions by end."""
+    """Every invariant, and the number of sessions by how they ended."""
     accounted, account = await _check_account(cluster, load)
     steps = account.step_sessions
 
@@ -167,8 +166,8 @@ def claimed_fault(
 ) -> SessionEnd | None:
     """How a session ended, if its reason claims a fault.
 
-    A kernel of a lost agent may return after the end of its session, with its own outcome: the
-    kernels that were then stopped for that end are the only ones that still have its reason."""
+    A kernel of a lost agent may return after its session has ended, with its own outcome, so only
+    the kernels that were then stopped still have the session's reason."""
     if session.reason not in reasons:
         return None
 
@@ -186,7 +185,7 @@ def claimed_fault(
 
 
 async def _check_account(cluster: Cluster, load: Load) -> tuple[list[Invariant], Account]:
-    """What the account says, and the account with what it has read."""
+    """The account's findings, and the account with its data."""
     connection = await asyncpg.connect(cluster.env["MOORAGE_MANAGER__DSN"])
     try:
         account = Account(connection, SITE_AGENT)
@@ -205,7 +204,7 @@ def _check_shared_runs(sessions: list[SessionView], ran: frozenset[str]) -> Inva
 
 
 def _check_clusters(load: Load, sessions: list[SessionView]) -> Invariant:
-    """Check the kernels that exist: a session that was never placed has them, too."""
+    """Check the kernels that exist: even a session that was never placed has some."""
     scripts = [
         (s, script) for s in sessions if (script := load.requests[s.name].cluster) is not None
     ]
@@ -229,7 +228,7 @@ def _check_site(
     }
     of_model = [job for job in jobs if job.kernel in kernels]
 
-    # A replica has a successor at its end, and a replacement while its agent is silent.
+    # A replica has a successor when it ends, and a replacement while its agent is silent.
     most = most_alive(of_model)
     allowed = 3 * REPLICAS
     losses = sum(each.fault.component in (SITE, SITE_AGENT) for each in injected)

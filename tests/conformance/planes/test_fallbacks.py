@@ -52,7 +52,7 @@ LOCAL = ("127.0.0.0/8",)
 
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The provider's certificate, with its key, signed by itself."""
+    """The provider's self-signed certificate and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "provider")])
     now = datetime.now(UTC)
@@ -99,7 +99,7 @@ def routes(
 async def with_provider(
     plane: MakePlane, certificate: Path, script: Script, host: str = "127.0.0.1", **settings: Any
 ) -> AsyncIterator[tuple[Served, Replica]]:
-    """A plane whose only model has no replica, and falls back to a provider that follows
+    """A plane whose only model has no replica, and falls back to a provider that runs
     ``script``."""
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     tls.load_cert_chain(certificate)

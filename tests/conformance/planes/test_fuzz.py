@@ -1,8 +1,8 @@
 """Heads and bodies that are almost HTTP: no plane passes on what another reader would understand
 differently.
 
-h11 is the other reader. A plane may be stricter, but what reaches the replica must be a request
-that h11 finds in the same bytes, in the same order, with the same body.
+h11 is the other reader. A plane may be stricter, but any request that reaches the replica must be
+one that h11 finds in the same bytes, in the same order, with the same body.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from moorage.proxy import Timeouts
 SHORT = Timeouts(head_s=0.1, idle_s=0.1, body_s=0.1, linger_s=0.01)
 EXAMPLES = 30
 SETTINGS = examples(EXAMPLES)
-# A leak of 500 bytes an example, over the 600 of `make soak`.
+# A leak of 500 bytes per example, over the 600 of `make soak`.
 GROWTH = 256 << 10
 END = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 HIDDEN = post(b'{"model":"tiny","hidden":1}')
@@ -61,7 +61,7 @@ BODIES = st.sampled_from(
 
 @st.composite
 def requests(draw: st.DrawFn) -> bytes:
-    """Some requests behind each other, most of them nearly right."""
+    """Some consecutive requests, most of them nearly correct."""
     found = b""
     for _ in range(draw(st.integers(1, 3))):
         method = draw(st.sampled_from([b"POST"] * 6 + [b"GET", b"HEAD", b"post", b"P@ST"]))
@@ -86,7 +86,7 @@ def damaged(draw: st.DrawFn, whole: st.SearchStrategy[bytes]) -> bytes:
 
 
 def by_h11(data: bytes) -> Iterator[bytes]:
-    """Bodies of the requests for models in ``data``, as far as h11 understands it."""
+    """Bodies of the model requests in ``data``, as far as h11 understands it."""
     while data:
         connection = h11.Connection(h11.SERVER, max_incomplete_event_size=1 << 20)
         connection.receive_data(data)
@@ -110,7 +110,7 @@ def by_h11(data: bytes) -> Iterator[bytes]:
 
 
 def is_within(part: list[bytes], whole: Iterator[bytes]) -> bool:
-    """Whether ``part`` is in ``whole``, in this order."""
+    """Whether ``whole`` contains the items of ``part`` in this order."""
     return all(item in whole for item in part)
 
 
@@ -126,7 +126,7 @@ def running(make: MakePlane, script: Script) -> Iterator[tuple[asyncio.Runner, S
 
 
 async def exchange(served: Served, data: bytes) -> bytes:
-    """What the plane sends until it closes the connection."""
+    """The plane's output until it closes the connection."""
     client = await served.connect()
     client.send(data)
     received = await client.ended()
@@ -169,7 +169,7 @@ RESPONSES = st.sampled_from(
 
 def test_responses(plane: MakePlane) -> None:
     """Whatever a replica answers, the client gets a response that can be read strictly, or one that
-    breaks off; and the next one gets its own."""
+    breaks off, and the next client gets its own response."""
     data = b""
 
     async def script(visit: Visit) -> None:

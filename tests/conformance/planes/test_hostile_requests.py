@@ -1,4 +1,4 @@
-"""Hostile HTTP from clients: every case of the common table, at every plane."""
+"""Hostile HTTP from clients: every case of the common table, on every plane."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Hostile responses of replicas and apps: each answer belongs to one request, and to one client.
+"""Hostile responses from replicas and apps: each answer belongs to one request and one client.
 
 A hostile server answers the first request with the bytes of a case, at once and later. Then another
-client sends a request, which must get the answer to it and nothing of the first.
+client sends a request, which must get its own answer and nothing from the first one.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ SECOND = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nsecond"
 
 @dataclass(frozen=True)
 class Case:
-    """``late``: sent when the first response has been read. ``status``: what the first client gets,
-    502: that, or the answer to a second try."""
+    """``late``: sent after the first response has been read. ``status``: the status that the first
+    client gets; with 502, it may also get the answer to a second try."""
 
     name: str
     response: bytes
@@ -77,14 +77,14 @@ CASES = (
 
 
 class HostileServer:
-    """Answers the first request as the case says, and every other one with ``SECOND``."""
+    """Answers the first request as the case requires, and every other one with ``SECOND``."""
 
     def __init__(self, case: Case) -> None:
         self._case = case
         self._answered = False
         self.writers: list[asyncio.StreamWriter] = []
         self.read = asyncio.Event()  # the client has read the first response
-        self.sent = asyncio.Event()  # the late bytes are on their way
+        self.sent = asyncio.Event()  # the late bytes are in transit
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.writers.append(writer)
@@ -130,7 +130,7 @@ async def hostile(case: Case) -> AsyncIterator[tuple[HostileServer, int]]:
 async def check(case: Case, server: HostileServer, request, url: str) -> None:
     """``request(session)``: sends a request and returns status, headers and body."""
     async with aiohttp.ClientSession(url) as first, aiohttp.ClientSession(url) as second:
-        # A status that cannot be is retried once, as a lost connection is; the retry gets SECOND.
+        # An impossible status is retried once, like a lost connection; the retry gets SECOND.
         status, headers, body = await request(first)
         if case.status == 502 and status == 200:
             assert body == b"second"
@@ -141,7 +141,9 @@ async def check(case: Case, server: HostileServer, request, url: str) -> None:
         assert "X-Stolen" not in headers
         server.read.set()
         await asyncio.wait_for(server.sent.wait(), 5)
-        await asyncio.sleep(0.02)  # the late bytes arrive at the proxy; too early is not a failure
+        await asyncio.sleep(
+            0.02
+        )  # the late bytes arrive at the proxy; arriving too early is not a failure
 
         for session in (second, first):
             status, headers, body = await request(session)

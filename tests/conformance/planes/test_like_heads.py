@@ -1,5 +1,5 @@
-"""Heads that are like an earlier one of their connection: a plane may know them, but not mistake
-them."""
+"""Heads that resemble an earlier one on their connection: a plane may recognize them, but must not
+confuse them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LONGER = b'{"model":"tiny","messages":[]}'
 
 
 def ok(body: bytes, *lines: str, length: str = "") -> bytes:
-    """A response whose length comes before its other ``lines``."""
+    """A response whose length precedes its other ``lines``."""
     first = (
         "HTTP/1.1 200 OK",
         "Content-Type: application/json",

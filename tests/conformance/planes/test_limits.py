@@ -1,5 +1,5 @@
-"""Limits of a request: what is too large, too slow or malformed gets an error that its client can
-read."""
+"""Limits of a request: a request that is too large, too slow or malformed gets an error that its
+client can read."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def error(response: Response) -> dict[str, str]:
 
 
 async def send_all_then_read(served: Served, *pieces: bytes) -> Response:
-    """As simple clients do: closing the connection at once would reset it, and they would get no
+    """As simple clients read: closing the connection at once would reset it, and they would get no
     response."""
     client = await served.connect()
     for piece in pieces:
@@ -82,7 +82,7 @@ async def test_large_body_that_was_only_announced(plane: MakePlane) -> None:
 async def test_malformed_request(plane: MakePlane, sent: bytes, status: int) -> None:
     async with serving_one(plane, answer) as (served, replica):
         response = await served.ask(sent)
-        # A plane may stop counting headers at its limit for all of them.
+        # A plane may stop counting headers once it reaches the limit for all of them.
         assert response.status == status or (status, response.status) == (431, 400)
         assert error(response)["type"] == "invalid_request_error"
         assert not replica.requests

@@ -1,5 +1,5 @@
-"""Log lines about a request: ours and those of libraries have its ids, and lines of later requests
-theirs."""
+"""Log lines about a request: ours and the libraries' have its ids, and lines about later requests
+have theirs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Hostile input, of clients and of engines: nothing of it holds up the event loop of the proxy.
+"""Hostile input from clients and engines: none of it holds up the proxy's event loop.
 
-The plane alone runs in the loop: clients and engines are threads. What is measured is the CPU time
-of the loop's thread between two looks at its sockets, which other work on the machine does not
-change.
+The plane alone runs in the loop: clients and engines are threads. The tests measure the CPU time of
+the loop's thread between two looks at its sockets, which other work on the machine does not change.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from moorage.proxy.core.request_body import WHOLE_BYTES
 
 MOST_S = 0.05
 MIB = 1 << 20
-READ = 256 * 1024  # as much as a loop reads from a socket at a time
+READ = 256 * 1024  # the most that a loop reads from a socket at a time
 LATE_S = 60.0
 
 JSON_PATHS = [path for path, api in APIS.items() if not api.in_form]
@@ -43,7 +42,7 @@ FORM_PATHS = [path for path, api in APIS.items() if api.in_form]
 
 
 class MeasuringSelector(selectors.DefaultSelector):
-    """Measures the CPU time of the loop's thread between two selections, which is that of some
+    """Measures the CPU time of the loop's thread between two selections, which is the time of some
     callbacks."""
 
     def __init__(self) -> None:
@@ -63,7 +62,7 @@ class MeasuringSelector(selectors.DefaultSelector):
 
 
 class Engine(socketserver.ThreadingTCPServer):
-    """Reads each request to its end, sends ``answer`` and leaves."""
+    """Reads each request to its end, sends ``answer`` and closes the connection."""
 
     daemon_threads = True
     allow_reuse_address = True
@@ -88,7 +87,7 @@ class _Visit(socketserver.StreamRequestHandler):
 
 
 class Stage:
-    """A plane in its loop, before an engine."""
+    """A plane in its loop, in front of an engine."""
 
     def __init__(self, runner: asyncio.Runner, selector: MeasuringSelector, engine: Engine) -> None:
         self._runner = runner
@@ -97,7 +96,7 @@ class Stage:
         self.served: Served | None = None
 
     def ask(self, request: bytes, answer: bytes = b"") -> bytes:
-        """What the proxy answers to a client that sends ``request``."""
+        """The proxy's answer to a client that sends ``request``."""
         self.engine.answer = answer or OK
         self._selector.reset()
         return self._runner.run(asyncio.to_thread(self._converse, request))
@@ -133,7 +132,8 @@ def running(request: pytest.FixtureRequest) -> Iterator[Stage]:
     threading.Thread(target=engine.serve_forever, kwargs={"poll_interval": 0.05}).start()
     gc.collect()
 
-    # as the proxy does: a full collection of all that the tests have would be measured, too
+    # as the proxy does: otherwise a full collection of all the tests' objects would be measured as
+    # well
     gc.freeze()
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
         stage = Stage(runner, selector, engine)
@@ -183,14 +183,14 @@ def some(piece: bytes, size: int, between: bytes = b",") -> bytes:
     return between.join([piece] * (size // (len(piece) + len(between))))
 
 
-# Requests of clients
+# Requests from clients
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
 LARGE = 2 * MIB
 
 
 def bodies(size: int, model: bytes = b"tiny") -> dict[str, bytes]:
-    """Bodies of JSON, and of what is nearly that."""
+    """JSON bodies and bodies that are almost JSON."""
     names = b",".join(b'"k%d":1' % number for number in range(size // 12))
     values = {
         "numbers": some(b"1", size),
@@ -228,7 +228,7 @@ def bodies(size: int, model: bytes = b"tiny") -> dict[str, bytes]:
 
 @pytest.mark.parametrize("model", ["tiny", "gone"])
 def test_no_body_holds_up_the_loop(running: Stage, model: str) -> None:
-    """``gone``: the body goes to a fallback, with another model in it."""
+    """``gone``: the body is sent to a fallback, with another model in it."""
     for name, body in bodies(LARGE if model == "tiny" else MIB, model.encode()).items():
         answer = running.ask(request(body))
         running.check(name)
@@ -307,7 +307,7 @@ def test_no_framing_holds_up_the_loop(running: Stage) -> None:
         running.check(name)
 
 
-# Responses of engines
+# Responses from engines
 
 
 def answer_of(body: bytes, *lines: bytes, kind: bytes = b"application/json") -> bytes:

@@ -1,5 +1,5 @@
-"""WebSockets of models (``/v1/realtime``): admitted and counted as requests, relayed byte for
-byte."""
+"""Model WebSockets (``/v1/realtime``): they are admitted and counted as requests, and relayed byte
+for byte."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def offer(*lines: str, path: str = PATH) -> bytes:
 
 
 def switching(talk: Talk) -> Script:
-    """An engine that switches to a WebSocket, and talks."""
+    """An engine that switches to a WebSocket and exchanges messages."""
 
     async def script(visit: Visit) -> None:
         line, pairs = await visit.head()
@@ -101,7 +101,7 @@ async def test_frames_pass_unchanged_in_both_directions(plane: MakePlane) -> Non
 
 
 async def test_key_of_a_browser_stays_here(plane: MakePlane) -> None:
-    """It can set no header, so OpenAI's client sends the key as a protocol."""
+    """A browser cannot set headers, so OpenAI's client sends the key as a protocol."""
 
     async def script(visit: Visit) -> None:
         _, pairs = await visit.head()

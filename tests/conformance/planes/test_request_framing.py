@@ -49,7 +49,7 @@ async def test_body_arrives_whole(
         await client.send_slowly(framed, *pieces)
         response = await client.response()
         assert response.body == b"{}"
-        if response.closes:  # as a plane may after a chunked body
+        if response.closes:  # which a plane may do after a chunked body
             client = await served.connect()
 
         assert (await client.ask(post())).status == 200, "the connection stays in step"
@@ -207,7 +207,9 @@ async def test_head_and_body_may_be_split_anywhere(plane: MakePlane) -> None:
         for at in range(1, len(request), 11):
             client.send(request[:at])
             await asyncio.sleep(0.001)
-            client.send(request[at:] + request)  # the rest, and in the same segment another one
+            client.send(
+                request[at:] + request
+            )  # the rest, with another request in the same segment
             assert (await client.response()).status == 200
             assert (await client.response()).status == 200
 

@@ -1,5 +1,5 @@
-"""Framing of responses: however a replica frames a response, the client gets its body once, whole,
-and knows where it ends."""
+"""Framing of responses: however a replica frames a response, the client gets its body once and
+whole, and can tell where it ends."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ async def test_body_arrives_whole(plane: MakePlane, framed: bytes, size: int) ->
             assert (response.status, response.body, response.closes) == (200, ANSWER, False)
             assert response.get("content-type") == "application/json"
 
-        # After what is rare in a last chunk a plane may close.
+        # A plane may close after unusual content in a last chunk.
         assert len(replica.visits) == 1 or framed.endswith((b"3\r\n\r\n", b";z\r\n\r\n"))
         old = await served.ask(post(version="1.0"))
         assert (old.body, old.framing in ("length", "close")) == (ANSWER, True)
@@ -277,7 +277,7 @@ async def test_http_1_0_stream_ends_with_the_connection(plane: MakePlane) -> Non
 
 
 async def test_cut_off_response_to_http_1_0_does_not_look_complete(plane: MakePlane) -> None:
-    """Where the end of the connection ends the body, only a reset tells an interruption."""
+    """Where the end of the connection ends the body, only a reset shows an interruption."""
 
     async def die(visit: Visit) -> None:
         await visit.request()

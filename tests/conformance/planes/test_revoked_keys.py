@@ -1,5 +1,5 @@
 """Keys that are revoked or lose their rights, and agents that are revoked, while a request runs: it
-ends within moments, and so does the replica's work."""
+ends almost at once, and so does the replica's work."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OTHER = KeyGrant(hashlib.sha256(b"other-key").hexdigest())
 
 
 def revoke(served: Served, routes: RouteTable) -> None:
-    """Replace the harness's key by another."""
+    """Replace the harness's key with another."""
     served.update_table(replace(routes, generation=routes.generation + 1, keys=(OTHER,)))
 
 
@@ -125,7 +125,7 @@ async def test_request_whose_body_has_not_arrived_gets_401(plane: MakePlane) -> 
         client = await served.connect()
         request = post()
         client.send(request[:-5])
-        other = await served.connect()  # the head has arrived when another request is answered
+        other = await served.connect()  # the head has arrived once another request is answered
         assert (await other.ask(post())).status == 200
         revoke(served, table(target("k", started.port)))
         client.send(request[-5:])
@@ -179,7 +179,7 @@ AGENT = "01a1fe3c-5331-77ad-8599-a7c43705bf00"
 
 
 def revoked(routes: RouteTable) -> RouteTable:
-    """The credentials tell it; the routes without the replica may follow later."""
+    """The credentials show it; the routes without the replica may follow later."""
     return replace(routes, generation=routes.generation + 1, revoked_agents=(AGENT,))
 
 
@@ -226,7 +226,7 @@ async def test_request_at_a_revoked_agent_goes_to_another(plane: MakePlane) -> N
         assert (answered.status, answered.body) == (200, b"{}")
         await until(lambda: not started.open)
 
-        # A table that still has the replica, as one that was on its way, changes nothing.
+        # A table that still has the replica, because it was already in transit, changes nothing.
         served.update_table(replace(revoked(both), generation=4))
         assert [(await served.ask()).body for _ in range(4)] == [b"{}"] * 4
 

@@ -1,4 +1,4 @@
-"""Idle connections to replicas that are dead already: a request that met one continues on a new
+"""Idle connections to replicas that are already dead: a request that gets one continues on a new
 connection."""
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from tests.conformance.planes.replica import OK, Visit, answer
 
 
 class Stale:
-    """Its first ``count`` connections answer one request, and are lost with the next."""
+    """Its first ``count`` connections answer one request, and are lost on the next."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -28,8 +28,8 @@ class Stale:
 
 @pytest.mark.parametrize("replicas", [1, 2])
 async def test_request_that_meets_one_tries_no_other(plane: MakePlane, replicas: int) -> None:
-    """As after the death of a process: all its connections are, whether the plane has noticed or
-    not."""
+    """As after the death of a process: all its connections are lost, whether the plane has noticed
+    or not."""
     stale = [Stale(4) for _ in range(2)]
     async with replica(stale[0]) as one, replica(stale[1]) as two:
         targets = (target("a", one.port), target("b", two.port))[:replicas]
@@ -43,6 +43,6 @@ async def test_request_that_meets_one_tries_no_other(plane: MakePlane, replicas:
                 each.together.set()
 
             assert [(await client.response()).status for client in clients] == [200] * len(clients)
-            # All that are idle now are bad.
+            # All connections that are idle now are bad.
             for client in clients[:3]:
                 assert (await client.ask(post())).status == 200

@@ -1,4 +1,4 @@
-"""Traces: replicas continue the trace of the client in every data plane, and a collector gets one
+"""Traces: replicas continue the client's trace in every data plane, and a collector receives one
 tree."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The table of variants: it names what there is, and whatever it leaves out is left to ``make
+"""The table of variants: it names everything that exists, and whatever it leaves out runs in ``make
 full``."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ HERE = Path(__file__).parent
 
 
 def _tests_of(module: str) -> set[str]:
-    """Its tests that take a plane."""
+    """The module's tests that take a plane."""
     functions = (
         node
         for node in ast.parse((HERE / f"{module}.py").read_text()).body

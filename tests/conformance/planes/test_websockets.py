@@ -2,8 +2,8 @@
 ends.
 
 Autobahn's test suite cannot be used for this: its newest version, 25.10.1, still needs Python 2.7.
-What it tests of an endpoint (fragmentation, control frames in between, close codes, UTF-8, sizes) a
-relay must leave alone.
+A relay must not touch anything that the suite tests in an endpoint (fragmentation, control frames
+in between, close codes, UTF-8, sizes).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def request(*lines: str, path: str = f"{APP_PATH}/ws") -> bytes:
 
 
 def switching(talk: Talk, *early: bytes, more: bytes = b"") -> Script:
-    """An app that accepts the upgrade, with ``early`` in the same segment, and talks."""
+    """An app that accepts the upgrade, with ``early`` in the same segment, and exchanges data."""
 
     async def script(visit: Visit) -> None:
         line, pairs = await visit.head()
@@ -82,7 +82,7 @@ async def upgraded(served: Served, *lines: str) -> Client:
 
 
 async def through(served: Served, data: bytes, size: int = 1 << 30) -> bytes:
-    """``data`` sent to an echoing app in pieces of ``size``, and what comes back."""
+    """``data`` sent to an echoing app in pieces of ``size``, and the data that it returns."""
     client = await upgraded(served)
     sending = asyncio.create_task(client.send_slowly(data, size))
     received = await soon(client.reader.readexactly(len(data)))
@@ -113,7 +113,7 @@ TALKS = {
     "half a character": frame(TEXT, b"\xc3", mask=MASK, fin=False)
     + frame(CONTINUATION, b"\xa9", mask=MASK),
     "compressed": frame(TEXT, b"\xf2\x48\xcd\xc9\xc9\x07\x00", mask=MASK, reserved=4),
-    # What follows is not allowed, and not for a relay to judge.
+    # The frames that follow are not allowed, but it is not for a relay to judge.
     "not UTF-8": frame(TEXT, b"\xff\xfe", mask=MASK),
     "unknown opcode": frame(11, b"?", mask=MASK) + frame(3, b"?", mask=MASK),
     "not masked": frame(TEXT, b"bare"),
@@ -177,7 +177,7 @@ async def test_frames_in_the_segment_of_the_handshake(plane: MakePlane) -> None:
 
 
 async def test_frames_before_the_upgrade_is_accepted(plane: MakePlane) -> None:
-    """A client that does not wait, and an app that takes its time."""
+    """A client that does not wait, and an app that is slow."""
     go = asyncio.Event()
 
     async def script(visit: Visit) -> None:
@@ -324,7 +324,7 @@ async def test_drain_waits_for_websockets_and_then_cuts_them(plane: MakePlane) -
 
 
 async def test_models_have_no_upgrades(plane: MakePlane) -> None:
-    """An offer at a model's path is ignored, as RFC 9110 §7.8 allows."""
+    """An upgrade offer on a model's path is ignored, as RFC 9110 §7.8 allows."""
     async with serving_one(plane, answer) as (served, replica):
         client = await served.connect()
         body = b'{"model":"tiny"}'

@@ -1,11 +1,12 @@
-"""Variants of the planes that the gate runs: ``asyncio`` with every test, another one with those
-tests that meet what it has of its own. All others are marked ``slow``: ``make full`` runs them.
+"""Variants of the planes that the gate runs: ``asyncio`` with every test, and the other variants
+with the tests that reach their own code. All others are marked ``slow``; ``make full`` runs them.
 
-What ``simple`` has of its own: aiohttp's client to replicas, aiohttp's server for requests to
+The code that only ``simple`` has: aiohttp's client to replicas, aiohttp's server for requests to
 models, and its own tasks and time limits. Apps and WebSockets are served by its code in every
-variant, since the asyncio plane hands their connections over. What the dialed variants have of
-their own: the connection to a replica is a stream with a window, and its end and its reset are
-frames. Each is paired with one plane, but where the end of a connection is also the plane's work.
+variant, since the asyncio plane hands their connections over. The part that only the dialed
+variants have: the connection to a replica is a stream with a window, and its end and its reset are
+frames. Each is paired with one plane, except where the plane is also involved in closing a
+connection.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ OTHERS = (SIMPLE, DIALED, SIMPLE_DIALED)
 
 @dataclass(frozen=True)
 class Seam:
-    """``tests``: of the module; () stands for all of them."""
+    """``tests``: the module's tests; () means all of them."""
 
     variants: tuple[str, ...]
     why: str
     tests: tuple[str, ...] = ()
 
 
-# By module. A module that is not here runs with ``FULL`` alone.
+# By module. A module that is not listed runs only with ``FULL``.
 SEAMS: dict[str, tuple[Seam, ...]] = {
     "test_back_pressure": (
         Seam(
@@ -133,7 +134,7 @@ SEAMS: dict[str, tuple[Seam, ...]] = {
         ),
     ),
 }
-# What runs with ``FULL`` alone, and why no other variant could fail alone.
+# Modules that run only with ``FULL``, and why no other variant could fail alone.
 ALONE = {
     "test_like_heads": "only the asyncio plane remembers heads",
     "test_hostile_requests": "the client's side of simple is common/http/server, which "
@@ -142,7 +143,7 @@ ALONE = {
 
 
 def gate_variants(module: str, test: str) -> set[str]:
-    """The variants with which the gate runs a test of a module of this package."""
+    """The variants with which the gate runs a test from a module of this package."""
     seams = SEAMS.get(module, ())
     return {
         FULL,
@@ -151,7 +152,7 @@ def gate_variants(module: str, test: str) -> set[str]:
 
 
 def parameters(module: str, test: str) -> list[ParameterSet]:
-    """The parameters of a test that takes a plane: all variants, some of them marked."""
+    """The parameters of a test that takes a plane: all variants, some of which are marked."""
     chosen = gate_variants(module, test)
     return [
         pytest.param(variant, marks=() if variant in chosen else pytest.mark.slow)

@@ -34,7 +34,7 @@ OFFER = (
 def frame(
     opcode: int, payload: bytes, *, mask: bytes = b"", fin: bool = True, reserved: int = 0
 ) -> bytes:
-    """``mask``: four bytes, as clients must; none for servers."""
+    """``mask``: four bytes for clients, which must mask; none for servers."""
     size = len(payload)
     flag = 0x80 if mask else 0
     first = bytes([(0x80 if fin else 0) | reserved << 4 | opcode])
