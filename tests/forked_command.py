@@ -1,8 +1,8 @@
-"""Processes of ``moorage`` for tests that run many commands, without the imports of each.
+"""``moorage`` processes for tests that run many commands, without repeating the imports.
 
 One process has imported the commands, and is forked for each command line: that takes a tenth of
-the CPU of a start, which is imports. The command is a process of its own, with its own standard
-streams, environment, signals and end. What a start imports is tested in ``test_cli_imports``.
+the CPU time of a start, which is mostly imports. The command is a separate process, with its own
+standard streams, environment, signals and exit. ``test_cli_imports`` tests the imports of a start.
 """
 
 from __future__ import annotations
@@ -37,14 +37,15 @@ PREPARED = (
     "moorage.sdk.client",
     "moorage.server.commands.daemons",
 )
-"""None of them may read the environment when it is imported: that of the command comes later."""
+"""None of them may read the environment on import, because the command's environment is set
+later."""
 
 
 class ForkedCommand:
     """A command line of ``moorage`` as a process, with the methods of ``subprocess.Popen``.
 
     ``stdin``, ``stdout`` and ``stderr`` are descriptors, or ``subprocess.PIPE`` for the last two;
-    without them, those of this process. With ``terminal``, the command leads a session whose
+    the default is this process's streams. With ``terminal``, the command leads a session whose
     terminal is ``stdin``.
     """
 
@@ -82,7 +83,7 @@ class ForkedCommand:
     def kill(self) -> None:
         try:
             self.send_signal(signal.SIGKILL)
-        except ProcessLookupError:  # it has ended, and nobody has asked for its exit code
+        except ProcessLookupError:  # it has ended, and its exit code has not been read
             pass
 
     def wait(self, timeout: float | None = None) -> int:
@@ -97,7 +98,7 @@ class ForkedCommand:
         return self.returncode
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
-        """What the command wrote to its pipes, until it ended. Kills it at the timeout."""
+        """The output that the command wrote to its pipes until it ended. Kills it on timeout."""
         with ThreadPoolExecutor(2) as pool:
             written = [pool.submit(_read_all, stream) for stream in (self.stdout, self.stderr)]
             try:
@@ -111,7 +112,7 @@ class ForkedCommand:
 def run_forked(
     args: Sequence[str], env: Mapping[str, str], timeout: float = 60, **streams: int
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command line to its end, as ``subprocess.run`` does with ``capture_output=True``."""
+    """Run a command line to completion, as ``subprocess.run`` does with ``capture_output=True``."""
     command = ForkedCommand(
         args, env, **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
     )
@@ -120,7 +121,7 @@ def run_forked(
 
 
 def _stream(wanted: int) -> tuple[IO[str] | None, int]:
-    """Our end of a stream, if we read it, and the descriptor for the command."""
+    """Our end of a stream if we read it, and the descriptor for the command."""
     if wanted != subprocess.PIPE:
         return None, wanted
     read, write = os.pipe()
@@ -136,7 +137,7 @@ def _read_all(stream: IO[str] | None) -> str:
 
 @cache
 def _server() -> socket.socket:
-    """The connection to the process that is forked; it ends with this one."""
+    """The connection to the process that forks; that process ends with this one."""
     ours, theirs = socket.socketpair()
     with theirs:
         number = theirs.fileno()
@@ -148,8 +149,7 @@ def _server() -> socket.socket:
 
 
 def _fork_for_each(requests: socket.socket) -> None:
-    """Fork for each request; returns in the process of a command, and exits when nobody asks any
-    more."""
+    """Fork for each request; returns in a command's process, and exits when no client is left."""
     while True:
         message, descriptors, _, _ = socket.recv_fds(requests, 1, 4)
         _reap(os.WNOHANG)
@@ -173,7 +173,7 @@ def _reap(options: int) -> None:
 
 
 def _start(asker: socket.socket, streams: Sequence[int]) -> None:
-    """Fork once more, and return in the new process; the other one reports its pid and its end."""
+    """Fork once more, and return in the new process; the other one reports its pid and its exit."""
     with asker, asker.makefile() as lines:
         request = json.loads(lines.readline())
         pid = os.fork()
@@ -190,7 +190,7 @@ def _start(asker: socket.socket, streams: Sequence[int]) -> None:
 
 
 def _become(request: Mapping[str, Any], streams: Sequence[int]) -> None:
-    """Make this process what a start of the command would be."""
+    """Make this process look like a newly started command."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if request["terminal"]:
         os.setsid()
@@ -213,8 +213,8 @@ def _become(request: Mapping[str, Any], streams: Sequence[int]) -> None:
 
 
 def serve(number: int) -> None:
-    """Fork the commands that are asked for at this socket. In the process of a command, run it."""
-    # Ctrl-C in the terminal of the tests is for pytest, whose end ends this process.
+    """Fork a process for each command requested on this socket, and run the command in it."""
+    # Ctrl-C in the tests' terminal is for pytest; this process ends when pytest does.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for module in PREPARED:
         import_module(module)

@@ -1,4 +1,4 @@
-"""Programs stopped by SIGSTOP."""
+"""Stopping programs with SIGSTOP."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 async def freeze(pid: int, *, timeout_s: float = 20.0) -> None:
     """Stop a program, and return when it has stopped.
 
-    One of its threads takes the signal when it next gets a CPU. Until then the others continue, and
-    answer.
+    One of its threads handles the signal when it next gets a CPU. Until then the others continue,
+    and respond.
     """
     os.kill(pid, signal.SIGSTOP)
     async with asyncio.timeout(timeout_s):
@@ -21,7 +21,8 @@ async def freeze(pid: int, *, timeout_s: float = 20.0) -> None:
 
 
 def _is_stopped(thread: Path) -> bool:
-    """By the state, which follows the name in parentheses. Also true of a thread that has ended."""
+    """Judged by the state, which follows the name in parentheses. Also true for a thread that has
+    ended."""
     try:
         stat = (thread / "stat").read_text()
     except (FileNotFoundError, ProcessLookupError):

@@ -1,8 +1,9 @@
-"""Growth of the memory that Moorage's code holds, from the second to the last two tenths of many examples.
+"""Growth of the memory held by Moorage's code, from the second to the last two tenths of many
+examples.
 
-Only `make soak` measures it: a few examples do not tell a leak from caches that fill, and tracing makes
-Python several times slower. What hypothesis keeps of each example is not counted, nor what tests keep: an
-allocation counts if Moorage's code is among its callers.
+Only `make soak` measures it: a few examples cannot distinguish a leak from filling caches, and
+tracing makes Python several times slower. Memory that hypothesis or the tests keep for each example
+is not counted: an allocation is counted if Moorage's code is among its callers.
 """
 
 from __future__ import annotations
@@ -19,19 +20,20 @@ from tests.examples import FACTOR
 CODE = str(Path(moorage.__file__).parent / "*")
 
 PARTS = 10
-# The tenths after which it is measured, which takes seconds. The smaller one of the last two counts: what is
-# under way at one moment is no growth.
+# The tenths after which memory is measured, which takes seconds. The smaller of the last two values
+# is used, because work in progress at one moment is no growth.
 MEASURED = (2, 9, 10)
-# Callers of an allocation that are recorded: libraries that are called by our code call others.
+# How many callers of an allocation are recorded: libraries that our code calls call other
+# libraries.
 _FRAMES = 12
 _SHOWN = 12
 
 
 class Growth:
-    """``count``: of the examples, as of ``examples``. ``allowed``: bytes by which the memory may have grown.
-    A context manager, which raises ``AssertionError`` with the lines that allocated most at its end.
-    ``without``: files whose memory is that of what the examples have created. ``always``: also where
-    few examples are run."""
+    """``count``: the number of examples, as in ``examples``. ``allowed``: bytes by which the memory
+    may have grown. A context manager, which on exit raises ``AssertionError`` with the lines that
+    allocated most. ``without``: files whose memory belongs to objects that the examples have
+    created. ``always``: also measure when few examples are run."""
 
     def __init__(
         self,
@@ -58,7 +60,7 @@ class Growth:
         return self
 
     def note_example(self) -> None:
-        """One more example has been run, and nothing of it is left."""
+        """Another example has run, and nothing of it is left."""
         self._examples += 1
         tenth, within = divmod(self._examples, self._every)
         if self._measures and within == 0 and tenth in MEASURED:

@@ -1,10 +1,10 @@
-"""Hostile HTTP: requests that servers read differently, that cost more than they should, or never
-end.
+"""Hostile HTTP: requests that servers read differently, that cost more than they should, or that
+never end.
 
-One table for every HTTP server of Moorage. ``PATH`` and ``KEY`` stand for a path that accepts a
-JSON body with POST, and for a valid key. Behind each request in one burst stands another one
-(``CANARY``): where the first is refused, nothing that follows it may be answered, because it may be
-a body.
+One table for all of Moorage's HTTP servers. ``PATH`` and ``KEY`` are placeholders for a path that
+accepts a JSON body with POST, and for a valid key. Each request is followed by another one
+(``CANARY``) in the same burst: if the first is refused, nothing after it may be answered, because
+it may be a body.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from enum import Enum
 
 CANARY = b"GET /canary HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-# How long a case waits for the end of a connection.
+# How long a case waits for a connection to end.
 WAIT_S = 8.0
 PAUSE_S = 0.1
 
 
 class Patience(Enum):
-    """How long a server under test lets a client be slow and idle. One that soon gives up would
-    hide what it makes of the rest, and a busy machine would look like a slow client."""
+    """How long a server under test tolerates a slow or idle client. A server that gives up early
+    would hide how it handles the rest, and a busy machine would look like a slow client."""
 
     PATIENT = (30.0, 75.0)
     SHORT = (0.3, 75.0)
@@ -31,7 +31,7 @@ class Patience(Enum):
 
     @property
     def request_s(self) -> float:
-        """For a head, and for a body."""
+        """For a head and for a body."""
         return self.value[0]
 
     @property
@@ -41,9 +41,10 @@ class Patience(Enum):
 
 @dataclass(frozen=True)
 class Case:
-    """``send``: in pieces, with pauses between them. ``statuses``: of the responses, any of which
-    may come; 0: the connection closes without one. ``responses``: their greatest number. The
-    connection must close; ``idle``: because nothing happens after a response."""
+    """``send``: the pieces to send, with pauses between them. ``statuses``: the allowed statuses of
+    responses; 0 means that the connection closes without one. ``responses``: the maximum number of
+    them. The connection must close; ``idle``: it does so because nothing happens after a
+    response."""
 
     name: str
     send: tuple[bytes, ...]
@@ -53,7 +54,7 @@ class Case:
 
     @property
     def patience(self) -> Patience:
-        """The patience of the server that the case needs."""
+        """The server patience that the case needs."""
         if self.idle:
             return Patience.HASTY
         return Patience.SHORT if 408 in self.statuses else Patience.PATIENT
@@ -65,7 +66,7 @@ class Outcome:
     closed: bool
 
     def problem(self, case: Case) -> str:
-        """ "" if the outcome is what the case expects."""
+        """ "" if the outcome is as the case expects."""
         if not self.closed:
             return f"the connection stays open after {self.statuses}"
         if len(self.statuses) > case.responses:
@@ -77,7 +78,7 @@ class Outcome:
 
 BAD = frozenset({400, 0})
 SLOW = frozenset({408, 400, 0})
-REFUSED = frozenset({400, 0})  # before the time for the body is over
+REFUSED = frozenset({400, 0})  # before the time for the body has passed
 
 
 def _head(*lines: bytes, request: bytes = b"POST PATH HTTP/1.1") -> bytes:
@@ -219,8 +220,8 @@ def _request_lines() -> Iterator[Case]:
         (b"GET PATH?" + b"x" * 200_000 + b" HTTP/1.1" + tail,),
         BAD | {414},
     )
-    # Read alike by everybody: the first is lenient (RFC 9112 §3), the second no tunnel without a
-    # 2xx.
+    # All servers read these alike: the first is lenient (RFC 9112 §3), and the second is no tunnel
+    # without a 2xx.
     for line in (b"GET  PATH HTTP/1.1", b"CONNECT localhost:22 HTTP/1.1"):
         yield Case(
             f"request line {line.decode()!r}",
@@ -275,7 +276,7 @@ def _headers() -> Iterator[Case]:
         b"Content-Length: 3",
     )
 
-    # Ignored, as RFC 9110 allows: the request is answered as HTTP/1.1, and so is what follows it.
+    # Ignored, as RFC 9110 allows: the request is answered as HTTP/1.1, and so is the next one.
     yield Case(
         "upgrade to HTTP/2",
         (upgrade + b"{x}" + CANARY,),

@@ -19,8 +19,8 @@ Fault = Callable[[], BaseException | None]
 
 @types.coroutine
 def interrupt(work: Coroutine[Any, Any, Any], fault: Fault) -> Generator[Any, Any, Any]:
-    """Run ``work``, and throw into it what ``fault`` returns at each of its awaits, however
-    deep."""
+    """Run ``work``, and at each of its awaits, however deep, throw the exception that ``fault``
+    returns into it."""
     step: Callable[[], Any] = partial(work.send, None)
     while True:
         try:
@@ -41,7 +41,7 @@ def interrupt(work: Coroutine[Any, Any, Any], fault: Fault) -> Generator[Any, An
 
 
 def at(number: int, error: BaseException) -> Fault:
-    """``error`` at await ``number``, counted from 0, once."""
+    """Throw ``error`` once, at await ``number``, counted from 0."""
     remaining = number
 
     def fault() -> BaseException | None:
@@ -64,7 +64,7 @@ class TaskFaults:
         patch.setattr(module, "SupervisedTask", self._start)
 
     def install_spawn(self, patch: pytest.MonkeyPatch, module: types.ModuleType) -> None:
-        """Also interrupt the tasks that tasks of ``module`` spawn: ``NAME.x`` at the faults of
+        """Also interrupt the tasks that tasks of ``module`` spawn: ``NAME.x`` with the faults of
         ``NAME``."""
 
         def start(name: str, work: Coroutine[Any, Any, Any]) -> Any:
@@ -72,14 +72,14 @@ class TaskFaults:
                 return await interrupt(work, lambda: self._fault(name.rpartition(".")[0]))
 
             task = spawn(name, faulty())
-            # a task that never ran has not begun its work
+            # a task that never ran has not started its work
             task.add_done_callback(lambda _: work.close())
             return task
 
         patch.setattr(module, "spawn", start)
 
     def arm(self, name: str, number: int, error: BaseException) -> None:
-        """Throw ``error`` into the tasks called ``name`` at their await ``number`` from now on."""
+        """From now on, throw ``error`` into the tasks called ``name`` at their await ``number``."""
         self._armed.setdefault(name, []).append(at(number, error))
 
     def disarm(self) -> None:

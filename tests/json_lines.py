@@ -19,14 +19,14 @@ class Lines:
         self._file = file
 
     def of(self, logger: str) -> list[dict[str, Any]]:
-        """The lines of this logger, in order."""
+        """This logger's lines, in order."""
         lines = map(json.loads, self._file.getvalue().splitlines())
         return [line for line in lines if line["logger"] == logger]
 
 
 @contextmanager
 def json_lines(component: setup.Component) -> Iterator[Lines]:
-    """What this process logs meanwhile, with the libraries' lines."""
+    """Everything that this process logs inside the block, including the libraries' lines."""
     root = logging.getLogger()
     file = io.StringIO()
     before = root.handlers[:], root.level

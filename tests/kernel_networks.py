@@ -1,5 +1,4 @@
-"""Networks of sandboxed kernels that an agent of a test has left: an agent that is killed removes
-none."""
+"""Networks of sandboxed kernels left by a test's agent: a killed agent removes none."""
 
 from __future__ import annotations
 
@@ -12,7 +11,8 @@ _NAMESPACES = Path("/run/netns")
 
 
 def remove_networks(home: Path) -> None:
-    """Those of all agents with a state directory in ``home``. Their kernels have ended."""
+    """Remove the networks of all agents with a state directory in ``home``. Their kernels have
+    ended."""
     if os.geteuid() != 0:
         return
 

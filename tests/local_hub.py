@@ -1,6 +1,6 @@
-"""A hub on loopback: the part of the Hub's API that is used, over files in memory.
+"""A hub on loopback: the part of the Hub's API that we use, over files in memory.
 
-It runs on a loop of its own in a thread. ``requests``: method, path and Range of each request.
+It runs on its own loop in a thread. ``requests``: method, path and Range of each request.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TINY_CONFIG: dict[str, Any] = {
 
 class LocalHub:
     """``models``: files by path, by id. ``tokens``: ids that need one. ``cut``: paths whose next
-    download ends after so many bytes; ``held``: paths whose downloads stop there, and wait."""
+    download ends after this many bytes; ``held``: paths whose downloads stop there and wait."""
 
     def __init__(
         self, models: Mapping[str, Mapping[str, bytes]], tokens: Mapping[str, str] = {}
@@ -139,7 +139,7 @@ def _etag(data: bytes) -> str:
 
 
 def _sibling(path: str, data: bytes) -> dict[str, Any]:
-    """Large files have a checksum, as those in Git LFS have."""
+    """Large files have a checksum, like files in Git LFS."""
     lfs = (
         {"sha256": _etag(data), "size": len(data), "pointerSize": 134} if len(data) > 4096 else None
     )

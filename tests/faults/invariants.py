@@ -294,7 +294,7 @@ def _unexplained(load: Load, injected: list[InjectedFault]) -> list[str]:
 
 
 def wrongly_shared(session: SessionView, sessions: list[SessionView], ran: frozenset[str]) -> str:
-    """What is wrong with a session that shares a run; "" if nothing is."""
+    """What is wrong with a session that shares a run, or "" if nothing is."""
     owner = next((s for s in sessions if s.id == session.adopted_from), None)
     if owner is None or session.reason is Reason.USER_REQUESTED:
         return ""
@@ -310,7 +310,7 @@ def wrongly_shared(session: SessionView, sessions: list[SessionView], ran: froze
 
 
 def _failed_chats(chats: Counter[str]) -> list[str]:
-    """Chats run against proxies and replicas that are killed and paused in turn; yet most must
+    """Chats run against proxies and replicas that are killed and paused in turn, yet most must
     succeed."""
     complete = chats["complete"]
     return (
@@ -321,7 +321,7 @@ def _failed_chats(chats: Counter[str]) -> list[str]:
 
 
 def history_gap(session: SessionView, history: list[HistoryEntry]) -> str:
-    """The gap in a session's history; "" if there is none."""
+    """The gap in a session's history, or "" if there is none."""
     if [e.revision for e in history] != list(range(1, session.revision + 1)):
         return f"revisions {[e.revision for e in history]} of a session at {session.revision}"
     if any(one.to_status is not two.from_status for one, two in pairwise(history)):
@@ -337,7 +337,7 @@ def history_gap(session: SessionView, history: list[HistoryEntry]) -> str:
 def wrong_result(
     request: Request, session: SessionView, history: list[HistoryEntry], ran: frozenset[str]
 ) -> str:
-    """The reported result of a session, if it contradicts its script; else ""."""
+    """The reported result of a session if it contradicts its script, otherwise ""."""
     kernel = main_kernel(session)
     reason = session.reason
     reported = (

@@ -26,13 +26,13 @@ from .features import EQUAL, TEMPLATE, draw_pipeline, template
 from .site import GROUP
 
 ENGINE = Path(__file__).parents[1] / "e2e" / "slow_engine.py"
-# The time is the one at which the host started the process, in clock ticks since boot: a program
-# that is asked for the time answers when it gets the CPU, which may be seconds later.
+# The time is when the host started the process, in clock ticks since boot: a program that reads the
+# time itself does so when it gets the CPU, which may be seconds later.
 RECORD_START = 'echo "$MOORAGE_KERNEL_ID $$ $(cut -d " " -f 22 /proc/$$/stat)" >> {file}; '
 RECORD_END = 'echo "$MOORAGE_KERNEL_ID $(date +%s)" >> {file};'
 SMALL = {"cpu": 0.1, "mem": "16MiB"}
 FOREVER = "sleep 600"
-# Kinds of sessions, with how often each comes. At a site there are jobs, too.
+# Kinds of sessions and how often each occurs. At a site there are also jobs.
 KINDS = {
     "batch": 30, "retried": 10, "timeout": 8, "interactive": 20, "lifetime": 5, "gpu": 12, "templated": 6,
     "equal": 18, "cluster": 10,
@@ -46,8 +46,8 @@ NOT_LISTENING = "Connect call failed"
 
 @dataclass(frozen=True)
 class Request:
-    """A session as scripted. ``code``: exit code of its program; None if it does not exit on its
-    own. ``cluster``: None for a session of one kernel."""
+    """A session as scripted. ``code``: its program's exit code, or None if it does not exit on its
+    own. ``cluster``: None for a session with one kernel."""
 
     name: str
     kind: str
@@ -58,7 +58,7 @@ class Request:
 
 @dataclass(frozen=True)
 class FailedStream:
-    """``pieces``: how many had been received."""
+    """``pieces``: how many pieces had been received."""
 
     proxy: str
     began: datetime
@@ -70,9 +70,10 @@ class FailedStream:
 @dataclass
 class Load:
     """``requests`` by session name. ``acknowledged``: ids from 201 responses, with names.
-    ``uncertain``: names of requests whose response was lost. ``pipelines``: names of the
-    acknowledged ones, by id. ``calls`` and ``chats``: number of API calls and streams by result;
-    ``site_chats``: of the model at the site. ``engine_gpus``: of each replica."""
+    ``uncertain``: names of requests whose response was lost. ``pipelines``: the names of the
+    acknowledged pipelines, by id. ``calls`` and ``chats``: the number of API calls and streams by
+    result; ``site_chats``: the same for the model at the site. ``engine_gpus``: the GPUs of each
+    replica."""
 
     cluster: Cluster
     seed: int
@@ -130,7 +131,7 @@ class Load:
 
         if self.cluster.site is not None:
             for proxy, url in zip(PROXIES, self.cluster.openai_urls, strict=True):
-                # one that is held at the end is not waited for
+                # a request that is held at the end is not waited for
                 self._spawn(self._chat_at_site(proxy, url))
 
         async with AsyncExitStack() as stack:
@@ -226,7 +227,7 @@ class Load:
                 return
 
     def _draw(self) -> tuple[Request, SessionSpec, float | None]:
-        """The next session, and when to stop it."""
+        """The next session and when to stop it."""
         rng = self._rng
         name = f"load-{len(self.requests)}"
         kinds = KINDS | {"job": 4} if self.cluster.site else KINDS
@@ -258,7 +259,7 @@ class Load:
             cluster = draw_cluster(rng, len(self.cluster.agents))
             sub_s = run_s / 2
             if cluster.sub_end == "failure":
-                run_s = 600.0  # main1 is ended
+                run_s = 600.0  # main1 is stopped
             if rng.random() < 0.3:
                 options |= {"retries": 1, "retry_backoff_s": 1}
 
@@ -305,7 +306,8 @@ class Load:
                 await asyncio.sleep(0.5)
 
     async def _chat_at_site(self, proxy: str, url: str) -> None:
-        """Stream responses of the model at the site; what cannot be served at once is held."""
+        """Stream responses from the model at the site; requests that cannot be served at once are
+        held."""
         loop = asyncio.get_running_loop()
         message: Any = [{"role": "user", "content": "go on"}]
         while loop.time() < self.stop_at:
@@ -323,7 +325,7 @@ class Load:
 
             complete = "".join(pieces).split() == [str(n) for n in range(20)]
             if NOT_LISTENING in problem:
-                await asyncio.sleep(0.5)  # its proxy is down: that says nothing about the site
+                await asyncio.sleep(0.5)  # its proxy is down, which says nothing about the site
             elif problem:
                 self.site_chats[problem.partition(" ")[0]] += 1
                 self.failed_at_site.append(

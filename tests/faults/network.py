@@ -1,4 +1,4 @@
-"""Network namespace with one virtual link to this one, which can be unplugged or throttled.
+"""A network namespace with one virtual link to this one, which can be unplugged or throttled.
 
 Nothing outside the namespace and its link is changed. Needs root, ``ip`` and, for throttling,
 ``tc``.
@@ -14,7 +14,7 @@ from tests.addresses import NETWORKS, number
 
 
 class NetworkFaultsUnavailable(Exception):
-    """No network namespace can be created on this machine. The message gives the cause."""
+    """No network namespace can be created on this machine. The message states the cause."""
 
 
 class NetworkLink:
@@ -36,7 +36,7 @@ class NetworkLink:
         if os.geteuid() != 0 or shutil.which("ip") is None:
             raise NetworkFaultsUnavailable("it needs root and the program `ip`")
 
-        self.close()  # what a killed test left
+        self.close()  # left by a killed test
         try:
             _run("ip", "netns", "add", self.name)
             _run("ip", "link", "add", self._near_end, "type", "veth", "peer", "name", self._far_end)
@@ -61,7 +61,7 @@ class NetworkLink:
         _run("ip", "-n", self.name, "link", "set", self._far_end, "down" if down else "up")
 
     def throttle(self, on: bool) -> None:
-        """1 kB/s with a queue of two packets; others are dropped."""
+        """1 kB/s with a queue of two packets; all others are dropped."""
         tc = ("ip", "netns", "exec", self.name, "tc", "qdisc")
         if on:
             _run(
@@ -82,7 +82,7 @@ class NetworkLink:
             _run(*tc, "del", "dev", self._far_end, "root")
 
     def close(self) -> None:
-        # The link first: a namespace that is deleted gives it up only later.
+        # Delete the link first: a deleted namespace releases it only later.
         for arguments in (("link", "del", self._near_end), ("netns", "del", self.name)):
             subprocess.run(("ip", *arguments), capture_output=True, check=False)
 

@@ -93,12 +93,12 @@ async def inject_all(
 
 
 def is_in_doubt(session: SessionView) -> bool:
-    """A job whose submit was not answered is waited for, for ten minutes: it may have run."""
+    """Wait ten minutes for a job whose submission was not answered: it may have run."""
     return any(kernel.detail.startswith(IN_DOUBT) for kernel in session.kernels)
 
 
 async def converge(cluster: Cluster, load: Load) -> None:
-    """After the faults: sessions with an end of their own end, the others are stopped, and nothing
+    """After the faults, sessions that end by themselves do so, the others are stopped, and nothing
     remains."""
 
     async def all_alive() -> bool:
@@ -142,10 +142,11 @@ async def converge(cluster: Cluster, load: Load) -> None:
 async def run(
     home: Path, seed: int, seconds: float, sessions_per_s: float, *, site: bool = True
 ) -> list[Invariant]:
-    """One run. Prints the faults and a report; returns the invariants. ``site``: with one."""
+    """One run. Prints the faults and a report; returns the invariants. ``site``: whether there is
+    one."""
     async with AsyncExitStack() as stack:
         network, network_faults = stack.enter_context(_open_network())
-        # For two managers, and those that died without closing theirs.
+        # For two managers, and for managers that died without closing their connections.
         more = {"max_connections": "200"}
         postgres = EmbeddedPostgres(home / "postgres", clock=SystemClock(), extra=more)
         await stack.enter_async_context(postgres)
@@ -197,7 +198,7 @@ async def _run(
 
 @contextmanager
 def _open_network() -> Iterator[tuple[NetworkLink | None, frozenset[str]]]:
-    """The link and the faults that it supports; no link where none can be created."""
+    """The link and the faults that it supports, or no link if none can be created."""
     network = NetworkLink()
     try:
         network.open()

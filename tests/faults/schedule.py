@@ -1,4 +1,4 @@
-"""Fault schedule: which faults happen, when and for how long, for a seed. Pure."""
+"""The fault schedule for a seed: which faults happen, when and for how long. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from .cluster import AGENTS, MANAGERS, PROXIES, SITE_AGENT
 from .site import SITE, SWITCHED
 
-# One fault of each group at a time: two components may be down together, but never all of them.
+# One fault from each group at a time: two components may be down together, but never all of them.
 _CONTROL_PLANE = [
     (kind, component) for component in (*MANAGERS, "postgres") for kind in ("kill", "pause")
 ]
@@ -22,7 +22,7 @@ _SITE = [
     *((kind, SITE_AGENT) for kind in ("kill", "pause")),
     *((kind, SITE) for kind in SWITCHED),
 ]
-# A login node restarts slowly. The others last until something is likely to have met them.
+# A login node restarts slowly. The other faults last until some request is likely to have hit them.
 _SITE_LASTS_S = {
     "login-node-away": (10.0, 30.0),
     "scheduler-away": (5.0, 20.0),
@@ -34,8 +34,8 @@ _AT_ONCE = frozenset({"tunnels-die", "job-cancelled"})
 @dataclass(frozen=True)
 class Fault:
     """``kill``: SIGKILL, and a restart after ``duration_s``. ``pause``: SIGSTOP. ``unplug``,
-    ``throttle``: of the network link. Others: of the site. ``delay_s``: since the end of the fault
-    before."""
+    ``throttle``: faults of the network link. Others: faults of the site. ``delay_s``: the delay
+    after the end of the previous fault."""
 
     kind: str
     component: str
@@ -48,11 +48,11 @@ class Fault:
 
 def fault_sequences(seed: int, network_faults: frozenset[str], site: bool) -> list[Iterator[Fault]]:
     """Endless sequences: faults of the control plane, of nodes, proxy and network, and of the site.
-    ``network_faults``: the kinds that this machine supports. ``site``: there is one."""
+    ``network_faults``: the kinds that this machine supports. ``site``: whether there is one."""
     nodes = [(kind, name) for kind, name in _NODES if name != "network" or kind in network_faults]
 
-    # A manager declares an agent LOST only after it has run for as long: its faults are further
-    # apart.
+    # A manager declares an agent LOST only after it has itself run for that long, so its faults are
+    # further apart.
     control_plane = _sequence(random.Random(f"{seed}-upper"), _CONTROL_PLANE, (3, 16))
     sequences = [control_plane, _sequence(random.Random(f"{seed}-lower"), nodes, (1, 4))]
     if site:
@@ -66,7 +66,7 @@ def _sequence(
 ) -> Iterator[Fault]:
     while True:
         for kind, component in rng.sample(faults, len(faults)):
-            # Connections time out after about nine seconds of silence, agents after fifteen.
+            # Connections time out after about nine seconds of silence, and agents after fifteen.
             duration_s = rng.uniform(0, 3) if kind == "kill" else rng.uniform(3, 16)
             if kind == "kill" and component in (*AGENTS, SITE_AGENT) and rng.random() < 0.3:
                 duration_s = rng.uniform(15, 21)

@@ -1,5 +1,5 @@
-"""Site under test: a HEAppE server in this process, before a scripted cluster that runs real
-programs, and the faults of both."""
+"""The site under test: a HEAppE server in this process in front of a scripted cluster that runs
+real programs, and the faults of both."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from tests.hpc.sites import PROGRAM, heappe_agent
 from .site_truth import SiteJob
 
 GROUP = SITE = "site"
-# Shorter and longer than the lag that the database of a site may have.
+# Shorter and longer than the possible lag of a site's database.
 WALLTIMES_S = (75.0, 150.0)
 QUEUE_S = (2.0, 8.0)
-# How many calls a fault catches: few by chance, or all while it lasts.
+# How many calls a fault affects: few by chance, or all while it lasts.
 SOME = -1
 ALL = 1_000_000
-# Users' requests are not repeated once they were sent.
+# Users' requests are not repeated once they have been sent.
 _JOBS: dict[str, int | str] = {"only": "JobManagement"}
-# The faults, with the switches of the server that each sets.
+# The faults, with the server switches that each sets.
 SWITCHED: dict[str, dict[str, int | str]] = {
     "login-node-away": {"maintenance": True},
     "scheduler-away": {"slurm_down": True},
@@ -46,8 +46,8 @@ SWITCHED: dict[str, dict[str, int | str]] = {
 
 
 class FaultySite:
-    """Runs in the loop that starts it. The profile of the server and the walltime of jobs follow
-    the seed."""
+    """Runs in the event loop that starts it. The seed determines the server's profile and the
+    walltime of jobs."""
 
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(f"{seed}-site")
@@ -77,7 +77,7 @@ class FaultySite:
         return time.monotonic() - self._began
 
     def agent(self) -> dict[str, str]:
-        """The environment of its agent."""
+        """The environment of the site's agent."""
         return heappe_agent(self.server.url) | {"MOORAGE_AGENT__RESOURCE_GROUP": GROUP}
 
     @property
@@ -112,13 +112,13 @@ class FaultySite:
         self._cluster.holding = False
 
     async def _cancel_job(self) -> None:
-        """As an administrator of the cluster does."""
+        """Restart as an administrator of the cluster does."""
         running = [job.scheduler_id for job in self._cluster.jobs if job.state == "RUNNING"]
         if running:
             await self._cluster.cancel(self._rng.choice(running), self.server.clock.now())
 
     def jobs(self) -> list[SiteJob]:
-        """All that the cluster has ever had."""
+        """All jobs that the cluster has ever had."""
         rows = {
             task.scheduler_id: task
             for row in self.server.database.jobs.values()
@@ -141,7 +141,7 @@ class FaultySite:
         return found
 
     def left(self) -> list[str]:
-        """Jobs that wait or run."""
+        """Jobs that are waiting or running."""
         unknown = {job.scheduler_id for job in self.server.unknown()}
         return [
             f"{job.name} is {job.state}{', unknown to HEAppE' if job.scheduler_id in unknown else ''}"

@@ -1,4 +1,4 @@
-"""Truth of a site: what its cluster ran, against what sessions say of it. Pure."""
+"""A site's truth: what its cluster ran, compared with what the sessions report. Pure."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from moorage.common.views.resources import SessionView
 
 from .account import Charge
 
-# Clocks of the database and of the cluster are the same; both cut their times off.
+# The database and the cluster share a clock; both truncate their times.
 _TOLERANCE = timedelta(seconds=1)
 _CHARGED_S = 2.0
 
 
 @dataclass(frozen=True)
 class SiteJob:
-    """``started`` and ``ended``: None while it has not. ``disowned``: since when HEAppE does not
-    know that it waits or runs, which nobody can know then; None: it always has."""
+    """``started`` and ``ended``: None until it has. ``disowned``: since when HEAppE has not known
+    that it waits or runs, so that no client can know; None if it always has."""
 
     name: str
     submitted: datetime
@@ -34,19 +34,19 @@ class SiteJob:
 
     @property
     def known_until(self) -> datetime | None:
-        """None: it is known to wait or to run."""
+        """None if it is known to wait or run."""
         return min((at for at in (self.ended, self.disowned) if at is not None), default=None)
 
     @property
     def kernel(self) -> str:
-        """The part of the kernel's id that is in the name; "": it is no job of ours."""
+        """The part of the kernel's id in the name, or "" if the job is not ours."""
         name = JobName.parse(self.name)
         return name.kernel if name else ""
 
 
 def strangers(jobs: Iterable[SiteJob], sessions: Iterable[SessionView]) -> list[str]:
-    """Jobs of no kernel, and jobs of a kernel that has another one at the same time, or ran
-    before."""
+    """Jobs that belong to no kernel, and jobs of a kernel that has another job at the same time or
+    has already run."""
     kernels = {
         kernel_part(KernelId(kernel.id)) for session in sessions for kernel in session.kernels
     }
@@ -68,7 +68,7 @@ def strangers(jobs: Iterable[SiteJob], sessions: Iterable[SessionView]) -> list[
 
 
 def most_alive(jobs: Sequence[SiteJob]) -> int:
-    """How many jobs were known to wait or to run at one time."""
+    """The highest number of jobs that were known to wait or run at one time."""
     changes = [(job.submitted, 1) for job in jobs]
     changes += [(until, -1) for job in jobs if (until := job.known_until) is not None]
     alive = 0
@@ -80,7 +80,7 @@ def most_alive(jobs: Sequence[SiteJob]) -> int:
 
 
 def outlived(jobs: Sequence[SiteJob], sessions: Iterable[SessionView]) -> list[str]:
-    """Sessions that had ended while a job of theirs was known to wait or to run."""
+    """Sessions that had ended while one of their jobs was known to wait or run."""
     by_kernel = {job.kernel: job for job in jobs}
     found = []
     for session in sessions:
@@ -129,13 +129,13 @@ def charged_wrongly_at_site(
 
 
 def jobs_allowed(replicas: int, seconds: float, walltime_s: float, losses: int) -> int:
-    """Most jobs of a model with so many replicas: half of each walltime may be given up for
-    successors that are ready in time. ``losses``: jobs that faults may have cost."""
+    """The maximum number of jobs for a model with this many replicas: half of each walltime may be
+    given up for successors that are ready in time. ``losses``: jobs that faults may have cost."""
     lives = math.ceil(seconds / (walltime_s / 2))
     return replicas * (lives + 1) + losses
 
 
 def calls_allowed(seconds: float, streams: int, jobs: int) -> int:
-    """Most calls to HEAppE: a list each second, what each job takes with its log and its checks,
-    and streams with their retries; half as much again."""
+    """The maximum number of calls to HEAppE: a list each second, the calls for each job with its
+    log and its checks, and streams with their retries, plus half as much again."""
     return math.ceil(1.5 * seconds + 20 * jobs + 3 * streams)

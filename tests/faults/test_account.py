@@ -1,4 +1,4 @@
-"""Account of fault runs: charges that contradict what programs say of themselves."""
+"""The account of fault runs: charges that contradict what programs report about themselves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ENDS = {"k": 110}
     ("charge", "wrong"),
     [
         (Charge("k", 100, 110, "exit-zero"), ""),
-        (Charge("k", 102, 115, "exit-nonzero"), ""),  # as it became known
+        (Charge("k", 102, 115, "exit-nonzero"), ""),  # the time at which it became known
         (Charge("k", 99, 110, "exit-zero"), "charged from 99"),
         (Charge("other", 100, 110, "exit-zero"), "began at None"),
         (Charge("other", 100, 110, "user-requested"), "began at None"),

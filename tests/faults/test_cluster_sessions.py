@@ -1,4 +1,4 @@
-"""Judgement of sessions of several kernels: each way in which one may be wrong is found."""
+"""Judging sessions with several kernels: each way in which one can be wrong is found."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_kernels(script: ClusterScript, kernels: tuple[KernelView, ...], problem
 
 
 def test_a_kernel_that_returned_after_the_end_of_its_session_was_on_the_lost_agent() -> None:
-    """It has its own outcome, and only the kernel that was stopped has the reason of the end."""
+    """It has its own outcome, and only the kernel that was stopped has the reason for the end."""
     late = RAN[-1].at + timedelta(seconds=7)
     returned = kernel("main1", "agent-1", 1, reason=Reason.EXIT_NONZERO, status_since=late)
     stopped = kernel("sub1", "agent-2", -15, reason=Reason.AGENT_LOST)

@@ -70,7 +70,7 @@ def test_nothing_is_excused_without_faults() -> None:
     ("injected", "met"),
     [
         (fault("resets", "site", 104, 105), True),
-        (fault("resets", "site", 90, 95), True),  # what it broke was mended then
+        (fault("resets", "site", 90, 95), True),  # the component that it broke was repaired by then
         (fault("resets", "site", 70, 75), False),
         (fault("resets", "site", 111, None), False),
         (fault("kill", "proxy-1", 104, 105), True),

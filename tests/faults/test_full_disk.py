@@ -1,8 +1,8 @@
 """Full disks of Postgres: the API reports it, acknowledged sessions survive, and the platform
 recovers on its own.
 
-With a full data disk Postgres refuses a statement. With a full disk of the write-ahead log it
-panics, and cannot start before there is space.
+With a full data disk Postgres refuses a statement. With a full write-ahead log disk it panics, and
+cannot start until there is space.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def small_disk(path: Path, size: str) -> Iterator[Path]:
 
 @pytest.fixture
 def data_disk(home: Path) -> Iterator[Path]:
-    """The directory of the manager's Postgres: 192 MiB, of which a new database takes a third."""
+    """The directory of the manager's Postgres: 192 MiB, a third of which a new database uses."""
     path = home / "postgres"
     path.mkdir(mode=0o711)
     with small_disk(path, "192m"):
@@ -91,7 +91,7 @@ class SessionClient:
             return all([(await client.sessions.get(name)).status is status for name in names])
 
     async def start_sessions(self) -> None:
-        """Start a session that ends now, and one that ends while the disk is full."""
+        """Start a session that ends at once, and one that ends while the disk is full."""
         self.platform.start("agent")
         await until("the manager accepts sessions", lambda: self.create("before", "exit 0"))
         assert await self.create("running", "sleep 5; exit 3")
@@ -100,7 +100,7 @@ class SessionClient:
     async def create_until_refused(self) -> None:
         """Create sessions until they are refused repeatedly."""
         self.refused.clear()
-        text = "x" * 30_000  # each takes several pages
+        text = "x" * 30_000  # each needs several pages
         for n in range(3000):
             try:
                 created = await self.create(f"full-{n}", f"exit 0 # {n} {text}")
@@ -129,8 +129,8 @@ class SessionClient:
             assert (running.result, running.kernels[0].exit_code) == (Result.FAILED, 3)
 
             async def complete(id_: str) -> bool:
-                # Some sessions are still active: the history may be newer than the session that was
-                # read before it.
+                # Some sessions are still active, so the history may be newer than the session that
+                # was read before it.
                 return (
                     history_gap(await client.sessions.get(id_), await client.sessions.history(id_))
                     == ""
@@ -164,7 +164,7 @@ async def test_full_data_disk_is_reported_and_survived(platform: Platform, data_
 
 
 def _move_wal(data: Path, to: Path) -> None:
-    """Move the write-ahead log to a disk of its own, as administrators do."""
+    """Move the write-ahead log to a separate disk, as administrators do."""
     old = data / "pg_wal"
     new = to / "pg_wal"
     owner = old.stat()

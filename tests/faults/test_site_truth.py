@@ -1,4 +1,4 @@
-"""Truth of a site: each way in which jobs may contradict their sessions is found."""
+"""A site's truth: each way in which jobs can contradict their sessions is found."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_kernel_has_one_job(jobs: list[SiteJob], problem: str) -> None:
         ([replace(RUN, ended=None)], 20, "its job for ever"),
         ([replace(RUN, ended=None)], None, ""),
         ([job(TWO, 0, 1, None)], 20, "its job for ever"),
-        ([replace(RUN, disowned=at(7))], 8, ""),  # the site says that it has ended
+        ([replace(RUN, disowned=at(7))], 8, ""),  # the site reports that it has ended
         ([replace(RUN, ended=None, disowned=at(7))], 8, ""),
         ([replace(RUN, ended=None, disowned=at(7))], 5, "its job until 00:00:07"),
     ],
@@ -110,8 +110,8 @@ def test_a_session_ends_after_its_job(
     ("began", "ended", "ran", "problem"),
     [
         (2, 10, RUN, ""),
-        (1, 11, RUN, ""),  # to the second, by two clocks
-        (2, 60, RUN, ""),  # its end became known then
+        (1, 11, RUN, ""),  # to the second, on two clocks
+        (2, 60, RUN, ""),  # that is when its end became known
         (2, 62, RUN, ""),
         (5, 10, RUN, "is charged from"),
         (2, 7, RUN, "is charged until"),

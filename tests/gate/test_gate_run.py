@@ -1,4 +1,4 @@
-"""The gate as a developer runs it: real processes, on tables of steps of the test's own."""
+"""The gate as a developer runs it: real processes, with the test's own tables of steps."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ FAILS_ALWAYS = "def test_fails_always(): assert False, 'every time'\n"
 
 
 class Checkout:
-    """A repository with the gate, a table of steps, and cases. ``output`` is what the last run
-    printed."""
+    """A repository with the gate, a table of steps, and cases. ``output`` is the output of the last
+    run."""
 
     def __init__(self, root: Path, capfd: pytest.CaptureFixture[str]) -> None:
         self.root = root
@@ -48,7 +48,7 @@ class Checkout:
         return code
 
     def last_lines(self) -> list[str]:
-        """What follows the table and the outputs: the list of failures and the result."""
+        """The text after the table and the outputs: the list of failures and the result."""
         return self.output.rpartition("CPU s\n")[2].splitlines()
 
 

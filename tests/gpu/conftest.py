@@ -1,4 +1,4 @@
-"""Fixtures for tests on a real NVIDIA GPU, without Docker. The part ``pytest`` of ``run.sh`` runs
+"""Fixtures for tests on a real NVIDIA GPU, without Docker. The ``pytest`` part of ``run.sh`` runs
 them."""
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def devices() -> DeviceManager:
 
 @pytest.fixture
 def offer(devices: DeviceManager) -> SlotOffer:
-    """The first device. It must be idle: other programs on it would be measured too."""
+    """The first device. It must be idle: other programs on it would also be measured."""
     first = devices.offers()[0]
     measured = devices.measure({first.device_id: first.parent})[first.device_id]
     if measured.memory_used > GIB // 2:
@@ -63,7 +63,7 @@ async def runtime(tmp_path: Path) -> AsyncIterator[ProcessRuntime]:
 
 @pytest.fixture
 def running() -> dict[KernelId, RunningKernel]:
-    """The running kernels that the memory release check knows of."""
+    """The running kernels known to the memory release check."""
     return {}
 
 
@@ -87,7 +87,7 @@ def health_monitor(
 
 @pytest.fixture
 def foreign_process() -> Iterator[Callable[[int], subprocess.Popen[bytes]]]:
-    """Starts a program on the GPU that is not a kernel; returns when it holds its memory."""
+    """Starts a program on the GPU that is not a kernel; returns once it holds its memory."""
     processes: list[subprocess.Popen[bytes]] = []
 
     def start(size: int) -> subprocess.Popen[bytes]:

@@ -1,15 +1,15 @@
-"""CUDA program that needs only the driver.
+"""A CUDA program that needs only the driver.
 
 ``python cuda_program.py SIZE [--leave-child] [--fault] [--seconds N]``
 
-SIZE in bytes, or like ``60%`` of the memory of the first device. Prints the variable and the
-devices that it sees and the free memory that it found, allocates SIZE, writes to all of it, prints
-``holds``, and sleeps until it is killed or N seconds are over. With ``--leave-child`` a child in a
-session of its own does that, and the program ends when the child holds its memory. With ``--fault``
-it then writes where it has no memory, for which the driver ends it. Lines begin with a word, and
-most end with the time.
+SIZE is in bytes, or a share such as ``60%`` of the first device's memory. Prints the variable and
+the devices that it sees and the free memory that it found, allocates SIZE, writes to all of it,
+prints ``holds``, and sleeps until it is killed or N seconds have passed. With ``--leave-child`` a
+child in its own session does that, and the program ends once the child holds its memory. With
+``--fault`` it then writes to memory that it does not have, and the driver terminates it. Lines
+begin with a word, and most end with the time.
 
-It runs as a kernel and imports nothing of Moorage. With KIT_REHEARSE it makes do without a driver.
+It runs as a kernel and imports nothing from Moorage. With KIT_REHEARSE it needs no driver.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import uuid
 
 _NO_DEVICE = 100
 _PRETENDED = 80 * 1024**3
-# Compiled by the driver.
+# The driver compiles this.
 _WILD_STORE = b"""
 .version 7.0
 .target sm_70
@@ -94,7 +94,7 @@ class Driver:
         self.call("cuCtxSynchronize")
 
     def _name(self, index: int) -> str:
-        """The UUID as NVML writes it; for a slice the UUID of the slice."""
+        """The UUID as NVML writes it; for a slice, the slice's UUID."""
         device = ctypes.c_int()
         raw = (ctypes.c_ubyte * 16)()
         if self._cuda.cuDeviceGet(ctypes.byref(device), index):
@@ -105,7 +105,7 @@ class Driver:
 
 
 class NoDriver:
-    """What is visible is what the variable says, and memory is pretended."""
+    """The variable determines which devices are visible, and memory is simulated."""
 
     def __init__(self) -> None:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")

@@ -8,7 +8,7 @@ import sys
 
 
 def missing_requirement() -> str:
-    """The first missing requirement; "" if the tests can run."""
+    """The first missing requirement, or "" if the tests can run."""
     try:
         import pynvml
     except ImportError:

@@ -1,8 +1,8 @@
-"""Rehearsal of the kit for GPUs: makes it and runs it from its folder alone, without a network and
+"""Rehearsal of the GPU kit: builds it and runs it from its folder alone, without a network and
 without a GPU.
 
 ``python -m tests.gpu.rehearsal`` runs it; with ``--check`` it only prints what is missing and exits
-with 1. The wheels of the kit are for Python 3.12, so it needs one.
+with 1. The kit's wheels are for Python 3.12, so it needs that version.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 KIT = ROOT / "build" / "gpu-kit"
-# The environment of vLLM has torch's build for CPUs; without it the parts that need torch are told
-# as not run.
+# The vLLM environment has torch's CPU build; without it the parts that need torch are reported as
+# not run.
 TORCH = ROOT / ".venv-vllm" / "bin" / "python"
-# What a network namespace without routes runs: nothing in it is reachable but itself.
+# The command prefix that runs a program in a network namespace without routes, where it reaches
+# only itself.
 _ALONE = 'ip link set lo up && exec bash "$0" --rehearse'
 
 
@@ -36,7 +37,7 @@ def main() -> int:
 
 
 def missing_requirement(python: str) -> str:
-    """The first missing requirement; "" if the kit can be rehearsed here."""
+    """The first missing requirement, or "" if the kit can be rehearsed here."""
     if not python:
         return "there is no Python 3.12: name one in PYTHON"
     if not shutil.which("ip"):
@@ -51,7 +52,7 @@ def missing_requirement(python: str) -> str:
 
 
 def find_python() -> str:
-    """A Python 3.12 that runs; "" if there is none."""
+    """A working Python 3.12, or "" if there is none."""
     for candidate in _candidates():
         program = [
             candidate,

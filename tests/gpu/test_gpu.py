@@ -134,11 +134,11 @@ async def test_memory_release_check_waits_for_real_memory(
     assert "still in use" in refusal.detail
     seen = devices.measure({offer.device_id: offer.parent})[offer.device_id]
     print(refusal.detail)
-    if holder.pid in seen.memory_by_pid:  # in a container the driver reports other pids
+    if holder.pid in seen.memory_by_pid:  # in a container the driver reports different pids
         assert f"pid {holder.pid} " in refusal.detail
 
     assert list(monitor.fences.reasons()) == [offer.device_id]
-    # The device stays fenced while its memory is held, whatever its probation.
+    # The device stays fenced while its memory is held, regardless of its probation.
     await monitor.check()
     assert list(monitor.fences.reasons()) == [offer.device_id]
     waiting = asyncio.create_task(

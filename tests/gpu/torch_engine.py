@@ -1,10 +1,10 @@
 """A small OpenAI server on torch, with random weights: ``python torch_engine.py PORT [WIDTH LAYERS
 SLOTS]``.
 
-A decoder with a cache of keys and values, which works on SLOTS requests at a time, a step for all
-of them. What it says makes no sense, but its steps are those of a model of that size. It prints a
-line ``stage NAME TIME`` for each stage of its start. It runs as a kernel, with a Python that has
-torch and aiohttp, and imports nothing of Moorage. Without CUDA it is very small.
+A decoder with a key-value cache, which works on SLOTS requests at a time, with one step for all of
+them. Its output makes no sense, but its steps are those of a model of that size. It prints a line
+``stage NAME TIME`` for each stage of its start. It runs as a kernel, with a Python that has torch
+and aiohttp, and imports nothing from Moorage. Without CUDA it is very small.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def stage(name: str, ago: float = 0.0) -> None:
 
 
 def age() -> float:
-    """Seconds since this process began: it has spent most of them on its imports."""
+    """Seconds since this process started, most of which it spent on imports."""
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     return time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / os.sysconf("SC_CLK_TCK")
 
@@ -75,7 +75,8 @@ class Model:
 
     @torch.inference_mode()
     def capture(self) -> None:
-        """Record a step as a CUDA graph: without one the processor, not the GPU, bounds a step."""
+        """Record a step as a CUDA graph: without one, a step is limited by the processor and not by
+        the GPU."""
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -94,7 +95,7 @@ class Model:
 
     @torch.inference_mode()
     def step(self, tokens: list[int], positions: list[int]) -> list[int]:
-        """The next token of each slot."""
+        """The next token for each slot."""
         self.tokens.copy_(torch.tensor(tokens))
         self.positions.copy_(torch.tensor(positions))
         if self._graph is None:
@@ -136,7 +137,7 @@ class Request:
 
 
 class Worker:
-    """Steps in a thread of its own. Without a request it waits, and the GPU is idle."""
+    """Runs the steps in a separate thread. Without a request it waits, and the GPU is idle."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -269,7 +270,7 @@ class Server:
 
             return response
         except ConnectionResetError:
-            return response  # the client has gone
+            return response  # the client has disconnected
         finally:
             if not finished:
                 asked.cancelled = True

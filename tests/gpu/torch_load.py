@@ -1,8 +1,8 @@
 """A known load on the first device: ``python torch_load.py SECONDS [MATRIX] [GIB]``.
 
-Multiplies square matrices for so long, holds GIB more, and prints its rate in TFLOP/s. It runs as a
-kernel, with a Python that has torch, and imports nothing of Moorage. Without CUDA it loads a
-processor.
+Multiplies square matrices for that many seconds, holds GIB more, and prints its rate in TFLOP/s. It
+runs as a kernel, with a Python that has torch, and imports nothing from Moorage. Without CUDA it
+loads the CPU.
 """
 
 from __future__ import annotations

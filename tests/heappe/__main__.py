@@ -1,7 +1,7 @@
 """The test server as a program: ``python -m tests.heappe --command PROGRAM``. Prints its URL; ends
-with its standard input.
+when its standard input does.
 
-Jobs run the command of their template: in a shell, or with ``--slurm PARTITION`` in the Slurm of
+Jobs run their template's command: in a shell, or with ``--slurm PARTITION`` in the Slurm of
 ``SLURM_CONF``.
 """
 

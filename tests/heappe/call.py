@@ -15,8 +15,7 @@ from tests.heappe.wire import Member, number
 
 @dataclass
 class Call:
-    """``query`` and ``body`` have the names of their members in lower case; a name of ``query`` may
-    repeat."""
+    """``query`` and ``body`` have lower-case member names; a name in ``query`` may repeat."""
 
     request: web.Request
     sessions: Sessions
@@ -45,7 +44,7 @@ Handler = Callable[[Call], Awaitable[web.StreamResponse]]
 
 @dataclass(frozen=True)
 class Endpoint:
-    """``limit``: the largest body, in bytes. ``members``: the model of the body; None leaves it
+    """``limit``: the largest body, in bytes. ``members``: the body's model; None leaves it
     unread."""
 
     method: str

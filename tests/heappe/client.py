@@ -1,5 +1,4 @@
-"""Raw caller of the test server, for its own tests: sends what it is told and shows what came
-back."""
+"""A raw client for the test server's own tests: sends the given request and shows the response."""
 
 from __future__ import annotations
 
@@ -43,7 +42,7 @@ def specification(name: str, **task: Any) -> dict[str, Any]:
 
 
 class Caller:
-    """One user. Use as a context manager."""
+    """One user. Use it as a context manager."""
 
     def __init__(self, server: HeappeServer, user: str = "agent", **headers: str) -> None:
         self.server = server
@@ -116,7 +115,7 @@ class Caller:
         )
 
     async def serve(self, name: str, **task: Any) -> Served:
-        """A job whose engine is reached through a tunnel."""
+        """A job with an engine that is reached through a tunnel."""
         job = await self.start(name, **task)
         await self.server.advance(31)
         task = (await self.info(job))["Tasks"][0]["Id"]

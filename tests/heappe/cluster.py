@@ -1,6 +1,6 @@
 """Clusters behind the test server: the truth that HEAppE's database copies late.
 
-``ScriptedCluster`` plays jobs in the server's time, with engines that really listen. Another back
+``ScriptedCluster`` plays jobs on the server's clock, with engines that really listen. Another back
 end implements ``Cluster``; jobs have real directories in all of them.
 """
 
@@ -28,7 +28,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Submission:
-    """One task as the scheduler gets it. ``arguments`` are the values of the template's
+    """One task as the scheduler receives it. ``arguments`` are the values of the template's
     parameters."""
 
     name: str
@@ -45,8 +45,8 @@ class Submission:
 
     def wrapped(self) -> str:
         """The command line as HEAppE writes it between the quotes of ``sbatch --wrap '...'``: each
-        value with .NET's ``Regex.Escape``, not quoted, and a redirection that covers the first
-        command only."""
+        value with .NET's ``Regex.Escape``, not quoted, and a redirection that covers only the first
+        command."""
         values = " ".join(_regex_escape(value) for value in self.arguments)
         first, semicolon, rest = self.command.partition(";")
         return f"cd {self.directory}; {first} {values} 1>>{self.stdout} 2>>{self.stderr}{semicolon}{rest}"
@@ -94,11 +94,11 @@ class Cluster(Protocol):
 
 @dataclass(frozen=True)
 class Script:
-    """How a scripted job lives. Times are seconds of the server's clock.
+    """A scripted job's life. Times are seconds on the server's clock.
 
     ``engine``: None runs ``Engine`` in this process, False nothing, "program" the template's
-    command in a shell. ``files``: names with their text, or a function of the port; written when
-    the engine listens.
+    command in a shell. ``files``: names with their text, or a function of the port; they are
+    written once the engine listens.
     """
 
     queue_s: float = 0.0
@@ -128,7 +128,7 @@ class _Played:
 
 
 class ScriptedCluster:
-    """Plays each job by ``scripts[name]``, else by ``script(job)``."""
+    """Plays each job according to ``scripts[name]``, or otherwise ``script(job)``."""
 
     def __init__(self, first_id: int = 900_001) -> None:
         self.jobs: list[TruthJob] = []
@@ -140,7 +140,7 @@ class ScriptedCluster:
         self.holding = False
 
     def engine(self, name: str) -> Engine:
-        """The engine of the newest job of that name."""
+        """The engine of the newest job with that name."""
         found = [p for p in self._played.values() if p.job.name == name and p.engine is not None]
         engine = found[-1].engine
         assert engine is not None
@@ -168,7 +168,7 @@ class ScriptedCluster:
             await self._advance(played, now)
 
     async def kill(self, name: str, state: str = "NODE_FAIL") -> None:
-        """End a job as the cluster does on its own account, at once."""
+        """End a job at once, as the cluster does of its own accord."""
         for played in self._played.values():
             if played.job.name == name and played.truth.state in ("PENDING", "RUNNING"):
                 await self._end(played, state, played.truth.started or played.truth.submitted)
@@ -267,7 +267,8 @@ class ScriptedCluster:
                     os.killpg(program.pid, sign)
                     async with asyncio.timeout(patience_s):
                         await program.wait()
-                        # the shell ends at once; a job has ended when all of its processes have
+                        # the shell ends at once, but a job has ended only when all of its processes
+                        # have
                         while True:
                             os.killpg(program.pid, 0)
                             await asyncio.sleep(0.01)

@@ -35,7 +35,7 @@ BY_CALLBACK = 1
 BY_USER = 2
 BY_POLL = 3
 
-# Slurm's state in HEAppE's numbers. COMPLETING reads as Running; everything that is not here as
+# Slurm's state in HEAppE's numbers. COMPLETING reads as Running, and everything not listed here as
 # Failed.
 _MAPPED = {
     "PENDING": QUEUED, "CONFIGURING": QUEUED, "REQUEUED": QUEUED, "RUNNING": RUNNING, "COMPLETING": RUNNING,
@@ -97,7 +97,7 @@ class Job:
 
 @dataclass
 class Database:
-    """Rows by id. The cluster's truth comes in through ``copy``."""
+    """Rows by id. ``copy`` brings in the cluster's truth."""
 
     site: Site
     switches: Switches
@@ -118,7 +118,8 @@ class Database:
         return [job for job in self.jobs.values() if job.state in (SUBMITTED, QUEUED, RUNNING)]
 
     def copy(self, job: Job, truths: dict[str, TruthJob], now: datetime, source: int) -> None:
-        """Take over the truth for one job. A task that the scheduler no longer knows has failed."""
+        """Copy the truth for one job. A task that is no longer known to the scheduler has
+        failed."""
         for task in job.tasks:
             if task.state in ENDED or not task.scheduler_id:
                 continue
@@ -164,7 +165,7 @@ class Database:
             self.events.append(("org.heappe.task.state-changed", data))
 
     def combine(self, job: Job, now: datetime, source: int) -> None:
-        """One failed, running or cancelled task decides the job."""
+        """One failed, running or cancelled task determines the job's state."""
         states = {task.state for task in job.tasks}
         order = (FAILED, RUNNING, CANCELED, QUEUED, SUBMITTED, CONFIGURING)
         state = next((found for found in order if found in states), FINISHED)
@@ -188,7 +189,7 @@ class Database:
         ]
 
     def overdue_callback(self, now: datetime) -> list[Job]:
-        """On clusters that call back, HEAppE only guesses from the walltime."""
+        """On clusters with callbacks, HEAppE only guesses from the walltime."""
         found = []
         for job in self.polled():
             walltime = job.tasks[0].spec.walltime_s

@@ -1,7 +1,7 @@
-"""Engine of a scripted job: an OpenAI server in miniature that listens on the address of its node.
+"""The engine of a scripted job: a miniature OpenAI server that listens on its node's address.
 
-What a request asks for decides what it does: ``max_tokens`` words, ``pause_ms`` between two of
-them, a prompt ``too long`` is refused with vLLM's 400, ``hang`` never answers.
+The request determines its behavior: ``max_tokens`` words, ``pause_ms`` between two of them, a
+prompt ``too long`` is refused with vLLM's 400, and ``hang`` never gets an answer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TOO_LONG = {
 
 
 class Engine:
-    """``cancelled`` counts requests whose client left; ``seen`` are the paths in order."""
+    """``cancelled`` counts requests whose client left; ``seen`` has the paths in order."""
 
     def __init__(self, model: str = "tiny", api_key: str = "") -> None:
         self.model = model
@@ -50,7 +50,7 @@ class Engine:
         return self.port
 
     async def kill(self) -> None:
-        """End as a killed process does: its connections break."""
+        """End like a killed process: its connections break."""
         if self._runner is not None:
             runner = self._runner
             self._runner = None
@@ -140,6 +140,6 @@ async def _serve_for_ever(port: int) -> None:
 
 
 if __name__ == "__main__":
-    # Without a port of its own it writes the one that it found, as the program of a job does. The
-    # parameters of the template may follow.
+    # If it has no fixed port, it writes the one that it found, as a job's program does. The
+    # template's parameters may follow.
     asyncio.run(_serve_for_ever(int(sys.argv[1]) if sys.argv[1:2] and sys.argv[1].isdigit() else 0))

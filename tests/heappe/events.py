@@ -1,4 +1,5 @@
-"""Events of the test server (6.5): CloudEvents over a WebSocket, with a replay of the last ones."""
+"""Events of the test server (6.5): CloudEvents over a WebSocket, with a replay of the most recent
+ones."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ class Events:
         return socket
 
     async def publish(self) -> None:
-        """Send what changed in the database since the last time."""
+        """Send the changes in the database since the last call."""
         changes = self._server.database.events
         while changes:
             kind, data = changes.pop(0)

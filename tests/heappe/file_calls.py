@@ -1,4 +1,5 @@
-"""FileTransfer of the test server: parts of logs, files out of a job's directory and into it."""
+"""FileTransfer of the test server: parts of logs, and files copied from and to a job's
+directory."""
 
 from __future__ import annotations
 
@@ -65,7 +66,8 @@ class FileCalls:
         return job
 
     async def parts(self, call: Call) -> web.Response:
-        """The requested offset comes back, not the next one; a missing file is left out."""
+        """The response has the requested offset and not the next one; a missing file is left
+        out."""
         job = self._job(call, call.body.get("submittedjobinfoid") or 0)
         tasks = {task.id: task for task in job.tasks}
         answer = []

@@ -80,7 +80,7 @@ class JobCalls:
 
     def job(self, number: int) -> Job:
         job = self._server.database.jobs.get(number)
-        if job is None:  # before authentication, whoever asks
+        if job is None:  # before authentication, so for any caller
             raise Problem("validation", f"Submitted job info with ID '{number}' does not exist.")
         return job
 
@@ -250,7 +250,7 @@ class JobCalls:
             ids = await self.place(job)
 
         if switches.take("submit_lost"):
-            # HEAppE saves the row after sbatch and scontrol have both succeeded: it stays
+            # HEAppE saves the row only after sbatch and scontrol have both succeeded, so it stays
             # Configuring.
             match switches.submit_lost_as:
                 case "slurm":
@@ -412,7 +412,7 @@ class JobCalls:
         return reply(list(task.addresses) if names is None else names)
 
     async def rotate(self) -> None:
-        """The service that submits jobs which waited for a service account."""
+        """The service that submits jobs that waited for a service account."""
         server = self._server
         for job in [job for job in server.database.jobs.values() if job.state == WAITING]:
             if not server.switches.account_busy and not server.in_trouble():

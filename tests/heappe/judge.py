@@ -2,8 +2,8 @@
 
     python judge.py URL USER PASSWORD
 
-Runs in an environment of its own (``tools/environment py4heappe``), so it imports nothing of ours.
-Prints what it did, line by line; an answer that py4heappe does not accept raises.
+Runs in its own environment (``tools/environment py4heappe``), so it imports none of our code.
+Prints each action on a line; an answer that py4heappe does not accept raises.
 """
 
 import json

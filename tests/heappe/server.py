@@ -1,4 +1,4 @@
-"""HEAppE-compatible server: routes calls, keeps the time of its services, and plays the gateway in
+"""A HEAppE-compatible server: routes calls, schedules its services, and plays the gateway in
 front."""
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ HTML = "<html><head><title>{0}</title></head><body><center><h1>{0}</h1></center>
 class HeappeServer:
     """``url`` has no slash at its end. ``calls`` counts calls by ``Controller/Action``.
 
-    With a ``ManualClock`` time moves by ``advance`` only; with a ``SystemClock`` by itself.
+    With a ``ManualClock``, only ``advance`` moves time; with a ``SystemClock``, it moves by itself.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class HeappeServer:
             await self.settle()
 
     async def advance(self, seconds: float) -> None:
-        """Move a ``ManualClock``; everything that falls due happens in order."""
+        """Move a ``ManualClock``; everything that becomes due happens in order."""
         assert isinstance(self.clock, ManualClock)
         end = self.clock.now() + timedelta(seconds=seconds)
         while self._next_poll <= end:
@@ -184,7 +184,7 @@ class HeappeServer:
             await self.events.publish()
 
     async def _bill(self, now: Any) -> None:
-        """Count what runs unknown to the database, then bring the cluster up to date."""
+        """Count the jobs that run unknown to the database, then bring the cluster up to date."""
         seconds = max(0.0, (now - self._settled).total_seconds())
         self._settled = max(now, self._settled)
         self._leaked_s += seconds * sum(
@@ -216,17 +216,17 @@ class HeappeServer:
         if used is not None and now - used > timedelta(seconds=self.timing.tunnel_idle_s):
             await self.tunnels.kill()
 
-    # The cluster behind it.
+    # The cluster behind the server.
 
     def truths(self) -> dict[str, TruthJob]:
         return {job.scheduler_id: job for job in self.cluster.jobs}
 
     def running(self) -> list[str]:
-        """Names of the jobs that wait or run on the cluster, whatever the database says."""
+        """Names of the jobs that wait or run on the cluster, regardless of the database."""
         return sorted(job.name for job in active(self.cluster.jobs))
 
     def unknown(self) -> list[TruthJob]:
-        """Jobs on the cluster that the database does not know or believes to have ended."""
+        """Jobs on the cluster that the database does not have or considers ended."""
         known = {task.scheduler_id for job in self.database.polled() for task in job.tasks}
         return [
             job
@@ -242,8 +242,8 @@ class HeappeServer:
         return self.switches.maintenance or self.switches.slurm_down or lost
 
     def ssh(self) -> None:
-        """What every call that reaches the cluster passes. Raises ``Problem`` if the site is in
-        trouble."""
+        """Every call that reaches the cluster passes this check. Raises ``Problem`` if the site is
+        in trouble."""
         switches = self.switches
         if switches.account_uninitialised:
             raise Problem("not-allowed", "The cluster account is not initialised for the project.")
@@ -262,7 +262,7 @@ class HeappeServer:
         shutil.rmtree(directory, ignore_errors=True)
 
     def add_job(self, name: str, user: str = "agent", state: int = 16) -> Job:
-        """A row of earlier times, or of other software, without a job on the cluster."""
+        """A row from an earlier time or from other software, without a job on the cluster."""
         now = self.clock.now()
         number = self.database.next_job
         self.database.next_job += 1
@@ -283,7 +283,7 @@ class HeappeServer:
 
         return job
 
-    # The answers of 6.5 are cached for some seconds.
+    # Answers in 6.5 are cached for some seconds.
 
     def cached(self, key: Any, make: Callable[[], Any]) -> Any:
         now = self.clock.now()
@@ -383,7 +383,7 @@ class HeappeServer:
             return web.Response(status=500)
 
     async def _read(self, call: Call, endpoint: Endpoint, number: str) -> web.Response | None:
-        """Read and bind the body; returns a refusal, or None."""
+        """Read and bind the body; returns a refusal or None."""
         request = call.request
         if (request.content_length or 0) > endpoint.limit:
             return web.Response(status=413)
@@ -412,7 +412,7 @@ class HeappeServer:
         return binding_response({"$": ["The input is not valid JSON."]}, number)
 
     def remember(self, call: Call) -> None:
-        """6.3.2 writes the whole request of a tunnelled call to its log, prompts included."""
+        """6.3.2 logs the whole request of a tunnelled call, including prompts."""
         if self.profile == "6.3.2":
             self.logged.append(str(call.body.get("httppayload")))
             del self.logged[:-1000]

@@ -29,7 +29,8 @@ class _Session:
 
 
 class Sessions:
-    """One live session per user, shared by all who log in as that user; each use extends it."""
+    """One live session per user, shared by everyone who logs in as that user; each use extends
+    it."""
 
     def __init__(self, site: Site, switches: Switches, timing: Timing, clock: Clock) -> None:
         self._site = site
@@ -55,7 +56,7 @@ class Sessions:
         return code
 
     def expire(self, name: str) -> None:
-        """Expire the user's session, as time or an administrator does."""
+        """Expire the user's session, as the passage of time or an administrator would."""
         for session in self._sessions.values():
             if session.user.name == name:
                 session.last_use -= timedelta(seconds=self._timing.session_s + 1)

@@ -1,5 +1,5 @@
-"""Configuration of the site behind the test server: users, project, cluster, node types and command
-templates, and HEAppE's intervals."""
+"""The configuration of the site behind the test server: users, project, cluster, node types and
+command templates, and HEAppE's intervals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ADMINISTRATOR = "Administrator"
 
 @dataclass(frozen=True)
 class Timing:
-    """HEAppE's defaults, in seconds. All are times of the server's clock, except
+    """HEAppE's defaults, in seconds. All are measured on the server's clock, except
     ``http_timeout_s``."""
 
     poll_s: float = 30.0
@@ -39,7 +39,7 @@ class User:
 
 @dataclass(frozen=True)
 class Template:
-    """``command``: the executable on the cluster, for back ends that run programs; it gets the
+    """``command``: the executable on the cluster, for back ends that run programs; it receives the
     values of ``parameters`` as arguments, in this order."""
 
     id: int
@@ -73,7 +73,7 @@ class Project:
 
 @dataclass(frozen=True)
 class Site:
-    """``more_clusters``: id and name of those beside the first."""
+    """``more_clusters``: the id and name of each further cluster."""
 
     cluster_id: int = 2
     cluster: str = "bench"
@@ -118,7 +118,7 @@ class Site:
 
 
 def stamp(moment: datetime | None, zone: str = "") -> str | None:
-    """A time as .NET writes it: seven fraction digits; ``zone`` is what follows them."""
+    """A time as .NET writes it: seven fraction digits; ``zone`` is the suffix after them."""
     if moment is None:
         return None
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond:06d}0{zone}"

@@ -1,7 +1,7 @@
 """Back end of the test server over a running Slurm: ``sbatch``, ``scontrol`` and ``scancel`` as
 HEAppE calls them on a login node.
 
-All nodes have this machine's loopback address. Times follow the system's clock.
+All nodes have this machine's loopback address. Times are on the system's clock.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any
 from tests.heappe.cluster import ACTIVE, Refused, Submission, TruthJob
 
 _LOOK_EVERY_S = 0.25
-# HEAppE takes these words in sbatch's output for a failure, even if the job was accepted.
+# HEAppE treats these words in sbatch's output as a failure, even if the job was accepted.
 _BAD = re.compile(r"error|Invalid|Failed")
 
 
 class SlurmSite:
-    """``env``: what Slurm's commands need. ``partition`` replaces the queue of the node type.
-    ``user``: the account of the jobs, "" for this process's. ``unreachable``: Slurm did not answer
-    when last asked."""
+    """``env``: the environment that Slurm's commands need. ``partition`` replaces the node type's
+    queue. ``user``: the account of the jobs, or "" for this process's. ``unreachable``: Slurm did
+    not answer the last call."""
 
     def __init__(self, env: Mapping[str, str], partition: str = "", user: str = "") -> None:
         self.jobs: list[TruthJob] = []

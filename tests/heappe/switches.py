@@ -1,8 +1,7 @@
 """Switches of the test server: each turns one trap of HEAppE on or off while the server runs.
 
-A number counts down: the trap catches the next so many calls. ``README.md`` lists all of them with
-the pitfall or correction that they stand for; ``test_server.py`` holds the list and this class to
-each other.
+A number counts down: the trap catches that many calls. ``README.md`` lists all of them with the
+pitfall or correction that they represent; ``test_server.py`` keeps the list and this class in step.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Jobs of the test server: the cluster's truth, the database that lags, and submits in doubt."""
+"""Jobs of the test server: the cluster's truth, the lagging database, and uncertain submissions."""
 
 from __future__ import annotations
 

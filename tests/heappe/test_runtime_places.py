@@ -1,4 +1,4 @@
-"""One agent with several node types and projects of a site, and several agents with one account."""
+"""One agent with several node types and projects at a site, and several agents with one account."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def test_one_agent_serves_several_node_types_and_projects(
 
 @PROFILES
 async def test_two_clusters_of_one_server(tmp_path: Path, profile: str) -> None:
-    """Node types and templates of the same name are told apart by the cluster."""
+    """The cluster distinguishes node types and templates with the same name."""
     site = replace(
         Site(),
         more_clusters=((5, "second"),),

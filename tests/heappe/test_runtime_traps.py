@@ -1,7 +1,7 @@
 """Every trap of the test server, once while a kernel runs and once while it is created.
 
-A trap may cost time. It never ends a kernel whose job runs, never leaves two jobs of a kernel for
-long, and never leaves a job that nobody knows.
+A trap may cost time, but it never ends a kernel whose job runs, never leaves a kernel with two jobs
+for long, and never leaves an unknown job.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def setting(**values: object) -> Trap:
     return spring
 
 
-# What may happen at any time and passes.
+# Traps that may happen at any time and pass.
 PASSING: dict[str, Trap] = {
     "maintenance": setting(maintenance=True),
     "slurm-down": setting(slurm_down=True),
@@ -73,7 +73,7 @@ PASSING: dict[str, Trap] = {
     "stale-answers": setting(cache_survives_writes=True),
     "everybodys-jobs": setting(everybody_for_manager=True),
 }
-# What catches a submit or a creation.
+# Traps that catch a submission or creation.
 STARTING: dict[str, Trap] = {
     "submit-lost": setting(submit_lost=1),
     "submit-lost-command": setting(submit_lost=1, submit_lost_as="ssh-command"),
@@ -113,7 +113,7 @@ class Agent:
         )
 
     async def pass_time(self, seconds: float) -> None:
-        """As an agent does: it lists the jobs each 40 seconds."""
+        """As an agent does, which lists the jobs every 40 seconds."""
         while seconds > 0:
             await self.server.advance(min(POLL_S, seconds))
             seconds -= POLL_S
@@ -224,7 +224,7 @@ async def test_a_job_whose_tunnel_never_heals_is_cancelled_to_be_replaced(
 
 @PROFILES
 async def test_a_job_that_the_database_has_lost_goes_on(tmp_path: Path, profile: str) -> None:
-    """A server that was restored from a backup knows the job neither in its list nor by its id."""
+    """A server that was restored from a backup has the job neither in its list nor under its id."""
     async with agent(tmp_path, profile) as at:
         handle = await at.runtime.create(launch())
         await at.pass_time(120)
@@ -255,8 +255,7 @@ async def test_options_that_heappe_does_not_know_are_refused(tmp_path: Path, pro
 async def test_a_kernel_on_a_cluster_that_calls_back_lives_for_its_walltime(
     tmp_path: Path, profile: str, lost: bool
 ) -> None:
-    """Such clusters are not polled; a callback that is lost leaves the job RUNNING, and later
-    Failed."""
+    """Such clusters are not polled; a lost callback leaves the job RUNNING, and later Failed."""
     async with agent(tmp_path, profile) as at:
         at.server.switches.callback_cluster = True
         handle = await at.runtime.create(launch())
@@ -277,8 +276,8 @@ async def test_a_kernel_on_a_cluster_that_calls_back_lives_for_its_walltime(
 async def test_a_job_that_is_guessed_to_have_failed_is_in_doubt(
     tmp_path: Path, profile: str
 ) -> None:
-    """Without callbacks HEAppE gives a job up that has waited three times its walltime. It waits
-    on."""
+    """Without callbacks, HEAppE gives up on a job that has waited three times its walltime. The job
+    keeps waiting."""
     async with agent(tmp_path, profile) as at:
         at.server.switches.callback_cluster = True
         at.server.switches.callbacks_lost = True
@@ -305,7 +304,7 @@ async def test_a_job_that_is_guessed_to_have_failed_is_in_doubt(
 async def test_a_call_that_hangs_ends_no_kernel(
     tmp_path: Path, profile: str, call: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server that takes a call and never answers: each call has a limit of time, also in real
+    """A server that accepts a call and never answers: each call has a time limit, also in real
     seconds."""
     for one in (
         wire.LIST_JOBS,
@@ -330,7 +329,7 @@ async def test_a_call_that_hangs_ends_no_kernel(
             assert at.server.running() == []
             return
 
-        if call == "SubmitJob":  # it was not taken, which only time tells
+        if call == "SubmitJob":  # it was not accepted, which only time shows
             await at.pass_time(DOUBT_S)
             assert (await at.state(handle), at.server.running()) == (S.EXITED, [])
             return
@@ -344,7 +343,7 @@ def _name_of(call: wire.HeappeCall) -> str:
 
 
 def test_every_switch_is_in_a_trap_or_tested_by_itself() -> None:
-    """What is left out here changes what a trap does, or has tests of the runtime of its own."""
+    """Switches left out here change what a trap does, or have their own runtime tests."""
     sprung = Switches()
     for trap in (*PASSING.values(), *STARTING.values(), UNHEALED):
         trap(sprung)

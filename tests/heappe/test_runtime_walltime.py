@@ -1,4 +1,4 @@
-"""Ends of jobs that run our program: at the walltime, by themselves, and by others."""
+"""How jobs that run our program end: at the walltime, by themselves, and through others."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.heappe import HeappeServer, Script, Site, Template
 PROFILES = pytest.mark.parametrize("profile", ["6.3.2", "6.5"])
 WALLTIME_S = 7200.0
 POLL_S = 40.0
-# Takes SIGTERM as an orderly end; ends by itself once there is a file "end".
+# Exits cleanly on SIGTERM, and by itself once a file named "end" exists.
 ENGINE = """
 import os, signal, sys, time
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))

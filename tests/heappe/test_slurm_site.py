@@ -17,7 +17,7 @@ from tests.heappe.wire import PROFILES
 from tests.hpc.slurm import SlurmCluster
 
 pytestmark = pytest.mark.hpc
-# What `make test-slurm` runs as the engine of a job: the scripted one, as a program.
+# The job engine that `make test-slurm` runs: the scripted one, as a program.
 PROGRAM = f"PYTHONPATH={Path(__file__).parents[2]} {sys.executable} -m tests.heappe.engine"
 
 

@@ -1,4 +1,4 @@
-"""The list of traps in ``README.md``, against the switches that exist."""
+"""The list of traps in ``README.md``, checked against the existing switches."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class Traffic:
         return {str(header.get("name") or ""): str(header.get("value") or "") for header in given}
 
     def _record(self, call: Call) -> Record:
-        """The caller's tunnel, which must have been asked for with exactly this address and
+        """The caller's tunnel, which must have been requested with exactly this address and
         port."""
         server = self._server
         body = call.body
@@ -177,7 +177,7 @@ class Traffic:
 
 
 class _Out:
-    """The body of a streamed answer, with the switches that cut, split and spoil it."""
+    """The body of a streamed answer, with the switches that cut, split and corrupt it."""
 
     def __init__(self, response: web.StreamResponse, server: HeappeServer) -> None:
         self.response = response
@@ -223,7 +223,7 @@ class _Out:
         await self.response.write_eof()
 
     async def error(self, call: Call, text: str) -> None:
-        with suppress(ConnectionResetError):  # the client has gone
+        with suppress(ConnectionResetError):  # the client has disconnected
             await self.begin(call)
             await self.response.write(f"data: Error: {text}\n\n".encode())
             await self.response.write_eof()

@@ -1,4 +1,4 @@
-"""DataTransfer of the test server: asking for a tunnel and closing it."""
+"""DataTransfer of the test server: requesting a tunnel and closing it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Tunnels of the test server: real TCP forwards from HEAppE's own ports to nodes.
 
-Two lists, as in HEAppE: records, one per task and user, and forwards per task. They can disagree,
-and then neither closing nor requesting a tunnel mends it.
+As in HEAppE there are two lists: records, one per task and user, and forwards per task. They can
+disagree, and then neither closing nor requesting a tunnel fixes it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.heappe.wire import Problem
 @dataclass(eq=False)
 class Forward:
     """``port``: the number that HEAppE reports; ``real_port``: where this machine listens.
-    ``address``: what the login node resolves ``host`` to."""
+    ``address``: the address to which the login node resolves ``host``."""
 
     port: int
     host: str
@@ -79,8 +79,8 @@ class Record:
 
 
 class Tunnels:
-    """``last_use``: when the pooled SSH connection of jobs was last used, which HTTP through a
-    tunnel is not."""
+    """``last_use``: when the jobs' pooled SSH connection was last used; HTTP through a tunnel does
+    not count as use."""
 
     def __init__(self, ports: tuple[int, int]) -> None:
         self.ports = ports
@@ -95,8 +95,8 @@ class Tunnels:
     async def request(
         self, task: int, user: User, host: str, port: int, *, address: str = "", others: int = 0
     ) -> Record:
-        """The one tunnel of this user to this task, whatever port is asked for. ``others``: ports
-        that other users of the instance hold."""
+        """This user's only tunnel to this task, whatever port is requested. ``others``: ports held
+        by other users of the instance."""
         if (record := self.of(task, user)) is not None:
             return record
 
@@ -115,7 +115,7 @@ class Tunnels:
         return record
 
     async def close(self, task: int, user: User) -> None:
-        """Stops the forwards of all users of the task, and forgets this user's record only."""
+        """Stops the forwards of all users of the task, but removes only this user's record."""
         if (task, user.name) not in self.records:
             raise EmptyError
 
@@ -132,14 +132,14 @@ class Tunnels:
         }
 
     async def kill(self, task: int | None = None) -> None:
-        """The SSH connection is gone; HEAppE still lists the tunnels."""
+        """The SSH connection is gone, but HEAppE still lists the tunnels."""
         for number, forwards in self.forwards.items():
             if task in (None, number):
                 for forward in forwards:
                     await forward.close()
 
     async def closed_by_another(self) -> None:
-        """Another user closed his tunnel to each task: the forwards of all users are gone, the
+        """Another user closed his tunnel to each task: the forwards of all users are gone, but the
         records stay."""
         for forwards in self.forwards.values():
             for forward in forwards:
@@ -160,4 +160,4 @@ class Tunnels:
 
 
 class EmptyError(Exception):
-    """A failure without any body: 500 and nothing else."""
+    """A failure without a body: 500 and nothing else."""

@@ -1,7 +1,8 @@
 """Wire format of HEAppE: errors in both profiles, input that is bound case-insensitively, output
 with explicit nulls.
 
-The rules are facts read from HEAppE 6.3.2's source and snapshots of 6.5; no code of it is here.
+The rules are facts taken from HEAppE 6.3.2's source and snapshots of 6.5; none of its code is
+included.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from aiohttp import web
 
 PROFILES = ("6.3.2", "6.5")
 
-# kind: (status, title) of 6.3.2 and of 6.5.
+# kind: (status, title) in 6.3.2 and in 6.5.
 _ERRORS: dict[str, tuple[tuple[int, str], tuple[int, str]]] = {
     "validation": ((404, "Validation Problem"), (400, "Validation Problem")),
     "missing": ((404, "Validation Problem"), (404, "Resource Not Found")),
@@ -39,8 +40,8 @@ _ERRORS: dict[str, tuple[tuple[int, str], tuple[int, str]]] = {
 
 
 class Problem(Exception):
-    """An answer other than 200 by HEAppE's own error handler. ``code``: the resource key of the
-    exception, which is all that the stream endpoint says."""
+    """An answer other than 200 from HEAppE's own error handler. ``code``: the exception's resource
+    key, which is all that the stream endpoint returns."""
 
     def __init__(self, kind: str, detail: str, code: str = "") -> None:
         super().__init__(detail)
@@ -50,7 +51,7 @@ class Problem(Exception):
 
 
 class BindingFailed(Exception):
-    """The body does not fit the model: ASP.NET answers before HEAppE's code runs."""
+    """The body does not fit the model: ASP.NET responds before HEAppE's code runs."""
 
     def __init__(self, errors: dict[str, list[str]]) -> None:
         super().__init__(str(errors))
@@ -97,7 +98,7 @@ def _dumps(value: object) -> bytes:
 
 
 def reply(value: object) -> web.Response:
-    """A result: a plain string as JSON with quotes, None as 204 without a body."""
+    """A result: a plain string becomes JSON with quotes, and None a 204 without a body."""
     if value is None:
         return web.Response(status=204)
     return web.Response(
@@ -106,7 +107,7 @@ def reply(value: object) -> web.Response:
 
 
 def folded(value: Any) -> Any:
-    """The same JSON with the names of all members in lower case."""
+    """The same JSON with all member names in lower case."""
     if isinstance(value, dict):
         return {name.lower(): folded(inner) for name, inner in value.items()}
     if isinstance(value, list):
@@ -116,7 +117,7 @@ def folded(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Member:
-    """Type and limits of one member of a model. ``kind``: int, str, bool, list or dict."""
+    """The type and limits of one model member. ``kind``: int, str, bool, list or dict."""
 
     name: str
     kind: type
@@ -125,8 +126,8 @@ class Member:
 
 
 def bind(members: tuple[Member, ...], given: Any, where: str = "") -> None:
-    """Raise ``BindingFailed`` unless the folded JSON fits. Unknown members are ignored, nulls and
-    missing ones left to the validators."""
+    """Raise ``BindingFailed`` unless the folded JSON fits. Unknown members are ignored; nulls and
+    missing members are left to the validators."""
     errors: dict[str, list[str]] = {}
     _bind(members, given, where, errors)
     if errors:
@@ -166,7 +167,7 @@ NAME = re.compile(r"[A-Za-z0-9_\-. ]+")
 
 
 def require(ok: Any, detail: str) -> None:
-    """One rule of the validators."""
+    """One validator rule."""
     if not ok:
         raise Problem("validation", detail)
 

@@ -25,7 +25,7 @@ async def site(
 
 @pytest_asyncio.fixture
 async def platform(home: Path, site: DirectSite) -> AsyncIterator[Platform]:
-    """Manager and proxy of a platform whose agents, once they start, have the site."""
+    """The manager and proxy of a platform whose agents, once started, use the site."""
     running = Platform(home)
     running.env |= site.agent()
     running.env["MOORAGE_AGENT__RESOURCE_GROUP"] = "default"

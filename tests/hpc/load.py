@@ -1,7 +1,8 @@
-"""Constant load on a model, and the judgement of each of its requests.
+"""Constant load on a model, and a judgement on each of its requests.
 
-A request fails unless its answer is whole. It may fail only where nobody could have saved it: its
-stream had begun when a part on its way was killed, or the proxy that it was sent to was down.
+A request fails unless its answer is complete. It may fail only if nothing could have saved it: its
+stream had already begun when a component on its path was killed, or the proxy to which it was sent
+was down.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 
 import aiohttp
 
-# A request that is held waits for its answer.
+# A held request waits this long for its answer.
 _PATIENCE_S = 180.0
 
 
@@ -28,7 +29,7 @@ class Request:
 
 @dataclass
 class Load:
-    """``requests``: those that have ended."""
+    """``requests``: the requests that have ended."""
 
     requests: list[Request] = field(default_factory=list)
     _kills: list[tuple[float, float]] = field(default_factory=list)
@@ -36,14 +37,14 @@ class Load:
 
     @contextmanager
     def cut(self) -> Iterator[None]:
-        """Within, a part is killed through which answers pass."""
+        """While active, a component through which answers pass is killed."""
         before = time.monotonic()
         yield
         self._kills.append((before, time.monotonic()))
 
     @contextmanager
     def outage(self) -> Iterator[None]:
-        """Within, the only proxy is killed, and answers again at the end."""
+        """While active, the only proxy is killed; it serves again by the end."""
         before = time.monotonic()
         yield
         self._outages.append((before, time.monotonic()))
@@ -98,9 +99,9 @@ async def constant_load(
     long_words: int = 0,
     strict: bool = True,
 ) -> AsyncIterator[Load]:
-    """``rate`` requests a second, each a stream of ``words`` words; every second also one of
-    ``long_words``. ``strict``: at the end every request must have succeeded, but for those that
-    nobody could have saved."""
+    """``rate`` requests a second, each a stream of ``words`` words; every second there is also one
+    of ``long_words``. ``strict``: at the end every request must have succeeded, except those that
+    nothing could have saved."""
     load = Load()
     over = asyncio.Event()
     running = set[asyncio.Task[None]]()

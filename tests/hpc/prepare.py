@@ -16,7 +16,7 @@ PACKAGES = {"slurm-wlm": "slurmctld", "munge": "munged"}
 
 
 def missing_requirement() -> str:
-    """Why a private Slurm cannot be started here; "" if it can."""
+    """Why a private Slurm cannot be started here, or "" if it can."""
     if os.geteuid() != 0:
         return "it takes root: slurmd starts jobs as their user"
     absent = [name for name, program in PACKAGES.items() if not shutil.which(program)]

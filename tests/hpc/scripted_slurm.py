@@ -1,5 +1,5 @@
-"""Slurm's commands as scripts over a directory, for tests that need a site and no cluster. A job is
-a process of this machine."""
+"""Slurm's commands as scripts over a directory, for tests that need a site but no cluster. A job is
+a process on this machine."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ _SINFO = """
 
 
 class ScriptedSlurm:
-    """``commands``: the directory of the commands. ``down``: for how many seconds they hang before
-    they fail; None: they work."""
+    """``commands``: the directory of the commands. ``down``: how many seconds they hang before they
+    fail, or None if they work."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -78,7 +78,7 @@ class ScriptedSlurm:
 
     @property
     def names(self) -> list[str]:
-        """The names of all jobs that were ever submitted."""
+        """The names of all jobs ever submitted."""
         return [path.read_text().strip() for path in sorted(self.folder.glob("jobs/*/name"))]
 
     def set_down(self, hang_s: float | None) -> None:

@@ -1,4 +1,4 @@
-"""Two ways to one private Slurm, for the same tests: directly, and through a server that speaks
+"""Two ways to reach one private Slurm in the same tests: directly, and through a server that speaks
 HEAppE's protocol."""
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def heappe_agent(url: str) -> dict[str, str]:
 
 
 class DirectSite:
-    """``name``: of the runtime. ``relays``: answers pass through the agent."""
+    """``name``: the runtime's name. ``relays``: whether answers pass through the agent."""
 
     name = "slurm"
     relays = False
@@ -54,12 +54,12 @@ class DirectSite:
         }
 
     def group(self, partition: str = "main") -> dict[str, str]:
-        """The options of its resource group, of kind hpc."""
+        """The options of its resource group, which has the kind hpc."""
         return {"runtime": "slurm", "partition": partition}
 
 
 class HeappeSite(DirectSite):
-    """``server`` runs in the process of the tests, and its node types are partitions."""
+    """``server`` runs in the test process, and its node types are partitions."""
 
     name = "heappe"
     relays = True

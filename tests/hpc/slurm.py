@@ -1,8 +1,8 @@
-"""Private Slurm of one node on loopback, for tests: munged, slurmctld and slurmd in a directory of
-their own.
+"""A private one-node Slurm on loopback for tests: munged, slurmctld and slurmd in their own
+directory.
 
-A job that asks for no memory gets a little of it. Its parts can be killed and started again one by
-one. Nothing of it touches a Slurm of the machine.
+A job that requests no memory gets a little. Its parts can be killed and restarted one by one. It
+does not touch a Slurm installed on the machine.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ PartitionName=short Nodes={host} MaxTime=1 DefaultTime=1 State=UP
 
 
 class SlurmCluster:
-    """``root``: an empty directory that any user can pass through. ``cpus``: how many the node
-    pretends to have. ``env``: what Slurm's commands need to reach it."""
+    """``root``: an empty directory that any user can traverse. ``cpus``: how many the node claims
+    to have. ``env``: the environment that Slurm's commands need to reach it."""
 
     def __init__(
         self, root: Path, *, cpus: int = 16, memory_mb: int = 4000, min_job_age_s: int = 300
@@ -87,7 +87,7 @@ class SlurmCluster:
         )  # fmt: skip
         self.env = os.environ | {"SLURM_CONF": str(self.conf)}
 
-        # For programs that take a directory of commands.
+        # For programs that accept a directory of commands.
         self.commands = root / "bin"
         self.commands.mkdir()
         for name in ("sbatch", "squeue", "scancel", "sinfo", "scontrol"):
@@ -96,7 +96,7 @@ class SlurmCluster:
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self) -> None:
-        """Start all parts, and wait until the node takes jobs."""
+        """Start all parts, and wait until the node accepts jobs."""
         key = self.root / "munge.key"
         key.write_bytes(secrets.token_bytes(128))
         key.chmod(0o400)
@@ -119,7 +119,7 @@ class SlurmCluster:
         self._start("slurmd", "slurmd", "-D", "-f", str(self.conf), "-N", self.host)
 
     def kill(self, part: str, signal_number: int = signal.SIGKILL) -> None:
-        """Kill ``munged``, ``slurmctld`` or ``slurmd``. Jobs run on without any of them."""
+        """Kill ``munged``, ``slurmctld`` or ``slurmd``. Jobs keep running without any of them."""
         process = self._daemons.pop(part)
         process.send_signal(signal_number)
         process.wait(30)
@@ -133,7 +133,7 @@ class SlurmCluster:
         )
 
     def wrap(self, name: str, script: str) -> None:
-        """Replace a command in ``commands`` by this shell script."""
+        """Replace a command in ``commands`` with this shell script."""
         path = self.commands / name
         path.with_suffix(".new").write_text(f"#!/bin/sh\nexport SLURM_CONF={self.conf}\n{script}\n")
         path.with_suffix(".new").chmod(0o755)
@@ -150,7 +150,7 @@ class SlurmCluster:
 
     @contextlib.contextmanager
     def drained(self) -> Iterator[None]:
-        """The node takes no job for a while: all wait."""
+        """The node accepts no job for a while, so all of them wait."""
         node = "scontrol", "update", f"NodeName={self.host}"
         self.run(*node, "State=DRAIN", "Reason=test")
         try:
@@ -167,7 +167,7 @@ class SlurmCluster:
         return done.stdout
 
     def jobs(self) -> list[str]:
-        """The names of the jobs that wait or run."""
+        """The names of waiting and running jobs."""
         return self.run("squeue", "-h", "-o", "%j").split()
 
     def stop(self) -> None:

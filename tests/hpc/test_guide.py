@@ -1,6 +1,6 @@
-"""``docs/hpc.md``, followed word by word against the HEAppE test server.
+"""``docs/hpc.md``, followed word for word against the HEAppE test server.
 
-Only the address of the server is replaced. Steps 2 and 3 are done as the site does them.
+Only the server's address is replaced. Steps 2 and 3 are done as the site would do them.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ http.server.ThreadingHTTPServer(("", int(sys.argv[2])), H).serve_forever()
 
 
 def steps() -> list[str]:
-    """The blocks of commands and settings of the guide, in order."""
+    """The guide's blocks of commands and settings, in order."""
     return [
         block.text for block in blocks(ROOT / "docs" / "hpc.md") if block.language in ("", "toml")
     ]
 
 
 class Reader:
-    """Somebody who types what the guide says. ``said``: what the commands printed."""
+    """A user who types the guide's commands. ``said``: the output of the commands."""
 
     def __init__(self, platform: Platform, url: str, other_url: str, folder: Path) -> None:
         self.platform = platform
@@ -118,7 +118,7 @@ async def test_the_guide_works(home: Path, tmp_path: Path) -> None:
                     (tmp_path / "moorage" / "server.py").write_text(SERVER)
 
             assert "runs on the cluster" in reader.said
-            await reader.follow("moorage agent doctor")  # with the sites of the last step
+            await reader.follow("moorage agent doctor")  # with the sites from the last step
             for name in ("karolina", "lumi"):
                 assert f"node-1-{name}: HEAppE cluster" in reader.said
 

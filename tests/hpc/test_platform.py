@@ -1,4 +1,4 @@
-"""Sessions and models as jobs of a real Slurm, through manager, agent and proxy as processes:
+"""Sessions and models as jobs on a real Slurm, with manager, agent and proxy as processes:
 directly, and through HEAppE's protocol."""
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def scripted(name: str = "slow", **fields: object) -> EndpointSpec:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 async def test_spill_over_to_the_site_and_return(platform: Platform, site: DirectSite) -> None:
-    """Processes of one node are preferred. While it is full, the site serves; a group counts as
+    """Processes on one node are preferred. While it is full, the site serves; a group is considered
     full for minutes."""
     local = "local"
     cpus = os.cpu_count() or 1
@@ -100,7 +100,7 @@ async def test_spill_over_to_the_site_and_return(platform: Platform, site: Direc
             return (await client.sessions.get("full")).status == "RUNNING"
 
         async def groups(*wanted: str) -> bool:
-            """Whether one ready replica is in each of these groups, and none elsewhere."""
+            """Whether each of these groups has one ready replica, and no other group has any."""
             sessions = await client.sessions.list(endpoint="slow")
             live = [one for one in sessions if one.status not in TERMINAL]
             found = sorted(one.resource_group for one in live)
@@ -138,8 +138,8 @@ def start_node(platform: Platform, group: str) -> None:
 
 @pytest.mark.slow
 async def test_walltime_is_passed_under_load(platform: Platform, site: DirectSite) -> None:
-    """Streams that began as long as ``drain_timeout_s`` before the end of the walltime are
-    complete, too."""
+    """Streams that began up to ``drain_timeout_s`` before the end of the walltime are also
+    complete."""
     async with ready(platform, site, "short", walltime_s=60, successor_at=0.4) as client:
         await client.endpoints.create(scripted(rollout={"drain_timeout_s": 15}))
         await until("it is ready", lambda: is_ready(client, "slow"), WITHIN_S)
@@ -195,8 +195,8 @@ async def test_model_is_served_while_parts_are_killed(platform: Platform, site: 
 async def test_a_login_node_is_away_for_a_minute_under_load(
     platform: Platform, site: HeappeSite
 ) -> None:
-    """No request fails but those whose answer had begun, the same job serves afterwards, and the
-    site is asked as often as attempts are due, not as often as there are requests."""
+    """Only requests whose answer had begun fail, the same job serves afterwards, and the site is
+    called as often as attempts are due, regardless of the number of requests."""
     async with ready(platform, site) as client:
         await client.endpoints.create(scripted())
         await until("it is ready", lambda: is_ready(client, "slow"), WITHIN_S)
@@ -234,7 +234,7 @@ async def test_a_login_node_is_away_for_a_minute_under_load(
 async def test_a_job_outlives_restarts_of_each_part_while_it_waits_and_starts(
     platform: Platform, site: DirectSite, tmp_path: Path
 ) -> None:
-    """One that runs is in the case before. The queue is longer than the start timeout, and the
+    """The previous case covers a running one. The queue is longer than the start timeout, and the
     model loads for longer than all restarts take."""
     gate = tmp_path / "gate"
     nobody = Load()
@@ -291,7 +291,8 @@ async def kill_manager(platform: Platform, site: DirectSite, seen: Load) -> None
 
 
 async def kill_agent(platform: Platform, site: DirectSite, seen: Load) -> None:
-    """Where answers pass through it, those under way are cut, and others wait until it is back."""
+    """If answers pass through it, those in progress are cut off, and others wait until it is
+    back."""
     if site.relays:
         with seen.cut():
             platform.kill("agent")
@@ -319,8 +320,8 @@ async def kill_proxy(platform: Platform, site: DirectSite, seen: Load) -> None:
 
 
 async def kill_slurm(platform: Platform, site: DirectSite, seen: Load) -> None:
-    """slurmctld is told to end, for it saves its state then. Killed, it forgets that young jobs
-    run, and kills them itself."""
+    """slurmctld is asked to exit, because it then saves its state. If it were killed, it would
+    forget that young jobs run, and kill them itself."""
     site.cluster.kill("slurmd")
     site.cluster.start_slurmd()
     await asyncio.to_thread(site.cluster.wait_idle)
@@ -403,7 +404,7 @@ async def test_batch_session_and_its_log(platform: Platform, site: DirectSite) -
 async def test_a_queue_that_is_longer_than_the_start_timeout(
     platform: Platform, site: DirectSite
 ) -> None:
-    """Its node is drained, and its agent is killed meanwhile."""
+    """Its node is drained, and its agent is killed during that time."""
     names = ("one", "two")
     async with ready(platform, site) as client:
 

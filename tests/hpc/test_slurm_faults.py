@@ -1,5 +1,5 @@
-"""Faults of a site and of its agent, with a real Slurm: one job at most for a kernel, and none
-left."""
+"""Faults of a site and of its agent, with a real Slurm: at most one job for a kernel, and none left
+over."""
 
 from __future__ import annotations
 
@@ -64,7 +64,9 @@ async def test_lost_answer_of_a_submission_starts_one_job(
     launch = site.launch()
     with slurm_cluster.replaced("sbatch", f'"$REAL" "$@" > /dev/null || exit 9\n{lost}'):
         handle = await runtime.create(launch)
-        assert await runtime.create(launch) == handle  # a second order does not submit again either
+        assert (
+            await runtime.create(launch) == handle
+        )  # a second order does not submit it again either
 
     await until(runtime, handle, S.RUNNING, timeout_s=WITHIN_S)
     assert slurm_cluster.jobs() == [handle.state["name"]]
@@ -81,7 +83,7 @@ async def test_lost_submission_is_watched_and_not_repeated(
     with slurm_cluster.replaced("sbatch", failure):
         handle = await runtime.create(launch)
 
-    for one in (runtime, site.runtime()):  # also by an agent that was restarted
+    for one in (runtime, site.runtime()):  # also by a restarted agent
         seen = await one.observe(handle)
         assert (seen.state, slurm_cluster.jobs()) == (S.QUEUED, [])
         assert "watching" in seen.detail
@@ -145,10 +147,10 @@ async def test_job_without_a_record_is_found_by_its_comment_and_ended(
 
 async def test_silent_site_ends_no_kernel(site: SlurmHarness, slurm_cluster: SlurmCluster) -> None:
     runtime, handle = await running(site)
-    # it saves its state; killed, it loses the last seconds
+    # it saves its state; if killed, it loses the last seconds
     slurm_cluster.kill("slurmctld", signal.SIGTERM)
     try:
-        assert (await runtime.observe(handle)).state is S.RUNNING  # what was seen last
+        assert (await runtime.observe(handle)).state is S.RUNNING  # the last state that was seen
         fresh = site.runtime()
         seen = await fresh.observe(handle)
         assert seen.state is S.UNKNOWN

@@ -1,5 +1,5 @@
-"""Two real Slurm clusters behind one agent daemon: each has its jobs once, whatever happens to the
-other or to the daemon."""
+"""Two real Slurm clusters behind one agent daemon: each runs its jobs once, whatever happens to the
+other cluster or to the daemon."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def second_cluster(reachable_dir: Path) -> Iterator[SlurmCluster]:
 
 
 class Clusters:
-    """``north`` and ``south``, each with a resource group of its name. They have the same commands:
-    the configuration tells them apart."""
+    """``north`` and ``south``, each with a resource group of that name. They have the same
+    commands; the configuration distinguishes them."""
 
     def __init__(self, platform: Platform, client: Client, of: dict[str, SlurmCluster]) -> None:
         self.platform = platform
@@ -70,7 +70,7 @@ class Clusters:
         return found
 
     def submitted(self) -> dict[str, set[str]]:
-        """Ids of the jobs that a cluster remembers, those that have ended among them."""
+        """Ids of the jobs that a cluster remembers, including ended ones."""
         return {
             name: set(re.findall(r"\bJobId=(\d+)", cluster.run("scontrol", "show", "job")))
             for name, cluster in self.of.items()

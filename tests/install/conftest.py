@@ -1,4 +1,4 @@
-"""The wheel of this checkout, and environments that have it."""
+"""The wheel of this checkout, and environments in which it is installed."""
 
 from __future__ import annotations
 

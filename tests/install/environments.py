@@ -1,4 +1,5 @@
-"""Fresh environments outside the checkout, with what a wheel installs, and programs run in them."""
+"""Fresh environments outside the checkout that contain what a wheel installs, and programs that run
+in them."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ _LEADING_BACK = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "UV_PROJECT_ENVIRONM
 
 
 def find_python(version: str) -> str:
-    """The interpreter of a version like 3.13; "" if this machine has none that runs."""
+    """The interpreter for a version such as 3.13, or "" if this machine has no working one."""
     if sys.version_info[:2] == tuple(map(int, version.split("."))):
         return sys.executable
     name = f"python{version}"
@@ -36,14 +37,14 @@ def _runs(python: str) -> bool:
 
 
 def outside(env: Mapping[str, str] | None = None) -> dict[str, str]:
-    """This environment without what leads back into the checkout."""
+    """This process's environment without the variables that lead back into the checkout."""
     kept = {name: value for name, value in os.environ.items() if name not in _LEADING_BACK}
     return kept | dict(env or {})
 
 
 @dataclass(frozen=True)
 class Environment:
-    """A new virtual environment. ``run`` starts a program of it, outside the checkout."""
+    """A new virtual environment. ``run`` starts one of its programs outside the checkout."""
 
     folder: Path
     python: str
@@ -60,14 +61,14 @@ class Environment:
 
     def install(self, *requirements: str, upgrade: bool = False) -> None:
         where = ["--python", self.program("python")]
-        # Compiled, as by pip: the first start of a daemon has a deadline.
+        # Compiled, as pip does it, because a daemon's first start has a deadline.
         tool = (
             [UV, "pip", "install", "--quiet", "--compile-bytecode", *where]
             if UV
             else [self.program("pip"), "install", "-q"]
         )
 
-        # The version of two wheels may be the same: what counts is which file it is.
+        # Two wheels may have the same version, so the file itself is compared.
         again = ["--reinstall-package", "moorage"] if UV else ["--force-reinstall", "--no-deps"]
         self.must([*tool, *(again if upgrade else []), *requirements])
 
@@ -84,7 +85,7 @@ class Environment:
         return set(self.run("python", "-c", listing).stdout.split())
 
     def size(self) -> int:
-        """Bytes below the environment, without the installers that ``venv`` puts there, and uv does
+        """Bytes below the environment, without the installers that ``venv`` puts there and uv does
         not."""
         files = (f for f in self.folder.rglob("*") if f.is_file() and not f.is_symlink())
         return sum(f.stat().st_size for f in files if not {"pip", "setuptools"} & {*f.parts})

@@ -1,4 +1,4 @@
-"""``moorage up`` of an installed wheel, as a platform of tests/e2e/harness.py."""
+"""``moorage up`` from an installed wheel, as a platform of tests/e2e/harness.py."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from .environments import Environment, outside
 
 
 class InstalledPlatform(Platform):
-    """Its daemons and commands are those of ``installation``, which may change between two of
-    them."""
+    """Its daemons and commands come from ``installation``, which may change between two of them."""
 
     def __init__(self, home: Path, installation: Environment) -> None:
         super().__init__(home)

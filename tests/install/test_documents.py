@@ -1,5 +1,5 @@
-"""Blocks of the documents that install Moorage or start it, typed in a copy of the checkout or with
-a wheel.
+"""The documents' blocks that install or start Moorage, typed in a copy of the checkout or with a
+wheel.
 
 ``tests/e2e/test_documents.py`` types the rest.
 """
@@ -23,12 +23,12 @@ from .environments import Environment, outside
 pytestmark = [pytest.mark.install, pytest.mark.timeout(900)]
 LISTENING = ("MANAGER__LISTEN", "MANAGER__LINK_LISTEN", "PROXY__LISTEN", "PROXY__INTERNAL_LISTEN")
 INSTALL_S = 600.0
-# The documents' addresses may be taken here.
+# The documents' addresses may be in use here.
 ELSEWHERE = {f"MOORAGE_{name}": "127.0.0.1:0" for name in LISTENING}
 
 
 def block(page: str, start: str) -> str:
-    """The block of a page that begins so."""
+    """The block of a page with this beginning."""
     [found] = [one.text for one in blocks(ROOT / page) if one.first.startswith(start)]
     return found
 
@@ -44,7 +44,7 @@ def typed(text: str, folder: Path, env: dict[str, str]) -> str:
 
 @pytest.fixture(scope="module")
 def checkout(reachable_dir: Path) -> Path:
-    """A copy of what git knows of the working tree."""
+    """A copy of the files in the working tree that git tracks."""
     listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(listing, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     copy = reachable_dir / "checkout"

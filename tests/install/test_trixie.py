@@ -38,7 +38,7 @@ def test_the_client_runs_in_trixie(trixie: Trixie) -> None:
 
 
 def test_the_demo_runs_in_trixie(trixie: Trixie) -> None:
-    """It needs no network, and its default addresses are free in there."""
+    """It needs no network, and its default addresses are free inside."""
     done = trixie.moorage("demo", "--exit")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "the model answered in" in done.stdout

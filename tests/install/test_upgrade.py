@@ -20,7 +20,7 @@ from .environments import Environment, find_python
 from .platform import InstalledPlatform
 
 ROOT = Path(__file__).resolve().parents[2]
-# In each of the two ways to run it.
+# Upgrade in each of the two ways to run Moorage.
 DAEMONS = {"previous-release": ("manager", "agent", "proxy"), "previous-commit": ("up",)}
 
 
@@ -31,7 +31,7 @@ def commit_of(release: str) -> str:
 
 
 def wheel_of(commit: str, folder: Path) -> Path:
-    """The wheel of a commit of this repository's history."""
+    """The wheel of a commit from this repository's history."""
     archived = subprocess.run(
         ["git", "archive", commit], cwd=ROOT, capture_output=True, check=False
     )
@@ -115,12 +115,12 @@ async def test_sessions_live_through_an_upgrade(
         return platform.run("chat", "tiny", "Hi").returncode == 0
 
     await until("the model answers", answers)
-    # The client is an installation of its own, as on another machine.
+    # The client is a separate installation, as on another machine.
     where = {"MOORAGE_HOME": str(platform.home)}
     listed = client_only.run("moorage", "ps", env=where)
     assert (listed.returncode, "dev" in listed.stdout) == (0, True), listed.stderr
 
-    # As docs/install.md says: stop the sessions, then the daemons, then remove the package.
+    # As docs/install.md describes: stop the sessions, then the daemons, then remove the package.
     platform.must("stop", "tiny", "dev")
     stop(platform, DAEMONS[release])
     installation.uninstall()

@@ -1,4 +1,5 @@
-"""An installed wheel without an extra is a client; what needs more says which extra brings it."""
+"""An installed wheel without an extra is a client; commands that need more name the extra that
+provides it."""
 
 from __future__ import annotations
 
@@ -59,7 +60,7 @@ def test_a_component_that_is_not_installed_names_its_extra(
     env["MOORAGE_INSECURE_LOOPBACK"] = "1"
     refused = client_only.run("moorage", *command.split(), env=env)
     assert refused.returncode != 0
-    # The program of OpenSSH adds a line of its own.
+    # The OpenSSH program adds its own line.
     assert refused.stderr.startswith("moorage: "), refused.stderr
     assert f"pip install 'moorage[{extra}]'" in refused.stderr.splitlines()[0]
 
@@ -75,8 +76,8 @@ def test_doctor_and_unknown_commands_need_no_extra(
 
 
 def test_all_is_what_the_demo_needs() -> None:
-    """Plots and servers for coding agents are extras of their own: what ``all`` brings is in
-    README."""
+    """Plots and servers for coding agents are separate extras; README lists what ``all``
+    includes."""
     requirements = importlib.metadata.metadata("moorage").get_all("Requires-Dist") or []
     everything = next(line for line in requirements if re.search(r"extra == ['\"]all['\"]", line))
     assert {"plot", "mcp", "testing", "celery"}.isdisjoint(re.findall(r"\w+", everything))
@@ -88,7 +89,8 @@ def test_all_is_what_the_demo_needs() -> None:
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("version", ["3.11", "3.12"])
 def test_the_demo_runs_from_the_wheel(wheel: Path, home: Path, version: str) -> None:
-    """``test_trixie`` has Python 3.13, and ``make test-install`` each that is here."""
+    """``test_trixie`` covers Python 3.13, and ``make test-install`` every version on this
+    machine."""
     python = find_python(version)
     if not python:
         pytest.skip(f"NOT TESTED: Python {version} is not on this machine")

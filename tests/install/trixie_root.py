@@ -1,8 +1,8 @@
 """Root file system of Debian trixie with its own Python, and an installation of a wheel in it.
 
 ``python -m tests.install.trixie_root`` makes the root with mmdebstrap in ``build/trixie-root``,
-where later runs find it, and prints the reason if it cannot. Programs run in it in namespaces of
-their own: they see neither this machine's files nor a network.
+where later runs find it, and prints the reason if it cannot. Programs run in it in their own
+namespaces: they see neither this machine's files nor a network.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from .environments import TIMEOUT_S, UV, outside
 
 ROOT = FOLDER.with_name("trixie-root")
 _KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
-# What a minimal trixie has of what the test needs, and what README tells to install.
+# The packages that the test needs: those in a minimal trixie, and those that README says to
+# install.
 PACKAGES = (
     "base-files",
     "base-passwd",
@@ -46,7 +47,7 @@ _NAMESPACES = ("unshare", "--mount", "--pid", "--net", "--fork", "--kill-child")
 
 
 def prepare() -> str:
-    """Make the root unless it exists. Returns the reason for a failure, "" on success."""
+    """Make the root unless it exists. Returns the reason for a failure, or "" on success."""
     if (ROOT / "complete").exists() and (ROOT / "complete").read_text().split() == [*PACKAGES]:
         return ""
     if os.geteuid() != 0:
@@ -91,7 +92,7 @@ class Trixie:
         ready = made.run("python3", "-m", "venv", "--without-pip", PREFIX)
         assert ready.returncode == 0, ready.stderr
 
-        # There is no network inside. Scripts would name the interpreter outside: `run` calls the
+        # There is no network inside. Scripts would name the interpreter outside, so `run` calls the
         # module.
         site = folder / PREFIX.lstrip("/") / f"lib/python{VERSION}/site-packages"
         command = [

@@ -24,11 +24,11 @@ from moorage.common.model.status import ObservedState as S
 
 HOSTILE = Path(__file__).with_name("hostile.py")
 PATH = "/usr/local/bin:/usr/bin:/bin"
-# A range for these tests alone, so that an agent on this machine has others.
+# A range that only these tests use, so that an agent on this machine has a different one.
 UIDS = range(1_950_000_000, 1_950_000_100)
 ALLOWED_PORT = 27_999
 UNIFIED = Path("/sys/fs/cgroup/cgroup.controllers").exists()
-"""Whether this node has cgroup v2 only."""
+"""Whether this node has only cgroup v2."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -49,7 +49,7 @@ class Node:
         return self.home / "agent-one"
 
     async def start(self, **rules: Any) -> ProcessRuntime:
-        """A runtime as of an agent that has just started."""
+        """A runtime like that of a newly started agent."""
         rules = {"of": "all", "uids": UIDS, "ports": (ALLOWED_PORT,), "pids": 64} | rules
         runtime = ProcessRuntime(
             self.state,
@@ -81,7 +81,7 @@ class Node:
 
 
 def mounts(below: Path) -> list[str]:
-    """Where something is mounted, the latest last."""
+    """The mount points, the latest last."""
     return [
         fields[4]
         for line in Path("/proc/self/mountinfo").read_text().splitlines()
@@ -91,13 +91,13 @@ def mounts(below: Path) -> list[str]:
 
 @pytest.fixture
 def installation(tmp_path: Path) -> Path:
-    """A state directory with the secrets of a manager and an agent."""
+    """A state directory containing the secrets of a manager and an agent."""
     home = tmp_path / "home"
     for name in ("admin-key", "link-token", "postgres/password", "agent-one/identity.json"):
         path = home / name
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.write_text("secret")
-        # As if somebody had opened them: they are out of reach all the same.
+        # As if somebody had opened the permissions: the files are still out of reach.
         path.chmod(0o644)
     return home
 
@@ -111,7 +111,7 @@ async def node(installation: Path) -> AsyncIterator[Node]:
 
 @pytest.fixture
 def node_socket() -> Iterator[str]:
-    """A socket of a service in /run to which all users of the node may connect."""
+    """A service socket in /run to which all users of the node may connect."""
     folder = Path("/run/moorage-test-isolation")
     folder.mkdir(mode=0o755, exist_ok=True)
     yield str(folder / "docker.sock")

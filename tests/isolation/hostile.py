@@ -1,8 +1,8 @@
-"""Hostile kernel: tries to get at what is not its own, and prints the outcome of each attack as
-JSON.
+"""A hostile kernel: tries to reach resources that are not its own, and prints the outcome of each
+attack as JSON.
 
 Run as ``python hostile.py TARGETS``; TARGETS is JSON. Uses the standard library only, because it
-also runs inside images. An outcome is the reason why the attack failed, or begins with SUCCEEDED.
+also runs inside images. An outcome is the reason why the attack failed, or starts with SUCCEEDED.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def capabilities() -> object:
 
 
 def foreign_processes() -> object:
-    """Processes that are not in the pid namespace of this one."""
+    """Processes that are not in this process's pid namespace."""
     own = os.stat("/proc/self/ns/pid").st_ino
     found = []
     for name in filter(str.isdigit, os.listdir("/proc")):

@@ -17,7 +17,7 @@ from tests.containers.prepare import install
 
 
 async def missing_requirement() -> str:
-    """Why an agent here cannot isolate process kernels; "" if it can."""
+    """Why an agent here cannot isolate process kernels, or "" if it can."""
     with tempfile.TemporaryDirectory() as folder:
         state = Path(folder)
         runtime = ProcessRuntime(

@@ -1,4 +1,4 @@
-"""Control groups of an agent that something else on the node removes."""
+"""An agent's control groups, removed by something else on the node."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from moorage.agent.runtimes.process.control_groups import ControlGroups
 
 
 def test_removed_group_of_the_agent_is_made_again(tmp_path: Path) -> None:
-    """While it is empty, whatever cleans up control groups may remove it."""
+    """While it is empty, programs that clean up control groups may remove it."""
     groups = ControlGroups(f"test-{tmp_path.name}", memory=1 << 40, pids=100)
     groups.prepare()
     groups.close()

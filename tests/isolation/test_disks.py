@@ -1,5 +1,5 @@
-"""Disks of sandboxed kernels: what a kernel fills is its own, and what ends leaves nothing
-behind."""
+"""Disks of sandboxed kernels: a kernel fills only its own disk, and leaves nothing behind when it
+ends."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def printed(runtime: ProcessRuntime, handle: Handle) -> str:
 
 
 def used(path: Path) -> int:
-    """Bytes on the disk of the node."""
+    """Bytes on the node's disk."""
     return sum(file.stat().st_blocks * 512 for file in path.rglob("*") if file.is_file())
 
 
@@ -76,7 +76,7 @@ def with_quotas(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tupl
         )
 
     yield home, enforced
-    # Disks of kernels in it end in threads.
+    # Kernel disks in it are removed in threads.
     subprocess.run(["umount", "--lazy", str(home)], **quiet)  # type: ignore[call-overload]
 
 
@@ -160,8 +160,8 @@ async def test_a_command_in_a_kernel_is_limited_too(node: Node) -> None:
 
 
 async def test_a_disk_ends_while_a_younger_kernel_runs(node: Node) -> None:
-    """The younger one has the disk of the older in its mounts, unseen: its space is free all the
-    same."""
+    """The younger kernel has the older one's disk among its mounts, hidden, but the space is still
+    freed."""
     runtime = await node.start(disk=LIMIT)
     older = await runtime.create(python(FILL + "import time; time.sleep(600)"))
     await until(lambda: used(node.state / "disks") > LIMIT // 2)
@@ -172,7 +172,8 @@ async def test_a_disk_ends_while_a_younger_kernel_runs(node: Node) -> None:
 
 
 def loop_bytes(folder: Path) -> int:
-    """What disks take, also those whose file is deleted and still mounted somewhere."""
+    """The space that disks use, including disks whose file is deleted but still mounted
+    somewhere."""
     devices = [
         backing.parts[3]
         for backing in Path("/sys/block").glob("loop*/loop/backing_file")
@@ -183,7 +184,7 @@ def loop_bytes(folder: Path) -> int:
 
 
 def allocated(device: str) -> int:
-    """Bytes that a loop device has, without its holes."""
+    """The bytes that a loop device holds, without its holes."""
     fd = os.open(f"/dev/{device}", os.O_RDONLY)
     try:
         size = os.lseek(fd, 0, os.SEEK_END)
@@ -246,7 +247,7 @@ async def test_what_a_killed_agent_left_is_taken_up(node: Node) -> None:
 async def test_without_a_way_to_limit_processes_of_members_are_refused(
     node: Node, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The error names the setting, why it cannot be kept, and what to do."""
+    """The error names the setting, why it cannot be honored, and what to do."""
     tools = tmp_path / "tools"
     tools.mkdir()
     shell = shutil.which("sh")

@@ -1,4 +1,4 @@
-"""Hostile containers: the same attacks as the root of an image, inside a real Docker Engine."""
+"""Hostile containers: the same attacks as root in an image, inside a real Docker Engine."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ time.sleep(600)
 
 
 async def test_root_of_an_image_gets_no_connection_of_the_node(runtime: DockerRuntime) -> None:
-    """It listens at the ports of services that are down."""
+    """It listens on the ports of services that are down."""
     ports = [free_port() for _ in range(3)]
     squatter = await runtime.create(launch(_SQUATTER, *map(str, ports), session="squatter"))
     async with asyncio.timeout(30):

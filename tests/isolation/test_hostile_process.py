@@ -1,5 +1,5 @@
-"""Hostile process kernels: what they try on the node and on other kernels fails, each for its
-reason."""
+"""Hostile process kernels: their attacks on the node and on other kernels fail, each for its
+expected reason."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def test_hostile_kernel_reaches_nothing(node: Node, node_socket: str, how:
         engine.listen()
         os.chmod(node_socket, 0o666)
 
-        # A route to a documentation address has one of the node's own addresses, if it has any.
+        # A route to a documentation address uses one of the node's own addresses, if it has any.
         addresses = {
             "127.0.0.2",
             *(["::1"] if HAS_IPV6 else []),
@@ -180,7 +180,8 @@ print(json.dumps(found))
     found = json.loads(await runtime.log_tail(handle))
     assert found["/run"] == found["/dev/shm"] == found["/var/tmp"] == found["."] == []
 
-    # In this test the state directory is below /tmp: what leads to the working directory is there.
+    # In this test the state directory is below /tmp: the parents of the working directory are
+    # visible.
     assert of_node.name not in found["/tmp"]
     assert found["mode"] == "0o700"
     assert set(found["environment"]) <= {
@@ -205,7 +206,7 @@ async def test_out_of_memory_is_the_reason_even_if_a_child_was_killed(node: Node
     of_child = await runtime.create(python(program, eat))
     seen = await until_exited(runtime, of_child)
 
-    # On cgroup v2 all processes of a kernel end together.
+    # On cgroup v2 all of a kernel's processes end together.
     assert (seen.exit_code, seen.oom) == (-signal.SIGKILL if UNIFIED else 1, True)
     of_main = await until_exited(runtime, await runtime.create(python(eat)))
     assert (of_main.exit_code, of_main.oom) == (-signal.SIGKILL, True)

@@ -1,4 +1,4 @@
-"""Networks of sandboxed kernels: whose sockets are whose, what a kernel reaches, and what remains
+"""Networks of sandboxed kernels: who owns which sockets, what a kernel can reach, and what remains
 of it."""
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ async def until_logged(runtime: ProcessRuntime, handle: Handle, text: str) -> No
 
 
 def answer(host: str, port: int) -> str:
-    """What listens there says."""
+    """The answer of the server that listens there."""
     with socket.create_connection((host, port), _CONNECT_S) as client:
         client.settimeout(_CONNECT_S)
         return client.recv(100).decode()
@@ -89,19 +89,19 @@ async def answer_in_thread(host: str, port: int) -> str:
 
 
 def node_address() -> str:
-    """An address of this machine that others use, or one of loopback."""
+    """An address of this machine that other hosts use, or a loopback address."""
     return source_address("192.0.2.254", 1) or "127.0.0.2"
 
 
 @pytest.mark.parametrize("how", ["kernel", "exec"])
 async def test_squatter_gets_no_connection_of_the_node(node: Node, how: str) -> None:
-    """It listens at the ports of services that are down: the manager, the proxy, Postgres, another
+    """It listens on the ports of services that are down: the manager, the proxy, Postgres, another
     engine."""
     runtime = await node.start()
     engine = free_port()
     app = free_port()
 
-    # Given to another kernel, which has not begun to listen.
+    # A port assigned to another kernel that is not yet listening.
     await runtime.create(
         launch("sleep", "600", session="victim", port=engine, apps=(AppPort("lab", app),))
     )
@@ -123,7 +123,7 @@ async def test_squatter_gets_no_connection_of_the_node(node: Node, how: str) -> 
                 await answer_in_thread(host, port)
 
     with ExitStack() as services:
-        # The services start again at their ports.
+        # The services start again on their ports.
         for port in ports[:5]:
             services.enter_context(socket.create_server(("0.0.0.0", port)))
 
@@ -147,7 +147,7 @@ async def test_published_port_is_reached_at_all_addresses_of_the_node(
         with pytest.raises(ConnectionRefusedError):
             await answer_in_thread(host, other)
 
-    # Nothing else can listen at a port while it is published, whatever happens to the rules.
+    # Nothing else can listen on a port while it is published, whatever happens to the rules.
     with pytest.raises(OSError, match="in use"):
         socket.create_server(("127.0.0.1", port), reuse_port=False)
 
@@ -215,7 +215,7 @@ def ip(*arguments: str) -> None:
 
 @pytest.fixture
 def bridge() -> Iterator[str]:
-    """The address of a server beside a bridge of the node, as of a container."""
+    """The address of a server behind a bridge of the node, like a container's."""
     name = "mtbridge"
     inside = "mtbridge-server"
     ip("netns", "add", inside)
@@ -234,7 +234,7 @@ def bridge() -> Iterator[str]:
 
 @pytest.fixture
 def metadata() -> Iterator[None]:
-    """A cloud's service at its link-local address, on an interface of its own."""
+    """A cloud service at its link-local address, on a separate interface."""
     ip("netns", "add", "mtmetadata")
     ip("link", "add", "mtmetadata0", "type", "veth", "peer", "name", "eth0", "netns", "mtmetadata")
     ip("link", "set", "mtmetadata0", "up")
@@ -286,7 +286,8 @@ async def test_metadata_of_a_cloud_is_out_of_reach(
 
 
 async def test_other_kernels_are_out_of_reach(node: Node) -> None:
-    """At the address of the kernel, and at its published port, by any address of the node."""
+    """Connect to the kernel's address, and to its published port through any address of the
+    node."""
     runtime = await node.start()
     port = free_port()
     victim = await runtime.create(python(_ECHO, "0.0.0.0", str(port), port=port, session="victim"))
@@ -316,7 +317,7 @@ async def test_abstract_sockets_of_the_node_are_out_of_reach(node: Node) -> None
 
 
 def name_of(node: Node) -> str:
-    """Which all its networks have. Other agents of this machine have others."""
+    """All its networks have this prefix. Other agents on this machine have different ones."""
     return f"{crc32(os.fsencode(node.state.resolve())):08x}"
 
 
@@ -364,7 +365,7 @@ async def test_networks_that_a_killed_agent_left_are_removed(node: Node) -> None
 async def test_cluster_over_several_nodes_has_a_network_of_its_own(
     node: Node, tmp_path: Path
 ) -> None:
-    """At any port, and for nobody else."""
+    """On any port, and for no other kernel."""
     second = Node(tmp_path / "second")
     nodes = await node.start(), await second.start(uids=range(UIDS[-1] + 1, UIDS[-1] + 100))
     members = ClusterMember("main1", "127.0.0.1"), ClusterMember("sub1", "127.0.0.1")

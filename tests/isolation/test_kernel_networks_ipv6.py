@@ -1,5 +1,5 @@
-"""Networks of sandboxed kernels on a node that is reached by IPv6: whose sockets are whose, and
-what a kernel reaches."""
+"""Networks of sandboxed kernels on a node reached over IPv6: who owns which sockets, and what a
+kernel can reach."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ time.sleep(600)
 
 @pytest.fixture
 def outside() -> Iterator[str]:
-    """Another host, beside which this one has ``NODE`` as its address. Clouds' metadata is there,
-    too."""
+    """Another host, next to which this one has the address ``NODE``. A cloud metadata service is
+    also there."""
     forwards = SETTINGS / "all" / "forwarding"
     before = forwards.read_text()
     forwards.write_text("0")
@@ -101,12 +101,12 @@ def outcome_outside(host: str, port: int) -> str:
 
 
 async def test_squatter_over_ipv6_gets_no_connection(node: Node, outside: str) -> None:
-    """It gets none of the node, at its loopback and its address, nor of others."""
+    """It gets no sockets of the node, on loopback or its address, nor those of other kernels."""
     runtime = await node.start(address=NODE)
     engine = free_port()
     app = free_port()
 
-    # Given to another kernel, which has not begun to listen.
+    # A port assigned to another kernel that is not yet listening.
     await runtime.create(
         launch("sleep", "600", session="victim", port=engine, apps=(AppPort("lab", app),))
     )
@@ -122,11 +122,11 @@ async def test_squatter_over_ipv6_gets_no_connection(node: Node, outside: str) -
         assert outcome_outside(NODE, port) == "ConnectionRefusedError"
 
     with ExitStack() as services:
-        # The services start again at their ports.
+        # The services start again on their ports.
         for port in ports[:5]:
             services.enter_context(socket.create_server(("::", port), family=socket.AF_INET6))
 
-    # Nothing else can listen at a port that a kernel was given.
+    # Nothing else can listen on a port that was assigned to a kernel.
     for host in ("::", "::1", NODE):
         with pytest.raises(OSError, match="in use"):
             socket.create_server((host, engine), family=socket.AF_INET6, reuse_port=False)
@@ -152,7 +152,7 @@ async def test_published_port_is_reached_at_the_address_of_the_node(
             await answer_in_thread(*refused)
 
     assert outcome_outside(NODE, other) == "ConnectionRefusedError"
-    # Other hosts reach it at the address of the node only.
+    # Other hosts reach it only at the node's address.
     own = address6_of(address_of(node, handle.state["kernel_id"]))
     assert await answer_in_thread(own, port) == "the kernel", "the node reaches it"
     assert outcome_outside(own, port) in ("TimeoutError", "ConnectionRefusedError")

@@ -34,7 +34,8 @@ IPC_RMID = 0
 async def output_of(
     runtime: ProcessRuntime, how: str, program: str, *arguments: str, **fields: Any
 ) -> str:
-    """What a Python program prints as the main program of a kernel, or as a command in one."""
+    """The output of a Python program that runs as a kernel's main program, or as a command in a
+    kernel."""
     if how == "kernel":
         handle = await runtime.create(python(program, *arguments, **fields))
         await until_exited(runtime, handle)
@@ -56,7 +57,7 @@ async def output_of_command(
 
 @pytest.mark.parametrize("how", ["kernel", "kernel with ports", "command"])
 async def test_environment_of_a_kernel_does_not_reach_its_supervisors(node: Node, how: str) -> None:
-    """The dynamic linker of a program that runs as root would write files, or load libraries."""
+    """The dynamic linker of a program that runs as root would write files or load libraries."""
     runtime = await node.start()
     trace = node.home / "traces"
     trace.mkdir()
@@ -174,7 +175,7 @@ def test_privileges_are_dropped_whatever_the_agent_has() -> None:
 
 @pytest.fixture
 def shared_memory() -> Iterator[int]:
-    """The id of a System V segment of the node that all its users may read and change."""
+    """The id of a System V segment on the node that all its users can read and change."""
     libc = ctypes.CDLL(None, use_errno=True)
     segment = libc.shmget(0x4D6F6F72, 4096, IPC_CREAT | 0o666)
     assert segment >= 0
@@ -193,7 +194,7 @@ async def test_shared_memory_of_the_node_is_out_of_reach(
 
 @pytest.fixture
 def open_directory() -> Iterator[Path]:
-    """A directory of the node in which every user may write, and a closed one in it."""
+    """A directory on the node that every user can write to, and a closed one inside it."""
     folder = Path("/var/moorage-test-isolation")
     (folder / "closed").mkdir(parents=True)
     (folder / "closed" / "weights").write_text("of a model")
@@ -230,7 +231,7 @@ async def test_closed_files_are_for_administrators(
 
 @pytest.mark.parametrize(("how", "count"), [("kernel", 2), ("command", 3)])
 async def test_it_is_among_the_processes_of_its_kernel(node: Node, how: str, count: int) -> None:
-    """Process 1 and itself; a command also sees the main program."""
+    """It sees process 1 and itself; a command also sees the main program."""
     runtime = await node.start()
     program = (
         "import os\n"
@@ -264,7 +265,7 @@ async def test_kernels_share_a_limit_of_memory(node: Node) -> None:
 
 
 async def test_rules_of_the_previous_release_end_with_its_kernels(node: Node) -> None:
-    """Which have no network of their own."""
+    """These kernels have no network of their own."""
 
     def tables() -> str:
         return subprocess.run(
@@ -318,7 +319,7 @@ async def test_members_are_refused_where_the_trial_of_a_sandbox_fails(tmp_path: 
 
 
 async def test_members_are_refused_where_programs_fail_in_a_sandbox(tmp_path: Path) -> None:
-    """Here because their libraries are hidden."""
+    """These tests are here because their libraries are hidden."""
     rules = IsolationRules(uids=UIDS, hidden=("/usr",))
     logs = LogStore(tmp_path / "logs")
     runtime = ProcessRuntime(tmp_path, logs, log_max_bytes=9999, log_keep_files=1, isolation=rules)

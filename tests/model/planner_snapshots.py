@@ -1,4 +1,4 @@
-"""Generated snapshots and policies, and a reference for what fits that shares no code with the
+"""Generated snapshots and policies, and a reference check of what fits that shares no code with the
 planner."""
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SLOTS = st.fixed_dictionaries(
     },
 )
 
-# Node-seconds: most sessions are no jobs of a site.
+# Node-seconds: most sessions are not site jobs.
 JOBS = st.sampled_from([0, 0, 0, 1, 2, 5])
 
 
@@ -141,7 +141,7 @@ REQUESTS: tuple[dict[str, int], ...] = (
 
 @st.composite
 def busy_agents(draw: st.DrawFn, name: str) -> AgentState:
-    """Four GPUs, most of them in use by work whose end is mostly known."""
+    """Four GPUs, most of them in use by work that mostly has a known end."""
     running = []
     devices = []
     for number in range(4):
@@ -243,8 +243,8 @@ def snapshots(draw: st.DrawFn, most: int = 10) -> Snapshot:
 
 @st.composite
 def head_with_backfill(draw: st.DrawFn) -> Snapshot:
-    """A head that waits for a known end, and many sessions that fit into what is free until
-    then."""
+    """A head that waits for a known end, and many sessions that fit into the capacity that is free
+    until then."""
     free = draw(st.integers(1, 3))
     agent = draw(busy_agents("a"))
     ends = draw(st.sampled_from([NOW + 5, NOW + 10]))
@@ -326,7 +326,7 @@ def policies(draw: st.DrawFn, **fixed: Any) -> Policy:
 
 
 def free_amounts(agent: AgentState) -> Amounts:
-    """What may be allocated, by slot and device."""
+    """The capacity that can be allocated, by slot and device."""
     scalars: Amounts = {(slot, ""): amount for slot, amount in agent.free.items()}
     return scalars | {(d.slot, str(d.device_id)): d.free if d.healthy else 0 for d in agent.devices}
 
@@ -377,8 +377,8 @@ def fit(free: Amounts, kernels: list[Mapping[str, int]]) -> bool:
 
 
 def when_emptied(agent: AgentState) -> Amounts:
-    """What may be allocated once all that ends by itself has ended: services and unhealthy devices
-    stay."""
+    """The capacity that can be allocated once everything that ends by itself has ended; services
+    and unhealthy devices stay."""
     scalars: Amounts = {(slot, ""): amount for slot, amount in agent.capacity.items()}
     amounts = scalars | {
         (d.slot, str(d.device_id)): d.capacity if d.healthy else 0 for d in agent.devices
@@ -393,7 +393,7 @@ def when_emptied(agent: AgentState) -> Amounts:
 
 
 def can_be_helped(snapshot: Snapshot, item: Pending) -> bool:
-    """Whether it could start if all that ends by itself had ended, by trying every choice of
+    """Whether it could start if everything that ends by itself had ended, by trying every choice of
     agents."""
     kernels = [kernel.slots for kernel in item.kernels]
     able = [
@@ -415,7 +415,7 @@ def can_be_helped(snapshot: Snapshot, item: Pending) -> bool:
 
 
 def fit_apart(able: Sequence[Amounts], kernels: Sequence[Mapping[str, int]]) -> bool:
-    """Whether each kernel fits on an agent of its own, by trying every choice of agents."""
+    """Whether each kernel fits on a separate agent, by trying every choice of agents."""
     fits = [[fit(free, [slots]) for slots in kernels] for free in able]
     return any(
         all(row[kernel] for kernel, row in enumerate(chosen))
@@ -424,7 +424,7 @@ def fit_apart(able: Sequence[Amounts], kernels: Sequence[Mapping[str, int]]) -> 
 
 
 def _kernels_left(agent: AgentState) -> int:
-    """How many kernels it can run once all that ends by itself has ended."""
+    """How many kernels it can run once everything that ends by itself has ended."""
     if agent.max_kernels is None:
         return 1_000
     return agent.max_kernels - sum(running.endless for running in agent.running)

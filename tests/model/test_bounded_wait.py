@@ -38,8 +38,8 @@ from moorage.simulator.scheduler.trace import trace_of_jobs
 
 WORLDS = examples(120)
 NAME = SessionId("waits")
-PATIENCE = 10  # of the longest run: with a bound on bypasses only, it may never be overtaken
-CROWD = 12  # pending sessions at which no more arrive
+PATIENCE = 10  # of the longest run: with only a bound on bypasses, it may never be overtaken
+CROWD = 12  # the number of pending sessions above which no more arrive
 
 
 @st.composite
@@ -58,8 +58,8 @@ def bounded_policies(draw: st.DrawFn, scale: int = 1) -> Policy:
 
 
 def start_within_bound(world: World, stream: list[list[Work]]) -> str:
-    """Play the world until the session ``NAME`` has started, and hold it to the bound as of the
-    tick in which it became overdue."""
+    """Play the world until the session ``NAME`` has started, and check it against the bound
+    computed in the tick in which it became overdue."""
     latest: int | None = None
     gpus = sum(machine.gpus for machine in world.machines)
     for later in cycle(stream):
@@ -90,7 +90,8 @@ def start_within_bound(world: World, stream: list[list[Work]]) -> str:
 def test_overdue_session_starts_within_the_bound(
     data: st.DataObject, policy: Policy, far: bool, limits: Limits
 ) -> None:
-    """Whatever arrives, whatever ends are known, and behind heads that nobody can help."""
+    """This holds whatever arrives, whatever ends are known, and behind heads that cannot be
+    helped."""
     fleet = data.draw(st.lists(machines(limits, far), min_size=1, max_size=3))
     world = World(fleet, policy)
     for _ in range(data.draw(st.sampled_from([0, 0, 1, 2]))):
@@ -111,7 +112,7 @@ def test_overdue_session_starts_within_the_bound(
 def test_overdue_cluster_starts_within_the_bound(
     data: st.DataObject, policy: Policy, limits: Limits, kernels: int
 ) -> None:
-    """On many agents, which become empty one by one while a stream of small work fills the
+    """The same on many agents, which become empty one by one while a stream of small work fills the
     others."""
     longest = LONGEST * FINE
     fleet = data.draw(busy_fleets(limits, longest))
@@ -131,8 +132,8 @@ def test_overdue_cluster_starts_within_the_bound(
 
 UNKNOWN = tuple(Work(1, runs) for runs in (LONGEST, 3))
 KNOWN = tuple(Work(1, runs, LONGEST) for runs in (LONGEST, 3))
-# One session more in each tick than can start, so that there is always one that would take what
-# comes free.
+# In each tick one more session than can start, so that there is always one to take capacity that
+# becomes free.
 STREAM = [[Work(1, LONGEST, None, 10, "bob"), Work(1, LONGEST, None, 10, "bob")]]
 IMPORTANT = [[replace(work, priority=90) for work in STREAM[0]]]
 LIMITED = [[replace(work, limit=LONGEST) for work in STREAM[0]]]
@@ -213,7 +214,7 @@ def test_named_worlds(
     work: Work,
     stream: list[list[Work]],
 ) -> None:
-    """Each would starve, or nearly, if one of the rules were left out."""
+    """Each would starve, or almost, if one of the rules were left out."""
     if hol == "strict" and options is BYPASSED:
         return  # nobody is overtaken
 
@@ -231,7 +232,8 @@ LONGEST_RUN = 1500 * SECOND
 
 
 def stream_of_jobs(fleet: Fleet, load: float, limited: float) -> list[TraceJob]:
-    """Three hours of jobs with one GPU, of which ``limited`` (1: all) have a time limit."""
+    """Three hours of jobs with one GPU, of which the share ``limited`` (1 means all) has a time
+    limit."""
     draw = random.Random(1)
     jobs = []
     mean = (SHORTEST_RUN + LONGEST_RUN) / 2 / fleet.total_gpus / load
@@ -263,8 +265,8 @@ def stream_of_jobs(fleet: Fleet, load: float, limited: float) -> list[TraceJob]:
 def test_cluster_behind_hours_of_small_work(
     agents: int, kernels: int, load: float, limited: float, policy: str
 ) -> None:
-    """At real scale: patience and runs are thousands of passes long, and agents seldom empty at
-    once."""
+    """At real scale: patience and runs are thousands of passes long, and agents are seldom empty at
+    the same time."""
     fleet = Fleet(agents, 4)
     cluster = TraceJob("cluster", 3000 * SECOND, gpus=4 * kernels, runs=600 * SECOND, user="eve")
     jobs = sorted([*stream_of_jobs(fleet, load, limited), cluster], key=lambda job: job.at)

@@ -37,7 +37,7 @@ PLANS = examples(50)
 
 
 def sorted_rows(snapshot: Snapshot) -> Snapshot:
-    """Without the order of rows, which means nothing to the planner."""
+    """Ignores the order of rows, which means nothing to the planner."""
     agents = (
         replace(agent, running=tuple(sorted(agent.running, key=lambda kernel: kernel.kernel_id)))
         for agent in snapshot.agents
@@ -51,8 +51,8 @@ def sorted_rows(snapshot: Snapshot) -> Snapshot:
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[tuple[Snapshot, Policy, Plan, int]]:
-    """A sequence of snapshots. Of what two of them share, some are the same objects and some are
-    equal. A session that differs has another revision, as in the store."""
+    """A sequence of snapshots. Some of the objects that two of them share are identical and some
+    are equal. A session that differs has a different revision, as in the store."""
     found: list[tuple[Snapshot, Policy, Plan, int]] = []
     policy = draw(policies())
     last = draw(any_snapshot())
@@ -331,7 +331,7 @@ def test_log_covers_every_field_of_the_planner_input() -> None:
         usage={"ann": {"cpu": 1}},
     )
 
-    # The changes follow from the snapshots of two passes.
+    # The changes are derived from the snapshots of two passes.
     derived = {"changes", "agent_changes"}
     assert all(getattr(world, name) for name in field_names(Snapshot) - {"pending"} - derived)
     assert [one.snapshot for one in recorded(world)] == [world]
@@ -390,7 +390,7 @@ def test_missing_segment_is_detected() -> None:
 
 
 def test_hold_counts_continue_after_a_complete_snapshot() -> None:
-    """They include sessions whose hold is not repeated, and none that are gone."""
+    """They include sessions whose hold is not repeated, and no sessions that are gone."""
     other = replace(ITEM, session_id=SessionId("s2"), kernel_id=KernelId("k2"))
     writer = Writer("g")
     reader = SegmentReader()

@@ -1,4 +1,5 @@
-"""Packed capacities against a search over single devices, and device selection against them."""
+"""Packed capacities checked against a search over single devices, and device selection checked
+against them."""
 
 from __future__ import annotations
 
@@ -65,7 +66,7 @@ def test_selection_finds_devices_for_every_request_that_fits(
 def test_free_capacity_stays_consistent_with_its_devices(
     free: list[int], cpu: int, amounts: list[int]
 ) -> None:
-    """Allocations and releases in any order leave the packed number that the devices have, and a
+    """After allocations and releases in any order, the packed number matches the devices, and a
     copy or the agent's own numbers are never changed."""
     family = "cuda.shares"
     agents_free = {family: packed_capacity(free), "cpu": cpu}

@@ -222,7 +222,7 @@ def test_place_allocates_exactly_the_request_from_free_capacity(
 def test_session_is_held_only_if_it_fits_nowhere_when_tried(
     snapshot: Snapshot, policy: Policy
 ) -> None:
-    """Includes refusals from the cache: what was refused without an examination fits nowhere."""
+    """Includes refusals from the cache: a session refused without an examination fits nowhere."""
     answer = plan(snapshot, policy)
     holds = {hold.session_id: hold for hold in answer.holds}
     for item, world in replay(snapshot, policy, answer):
@@ -241,7 +241,7 @@ def recovered(device: DeviceState) -> DeviceState:
 
 
 def emptied(agent: AgentState) -> AgentState:
-    """All of it free, but unhealthy devices stay unhealthy."""
+    """All capacity is free, but unhealthy devices stay unhealthy."""
     return replace(
         agent,
         free=agent.capacity,

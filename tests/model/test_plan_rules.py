@@ -148,7 +148,7 @@ def _asked(item: Pending, slot: str) -> int:
 @PLANS
 @given(any_snapshot(), policies(hol="strict", max_bypasses=None, max_skip_age=None))
 def test_strict_never_overtakes_within_a_priority(snapshot: Snapshot, policy: Policy) -> None:
-    """Nor does a session block others that nobody can help now."""
+    """Nor does a session that cannot be helped now block others."""
     answer = plan(snapshot, replace(policy, strategy="fifo", preemption=None), NOW)
     places = {place.session_id for place in answer.places}
     pending = {item.session_id: item for item in snapshot.pending}
@@ -169,7 +169,8 @@ def test_strict_never_overtakes_within_a_priority(snapshot: Snapshot, policy: Po
 def world_at(
     snapshot: Snapshot, answer: Plan, agent_id: AgentId, at: int
 ) -> dict[tuple[str, str], int]:
-    """What is free on the agent at ``at``, once everything with a known end by then has ended."""
+    """The capacity that is free on the agent at ``at``, once everything with a known end by then
+    has ended."""
     (agent,) = (agent for agent in snapshot.agents if agent.agent_id == agent_id)
     unhealthy = {str(d.device_id) for d in agent.devices if not d.healthy}
     free = free_amounts(agent)
@@ -226,8 +227,8 @@ def test_overdue_sessions_and_the_first_blocked_one_get_reservations(
     heads = sorted((item for item in blocked if item not in late), key=lambda item: item.queue_key)
     reserved = {reservation.session_id for reservation in answer.reservations}
 
-    # The first that is not overdue, in the order of the strategy, may reserve, and the oldest of
-    # them counts who overtakes it. The order of drf follows from what was placed before.
+    # The first session in the strategy's order that is not overdue may reserve, and the oldest of
+    # them counts the sessions that overtake it. drf's order depends on what was placed before.
     first = {"fifo": heads, "lifo": sorted(reversed(heads), key=_by_priority), "drf": heads}[
         policy.strategy
     ]
@@ -257,7 +258,8 @@ def _by_priority(item: Pending) -> int:
 
 
 def test_bypasses_count_for_the_oldest_session_of_a_shape() -> None:
-    """With lifo, the older one shares the refusal of the younger one, which has the same shape."""
+    """With lifo, the older session shares the refusal of the younger one, which has the same
+    shape."""
     policy = Policy("backfill", 0, strategy="lifo", max_bypasses=3, max_skip_age=None)
     waiting = [_one("oldest", 0, 2), _one("younger", 1, 2), _one("youngest", 2, 1)]
     answer = plan(_gpus_world([2], {}, waiting), policy, NOW)
@@ -267,7 +269,7 @@ def test_bypasses_count_for_the_oldest_session_of_a_shape() -> None:
 
 @st.composite
 def rush(draw: st.DrawFn) -> tuple[list[int], list[int], int, str]:
-    """GPUs of each agent, passes that each newcomer runs, the bound, and the mode."""
+    """The GPUs of each agent, the passes for which each newcomer runs, the bound, and the mode."""
     gpus = draw(st.lists(st.integers(2, 3), min_size=1, max_size=3))
     stays = draw(st.lists(st.integers(1, 4), min_size=40, max_size=40))
     return gpus, stays, draw(st.integers(0, 4)), draw(st.sampled_from(["skip", "backfill"]))
@@ -285,8 +287,8 @@ def test_blocked_head_starts_within_its_bound(drawn: tuple[list[int], list[int],
     arrivals = iter(stays)
     queue: list[Pending] = [_one(f"first-{n}", -1, 1) for n in range(sum(gpus))] + [head]
 
-    # No session runs for more than four passes, so at least one in five passes one overtakes the
-    # head until an agent is held.
+    # No session runs for more than four passes, so in at least one of five passes a session
+    # overtakes the head until an agent is held.
     for number in range(5 * bound + 10):
         answer = plan(_gpus_world(gpus, live, queue), policy, NOW)
         for place in answer.places:
@@ -363,8 +365,8 @@ def _gpus_world(
 def test_drf_is_envy_free(
     gpus: int, weights: dict[str, int], asked: list[tuple[str, int]], used: dict[str, int]
 ) -> None:
-    """With equal requests, a user who got a place in this pass is by weight at most one request
-    ahead of any user who waits."""
+    """With equal requests, a user who got a place in this pass is at most one request, by weight,
+    ahead of any waiting user."""
     pending = [
         replace(_one(f"s{number}", created, 1), user=user)
         for number, (user, created) in enumerate(asked)
@@ -403,7 +405,7 @@ def test_victims_have_lower_priority_and_are_all_needed(snapshot: Snapshot, poli
         if mine and pending[reservation.session_id].mode == "single-node":
             (agent_id,) = reservation.agents
             if running[next(iter(mine))][0].max_kernels is not None:
-                continue  # they may have released a kernel rather than devices
+                continue  # they may have freed a kernel slot rather than devices
 
             assert {running[name][0].agent_id for name in mine} == {agent_id}
             kernels = [kernel.slots for kernel in pending[reservation.session_id].kernels]

@@ -1,4 +1,4 @@
-"""The incremental planner and the planner cache against plans from scratch, over random
+"""The incremental planner and the planner cache, checked against plans from scratch over random
 histories."""
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def cluster(
 
 
 def constraints(number: int) -> st.SearchStrategy[dict[str, Any]]:
-    """What makes a session another one than those of its shape and owner."""
+    """The properties that distinguish a session from others with its shape and owner."""
     return st.sampled_from(
         [
             *[{}] * 6,
@@ -93,7 +93,8 @@ def session(draw: st.DrawFn, number: int, simple: bool) -> Pending:
 
 
 def as_shares(unmet: UnmetCondition) -> UnmetCondition:
-    """In shares: a quota hold shows whole devices if none of its numbers is a fraction."""
+    """Amounts are in shares: a quota hold shows whole devices if none of its numbers is a
+    fraction."""
     (slot,) = in_shares({unmet.slot: 0})
     if slot == unmet.slot:
         return unmet
@@ -158,7 +159,7 @@ class History:
         self.report_quotas()
 
     def start(self, answer: Plan, keep: int) -> None:
-        """Commit the first ``keep`` places; the others were stale."""
+        """Commit the first ``keep`` places; the others are stale."""
         pending = {item.session_id: item for item in self.planner.snapshot().pending}
         for place in answer.places[:keep]:
             item = pending[place.session_id]
@@ -210,7 +211,7 @@ class History:
             self.new.discard(name)
 
     def meet(self, number: int) -> None:
-        """What a session waited for has ended."""
+        """Something that a session waited for has ended."""
         waiting = [
             item
             for item in self.planner.snapshot().pending
@@ -240,7 +241,7 @@ class History:
         for hold in answer.holds:
             same = holds[hold.session_id]
             if hold.session_id in new and hold.reason != same.reason:
-                # It was not examined and gets the hold as of the end of the pass: others may have
+                # It was not examined, so its hold is from the end of the pass, when others may have
                 # taken more.
                 reasons = {hold.reason, same.reason}
                 assert reasons & {Reason.QUOTA, Reason.NODE_HOURS} or reasons == {
@@ -254,7 +255,7 @@ class History:
                 same.capacity,
                 same.blocked_by,
             )
-            # A session that was not examined reports the use after the pass, which is not less.
+            # A session that was not examined reports the usage after the pass, which is not lower.
             mine = {
                 (one.kind, one.scope, one.name, one.slot): one for one in map(as_shares, hold.unmet)
             }
@@ -332,7 +333,7 @@ def test_plans_equal_those_from_scratch_where_all_sessions_are_overdue(
 
 
 def test_overdue_sessions_that_a_reserved_node_refuses_get_reservations_in_turn() -> None:
-    """They fit on no node, and were refused while a node that had enough for them was reserved."""
+    """They fit on no node, and were refused while a node with enough room for them was reserved."""
     history = History(
         Policy(hol="backfill", num_retries_to_skip=0, max_skip_age=0), 1, 9, 9, all_gpus=None
     )

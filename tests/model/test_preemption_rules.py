@@ -1,5 +1,5 @@
-"""Preemption against a reference that tries every set of victims, with every choice of agents and
-devices."""
+"""Preemption, checked against a reference that tries every set of victims with every choice of
+agents and devices."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ REQUESTS: tuple[dict[str, int], ...] = (
 
 @dataclass
 class Draft:
-    """An agent while sessions are put on it."""
+    """An agent while sessions are placed on it."""
 
     name: str
     free: Free
@@ -175,7 +175,7 @@ def fits(world: Snapshot, stopped: frozenset[str]) -> bool:
 
 
 def candidates(world: Snapshot, rules: Preemption) -> list[str]:
-    """In the victim order."""
+    """In victim order."""
     (item,) = world.pending
     kernels: dict[str, list[Running]] = {}
     for agent in world.agents:
@@ -202,7 +202,7 @@ def candidates(world: Snapshot, rules: Preemption) -> list[str]:
 
 
 def expected_victims(world: Snapshot, rules: Preemption) -> set[str] | None:
-    """None: whatever is stopped, it does not fit."""
+    """None means that it does not fit, whatever is stopped."""
     names = candidates(world, rules)
     position = {name: number for number, name in enumerate(names)}
     priority = {r.session_id: r.priority for agent in world.agents for r in agent.running}
@@ -236,7 +236,7 @@ def test_victims_are_the_fewest_and_the_first_of_the_order(
         (reservation,) = made.reservations
         running = [running for agent in world.agents for running in agent.running]
 
-        # Later where something else that ends takes longer.
+        # It starts later if something else that ends takes longer.
         ends = [r.ends_at or stopped_at(r) for r in running if by_itself(r)]
         assert reservation.basis == "preemption"
         assert reservation.starts_at in [
@@ -255,7 +255,8 @@ def test_victims_are_the_fewest_and_the_first_of_the_order(
 @WORLDS
 @given(full_worlds(), RULES)
 def test_reservation_begins_when_the_request_fits(world: Snapshot, rules: Preemption) -> None:
-    """And not before: at its start enough has ended on its agents, a moment earlier it had not."""
+    """And not earlier: at its start enough has ended on its agents, but a moment before it had
+    not."""
     made = plan(world, Policy(preemption=rules), NOW)
     if made.places or not made.reservations or made.reservations[0].starts_at is None:
         return
@@ -328,7 +329,7 @@ def test_hopeless_requests_do_not_use_up_the_searches_of_others() -> None:
 
 
 def test_owners_are_searched_for_apart() -> None:
-    """What one of them cannot get says nothing of another one, though both ask for the same."""
+    """A refusal of one says nothing about another, although both request the same."""
     gpu = Allocation("cuda.device", DeviceId("g0"), 1000)
     cpu = Allocation("cpu", DeviceId(""), 1000)
     agent = AgentState(
@@ -354,7 +355,7 @@ def test_owners_are_searched_for_apart() -> None:
 
 @pytest.mark.parametrize("order", ["newest", "oldest", "smallest"])
 def test_many_sessions_on_one_agent(order: Any) -> None:
-    """Too many to try every set: the smallest number is found nevertheless."""
+    """There are too many to try every set, but the smallest number is still found."""
     agent = AgentState(
         AgentId("a"), frozenset({"process"}), frozenset({"custom"}), {"cpu": 0}, {"cpu": 60_000},
         running=tuple(
@@ -386,7 +387,7 @@ def test_many_sessions_on_one_agent(order: Any) -> None:
 
 
 def gpu_agent(name: str, *sessions: tuple[str, int]) -> AgentState:
-    """One GPU for each session, given with the time at which it started."""
+    """One GPU for each session, which is given with its start time."""
     devices = tuple(DeviceState(DeviceId(f"g{n}"), "cuda.device", 0) for n in range(len(sessions)))
     running = tuple(
         Running(
@@ -423,7 +424,7 @@ def stopped(
 
 
 def test_cluster_on_many_agents_stops_the_first_of_the_order() -> None:
-    """More agents than are considered at once."""
+    """More agents than one search considers."""
     agents = [gpu_agent(f"a{n:02}", (f"r{n:02}", n * 7 % 20)) for n in range(20)]
     newest = sorted(range(20), key=lambda n: -(n * 7 % 20))[:3]
     assert sorted(stopped(agents, gpu_request("s", 1, 1, 1))) == [
@@ -458,8 +459,8 @@ def test_cluster_on_many_agents_stops_another_cluster_rather_than_several_sessio
 
 
 def test_cluster_spares_what_another_victim_has_made_unnecessary() -> None:
-    """x alone would do for the first kernel; wide, which the second one needs, frees a GPU there
-    too."""
+    """x alone would do for the first kernel; wide, which the second one needs, also frees a GPU
+    there."""
     agents = [gpu_agent("a", ("x", 990), ("wide", 950)), gpu_agent("b", ("wide", 950))]
     agents += [gpu_agent(f"c{n:02}", (f"r{n:02}", 900)) for n in range(12)]
     assert stopped(agents, gpu_request("s", 1, 1)) == [("wide", "s")]
@@ -475,8 +476,8 @@ def test_what_a_victim_frees_elsewhere_serves_the_next_request() -> None:
 
 
 def test_every_search_has_its_victims_in_the_end() -> None:
-    """No more than some searches a pass; those that only wait for what is being stopped do not
-    count."""
+    """At most a few searches per pass; sessions that only wait for victims being stopped are not
+    counted."""
     agents = [gpu_agent(f"a{n:02}", (f"r{n:02}", n)) for n in range(40)]
     pending = [gpu_request(f"s{n:02}", 1) for n in range(40)]
     for _ in range(3):

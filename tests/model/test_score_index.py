@@ -1,5 +1,5 @@
-"""The score index against ``min()`` over a plain key, while nodes are allocated, reserved and
-released."""
+"""The score index checked against ``min()`` over a plain key, while nodes are allocated, reserved
+and released."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def node(draw: st.DrawFn, rank: int) -> NodeState:
 
 def best_first(nodes: list[NodeState], slots: dict[str, int], dispersed: bool) -> list[int]:
     """Ranks of the unreserved nodes on which ``slots`` fit, by an explicit key: few free devices
-    that are not requested, then the strategy over the requested slots, then over the others."""
+    that are not requested, then the strategy over the requested slots, and then over the others."""
     demand = demand_of(slots)
     requested = [slot for slot, _ in demand]
     sign = -1 if dispersed else 1

@@ -1,4 +1,4 @@
-"""The caches of a pass against a pass in which no session has anything in common with another
+"""A pass's caches checked against a pass in which no session has anything in common with another
 one."""
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from moorage.manager.scheduling import Plan, Policy, Snapshot, plan
 
 
 def plan_each_alone(snapshot: Snapshot, policy: Policy) -> Plan:
-    """Each session avoids an agent of its own that does not exist. So none is unconstrained or on
-    the fast path, and no two share a refusal or a hold."""
+    """Each session avoids a different agent that does not exist, so none is unconstrained or on the
+    fast path, and no two share a refusal or a hold."""
     pending = (
         replace(item, avoid=item.avoid | {AgentId(f"nowhere-{item.session_id}")})
         for item in snapshot.pending
@@ -26,7 +26,7 @@ def plan_each_alone(snapshot: Snapshot, policy: Policy) -> Plan:
 @PLANS
 @given(st.one_of(any_snapshot(), head_with_backfill(), small_quota()), policies())
 def test_shared_refusals_change_no_decision(snapshot: Snapshot, policy: Policy) -> None:
-    """Only the numbers in a shared refusal may be those of the session that was refused first."""
+    """Only the numbers in a shared refusal may belong to the session that was refused first."""
     shared = plan(snapshot, policy, NOW)
     alone = plan_each_alone(snapshot, policy)
     assert shared.places == alone.places

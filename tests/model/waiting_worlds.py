@@ -1,8 +1,8 @@
 """Worlds in virtual time in which a session waits for capacity among services, far ends, unhealthy
-devices, draining agents, sessions ahead of it and a stream of later ones; and the bound of its
+devices, draining agents, sessions ahead of it and a stream of later ones; and the bound on its
 wait, by plain arithmetic.
 
-Ticks are microseconds of the planner. A world is planned once in each tick.
+Ticks are planner microseconds. A world is planned once in each tick.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from moorage.manager.scheduling.core.model import Allocation, KernelRequest, Run
 
 LONGEST = 4
 FAR = 60
-# Ticks for the same runs. Few agents of many become free in the same one of them.
+# Ticks for the same runs. Few of many agents become free in the same tick.
 FINE = 5
 _PROCESS = frozenset({"process"}), frozenset({"custom"})
 

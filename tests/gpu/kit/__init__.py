@@ -1,2 +1,2 @@
-"""Trials of Moorage on a real NVIDIA GPU, part by part: ``tests/gpu/run.sh`` of the kit runs
+"""Trials of Moorage on a real NVIDIA GPU, part by part: the kit's ``tests/gpu/run.sh`` runs
 them."""

@@ -1,4 +1,4 @@
-"""Runs every part in a process of its own, whatever fails, and writes a table and a JSON."""
+"""Runs every part in its own process, whatever fails, and writes a table and a JSON file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-# In order of what a short loan of a machine must not miss. Seconds that each may take.
+# The parts, most important first in case a machine is lent only briefly, and how many seconds each
+# may take.
 PARTS = {
     "inventory": 40,
     "nvml": 40,
@@ -96,7 +97,7 @@ def run_part(name: str, limit: float, work: Path, environ: dict[str, str]) -> di
             over = False
         except subprocess.TimeoutExpired:
             over = True
-            process.send_signal(signal.SIGUSR1)  # it writes where it is
+            process.send_signal(signal.SIGUSR1)  # it writes to its own folder
             time.sleep(0.5)
 
         left = end_all(process, folder)
@@ -120,8 +121,7 @@ def run_part(name: str, limit: float, work: Path, environ: dict[str, str]) -> di
 
 
 def end_all(process: subprocess.Popen[bytes], folder: Path) -> list[str]:
-    """Kill the part's process and everything that it started, found by what its environment
-    names."""
+    """Kill the part's process and everything that it started, found through their environment."""
     if process.poll() is None:
         process.kill()
         process.wait()
@@ -154,7 +154,7 @@ def end_all(process: subprocess.Popen[bytes], folder: Path) -> list[str]:
 
 
 def names(pid: int, folder: Path) -> bool:
-    """Whether a live process has the folder in its environment, its arguments or as its
+    """Whether a live process has the folder in its environment or arguments, or as its
     directory."""
     needle = str(folder).encode()
     try:
@@ -197,7 +197,7 @@ def tail(path: Path, size: int) -> str:
 
 
 def pack(folder: Path, archive: Path) -> None:
-    """All logs and reports of the parts, without databases; of a long file its end."""
+    """All logs and reports of the parts, without databases; only the end of a long file."""
     import io
 
     with tarfile.open(archive, "w:gz", compresslevel=4) as packed:

@@ -1,4 +1,4 @@
-"""Parts without a platform: what the driver says, and what the agent's code makes of it."""
+"""Parts without a platform: the driver's answers, and how the agent's code interprets them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.gpu.kit.machine import HOLDER, LOAD, MIB, Watch, call, nvml, smi, tor
 from tests.gpu.kit.report import REHEARSAL, NotRun, Report
 
 TREE = Path(__file__).resolve().parents[3]
-# Arguments of calls that need some, after the handle.
+# Arguments after the handle, for calls that need some.
 CHOICES: dict[str, list[tuple[int, ...]]] = {
     "nvmlDeviceGetAPIRestriction": [(0,), (1,)],
     "nvmlDeviceGetClockInfo": [(0,), (1,), (2,)],
@@ -120,14 +120,16 @@ def inventory(report: Report, folder: Path) -> None:
 
 
 def raw_nvml(report: Report, folder: Path) -> None:
-    """Every call of NVML that the agent makes, or may make, as it answers here: what the scripted
-    one of the tests must be like."""
+    """The answer on this machine to every NVML call that the agent makes or might make; the tests'
+    scripted NVML must match it."""
     if REHEARSAL:
         raise NotRun("a rehearsal has no driver")
 
     n = nvml()
     handle = n.nvmlDeviceGetHandleByIndex(0)
-    file = (folder / "nvml.txt").open("w", buffering=1)  # by lines: a call may crash the process
+    file = (folder / "nvml.txt").open(
+        "w", buffering=1
+    )  # line by line, because a call may crash the process
 
     def ask(name: str, query: Callable[[], Any]) -> Any:
         started = time.perf_counter()
@@ -215,7 +217,7 @@ def describe(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(describe, value)) + "]"
 
-    fields = vars(type(value)).get("_fields_")  # of a structure of ctypes
+    fields = vars(type(value)).get("_fields_")  # from a ctypes structure
     if fields:
         shown = ", ".join(f"{field[0]}={describe(getattr(value, field[0]))}" for field in fields)
         return f"{type(value).__name__}({shown})"
@@ -243,7 +245,7 @@ def doctor(report: Report, folder: Path) -> None:
 
 
 def usage(report: Report, folder: Path) -> None:
-    """A program of known load, measured by the agent's meter and by nvidia-smi in turn."""
+    """A program with a known load, measured by the agent's meter and by nvidia-smi in turn."""
     vendor = NvidiaVendor()
     offers = vendor.offers()
     whole = {o.device_id: o.parent for o in offers if not o.parent}
@@ -319,8 +321,8 @@ def clocks() -> tuple[int, str]:
 
 
 def namespace(report: Report, folder: Path) -> None:
-    """Which pids the driver names when the program, or who asks, is in a pid namespace of its
-    own."""
+    """Which pids the driver names when the program, or the process that asks, is in its own pid
+    namespace."""
     if REHEARSAL:
         raise NotRun("a rehearsal has no driver")
 

@@ -1,5 +1,5 @@
-"""An engine on the GPU behind the proxy: how long until its first token, what the proxy costs, what
-cancelling frees, and scale to zero with its wake."""
+"""An engine on the GPU behind the proxy: the time to the first token, the cost of the proxy, what
+cancelling frees, and scale to zero with the wake-up."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Answer:
 
     @property
     def rate(self) -> float:
-        """Tokens per second after the first."""
+        """Tokens per second after the first one."""
         spent = self.times[-1] - self.times[0] if len(self.times) > 1 else 0
         return (len(self.times) - 1) / spent if spent else 0.0
 
@@ -88,7 +88,7 @@ def engine_stages(log: str) -> dict[str, float]:
 
 
 def since(start: float, *moments: dict[str, float]) -> dict[str, float]:
-    """Stages of all kinds in seconds after the start, in order."""
+    """All kinds of stages, in seconds after the start, in order."""
     merged = {name: at for one in moments for name, at in one.items()}
     return {
         name: round(at - start, 3) for name, at in sorted(merged.items(), key=lambda item: item[1])
@@ -155,7 +155,8 @@ async def engine(report: Report, folder: Path) -> None:
 async def first_token(
     report: Report, platform: Platform, client: Client, spec: EndpointSpec
 ) -> None:
-    """Created, and asked at once: the proxy holds the request until the engine serves."""
+    """Create the endpoint and send a request at once: the proxy holds the request until the engine
+    serves."""
     created = time.time()
     await client.endpoints.create(spec)
     answered = time.time()
@@ -191,7 +192,7 @@ async def first_token(
 async def compare(report: Report, platform: Platform, direct: str) -> None:
     async with client_of(platform) as http:
         for url in (direct, platform.openai_url):
-            await stream(http, url)  # connections, and caches of the engine
+            await stream(http, url)  # connections, and the engine's caches
 
         single: dict[str, list[Answer]] = {"direct": [], "proxy": []}
         for _ in range(3):
@@ -225,7 +226,7 @@ async def compare(report: Report, platform: Platform, direct: str) -> None:
 
 
 def proxy_seconds(platform: Platform) -> float:
-    """Processor seconds of the proxy until now, those of its workers included."""
+    """The proxy's processor seconds so far, including its workers'."""
     own = platform.pid("proxy")
     ticks = 0
     for pid in [own, *children(own)]:
@@ -240,7 +241,7 @@ def children(pid: int) -> list[int]:
 
 async def cancel(report: Report, platform: Platform, direct: str, watch: Watch) -> None:
     """32 long streams through the proxy, cut off by their clients: the engine stops, and the GPU
-    idles."""
+    goes idle."""
     async with client_of(platform) as http, aiohttp.ClientSession() as plain:
 
         async def stats() -> dict[str, Any]:
@@ -298,7 +299,8 @@ async def sleep_and_wake(report: Report, platform: Platform, client: Client, wat
     asleep = time.time()
     report.fact("seconds until it sleeps, idle after 3", round(asleep - asked, 2))
 
-    # It is not loaded from when it is stopped; its program then ends within its grace period.
+    # It carries no load from the moment it is stopped; its program then ends within its grace
+    # period.
     await ended(client, replica)
     over = time.time()
     report.fact("seconds from then to the end of its session", round(over - asleep, 2))

@@ -1,4 +1,4 @@
-"""The GPU as the driver and its tools see it, beside what Moorage says of it."""
+"""The GPU as the driver and its tools see it, for comparison with what Moorage reports."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def call(*command: str, timeout: float = 20, env: dict[str, str] | None = None) 
 
 
 def smi(fields: str, of: str = "gpu") -> list[list[str]]:
-    """Rows of nvidia-smi. Raises ``NotRun`` without it."""
+    """Rows from nvidia-smi. Raises ``NotRun`` if it is missing."""
     program = shutil.which("nvidia-smi")
     if program is None:
         raise NotRun("there is no nvidia-smi")
@@ -59,7 +59,7 @@ def smi(fields: str, of: str = "gpu") -> list[list[str]]:
 
 
 def nvml() -> Any:
-    """The initialised library; None in a rehearsal."""
+    """The initialised library, or None in a rehearsal."""
     if REHEARSAL:
         return None
 
@@ -104,7 +104,7 @@ class Watch:
                 self.samples.append((time.time(), int(memory.used), int(rates.gpu), power / 1000))
 
     def first_below(self, size: int, since: float) -> float | None:
-        """When the memory in use was first below ``size`` after ``since``."""
+        """When the memory in use first fell below ``size`` after ``since``."""
         return next((at for at, used, _, _ in self.samples if at >= since and used < size), None)
 
     def between(self, start: float, end: float) -> list[tuple[float, int, int, float]]:
@@ -116,7 +116,7 @@ class Watch:
 
 
 def process_samples(since: int) -> list[tuple[int, int, int]]:
-    """What NVML knows of the processes on the first GPU since then: pid, microseconds and SM
+    """NVML's data on the processes on the first GPU since then: pid, microseconds and SM
     utilisation."""
     library = nvml()
     if library is None:
@@ -132,7 +132,7 @@ def process_samples(since: int) -> list[tuple[int, int, int]]:
 
 
 def used_memory() -> int | None:
-    """Bytes in use on the first GPU; None in a rehearsal."""
+    """Bytes in use on the first GPU, or None in a rehearsal."""
     library = nvml()
     if library is None:
         return None

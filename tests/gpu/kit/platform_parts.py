@@ -1,4 +1,4 @@
-"""Parts with a whole platform: sessions on a GPU, whole and in shares, and what is left when
+"""Parts with a whole platform: sessions on a whole GPU and on shares of one, and what is left when
 programs or the agent are killed."""
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SETTINGS = {
     "MOORAGE_AGENT__GPUS": "0",
     "MOORAGE_AGENT__INVENTORY": "fake:1xH100" if REHEARSAL else "auto",
 }
-# What programs of sessions get: kernels inherit nothing of the agent's own variables.
+# The variables passed to session programs: kernels inherit none of the agent's own variables.
 ENV = {"KIT_REHEARSE": "1"} if REHEARSAL else {}
 PROGRAM_PYTHON = sys.executable
 
@@ -53,7 +53,7 @@ PROGRAM_PYTHON = sys.executable
 async def running(
     folder: Path, report: Report, **settings: str
 ) -> AsyncIterator[tuple[Platform, Client]]:
-    """A platform below the folder, and a client of it. What it shows at the end goes into files."""
+    """A platform below the folder, and a client for it. Its final state is written to files."""
     home = folder / "home"
     home.mkdir(mode=0o711)
     platform = Platform(home)
@@ -97,7 +97,7 @@ async def has_routes(platform: Platform) -> bool:
 
 
 def show(platform: Platform, folder: Path) -> None:
-    """The platform's own view of everything, for whoever reads the logs later."""
+    """The platform's own view of everything, for later readers of the logs."""
     shown = []
     for words in (
         ("ps", "--all"),
@@ -143,7 +143,7 @@ async def log_of(client: Client, name: str) -> str:
 
 
 async def line_of(client: Client, name: str, word: str, timeout_s: float = 30) -> list[str]:
-    """The words of the first line of a session's log that begins so."""
+    """The words of the first line in a session's log that has this beginning."""
 
     async def found() -> list[str] | None:
         lines = (await log_of(client, name)).splitlines()
@@ -175,14 +175,14 @@ async def ended(client: Client, name: str, timeout_s: float = 30) -> Any:
 
 
 async def stages(client: Client, ref: str) -> dict[str, float]:
-    """When the session came into each status, on the clock of the manager's database."""
+    """When the session entered each status, by the clock of the manager's database."""
     return {
         str(entry.to_status): entry.at.timestamp() for entry in await client.sessions.history(ref)
     }
 
 
 def program_of(platform: Platform, kernel_id: str) -> int:
-    """Pid of the program of a kernel on the GPU: the one that the shim has started."""
+    """The pid of a kernel's program on the GPU: the one that the shim started."""
     pids = [pid for pid, kernel in kernels_below(platform.home).items() if kernel == kernel_id]
     assert pids, f"no program of {kernel_id} is found"
     return min(pids)
@@ -198,7 +198,7 @@ async def stop(client: Client, *names: str) -> None:
 
 
 async def memory_of(client: Client, name: str, least: int, timeout_s: float = 12) -> int | None:
-    """Memory on the GPU that `top` shows for the session, as soon as it is at least so much."""
+    """The GPU memory that `top` shows for the session, once it has reached this amount."""
     seen: list[int | None] = [None]
 
     async def shown() -> bool:
@@ -214,7 +214,7 @@ async def memory_of(client: Client, name: str, least: int, timeout_s: float = 12
 
 
 async def sessions(report: Report, folder: Path) -> None:
-    """What programs see, and what is seen of them."""
+    """The devices that programs see, and the programs' visibility to others."""
     async with running(folder, report) as (_, client):
         agent = await client.agents.get("node-1")
         report.fact("labels of the agent", agent.labels)
@@ -260,7 +260,7 @@ async def sessions(report: Report, folder: Path) -> None:
 
 
 async def load(report: Report, folder: Path, client: Client) -> None:
-    """A session of known load, as `top` shows it while it runs."""
+    """A session with a known load, as `top` shows it while it runs."""
     seconds = 2 if REHEARSAL else 9
     await client.sessions.create(spec("load", torch_python(), LOAD, str(seconds), "8192", "4"))
     begin = time_of(await line_of(client, "load", "loads", 60))
@@ -280,7 +280,8 @@ async def load(report: Report, folder: Path, client: Client) -> None:
     shows = next((at for at, one, _ in rows if one and (one["gpu"] or 0) > 900), None)
     report.fact("seconds until top shows a busy GPU", shows and round(shows - begin, 2))
 
-    # The oldest that may be shown: measured 0.5 s before a report of 1 s before, written after 1 s.
+    # The oldest value that may be shown: measured 0.5 s before a report that is 1 s old, and
+    # written after 1 s.
     settled = [row for row in rows if begin + 4 < row[0] < begin + seconds - 0.5]
     used = [one["gpu"] if one else None for _, one, _ in settled]
     report.check(
@@ -292,7 +293,7 @@ async def load(report: Report, folder: Path, client: Client) -> None:
 
 
 async def shares(report: Report, folder: Path) -> None:
-    """Two kernels on one GPU, and one that takes more memory than its share."""
+    """Two kernels on one GPU, and one that uses more memory than its share."""
     async with running(folder, report) as (_, client):
         with report.caught("two kernels share the GPU"):
             for name in ("first", "second"):
@@ -344,7 +345,7 @@ async def shares(report: Report, folder: Path) -> None:
 
 
 async def compute_together(report: Report, folder: Path, client: Client) -> None:
-    """One kernel alone, then two at once, without MPS: what each gets, and what is known of
+    """One kernel alone, then two at once, without MPS: what each gets, and what is known about
     each."""
     seconds = "2" if REHEARSAL else "3"
     await client.sessions.create(
@@ -397,7 +398,7 @@ async def settled(client: Client, name: str) -> bool:
 
 
 async def outsider(folder: Path) -> subprocess.Popen[bytes]:
-    """A program outside of Moorage that holds 60 % of the memory."""
+    """A program outside Moorage that holds 60 % of the memory."""
     log = folder / "outsider.txt"
     env = os.environ | ENV | ({"CUDA_VISIBLE_DEVICES": "GPU-pretended"} if REHEARSAL else {})
     with log.open("wb") as output:
@@ -413,7 +414,7 @@ async def outsider(folder: Path) -> subprocess.Popen[bytes]:
 async def next_one(
     report: Report, client: Client, name: str, freed: Callable[[], float | None], *, since: float
 ) -> None:
-    """The next session has started, and only when the memory was free."""
+    """The next session has started, but only once the memory was free."""
     words = await line_of(client, name, "free", 75)
     starts = time_of(await line_of(client, name, "starts"))
     at = freed()
@@ -435,7 +436,8 @@ async def next_one(
 
 
 async def release(report: Report, folder: Path) -> None:
-    """Killed with kill -9 while it holds 60 % of the memory: when the next one starts (N9)."""
+    """A program is killed with kill -9 while it holds 60 % of the memory: when the next one starts
+    (N9)."""
     async with running(folder, report) as (platform, client):
         with Watch(0.005) as watch:
             with report.caught("after kill -9 the next session waits for the memory"):
@@ -510,8 +512,7 @@ async def release(report: Report, folder: Path) -> None:
 
 
 async def child(report: Report, folder: Path) -> None:
-    """A program that ends and leaves a child in a session of its own, which holds half of the
-    memory."""
+    """A program that ends and leaves a child in its own session, which holds half of the memory."""
     async with running(folder, report) as (platform, client):
         with Watch(0.02) as watch:
             await client.sessions.create(spec("parent", *holder("50%", "--leave-child")))
@@ -538,7 +539,8 @@ async def child(report: Report, folder: Path) -> None:
 
 
 async def adoption(report: Report, folder: Path) -> None:
-    """kill -9 of the agent: its kernels run on, and the next agent adopts them with their GPU."""
+    """The agent is killed with kill -9: its kernels keep running, and the next agent adopts them
+    with their GPU."""
     async with running(folder, report) as (platform, client):
         await client.sessions.create(spec("kept", *holder("60%")))
         await line_of(client, "kept", "holds")
@@ -605,8 +607,8 @@ async def seen_after(client: Client, moment: float) -> bool:
 
 
 async def fault(report: Report, folder: Path) -> None:
-    """A program that reads no memory of its own: the driver tells an XID of the application, which
-    is no fault of the device."""
+    """A program that reads memory it does not own: the driver reports an application XID, which is
+    no fault of the device."""
     if REHEARSAL:
         raise NotRun("a rehearsal has no driver")
 
@@ -642,7 +644,7 @@ async def fault(report: Report, folder: Path) -> None:
 
 
 async def sandbox(report: Report, folder: Path) -> None:
-    """A session of a member, which runs in a sandbox under a uid of its own."""
+    """A member's session, which runs in a sandbox under its own uid."""
     async with running(folder, report) as (platform, client):
         agent = await client.agents.get("node-1")
         if "isolated-process" not in agent.runtimes:
@@ -650,7 +652,7 @@ async def sandbox(report: Report, folder: Path) -> None:
             raise NotRun(f"the agent cannot make a sandbox: {log}")
 
         key = await client.keys.create(KeySpec.model_validate({"name": "member", "role": "member"}))
-        # Its own files are hidden from it: the program comes with the command.
+        # Our files are hidden from it, so the program is passed in the command.
         program = Path(HOLDER).read_text()
         python = next(
             p for p in ("/usr/bin/python3", torch_python(), sys.executable) if os.path.exists(p)

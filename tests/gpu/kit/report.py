@@ -1,5 +1,4 @@
-"""Findings of a part: facts, and checks that hold or not, as they are written while the part
-runs."""
+"""A part's findings: facts, and checks that pass or fail, written while the part runs."""
 
 from __future__ import annotations
 
@@ -16,12 +15,12 @@ REHEARSAL = bool(os.environ.get("KIT_REHEARSE"))
 
 
 class NotRun(Exception):
-    """The machine lacks what the part needs; the message says what."""
+    """The machine lacks something that the part needs; the message says what."""
 
 
 class Report:
-    """``path``: a JSON that always has what is known so far, so that a part that is killed leaves
-    it."""
+    """``path``: a JSON file that always contains the findings so far, so that a killed part leaves
+    them behind."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -35,7 +34,7 @@ class Report:
         self._save()
 
     def check(self, name: str, holds: bool, detail: Any = "", *, gpu: bool = False) -> bool:
-        """``gpu``: what a rehearsal cannot show."""
+        """``gpu``: a check that a rehearsal cannot make."""
         result = "not measured" if gpu and REHEARSAL else "holds" if holds else "FAILS"
         print(f"check {name}: {result} {detail}", flush=True)
         self._value["checks"].append({"name": name, "result": result, "detail": str(detail)})
@@ -44,7 +43,7 @@ class Report:
 
     @contextmanager
     def caught(self, name: str) -> Iterator[None]:
-        """A step whose failure must not keep the others of the part from running."""
+        """A step whose failure must not keep the part's other steps from running."""
         try:
             yield
         except NotRun:
